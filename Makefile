@@ -1,0 +1,97 @@
+# cape: `make run` and `make test` need Python >= 3.11 and nothing else; `make help` lists the rest.
+
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
+
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
+RUN    := $(VENV)/.stamp-run
+DEV    := $(VENV)/.stamp-dev
+OUT    ?= out
+EPSILON ?= 8
+DELTA  ?= 1e-5
+
+# One thread: rounds are small, and results do not depend on the number of cores.
+export OPENBLAS_NUM_THREADS ?= 1
+export OMP_NUM_THREADS ?= 1
+
+.DEFAULT_GOAL := help
+.PHONY: help run test check format compspec bench lock clean
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "cape needs Python 3.11 or newer and found none;" \
+		"install it, or name it: make PYTHON=/path/to/python3.12 run" >&2; exit 2; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "$(PYTHON) is" \
+		"older than Python 3.11; name a newer one: make PYTHON=/path/to/python3.12 run" >&2; exit 2; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "$(PYTHON) cannot make virtual" \
+		"environments; on Debian: apt-get install python3-venv" >&2; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+# Stamps say what is installed already; a changed lock or pyproject installs again.
+$(RUN): requirements/lock.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet -r requirements/lock.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(DEV): requirements/dev.txt $(RUN)
+	$(PIP) install --quiet -r requirements/dev.txt
+	@touch $@
+
+$(OUT)/brain/settings.toml: | $(RUN)
+	@rm -rf $(OUT)/brain.partial
+	$(BIN)/cape synth $(OUT)/brain.partial --preset brain --quiet
+	@mv $(OUT)/brain.partial $(OUT)/brain
+
+run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files, one process per site and round
+	$(BIN)/cape simulate $(OUT)/brain --through process --out $(OUT) --epsilon $(EPSILON) --delta $(DELTA)
+	@echo
+	@echo "$(OUT)/consortium/index.html"
+	@echo "$(OUT)/consortium/results.json"
+
+test: $(DEV)  ## all fast tests, then the statistical ones
+	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -m statistical
+
+check: $(DEV)  ## formatter, linter, types, import borders, generated files
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/cape compspec --check
+
+format: $(DEV)  ## format the code and sort imports
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages of docs/
+	$(BIN)/cape compspec
+
+bench: $(DEV)  ## speed and quality of this machine, into results/
+	@mkdir -p results
+	$(BIN)/python bench/kernels.py --json | tee results/kernels.json
+	$(BIN)/python bench/utility.py --preset paper --subjects 1024 --sites 4 --epsilon 1 \
+		--seeds 0,1,2 --json | tee results/utility-paper.json
+	$(BIN)/python bench/utility.py --preset realistic --subjects 1024 --sites 4 --epsilon 1 \
+		--seeds 0,1,2 --json | tee results/utility-realistic.json
+
+# A fresh environment with the newest versions that pyproject.toml allows, written down.
+lock:  ## renew the pinned versions in requirements/
+	rm -rf build/lock
+	$(PYTHON) -m venv build/lock
+	build/lock/bin/python -m pip install --quiet --upgrade pip
+	build/lock/bin/python -m pip install --quiet hatchling editables '.[report]'
+	{ sed -n '/^#/p' requirements/lock.txt; build/lock/bin/python -m pip freeze \
+		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f; } > build/lock.txt
+	build/lock/bin/python -m pip install --quiet --constraint build/lock.txt --group dev
+	{ sed -n '/^#/p' requirements/dev.txt; echo '-r lock.txt'; build/lock/bin/python -m pip freeze \
+		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f | grep -vxFf build/lock.txt; } > build/dev.txt
+	mv build/lock.txt requirements/lock.txt
+	mv build/dev.txt requirements/dev.txt
+
+clean:  ## remove everything that make built
+	rm -rf $(VENV) build dist out results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

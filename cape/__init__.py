@@ -1,0 +1,35 @@
+"""Joint ICA of fMRI data held at several sites, private for every subject.
+
+`local.py` and `remote.py` of the project folder are what COINSTAC starts; the command ``cape`` is
+what people type.  Nothing is imported here before it is asked for, because a round imports this
+package too.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cape.computations import load, names
+    from cape.config import VERSION as __version__
+    from cape.config import Config
+    from cape.drivers.simulate import simulate
+
+_HOMES = {
+    "Config": ("cape.config", "Config"),
+    "__version__": ("cape.config", "VERSION"),
+    "load": ("cape.computations", "load"),
+    "names": ("cape.computations", "names"),
+    "simulate": ("cape.drivers.simulate", "simulate"),
+}
+
+__all__ = ["Config", "__version__", "load", "names", "simulate"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is first used."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'cape' has no attribute '{name}'")
+    module, attribute = _HOMES[name]
+    return getattr(importlib.import_module(module), attribute)

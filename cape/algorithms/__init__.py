@@ -1,0 +1,1 @@
+"""Pure mathematics: arrays in, frozen dataclasses out; knows no site, phase or privacy."""

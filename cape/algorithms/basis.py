@@ -1,0 +1,182 @@
+"""Public bases B, shape (D, d): what subjects are projected on before anything is released.
+
+A basis is a function of public things alone (a grid, a mask, a label image), never of consortium
+data.  Columns are orthonormal and nested: the first d' columns of the d basis are the d' basis.
+Privacy bounds hold for any B; orthonormality matters for quality and for the maps.
+
+Deviation: capePCA (Imtiaz et al., Alg. 3) works on D x D second moments of the voxels themselves.
+A low-dimensional public basis makes the released matrix d x d and the noise (D/d) times smaller.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.errors import ConfigError
+
+DCT_IMAGE = "dct2-1"
+DCT_MASK = "dct3-1"
+PARCELS = "parcels-1"
+NONE = "none-1"
+
+SORT_DIGITS = 12
+"""Decimal digits of a frequency that count in the order of columns: ties must be exact ties."""
+
+MIN_DIAGONAL = 1e-9
+"""Smallest diagonal entry of R over the largest: below it a column is a combination of others."""
+
+
+def cosines(n: int, n_frequencies: int) -> Array:
+    """Return the sampled cosines ``cos(pi f (i + .5) / n)``.
+
+    Parameters
+    ----------
+    n : int
+        Number of samples i = 0 .. n - 1.
+    n_frequencies : int
+        Frequencies f = 0 .. n_frequencies - 1, at most n.
+
+    Returns
+    -------
+    ndarray, shape (n, n_frequencies)
+        Not normalised.
+    """
+    positions = np.arange(n)[:, None] + 0.5
+    return np.asarray(np.cos(np.pi * positions * np.arange(n_frequencies) / n))
+
+
+def _check_size(n_basis: int, limit: int) -> None:
+    if not 1 <= n_basis <= limit:
+        raise ConfigError(
+            "E011",
+            setting="n_basis",
+            got=n_basis,
+            allowed=f"1 to {limit}",
+            do="lower n_basis, or use a finer grid.",
+        )
+
+
+def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
+    """Return the 2-D product cosine basis of an image (recipe ``dct2-1``).
+
+    Columns are ordered by the larger of the two frequencies relative to its axis, then by row and
+    column frequency: with n_basis = k^2 on a square image they are all products of the k lowest.
+
+    Parameters
+    ----------
+    image_shape : tuple of two int
+        Rows and columns; pixels are flattened row by row.
+    n_basis : int
+        d, at most the number of pixels.
+
+    Returns
+    -------
+    ndarray, shape (D, d)
+        Exactly orthonormal columns.
+
+    Raises
+    ------
+    ConfigError
+        E011 if `n_basis` is out of range.
+    """
+    n_rows, n_columns = image_shape
+    _check_size(n_basis, n_rows * n_columns)
+    a, b = (axis.ravel() for axis in np.indices(image_shape))
+    band = np.round(np.maximum(a / n_rows, b / n_columns), SORT_DIGITS)
+    chosen = np.lexsort((b, a, band))[:n_basis]
+    down, across = cosines(n_rows, n_rows), cosines(n_columns, n_columns)
+    down /= np.linalg.norm(down, axis=0)
+    across /= np.linalg.norm(across, axis=0)
+    products = down[:, None, a[chosen]] * across[None, :, b[chosen]]
+    return np.ascontiguousarray(products.reshape(n_rows * n_columns, n_basis))
+
+
+def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
+    """Return the 3-D cosine basis inside a mask (recipe ``dct3-1``).
+
+    Products of cosines over the bounding box of the mask, sorted by
+    ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` (rounded to 12 digits, ties by a, b, c); the first d columns
+    at the mask voxels, then QR with a positive diagonal, which makes the basis unique and nested.
+
+    Parameters
+    ----------
+    mask : ndarray of bool, shape (nx, ny, nz)
+        Voxels in C order become the rows.
+    n_basis : int
+        d, at most the number of voxels.
+
+    Returns
+    -------
+    ndarray, shape (D, d)
+        Orthonormal columns, float64.
+
+    Raises
+    ------
+    ConfigError
+        E011 if `n_basis` is out of range or the mask does not carry that many columns.
+    """
+    voxels = np.argwhere(mask)
+    _check_size(n_basis, len(voxels))
+    i, j, k = (voxels - voxels.min(axis=0)).T
+    box = tuple(int(n) for n in np.ptp(voxels, axis=0) + 1)
+    a, b, c = (axis.ravel() for axis in np.indices(box))
+    order = np.round((a / box[0]) ** 2 + (b / box[1]) ** 2 + (c / box[2]) ** 2, SORT_DIGITS)
+    chosen = np.lexsort((c, b, a, order))[:n_basis]
+    columns = cosines(box[0], box[0])[i][:, a[chosen]]
+    columns *= cosines(box[1], box[1])[j][:, b[chosen]]
+    columns *= cosines(box[2], box[2])[k][:, c[chosen]]
+    return _orthonormal(columns)
+
+
+def _orthonormal(columns: Array) -> Array:
+    q, r = np.linalg.qr(columns)
+    diagonal = np.diagonal(r)
+    if np.min(np.abs(diagonal)) < MIN_DIAGONAL * np.max(np.abs(diagonal)):
+        raise ConfigError(
+            "E011",
+            setting="n_basis",
+            got=columns.shape[1],
+            allowed="what the mask carries",
+            do="lower n_basis, or use a finer grid.",
+        )
+    return np.ascontiguousarray(q * np.sign(diagonal))
+
+
+def parcel_indicators(labels: npt.NDArray[np.integer]) -> Array:
+    """Return one indicator column per parcel (recipe ``parcels-1``).
+
+    Parameters
+    ----------
+    labels : ndarray of int, any shape
+        Parcel of each voxel, flattened in C order; 0 and negative numbers are background.
+
+    Returns
+    -------
+    ndarray, shape (D, n_labels)
+        Columns in ascending order of label, entries 1/sqrt(n_voxels) inside the parcel, so that
+        ``B' x`` is sqrt(n_voxels) times the parcel mean.
+
+    Raises
+    ------
+    ConfigError
+        E011 if there is no parcel.
+    """
+    flat = np.ravel(labels)
+    names = np.unique(flat[flat > 0])
+    if len(names) == 0:
+        raise ConfigError(
+            "E011",
+            setting="atlas",
+            got="no label",
+            allowed="positive labels",
+            do="give a label image with 0 as background.",
+        )
+    inside = (flat[:, None] == names[None, :]).astype(np.float64)
+    return np.ascontiguousarray(inside / np.sqrt(inside.sum(axis=0)))
+
+
+def identity(n_features: int) -> Array:
+    """Return the basis that changes nothing, shape (D, D) (recipe ``none-1``)."""
+    return np.eye(n_features)

@@ -1,0 +1,115 @@
+"""The one shape of every private step: ask each subject a question, bound it, average, step.
+
+PCA, whitening and both solvers differ in the question and in the step, in nothing else.  An
+estimator knows no site, no phase, no noise generator and no budget: `cape.computations` sums the
+clipped answers, adds the noise, and hands the noisy mean back to `Estimator.step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+Array = npt.NDArray[np.float64]
+Data = npt.NDArray[np.float32]
+
+Shape = Literal["ball", "psd"]
+
+UNCLIPPED = 4096.0
+"""Clip norm of runs with ``private=false``: far above any answer, only there to bound integers."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """One release as planned before the run: everything the accountant needs to know.
+
+    Attributes
+    ----------
+    size : int
+        Largest length n of one answer (shorter ones are allowed and cost the same).
+    clip : float
+        C, L2 bound of one subject's answer; a public constant.
+    shape : {"ball", "psd"}
+        Replace-one distance of two answers: 2 C, or sqrt(2) C for svec of PSD matrices.
+    weight : float
+        Share of the mu^2 of this estimator, relative to the other releases of the same one.
+    """
+
+    size: int
+    clip: float
+    shape: Shape
+    weight: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Query:
+    """The question put to every subject in one release.
+
+    Attributes
+    ----------
+    size, clip, shape
+        As in `Asked`; `size` is now exact.
+    answer : callable
+        ``answer(stack) -> (n_subjects, size)`` for a stack of equally long subjects, shape
+        (n_subjects, rows, T), float32.  Row m depends on subject m alone: stacking is for speed,
+        and a test compares every row with the answer of its subject alone.
+    """
+
+    size: int
+    clip: float
+    shape: Shape
+    answer: Callable[[Data], Array]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StepRecord:
+    """What the last step looked like; released quantities only.
+
+    Attributes
+    ----------
+    statistic_norm, noise_norm : float
+        L2 norm of the noisy mean, and the norm expected of the noise alone.
+    step_norm : float
+        Size of the update, in the units of the state.
+    stability : float
+        Mean |cos| of the rows of W now and some rounds before, 0 while unknown (solvers only).
+    """
+
+    statistic_norm: float
+    noise_norm: float
+    step_norm: float
+    stability: float = 0.0
+
+
+S = TypeVar("S")
+
+
+class Estimator(Protocol[S]):
+    """A frozen dataclass built from settings; every method is pure."""
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return all planned releases in order, for subjects with at most `rows` rows."""
+        ...
+
+    def start(self, rows: int) -> S:
+        """Return the state before the first release, for subjects with `rows` rows."""
+        ...
+
+    def query(self, state: S) -> Query:
+        """Return the next question, from public values only."""
+        ...
+
+    def step(self, state: S, mean: Array, noise_std: float) -> S:
+        """Return the state after a release: post-processing, costs no budget.
+
+        `mean` has shape (size,); `noise_std` is the true std of the noise on each entry.
+        """
+        ...
+
+    def done(self, state: S) -> bool:
+        """Tell whether all planned releases were made: public counters only, never data."""
+        ...

@@ -1,0 +1,199 @@
+"""Small dense linear algebra of the private steps: isometric vectors, matrix functions, clipping.
+
+Nothing here knows subjects or noise.  Matrix functions go through ``eigh`` and ``svd`` of numpy, so
+a round never imports scipy.  Section III of capeDJICA (Imtiaz et al.) needs only symmetric noise on
+symmetric matrices; `svec` is what makes independent noise on a vector symmetric noise on a matrix.
+"""
+
+from __future__ import annotations
+
+from math import isqrt
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+
+SAFE_SQUARE = (1e-200, 1e200)
+"""Squared norms in this range were computed without overflow or underflow that matters."""
+
+
+def svec(matrix: Array) -> Array:
+    """Return the isometric vector of symmetric matrices.
+
+    The diagonal comes first, then sqrt(2) times the upper triangle row by row, so that
+    ``norm(svec(A)) == norm(A, "fro")`` and independent noise is GOE noise on the matrix.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (..., n, n)
+        Symmetric; the lower triangle is not read.
+
+    Returns
+    -------
+    ndarray, shape (..., n (n + 1) / 2)
+    """
+    n = matrix.shape[-1]
+    rows, columns = np.triu_indices(n, 1)
+    vector = np.empty((*matrix.shape[:-2], n * (n + 1) // 2))
+    vector[..., :n] = np.diagonal(matrix, axis1=-2, axis2=-1)
+    vector[..., n:] = matrix[..., rows, columns]
+    vector[..., n:] *= np.sqrt(2.0)
+    return vector
+
+
+def smat(vector: Array) -> Array:
+    """Return the symmetric matrices of isometric vectors; the inverse of `svec`.
+
+    Parameters
+    ----------
+    vector : ndarray, shape (..., n (n + 1) / 2)
+
+    Returns
+    -------
+    ndarray, shape (..., n, n)
+
+    Raises
+    ------
+    ValueError
+        If the length is not a triangular number.
+    """
+    n = order_of_svec(vector.shape[-1])
+    rows, columns = np.triu_indices(n, 1)
+    matrix = np.zeros((*vector.shape[:-1], n, n))
+    upper = vector[..., n:] / np.sqrt(2.0)
+    matrix[..., rows, columns] = upper
+    matrix[..., columns, rows] = upper
+    diagonal = np.arange(n)
+    matrix[..., diagonal, diagonal] = vector[..., :n]
+    return matrix
+
+
+def order_of_svec(length: int) -> int:
+    """Return n for a vector of n (n + 1) / 2 numbers; raise ValueError for any other length."""
+    n = (isqrt(8 * length + 1) - 1) // 2
+    if n * (n + 1) // 2 != length:
+        raise ValueError(f"{length} numbers are no svec of a symmetric matrix")
+    return n
+
+
+def skew(upper: Array, n: int) -> Array:
+    """Return the skew-symmetric matrix with `upper` above its diagonal.
+
+    Parameters
+    ----------
+    upper : ndarray, shape (n (n - 1) / 2,)
+        Entries (i, j), i < j, row by row.
+    n : int
+        Order of the matrix.
+
+    Returns
+    -------
+    ndarray, shape (n, n)
+    """
+    matrix = np.zeros((n, n))
+    matrix[np.triu_indices(n, 1)] = upper
+    return matrix - matrix.T
+
+
+def top_eigenspace(matrix: Array) -> tuple[Array, Array]:
+    """Return all eigenvalues, descending, and eigenvectors of a symmetric matrix.
+
+    Each vector's entry of largest magnitude is positive, so that two LAPACK builds agree on signs.
+    Deviation: Alg. 3, line 6 (Imtiaz et al.) prints an SVD, which orders by absolute value and
+    takes a large negative noise eigenvalue for a component; ``eigh`` keeps the sign.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (n, n)
+        Symmetric.
+
+    Returns
+    -------
+    eigenvalues : ndarray, shape (n,)
+    eigenvectors : ndarray, shape (n, n)
+        Orthonormal columns, in the order of the eigenvalues.
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    values, vectors = values[::-1].copy(), vectors[:, ::-1]
+    peaks = np.argmax(np.abs(vectors), axis=0)
+    signs = np.sign(vectors[peaks, np.arange(vectors.shape[1])])
+    return values, np.ascontiguousarray(vectors * signs)
+
+
+def sym_log(matrix: Array, floor: float) -> Array:
+    """Return the logarithm of symmetric matrices, eigenvalues raised to `floor` before.
+
+    Parameters
+    ----------
+    matrix : ndarray, shape (..., n, n)
+        Symmetric.
+    floor : float
+        Smallest eigenvalue used, > 0.
+
+    Returns
+    -------
+    ndarray, shape (..., n, n)
+    """
+    values, vectors = np.linalg.eigh(matrix)
+    logs = np.log(np.maximum(values, floor))
+    return np.asarray((vectors * logs[..., None, :]) @ np.swapaxes(vectors, -1, -2))
+
+
+def sym_exp(matrix: Array) -> Array:
+    """Return the exponential of a symmetric matrix, shape (n, n)."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray((vectors * np.exp(values)) @ vectors.T)
+
+
+def skew_exp(matrix: Array) -> Array:
+    """Return the exponential of a skew-symmetric matrix: a rotation, shape (n, n).
+
+    With the Hermitian ``i E = V diag(w) V^H`` it is the real part of ``V diag(exp(-i w)) V^H``.
+    """
+    values, vectors = np.linalg.eigh(1j * matrix)
+    rotation: Array = ((vectors * np.exp(-1j * values)) @ vectors.conj().T).real
+    return rotation
+
+
+def polar(matrix: Array) -> Array:
+    """Return the orthogonal polar factor of a square matrix, the nearest orthogonal one."""
+    left, _, right = np.linalg.svd(matrix)
+    return np.asarray(left @ right)
+
+
+def clip_rows(rows: Array, bound: float) -> Array:
+    """Return the rows scaled into the L2 ball of radius `bound`; rows that are not finite become 0.
+
+    Rows of extreme size are scaled by their largest entry first, so 1e300 does not overflow.
+
+    Parameters
+    ----------
+    rows : ndarray, shape (n_rows, n)
+    bound : float
+        Radius of the ball, > 0.
+
+    Returns
+    -------
+    ndarray, shape (n_rows, n)
+        float64; norms exceed `bound` by rounding at most.
+    """
+    # Rows contiguous and summed one by one: the result must not depend on the layout of the stack.
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        norm2 = np.add.reduce(rows * rows, axis=1)
+    plain = (norm2 > SAFE_SQUARE[0]) & (norm2 < SAFE_SQUARE[1])  # False for NaN
+    factor = np.minimum(1.0, bound / np.sqrt(np.where(plain, norm2, 1.0)))
+    clipped: Array = rows * factor[:, None]
+    for m in np.flatnonzero(~plain):
+        clipped[m] = _clip_extreme(rows[m], bound)
+    return clipped
+
+
+def _clip_extreme(row: Array, bound: float) -> Array:
+    """Clip one row whose squared norm may overflow, underflow or be NaN."""
+    peak = float(np.max(np.abs(row), initial=0.0))
+    if not np.isfinite(peak) or peak == 0.0:
+        return np.zeros_like(row)
+    relative = row / peak
+    allowed = bound / float(np.sqrt(relative @ relative))
+    return relative * allowed if peak > allowed else row

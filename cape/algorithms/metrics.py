@@ -1,0 +1,152 @@
+"""How good an estimate is when the truth is known; never used inside a run.
+
+Definitions follow the papers: ISI is what capeDJICA (Imtiaz et al., Sec. V) calls q_NGI, by our
+reading, because its source could not be obtained.  scipy is imported only here, and lazily.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.unmixing import unit_rows as unit_rows
+
+
+def isi(gain: Array) -> float:
+    """Return the inter-symbol interference of a gain matrix, q_NGI of the papers.
+
+    Parameters
+    ----------
+    gain : ndarray, shape (L, L)
+        W_total A.  Invariant to permutation, signs and one common factor; the rows of W must be
+        scaled to unit source variance (`unit_rows` in whitened coordinates) and nothing else.
+
+    Returns
+    -------
+    float
+        0 for a perfect separation, about .35 for a random rotation of order 20, 1 at worst.
+    """
+    p = np.abs(gain)
+    n = len(p)
+    rows = np.sum(p.sum(axis=1) / p.max(axis=1) - 1.0)
+    columns = np.sum(p.sum(axis=0) / p.max(axis=0) - 1.0)
+    return float((rows + columns) / (2 * n * (n - 1)))
+
+
+def mdi(gain: Array) -> float:
+    """Return the minimum distance index of a gain matrix (Ilmonen et al.).
+
+    Parameters
+    ----------
+    gain : ndarray, shape (p, p)
+        W_total A.
+
+    Returns
+    -------
+    float
+        min over scaled permutations C of ||C P - I||_F / sqrt(p - 1), in 0..1; .900 at random.
+    """
+    share = gain**2 / np.sum(gain**2, axis=1, keepdims=True)
+    rows, columns = _assign(share)
+    p = len(gain)
+    return float(np.sqrt(max(0.0, p - share[rows, columns].sum()) / (p - 1)))
+
+
+def _assign(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Return the one-to-one assignment of largest total score."""
+    from scipy.optimize import linear_sum_assignment
+
+    rows, columns = linear_sum_assignment(score, maximize=True)
+    return np.asarray(rows), np.asarray(columns)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Matching:
+    """One-to-one matching of estimated to true maps.
+
+    Attributes
+    ----------
+    truth, estimate : ndarray of int, shape (n_matched,)
+        Column indices that belong together.
+    correlation : ndarray, shape (n_matched,)
+        Pearson correlation of each pair, with sign.
+    """
+
+    truth: npt.NDArray[np.intp]
+    estimate: npt.NDArray[np.intp]
+    correlation: Array
+
+    @property
+    def mean(self) -> float:
+        """Mean |correlation| over the matched pairs."""
+        return float(np.mean(np.abs(self.correlation)))
+
+
+def match_maps(estimate: Array, truth: Array) -> Matching:
+    """Match estimated to true maps by |Pearson correlation| (Hungarian method).
+
+    Parameters
+    ----------
+    estimate : ndarray, shape (D, K)
+    truth : ndarray, shape (D, R)
+        K and R may differ; min(K, R) pairs are formed.  Constant columns correlate 0.
+
+    Returns
+    -------
+    Matching
+    """
+    true_rows = unit_rows((truth - truth.mean(axis=0)).T)
+    r = true_rows @ unit_rows((estimate - estimate.mean(axis=0)).T).T
+    rows, columns = _assign(np.abs(r))
+    return Matching(truth=rows, estimate=columns, correlation=r[rows, columns])
+
+
+def captured_energy(V: Array, moment: Array) -> float:
+    """Return tr(V' C V), the part of a second moment C that a subspace captures.
+
+    Parameters
+    ----------
+    V : ndarray, shape (D, K)
+        Orthonormal columns.
+    moment : ndarray, shape (D, D)
+
+    Returns
+    -------
+    float
+    """
+    return float(np.sum(V * (moment @ V)))
+
+
+def map_energy(V: Array, maps: Array) -> float:
+    """Return the mean share of the maps' energy inside span(V), in 0..1.
+
+    Parameters
+    ----------
+    V : ndarray, shape (D, K)
+        Orthonormal columns.
+    maps : ndarray, shape (D, R)
+
+    Returns
+    -------
+    float
+    """
+    return float(np.mean(np.sum((V.T @ maps) ** 2, axis=0) / np.sum(maps**2, axis=0)))
+
+
+def principal_cosines(U: Array, V: Array) -> Array:
+    """Return the cosines of the principal angles of two subspaces, descending.
+
+    Parameters
+    ----------
+    U, V : ndarray, shape (D, K)
+        Orthonormal columns.
+
+    Returns
+    -------
+    ndarray, shape (K,)
+    """
+    cosines = np.linalg.svd(U.T @ V, compute_uv=False)
+    return np.asarray(np.minimum(cosines, 1.0))

@@ -1,0 +1,306 @@
+"""Default solver: rotations of whitened data, by noisy quasi-Newton steps on the orthogonal group.
+
+After private whitening only R (R - 1)/2 numbers per round are unknown: the skew part of the score
+moment.  Each subject's vector is clipped far below its usual norm on purpose; the attenuation is
+absorbed by a constant curvature.
+
+Deviation: replaces Infomax (Alg. 4, lines 3-12, Imtiaz et al.), which releases R^2 + R numbers a
+round with a sensitivity so large that subject-level privacy leaves nothing of the answer.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.linalg import clip_rows, polar, skew, skew_exp
+from cape.algorithms.unmixing import Horizon, Move, Unmixing, advance, beginning
+
+Score = Literal["volatility", "tanh"]
+Floats = npt.NDArray[np.floating]
+
+CURVATURE = {"volatility": 0.2, "tanh": 0.09}
+"""kappa_0 = E psi' - E psi y per source, a constant: estimating it would cost R more numbers."""
+
+NU = 0.3
+"""Offset of the volatility score y / (nu + v)."""
+
+HALF_WINDOW = 5
+"""Samples on each side in the moving mean v of y^2."""
+
+MAX_ENTRY = 0.5
+"""Largest angle between two components in one Newton step, before alpha."""
+
+MAX_DIRECTION = 1.5
+"""Spectral limit of a Newton step, before alpha."""
+
+LOOK_BACK = 10
+"""Rounds between the matrices whose rows `stability` compares."""
+
+CHUNK = 80_000
+"""Numbers per working array: a few such arrays fit the second-level cache of one core."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Regime:
+    """Public constants of the default algorithm; functions of G_eff = M mu sqrt(h/S) alone.
+
+    Attributes
+    ----------
+    shares : tuple of three float
+        Parts of mu^2 for PCA, whitening, solver.
+    n_looks : int
+        Whitening releases.
+    whitening_clip : float
+        c_W.
+    clips : tuple of float
+        C_I: one constant, or first and last of a geometric schedule.
+    step_limit : float
+        Spectral limit of a step after alpha.
+    alpha_first, alpha_last : float
+        Step lengths, geometric in between.
+    """
+
+    shares: tuple[float, float, float]
+    n_looks: int
+    whitening_clip: float
+    clips: tuple[float, ...]
+    step_limit: float
+    alpha_first: float
+    alpha_last: float
+
+
+_ROOMY = Regime(
+    shares=(0.27, 0.20, 0.53),
+    n_looks=2,
+    whitening_clip=4.0,
+    clips=(0.35,),
+    step_limit=3.0,
+    alpha_first=2.0,
+    alpha_last=0.3,
+)
+
+
+def regime(g_eff: float | None) -> Regime:
+    """Return the measured constants for a size and budget; None means no privacy.
+
+    Below G_eff 140 one whitening look with a tighter clip; up to 400 slower, more tightly clipped
+    early rounds; above, the noise no longer rules and the plain schedule is best.
+    """
+    if g_eff is None:
+        # Unclipped moments are curved two to three times as much as kappa_0 says: shorter steps.
+        return replace(_ROOMY, step_limit=0.8, alpha_first=1.0)
+    if g_eff < 140.0:
+        return replace(_ROOMY, shares=(0.4, 0.2, 0.4), n_looks=1, whitening_clip=2.0)
+    if g_eff < 400.0:
+        return replace(_ROOMY, clips=(0.2, 0.4), step_limit=0.8)
+    return _ROOMY
+
+
+class Windows:
+    """Working arrays for the volatility score of a chunk of subjects, reused chunk by chunk.
+
+    Rows carry 5 free places at both ends.  Sums of 11 neighbours come from sums of 2, 4 and 8 over
+    the whole buffer at once: windows that cross two rows land in the free places.  All terms are
+    positive, so float32 keeps 6 digits.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], kind: npt.DTypeLike) -> None:
+        n_subjects, R, T = shape
+        shape = (n_subjects, R, T + 2 * HALF_WINDOW)
+        self._padded = np.zeros(shape, dtype=kind)
+        self._psi = np.zeros(shape, dtype=kind)
+        n = self._padded.size
+        self._power, self._pair = np.empty(n, dtype=kind), np.empty(n - 1, dtype=kind)
+        self._four, self._window = np.empty(n - 3, dtype=kind), np.empty(n - 10, dtype=kind)
+        self.y = self._padded[..., HALF_WINDOW:-HALF_WINDOW]
+        self.psi = self._psi[..., HALF_WINDOW:-HALF_WINDOW]
+
+    def score(self) -> None:
+        """Fill `psi` with y / (nu + v), divided by 11, from `y`; both (n_subjects, R, T)."""
+        h = HALF_WINDOW
+        self._padded[..., :h] = self._padded[..., h : h + 1]
+        self._padded[..., -h:] = self._padded[..., -h - 1 : -h]
+        flat, window = self._padded.reshape(-1), self._window
+        n = len(flat)
+        np.multiply(flat, flat, out=self._power)
+        np.add(self._power[:-1], self._power[1:], out=self._pair)
+        np.add(self._pair[:-2], self._pair[2:], out=self._four)
+        np.add(self._four[: n - 10], self._four[4 : n - 6], out=window)
+        window += self._pair[8 : n - 2]
+        window += self._power[10:]
+        window += (2 * h + 1) * NU
+        np.divide(flat[h:-h], window, out=self._psi.reshape(-1)[h:-h])
+
+
+def score(y: Floats, name: Score) -> Floats:
+    """Return psi(y) along the last axis, elementwise or over a moving window.
+
+    "tanh" is the derivative of log cosh.  "volatility" is y / (nu + v), v the mean of y^2 over 11
+    samples with the border value repeated: the score of a Gaussian whose variance moves in time.
+
+    Parameters
+    ----------
+    y : ndarray, shape (n_subjects, R, T)
+    name : {"volatility", "tanh"}
+
+    Returns
+    -------
+    ndarray, shape (n_subjects, R, T)
+    """
+    if name == "tanh":
+        return np.asarray(np.tanh(y))
+    n_subjects, R, T = y.shape
+    windows = Windows((n_subjects, R, T), y.dtype)
+    windows.y[...] = y
+    windows.score()
+    return windows.psi * (2 * HALF_WINDOW + 1)
+
+
+def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
+    """Return the skew part of every subject's score moment.
+
+    ``K_ij = g_ij - g_ji`` with ``g = psi(y) y'/T`` and ``y = W z``: the gradient of the contrast
+    along rotations (i, j), per subject.
+
+    Parameters
+    ----------
+    W : ndarray, shape (R, R)
+    stack : ndarray, shape (n_subjects, R, T)
+        Whitened data; the work is done in its precision.
+    name : {"volatility", "tanh"}
+
+    Returns
+    -------
+    ndarray, shape (n_subjects, R (R - 1)/2)
+        Entries i < j, row by row, float64, not clipped.
+    """
+    n_subjects, R, T = stack.shape
+    W = np.asarray(W, dtype=stack.dtype)
+    moments = np.empty((n_subjects, R, R), dtype=stack.dtype)
+    step = min(n_subjects, max(1, CHUNK // (R * T)))
+    windows = Windows((step, R, T), stack.dtype)
+    for first in range(0, n_subjects, step):
+        part = stack[first : first + step]
+        # The last chunk may be short: what the working arrays hold beyond it is not read.
+        y, psi = windows.y[: len(part)], windows.psi[: len(part)]
+        np.matmul(W, part, out=y)
+        if name == "volatility":
+            windows.score()
+        else:
+            np.tanh(y, out=psi)
+        np.matmul(psi, y.swapaxes(1, 2), out=moments[first : first + step])
+    taps = 2 * HALF_WINDOW + 1 if name == "volatility" else 1
+    upper, right = np.triu_indices(R, 1)
+    difference = moments[:, upper, right].astype(np.float64) - moments[:, right, upper]
+    return np.asarray(difference * (taps / T))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuasiNewton:
+    """Rotations by noisy Newton steps of annealed length.
+
+    Attributes
+    ----------
+    n_rounds : int
+        J, a public constant.
+    clips : tuple of float
+        C_I: one constant, first and last of a geometric schedule, or one per round.
+    step_limit : float
+        Largest spectral norm of a step alpha_t e.
+    alpha_first, alpha_last : float
+        Step length alpha_t, geometric over the rounds.
+    private : bool
+        False: no clipping, and the tolerance may end the run.
+    score : {"volatility", "tanh"}
+    tolerance : float
+        Without privacy: stop when no |K_ij| of the mean is larger.
+    """
+
+    n_rounds: int
+    clips: tuple[float, ...]
+    step_limit: float
+    alpha_first: float
+    alpha_last: float
+    private: bool
+    score: Score = "volatility"
+    tolerance: float = 1e-4
+
+    @property
+    def input_scale(self) -> float:
+        """Factor on the whitened data that W applies to."""
+        return 1.0
+
+    def clip(self, done: int) -> float:
+        """Return C_I of the round after `done` rounds."""
+        if not self.private:
+            return UNCLIPPED
+        if len(self.clips) == 2:
+            first, last = self.clips
+            return float(first * (last / first) ** self._progress(done))
+        return self.clips[min(done, len(self.clips) - 1)]
+
+    def _progress(self, done: int) -> float:
+        return done / (self.n_rounds - 1) if self.n_rounds > 1 else 0.0
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return J releases of R (R - 1)/2 numbers; mu^2 grows like the root of the round."""
+        size = rows * (rows - 1) // 2
+        return tuple(
+            Asked(size=size, clip=self.clip(t), shape="ball", weight=float(np.sqrt(t + 1)))
+            for t in range(self.n_rounds)
+        )
+
+    def start(self, rows: int) -> Unmixing:
+        """Return W = I."""
+        return beginning(rows, self.alpha_first)
+
+    def query(self, state: Unmixing) -> Query:
+        """Return the question: the skew score moment of the subject under W."""
+        R = len(state.W)
+        bound = self.clip(state.round)
+
+        def answer(stack: Data) -> Array:
+            with np.errstate(all="ignore"):
+                return clip_rows(skew_moments(state.W, stack, self.score), bound)
+
+        return Query(size=R * (R - 1) // 2, clip=bound, shape="ball", answer=answer)
+
+    def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
+        """Return the state after W <- polar(expm(alpha e) W), e the limited Newton direction."""
+        progress = self._progress(state.round)
+        alpha = self.alpha_first * (self.alpha_last / self.alpha_first) ** progress
+        rotation = self._direction(mean, len(state.W), alpha)
+
+        def propose(scale: float) -> Move:
+            if not np.all(np.isfinite(rotation)):
+                return Move(W=rotation, b=state.b)
+            return Move(W=polar(skew_exp(scale * rotation) @ state.W), b=state.b)
+
+        record = StepRecord(
+            statistic_norm=float(np.linalg.norm(mean)),
+            noise_norm=float(noise_std * np.sqrt(len(mean))),
+            step_norm=float(np.linalg.norm(rotation)),
+        )
+        settled = bool(np.max(np.abs(mean), initial=0.0) <= self.tolerance)
+        horizon = Horizon(n_rounds=self.n_rounds, look_back=LOOK_BACK, private=self.private)
+        state = replace(state, rho=alpha)
+        return advance(state, propose, horizon, settled=settled, record=record)
+
+    def _direction(self, mean: Array, R: int, alpha: float) -> Array:
+        """Return alpha e, skew: e = -K/(2 kappa_0), entries and spectral norm limited."""
+        if not np.all(np.isfinite(mean)):
+            return np.full((R, R), np.nan)
+        entries = np.clip(-mean / (2.0 * CURVATURE[self.score]), -MAX_ENTRY, MAX_ENTRY)
+        e = skew(entries, R)
+        size = float(np.linalg.norm(e, 2)) if R > 1 else 0.0
+        limit = min(MAX_DIRECTION, self.step_limit / alpha)
+        return alpha * e * min(1.0, limit / max(size, 1e-12))
+
+    def done(self, state: Unmixing) -> bool:
+        """Tell whether the run ended: J rounds, a tolerance met, or divergence."""
+        return state.round >= self.n_rounds or state.status != "running"

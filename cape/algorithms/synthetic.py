@@ -1,0 +1,321 @@
+"""Synthetic studies with known maps and sources; every draw in a fixed order.
+
+`generate` makes the presets "paper" and "realistic" in a public basis, `djica_sim` the study on
+which the papers' own systems are judged.  Nothing here is fMRI; blobs stand for networks, GARCH
+processes for their time courses (the kind of source of Sec. V of capeDJICA, Imtiaz et al.).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.basis import dct_image
+from cape.algorithms.estimators import Array, Data
+
+BURN_IN = 50
+PERSISTENCE = 0.9
+"""alpha + beta of the GARCH(1, 1) sources."""
+
+SIM_SIZE = 30
+SIM_BURN_IN = 100
+
+TRIES = 400
+"""Rejected maps after which the list of accepted maps starts afresh."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Preset:
+    """How hard a synthetic study is.
+
+    Attributes
+    ----------
+    blob_sd : tuple of two float
+        Range of blob standard deviations, pixels.
+    max_cosine : float
+        Largest |cos| of two maps.
+    ar : float
+        AR(1) coefficient of the time courses.
+    noise : float
+        Trace of the voxel noise covariance over the trace of the signal covariance.
+    heterogeneity : float
+        Lognormal sd of the amplitude per subject and source.
+    strength : float
+        Lognormal sd of the map norms.
+    """
+
+    blob_sd: tuple[float, float]
+    max_cosine: float
+    ar: float
+    noise: float
+    heterogeneity: float
+    strength: float
+
+
+PRESETS = {
+    "paper": Preset(
+        blob_sd=(1.4, 2.6), max_cosine=0.35, ar=0.0, noise=0.0, heterogeneity=0.0, strength=0.0
+    ),
+    "realistic": Preset(
+        blob_sd=(1.6, 3.0), max_cosine=0.5, ar=0.4, noise=0.5, heterogeneity=0.3, strength=0.25
+    ),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Study:
+    """A synthetic study before its observation noise is drawn.
+
+    Attributes
+    ----------
+    A : ndarray, shape (D, R)
+        True maps.
+    B : ndarray, shape (D, d)
+        Public basis the data are seen in.
+    S : ndarray of float32, shape (M, R, T)
+        True time courses, time mean removed.
+    noise_std : float
+        Of every entry in the basis.
+    rng_state : dict
+        Of the generator after the sources, so that the noise can be drawn in blocks.
+    """
+
+    A: Array
+    B: Array
+    S: Data
+    noise_std: float
+    rng_state: dict[str, object]
+
+    def blocks(self, size: int) -> Iterator[Data]:
+        """Yield subjects in the basis, (size, d, T) float32 each, the same draws for any size."""
+        rng = np.random.default_rng()
+        rng.bit_generator.state = self.rng_state
+        seen = (self.B.T @ self.A).astype(np.float32)
+        for first in range(0, len(self.S), size):
+            block = seen @ self.S[first : first + size]
+            if self.noise_std > 0.0:
+                noise = rng.standard_normal(block.shape, dtype=np.float32)
+                noise *= np.float32(self.noise_std)
+                block += noise
+            yield block
+
+    def subjects(self) -> Data:
+        """Return all subjects in the basis, shape (M, d, T) float32: 4 M d T bytes."""
+        return np.concatenate(list(self.blocks(max(1, len(self.S) // 8))))
+
+    def in_voxels(self) -> Study:
+        """Return the study with the identity as basis: blocks then have shape (size, D, T)."""
+        return replace(self, B=np.eye(len(self.A)))
+
+
+def blob_maps(rng: np.random.Generator, n: int, n_components: int, preset: Preset) -> Array:
+    """Draw maps of one or two Gaussian blobs each, shape (n * n, R), before their strength.
+
+    A map is accepted when its |cos| with every earlier one is below the bound; the list starts
+    afresh after every 400th try.  Columns have norm 1.
+    """
+    row, column = np.indices((n, n), dtype=np.float64)
+    accepted: list[Array] = []
+    tries = 0
+    while len(accepted) < n_components:
+        tries += 1
+        if tries % TRIES == 0:
+            accepted.clear()
+        image = np.zeros((n, n))
+        for _ in range(rng.integers(1, 3)):
+            centre = rng.uniform(3, n - 4, 2)
+            sd = rng.uniform(*preset.blob_sd, 2)
+            image += np.exp(
+                -(((row - centre[0]) / sd[0]) ** 2) / 2 - ((column - centre[1]) / sd[1]) ** 2 / 2
+            )
+        candidate = image.ravel() / np.linalg.norm(image)
+        if all(abs(float(candidate @ other)) < preset.max_cosine for other in accepted):
+            accepted.append(candidate)
+    return np.stack(accepted, axis=1)
+
+
+def garch_sources(
+    rng: np.random.Generator,
+    n_subjects: int,
+    n_components: int,
+    n_timepoints: int,
+    *,
+    ar: float,
+    alpha: tuple[float, float] = (0.15, 0.30),
+    innovations: Literal["normal", "laplace"] = "normal",
+) -> Data:
+    """Draw AR(1) time courses with GARCH(1, 1) volatility and unit variance.
+
+    Parameters
+    ----------
+    rng : numpy.random.Generator
+        Drawn from in this order: alpha per component, then innovations sample by sample.
+    n_subjects, n_components, n_timepoints : int
+        M, R, T.
+    ar : float
+        AR(1) coefficient, in (-1, 1).
+    alpha : tuple of two float
+        Range of the reaction to the last innovation; alpha + beta = .9.
+    innovations : {"normal", "laplace"}
+
+    Returns
+    -------
+    ndarray of float32, shape (M, R, T)
+        Time means not removed.
+    """
+    a = rng.uniform(*alpha, n_components)
+    b = PERSISTENCE - a
+    w = 1.0 - PERSISTENCE
+    shape = (n_subjects, n_components)
+    h, e, y = np.ones(shape), np.zeros(shape), np.zeros(shape)
+    courses = np.empty((*shape, n_timepoints), dtype=np.float32)
+    for t in range(-BURN_IN, n_timepoints):
+        h = w + a * e**2 + b * h
+        if innovations == "normal":
+            shock = rng.standard_normal(shape)
+        else:
+            shock = rng.laplace(size=shape) / np.sqrt(2.0)
+        e = np.sqrt(h) * shock
+        y = ar * y + np.sqrt(1.0 - ar**2) * e
+        if t >= 0:
+            courses[:, :, t] = y
+    return courses
+
+
+def generate(
+    preset: Preset,
+    *,
+    n_subjects: int,
+    seed: int,
+    n_components: int = 20,
+    n_timepoints: int = 250,
+    image_size: int = 30,
+    n_basis: int = 100,
+) -> Study:
+    """Draw a study: maps, strengths, sources, amplitudes, in this order.
+
+    Parameters
+    ----------
+    preset : Preset
+        One of `PRESETS`, or a variant of it.
+    n_subjects : int
+        M.
+    seed : int
+        The generator is ``default_rng(1000 + seed)``.
+    n_components, n_timepoints : int
+        R, T.
+    image_size : int
+        n; D = n * n.
+    n_basis : int
+        d of the 2-D cosine basis.
+
+    Returns
+    -------
+    Study
+        Without further standardisation.
+    """
+    rng = np.random.default_rng(1000 + seed)
+    maps = blob_maps(rng, image_size, n_components, preset)
+    A = maps * np.exp(preset.strength * rng.standard_normal(n_components))
+    S = garch_sources(rng, n_subjects, n_components, n_timepoints, ar=preset.ar)
+    if preset.heterogeneity > 0.0:
+        amplitude = rng.standard_normal((n_subjects, n_components, 1))
+        S *= np.exp(preset.heterogeneity * amplitude).astype(np.float32)
+    S -= S.mean(axis=2, keepdims=True)
+    return Study(
+        A=A,
+        B=dct_image((image_size, image_size), n_basis),
+        S=S,
+        noise_std=float(np.sqrt(preset.noise * np.sum(A**2) / len(A))),
+        rng_state=dict(rng.bit_generator.state),
+    )
+
+
+def standardise(stack: npt.NDArray[np.floating]) -> Data:
+    """Return subjects without time mean and with unit trace, float32, shape (n_subjects, d, T).
+
+    This is what the first stage is given; subjects that are zero stay zero.
+    """
+    Y = stack - stack.mean(axis=2, keepdims=True)
+    power = np.einsum("mdt,mdt->m", Y, Y, dtype=np.float64) / Y.shape[2]
+    scale = 1.0 / np.sqrt(np.where(power > 0.0, power, 1.0))
+    return np.asarray(Y * scale[:, None, None], dtype=np.float32)
+
+
+def _tilted_blob(centre: tuple[float, float], sd: Array, angle: float) -> Array:
+    """Return a Gaussian blob on 30 x 30 pixels, its first axis tilted by `angle`."""
+    row, column = np.indices((SIM_SIZE, SIM_SIZE), dtype=np.float64)
+    dy, dx = row - centre[0], column - centre[1]
+    a = (np.cos(angle) * dx + np.sin(angle) * dy) / sd[0]
+    b = (-np.sin(angle) * dx + np.cos(angle) * dy) / sd[1]
+    return np.asarray(np.exp(-(a**2 + b**2) / 2.0))
+
+
+def djica_sim_maps() -> Array:
+    """Return the 20 fixed maps of `djica_sim`, shape (900, 20).
+
+    One tilted blob per cell of a 4 x 5 grid, every fourth with a weaker mirror image; below 5 % of
+    the peak a map is 0.  |cos| of two maps stays below .35.
+    """
+    rng = np.random.default_rng(0)
+    maps: list[Array] = []
+    for k in range(20):
+        r, c = divmod(k, 5)
+        for _ in range(1000):
+            cy = (r + 0.5) * SIM_SIZE / 4 + rng.uniform(-1.5, 1.5)
+            cx = (c + 0.5) * SIM_SIZE / 5 + rng.uniform(-1.5, 1.5)
+            sd = rng.uniform(1.6, 3.0, 2)
+            angle = rng.uniform(0.0, np.pi)
+            image = _tilted_blob((cy, cx), sd, angle)
+            if k % 4 == 0:
+                mirror = _tilted_blob((cy, SIM_SIZE - 1 - cx), sd, np.pi - angle)
+                image += rng.uniform(0.2, 0.4) * mirror
+            image[image < 0.05 * image.max()] = 0.0
+            candidate = image.ravel() / image.max()
+            norm = np.linalg.norm(candidate)
+            if all(abs(candidate @ m) < 0.35 * norm * np.linalg.norm(m) for m in maps):
+                maps.append(candidate)
+                break
+    return np.stack(maps, axis=1)
+
+
+def djica_sim(seed: int, *, n_subjects: int, n_timepoints: int = 250) -> Study:
+    """Draw the noise-free study on which the papers' own systems are judged, 900 pixels, R = 20.
+
+    Parameters
+    ----------
+    seed : int
+        Of the sources; the maps are always the same.
+    n_subjects, n_timepoints : int
+        M, T.
+
+    Returns
+    -------
+    Study
+        In voxels (B is the identity).  AR(1)-GARCH(1, 1) sources of unit variance whose parameters
+        differ between components; rows of S are centred over all subjects together.
+    """
+    A = djica_sim_maps()
+    rng = np.random.default_rng(seed)
+    R = A.shape[1]
+    phi = rng.uniform(0.1, 0.4, (R, 1))
+    alpha = rng.uniform(0.15, 0.30, (R, 1))
+    total = rng.uniform(0.85, 0.95, (R, 1))
+    w = (1.0 - total) * (1.0 - phi**2)
+    h = np.repeat(w / (1.0 - total), n_subjects, axis=1)
+    e, s = np.zeros_like(h), np.zeros_like(h)
+    courses = np.empty((n_subjects, R, n_timepoints), dtype=np.float32)
+    for t in range(-SIM_BURN_IN, n_timepoints):
+        h = w + alpha * e**2 + (total - alpha) * h
+        e = np.sqrt(h) * rng.standard_normal((R, n_subjects))
+        s = phi * s + e
+        if t >= 0:
+            courses[:, :, t] = s.T
+    courses -= courses.mean(axis=(0, 2), keepdims=True)
+    return Study(
+        A=A, B=np.eye(len(A)), S=courses, noise_std=0.0, rng_state=dict(rng.bit_generator.state)
+    )

@@ -1,0 +1,180 @@
+"""The state both solvers share, and what every solver round has in common.
+
+`quasi_newton` and `infomax` differ in the question and in the move; the norm guard, the stability
+figure and the status are the same and live here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, StepRecord
+
+Status = Literal["running", "converged", "max_rounds", "budget_exhausted", "diverged"]
+
+STABLE = 0.85
+"""Smallest stability of a private run that counts as converged (measured: ISI below .1 there)."""
+
+MAX_NORM = 1e4
+"""Norm guard: solutions have norms of a few times sqrt(R); a run past this is blowing up."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Unmixing:
+    """State of a solver; released quantities only.
+
+    Attributes
+    ----------
+    W : ndarray, shape (k, k)
+        Unmixing matrix of the whitened data times the solver's `input_scale`.
+    b : ndarray, shape (k,)
+        Bias; 0 for `QuasiNewton`.
+    rho : float
+        Step length of the last round, or the learning rate in force.
+    round : int
+        Rounds done.
+    anchor : ndarray, shape (k, k)
+        W some rounds ago, for `stability`.  With annealing (never in a private run): the step
+        that angles are measured against.
+    stability : float
+        Mean |cos| between the rows of W and of the previous anchor when the anchor was last
+        renewed, in whitened coordinates; 0 while unknown.
+    status : {"running", "converged", "max_rounds", "budget_exhausted", "diverged"}
+    order : tuple of int
+        Signed order of the components, counted from 1; filled in at the end of the run.
+    record : StepRecord
+    """
+
+    W: Array
+    b: Array
+    rho: float
+    round: int
+    anchor: Array
+    stability: float
+    status: Status
+    order: tuple[int, ...] = ()
+    record: StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Move:
+    """A proposed state of the solver: W of shape (k, k), b of shape (k,)."""
+
+    W: Array
+    b: Array
+
+    def legal(self) -> bool:
+        """Tell whether all is finite and W is below the norm guard."""
+        finite = bool(np.all(np.isfinite(self.W)) and np.all(np.isfinite(self.b)))
+        return finite and float(np.max(np.abs(self.W), initial=0.0)) <= MAX_NORM
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Horizon:
+    """How long a solver runs and how it judges itself; public constants.
+
+    Attributes
+    ----------
+    n_rounds : int
+        J.
+    look_back : int
+        Rounds between the two matrices that `stability` compares.
+    private : bool
+        True: judged by stability at the end, never by its own noisy steps.
+    """
+
+    n_rounds: int
+    look_back: int
+    private: bool
+
+
+def beginning(rows: int, rho: float) -> Unmixing:
+    """Return the state before the first round: W = I, b = 0 (Alg. 4, line 1, Imtiaz et al.)."""
+    record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+    return Unmixing(
+        W=np.eye(rows),
+        b=np.zeros(rows),
+        rho=rho,
+        round=0,
+        anchor=np.eye(rows),
+        stability=0.0,
+        status="running",
+        record=record,
+    )
+
+
+def unit_rows(W: Array) -> Array:
+    """Return W with rows of norm 1; rows of zeros stay.  Shape (k, n)."""
+    norms = np.linalg.norm(W, axis=1, keepdims=True)
+    return np.asarray(W / np.where(norms > 0.0, norms, 1.0))
+
+
+def row_agreement(W: Array, earlier: Array) -> float:
+    """Return the mean |cos| between equal rows of two matrices, shapes (k, k)."""
+    return float(np.mean(np.abs(np.sum(unit_rows(W) * unit_rows(earlier), axis=1))))
+
+
+def advance(
+    state: Unmixing,
+    propose: Callable[[float], Move],
+    horizon: Horizon,
+    *,
+    settled: bool,
+    record: StepRecord,
+) -> Unmixing:
+    """Return the state after a round: guarded move, stability, status.
+
+    A move that is not finite or too large is halved once, which is post-processing of the same
+    release; if that fails too the run ends as "diverged" with the last good W.
+
+    Parameters
+    ----------
+    state : Unmixing
+    propose : callable
+        ``propose(scale)`` gives the move with `scale` times the step.
+    horizon : Horizon
+    settled : bool
+        The solver's tolerance was met; counts without privacy only.
+    record : StepRecord
+        Its `stability` is filled in here.
+
+    Returns
+    -------
+    Unmixing
+    """
+    done = state.round + 1
+    move = next((m for m in map(propose, (1.0, 0.5)) if m.legal()), None)
+    if move is None:
+        record = replace(record, step_norm=0.0, stability=state.stability)
+        return replace(state, round=done, status="diverged", record=record)
+    stability, anchor = state.stability, state.anchor
+    # One stored matrix is enough if it is renewed at rounds congruent to J: the last one is then.
+    if (horizon.n_rounds - done) % horizon.look_back == 0:
+        if done >= horizon.look_back:
+            stability = row_agreement(move.W, anchor)
+        anchor = move.W
+    status = _judge(done, stability, horizon, settled=settled)
+    return replace(
+        state,
+        W=move.W,
+        b=move.b,
+        round=done,
+        anchor=anchor,
+        stability=stability,
+        status=status,
+        record=replace(record, stability=stability),
+    )
+
+
+def _judge(done: int, stability: float, horizon: Horizon, *, settled: bool) -> Status:
+    if not horizon.private and settled:
+        return "converged"
+    if done < horizon.n_rounds:
+        return "running"
+    if horizon.private and done > horizon.look_back and stability >= STABLE:
+        return "converged"
+    return "max_rounds"

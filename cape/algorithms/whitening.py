@@ -1,0 +1,198 @@
+"""Second stage: a common whitener U of the reduced data, and the per-subject reduction before it.
+
+`LogEuclidean` (default) releases the mean logarithm of the subjects' covariances, a few looks;
+`EigenWhitening` needs no release but the covariance eigenvalues of `CovariancePca`.  Whitening once
+and privately lets the solver search rotations only.
+
+Deviation: Alg. 4 (Imtiaz et al.) feeds V_R' X to Infomax as it is; djICA (Baker et al.) whitens
+every site by its own covariance, which makes the sites' mixings differ.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.linalg import clip_rows, smat, svec, sym_exp, sym_log
+from cape.algorithms.pca import Subspace
+
+Prewhiten = Literal["ar1", "none"]
+
+LOG_FLOOR = 1e-4
+"""Smallest covariance eigenvalue used in a logarithm (data have unit variance on average)."""
+
+EIGEN_FLOOR = 1e-3
+"""`EigenWhitening`: smallest eigenvalue used, as a share of the largest; noise may make it < 0."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Whitener:
+    """Common whitening matrix.
+
+    Attributes
+    ----------
+    U : ndarray, shape (k, k)
+        Whitened data are ``U Z0``.
+    look : int
+        Releases made.
+    record : StepRecord
+    """
+
+    U: Array
+    look: int
+    record: StepRecord
+
+
+def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) -> Data:
+    """Return one subject's reduced data, filtered and scaled to unit trace.
+
+    The AR(1) filter is one number per subject, common to all its channels, so it leaves the mixing
+    unchanged; smooth time courses become more nearly white and easier to separate.
+
+    Parameters
+    ----------
+    V : ndarray, shape (d, k)
+        Released subspace.
+    Y : ndarray, shape (d, T)
+        The subject in the public basis.
+    prewhiten : {"ar1", "none"}
+        "ar1" shortens the subject by one time point.
+
+    Returns
+    -------
+    ndarray of float32, shape (k, T - 1) or (k, T)
+        Mean square norm of a time point is k times 1/k = 1; zeros for a subject that is zero or
+        not finite, which then counts as the zero vector in every release.
+    """
+    with np.errstate(all="ignore"):
+        Z = V.T @ Y.astype(np.float64)
+    peak = float(np.max(np.abs(Z), initial=0.0))
+    if np.isfinite(peak) and peak > 0.0:
+        Z = Z / peak  # no square of a huge number below
+        Z -= Z.mean(axis=1, keepdims=True)
+    else:
+        Z = np.zeros_like(Z)
+    if prewhiten == "ar1":
+        power = float(np.vdot(Z, Z))
+        phi = float(np.vdot(Z[:, 1:], Z[:, :-1])) / power if power > 0.0 else 0.0
+        Z = Z[:, 1:] - phi * Z[:, :-1]
+    power = float(np.vdot(Z, Z)) / Z.shape[1]
+    return np.asarray(Z / np.sqrt(power) if power > 0.0 else Z, dtype=np.float32)
+
+
+def whiten(U: Array, Z0: Data) -> Data:
+    """Return ``U Z0`` in float32: (k, T) for one subject, (n_subjects, k, T) for a stack."""
+    return np.asarray(U.astype(np.float32) @ Z0, dtype=np.float32)
+
+
+def _identity(k: int) -> Array:
+    """Return sqrt(k) I: the white start for subjects of unit trace."""
+    return np.asarray(np.sqrt(float(k)) * np.eye(k))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LogEuclidean:
+    """Whitening by the mean logarithm of the subjects' covariances.
+
+    Attributes
+    ----------
+    n_looks : int
+        L releases, each about the data whitened so far.
+    clip : float
+        c_W, Frobenius bound of one subject's log covariance.
+    private : bool
+        False: no clipping, no shrinkage.
+    """
+
+    n_looks: int
+    clip: float
+    private: bool
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return L planned releases of a symmetric k x k matrix, equal weights."""
+        clip = self.clip if self.private else UNCLIPPED
+        asked = Asked(size=rows * (rows + 1) // 2, clip=clip, shape="ball", weight=1.0)
+        return (asked,) * self.n_looks
+
+    def start(self, rows: int) -> Whitener:
+        """Return sqrt(k) I, white on average for unit-trace subjects."""
+        record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+        return Whitener(U=_identity(rows), look=0, record=record)
+
+    def query(self, state: Whitener) -> Query:
+        """Return the question: log covariance of the subject under the present U."""
+        asked = self.schedule(len(state.U))[0]
+
+        def answer(stack: Data) -> Array:
+            rows = np.array([svec(_log_covariance(state.U, Z0)) for Z0 in stack])
+            return clip_rows(rows, asked.clip)
+
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+
+    def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
+        """Shrink the released mean logarithm (James-Stein), then U <- expm(-A/2) U."""
+        energy = float(mean @ mean)
+        shrink = max(0.0, 1.0 - noise_std**2 * len(mean) / max(energy, 1e-12))
+        A = shrink * smat(mean)
+        record = StepRecord(
+            statistic_norm=float(np.sqrt(energy)),
+            noise_norm=float(noise_std * np.sqrt(len(mean))),
+            step_norm=float(np.linalg.norm(A) / 2.0),
+        )
+        return Whitener(U=sym_exp(-A / 2.0) @ state.U, look=state.look + 1, record=record)
+
+    def done(self, state: Whitener) -> bool:
+        """Tell whether all looks were taken."""
+        return state.look >= self.n_looks
+
+
+def _log_covariance(U: Array, Z0: Data) -> Array:
+    """Log covariance of one subject, shape (k, k); zeros if it is zero or not finite."""
+    with np.errstate(all="ignore"):
+        Z = U @ Z0.astype(np.float64)
+        C = Z @ Z.T / Z.shape[1]
+    if not np.all(np.isfinite(C)) or not np.any(C):
+        return np.zeros_like(C)
+    return sym_log(C, LOG_FLOOR)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class EigenWhitening:
+    """Whitening from the eigenvalues released by `CovariancePca`: post-processing, no round.
+
+    Attributes
+    ----------
+    subspace : Subspace or None
+        Released subspace; None while planning.
+    """
+
+    subspace: Subspace | None = None
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return no release."""
+        return ()
+
+    def start(self, rows: int) -> Whitener:
+        """Return diag(1/sqrt(share of the eigenvalue)): unit-trace subjects become white."""
+        record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+        if self.subspace is None:
+            return Whitener(U=_identity(rows), look=0, record=record)
+        values = self.subspace.eigenvalues[:rows]
+        values = np.maximum(values, max(EIGEN_FLOOR * float(values[0]), 1e-12))
+        return Whitener(U=np.diag(np.sqrt(values.sum() / values)), look=0, record=record)
+
+    def query(self, state: Whitener) -> Query:
+        """Raise ValueError: there is nothing to ask."""
+        raise ValueError("EigenWhitening makes no release")
+
+    def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
+        """Raise ValueError: there is nothing to step on."""
+        raise ValueError("EigenWhitening makes no release")
+
+    def done(self, state: Whitener) -> bool:
+        """Return True: all is done at start."""
+        return True

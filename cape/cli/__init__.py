@@ -1,0 +1,71 @@
+"""The command ``cape``: what people type, and what it prints.  The drivers do the work.
+
+Exit codes: 0 ok; 1 findings, or an error in data or protocol; 2 usage, settings included; 3 a
+site's policy refuses; 4 the budget refuses; 70 internal error.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+import warnings
+from collections.abc import Sequence
+
+from cape.cli.commands import app
+from cape.cli.show import fail, warn
+from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, public_text
+
+POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231")
+INTERNAL = 70
+
+
+def exit_code(err: BaseException) -> int:
+    """Return the exit code of an error."""
+    if isinstance(err, CapeError) and err.code in POLICY_CODES:
+        return 3
+    if isinstance(err, PrivacyBudgetError):
+        return 4
+    if isinstance(err, ConfigError):
+        return 2
+    return 1 if isinstance(err, CapeError | OSError) else INTERNAL
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Without the name of the program; those of the process by default.
+    """
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    debug, as_json = "--debug" in given, "--json" in given
+    given = [argument for argument in given if argument != "--debug"]
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_, **__: warn(str(message), as_json=as_json)
+        warnings.simplefilter("always", CapeWarning)
+        try:
+            app(args=given, prog_name="cape", standalone_mode=True)
+        except SystemExit as stop:
+            return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        except KeyboardInterrupt:
+            return 130
+        except Exception as err:
+            if debug:
+                traceback.print_exception(err)
+            fail(_public(err), _detail(err, debug=debug), as_json=as_json)
+            return exit_code(err)
+    return 0
+
+
+def _public(err: Exception) -> str:
+    return str(err) if isinstance(err, OSError) else public_text(err)
+
+
+def _detail(err: Exception, *, debug: bool) -> str:
+    """Return what only the people at this computer should read."""
+    if isinstance(err, CapeError):
+        return err.detail
+    if isinstance(err, OSError) or debug:
+        return ""
+    return f"{type(err).__name__}; run the command again with --debug to see where."

@@ -1,0 +1,175 @@
+"""Recompute what privacy.json claims from the integers of its releases.
+
+The check trusts nothing in the file but the integers (clip, sensitivity, noise variance, shares,
+delta): mu of every release, the sensitivity that its clip allows, the sums and every epsilon are
+computed again, exactly, and the claims are compared with them.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from cape.errors import CapeError, ConfigError
+from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
+from cape.privacy.mechanisms import Event, verify_event
+
+TOLERANCE = 1e-9
+"""Relative; a claim below the recomputed figure by more is a finding."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """One file, recomputed.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    private : bool
+        Whether the file promises anything.
+    mu2 : Fraction
+        Sum of mu^2 of its releases, against the headline viewer.
+    delta : float
+        Total delta of the file.
+    epsilon : float
+        What its releases give at this delta.
+    claimed : float or None
+        What the file says, of the plan, which may be more.
+    findings : tuple of str
+        Claims that the recomputed figures contradict.
+    """
+
+    path: str
+    private: bool
+    mu2: Fraction
+    delta: float
+    epsilon: float
+    claimed: float | None
+    findings: tuple[str, ...]
+
+
+def check_file(path: Path) -> Checked:
+    """Return the recomputed figures of a privacy.json.
+
+    Raises
+    ------
+    ConfigError
+        If it is not such a file.
+    """
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+        return _check(str(path), document)
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        if isinstance(err, CapeError):
+            raise
+        raise ConfigError(
+            "E012",
+            problem="this is not a privacy.json of cape",
+            do="name the file in the consortium folder.",
+            detail=f"{path}: {type(err).__name__}: {err}",
+        ) from err
+
+
+def composed_epsilon(files: Sequence[Checked]) -> float:
+    """Return epsilon of several runs on the same subjects, at the largest of their deltas."""
+    total = sum((file.mu2 for file in files), Fraction(0))
+    return gdp_epsilon(mu=root_up(total), delta=max(file.delta for file in files))
+
+
+def _check(path: str, document: Mapping[str, Any]) -> Checked:
+    if document["schema"] != "cape-privacy-1":
+        raise ValueError(f"schema {document['schema']!r}")
+    private, delta, claimed = document["private"], float(document["delta"]), document["epsilon"]
+    findings: list[str] = []
+    if not private:
+        if claimed is not None or document["guarantee"] != "none":
+            findings.append("a run without a promise claims an epsilon")
+        return Checked(
+            path=path,
+            private=False,
+            mu2=Fraction(0),
+            delta=delta,
+            epsilon=math.inf,
+            claimed=claimed,
+            findings=tuple(findings),
+        )
+    total = Fraction(0)
+    rounds: set[tuple[str, int, str]] = set()
+    for row in document["events"]:
+        event = _event(row)
+        if (key := (event.phase, event.round, event.field)) in rounds:
+            findings.append(f"{event.name} is listed twice")
+        rounds.add(key)
+        findings += _event_findings(event, row)
+        total += event.mu2 if event.private else 0
+    epsilon = gdp_epsilon(mu=root_up(total), delta=delta)
+    findings += _below("epsilon", claimed, epsilon)
+    findings += _below("epsilon_spent", document["budget"]["epsilon_spent"], epsilon)
+    findings += _view_findings(document, total, delta)
+    return Checked(
+        path=path,
+        private=True,
+        mu2=total,
+        delta=delta,
+        epsilon=epsilon,
+        claimed=claimed,
+        findings=tuple(findings),
+    )
+
+
+def _event(row: Mapping[str, Any]) -> Event:
+    return Event(
+        phase=row["phase"],
+        round=row["round"],
+        field=row["field"],
+        shape=row["shape"],
+        size=row["size"],
+        log2_gamma=row["log2_gamma"],
+        clip_int=row["clip_int"],
+        delta_int=row["delta_int"],
+        variance=int(row["s2"]),
+        shares=row["shares"],
+    )
+
+
+def _event_findings(event: Event, row: Mapping[str, Any]) -> list[str]:
+    """Check one release: noise at all, the sensitivity of its clip, the stated mu^2."""
+    if not event.private:
+        return [f"{event.name} carries no noise"]
+    found = []
+    try:
+        verify_event(event, (event.clip_int + 0.5) / event.gamma)
+    except CapeError as err:
+        found.append(str(err.fields.get("problem", err)))
+    if Fraction(row["mu2"]) != event.mu2:
+        found.append(f"{event.name}: mu2 is {row['mu2']}, its integers give {event.mu2}")
+    return found
+
+
+def _view_findings(document: Mapping[str, Any], total: Fraction, delta: float) -> list[str]:
+    """Compare the figure of every viewer with what this viewer cannot subtract."""
+    t = int(document["min_survivors"])
+    h = t - int(document["assumed_colluders"])
+    if any(event["shares"] != h for event in document["events"]) and document["noise"] != "local":
+        return [f"releases are not calibrated for {h} noise shares"]
+    unknown = {"outsider": t, "one_site": max(1, t - 1), "aggregator": h}
+    found = []
+    for view in document["views"]:
+        n = h if document["noise"] == "local" else unknown[view["key"]]
+        least = gdp_epsilon(mu=root_up(view_mu2(total, shares=h, unknown=n)), delta=delta)
+        found += _below(f"epsilon of {view['key']}", view["epsilon"], least)
+    return found
+
+
+def _below(name: str, claimed: float | None, least: float) -> list[str]:
+    if claimed is None:
+        return [f"{name} is missing"]
+    if claimed < least * (1.0 - TOLERANCE):
+        return [f"{name} is claimed as {claimed:.6g}, the releases give {least:.6g}"]
+    return []

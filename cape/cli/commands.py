@@ -1,0 +1,310 @@
+"""The commands.  Each imports what it needs when it runs, so that ``cape --help`` is quick."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cape.cli.show import Rounds, json_line, say, working
+from cape.config import VERSION
+
+app = typer.Typer(
+    name="cape",
+    help="Joint ICA of fMRI data held at several sites, private for every subject.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+class Through(StrEnum):
+    """How a simulation moves messages."""
+
+    MEMORY = "memory"
+    WIRE = "wire"
+    PROCESS = "process"
+
+
+class Preset(StrEnum):
+    """Synthetic consortia."""
+
+    BRAIN = "brain"
+    PAPER = "paper"
+    REALISTIC = "realistic"
+
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines, one document a line.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only.")]
+SetValues = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of docs/config.md; repeat it."),
+]
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        say(f"cape {VERSION}")
+        raise typer.Exit()
+
+
+@app.callback()
+def root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Print where an error comes from.")
+    ] = False,
+) -> None:
+    """Joint ICA of fMRI data held at several sites, private for every subject."""
+    del version, debug
+
+
+@app.command()
+def synth(
+    out: Annotated[Path, typer.Argument(help="Folder to write; one folder per site in it.")],
+    preset: Annotated[
+        Preset, typer.Option(help="brain: NIfTI in MNI space; paper, realistic: matrices.")
+    ] = Preset.BRAIN,
+    sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
+    subjects: Annotated[
+        int, typer.Option(min=0, help="Subjects in all, split unequally; 0: the preset's.")
+    ] = 0,
+    site_sizes: Annotated[
+        str, typer.Option(metavar="9,6,4", help="Subjects of each site instead of the two.")
+    ] = "",
+    timepoints: Annotated[int, typer.Option(min=0, help="Volumes; 0: the preset's.")] = 0,
+    grid: Annotated[int, typer.Option(help="Voxel size of brain: 10, 8, 6, 4 or 3 mm.")] = 10,
+    networks: Annotated[int, typer.Option(min=0, help="Networks; 0: the preset's.")] = 0,
+    tr: Annotated[float, typer.Option(min=0.0, help="Repetition time, s.")] = 2.0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same data.")] = 0,
+    defect: Annotated[
+        str | None, typer.Option(help="Make one kind of bad input: its number in docs/errors.md.")
+    ] = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a synthetic consortium whose true maps are known."""
+    from cape.drivers.synth import write_consortium
+
+    with working(f"writing {out}", quiet=quiet or as_json) as progress:
+        done = write_consortium(
+            out,
+            preset=preset.value,
+            n_sites=sites,
+            n_subjects=subjects,
+            site_sizes=_whole_numbers(site_sizes),
+            n_timepoints=timepoints,
+            grid_mm=grid,
+            n_networks=networks,
+            tr=tr,
+            seed=seed,
+            defect=defect,
+            progress=progress,
+        )
+    if as_json:
+        json_line({"event": "result", **dataclasses.asdict(done), "folder": str(out)})
+    elif not quiet:
+        sizes = ", ".join(str(size) for size in done.site_sizes)
+        say(f"{out}: subjects per site {sizes}; {done.n_features} features; {_mb(done.n_bytes)}")
+        say(f"next: cape simulate {out} --out out --epsilon 8 --delta 1e-5")
+
+
+@app.command()
+def simulate(
+    directory: Annotated[
+        Path,
+        typer.Argument(exists=True, file_okay=False, help="A consortium: one folder per site."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    through: Annotated[
+        Through,
+        typer.Option(help="process: a new process per site and round, as COINSTAC does it."),
+    ] = Through.MEMORY,
+    epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Total delta, such as 1e-5.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="Reproducible noise: a simulation, NOT PRIVATE.")
+    ] = None,
+    set_values: SetValues = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the computation on a consortium of this computer, with the code of a real run."""
+    from cape.drivers.simulate import simulate as run
+
+    settings: dict[str, object] = _assignments(set_values)
+    settings |= {
+        name: value for name, value in (("epsilon", epsilon), ("delta", delta)) if value is not None
+    }
+    folder = run(
+        directory,
+        out=out,
+        through=through.value,
+        settings=settings,
+        seed=seed,
+        on_progress=Rounds(as_json=as_json, quiet=quiet),
+    )
+    _show_results(folder, as_json=as_json)
+
+
+@app.command()
+def budget(
+    check: Annotated[
+        list[Path] | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Recompute a privacy.json; repeat it to add up runs."
+        ),
+    ] = None,
+    subjects: Annotated[int | None, typer.Option(min=1, help="All subjects.")] = None,
+    sites: Annotated[int | None, typer.Option(min=1, help="Number of sites.")] = None,
+    components: Annotated[int | None, typer.Option(min=1, help="Components R.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
+    delta: Annotated[float, typer.Option(help="Total delta.")] = 1e-5,
+    colluders: Annotated[
+        int | None, typer.Option(min=0, help="Sites that may collude with the aggregator.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the solver.")] = None,
+    basis: Annotated[int | None, typer.Option(min=2, help="Size of the public basis.")] = None,
+    set_values: SetValues = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a planned run would cost and show; or --check the figures of a finished one."""
+    if check:
+        _check_files(check, as_json=as_json)
+        return
+    if subjects is None or sites is None:
+        raise typer.BadParameter("needed: --subjects and --sites, or --check FILE")
+    settings: dict[str, object] = {"delta": delta, **_assignments(set_values)}
+    flags = {
+        "epsilon": epsilon,
+        "n_components": components,
+        "assumed_colluders": colluders,
+        "n_rounds": rounds,
+        "n_basis": basis,
+    }
+    settings |= {name: value for name, value in flags.items() if value is not None}
+    from cape.cli.budget import plan_run, show
+
+    planned = plan_run(settings, n_sites=sites, n_subjects=subjects)
+    if as_json:
+        json_line(dataclasses.asdict(planned))
+    else:
+        show(planned)
+
+
+@app.command()
+def compspec(
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail on drift.")] = False,
+    folder: Annotated[
+        Path, typer.Option(exists=True, file_okay=False, help="The project folder.")
+    ] = Path(),
+    as_json: AsJson = False,
+) -> None:
+    """Write compspec.json, inputspec.json and the generated pages, or --check them."""
+    from cape.compspec import stale, write
+
+    changed = stale(folder) if check else write(folder)
+    if as_json:
+        json_line({"event": "result", "stale" if check else "written": changed})
+    elif not changed:
+        say("generated files are up to date")
+    for name in changed if not as_json else ():
+        say(f"stale: {name} (run: make compspec)" if check else f"written: {name}")
+    if check and changed:
+        raise typer.Exit(1)
+
+
+@app.command()
+def report(
+    folder: Annotated[
+        Path,
+        typer.Argument(exists=True, file_okay=False, help="A consortium folder of a finished run."),
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Build index.html again from the result files of a folder."""
+    from cape.report import render
+
+    page = render(folder)
+    if as_json:
+        json_line({"event": "result", "paths": {"index.html": str(page)}})
+    else:
+        say(str(page))
+
+
+def _show_results(folder: Path, *, as_json: bool) -> None:
+    import json
+
+    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    if as_json:
+        json_line({"event": "result", **results, "paths": paths})
+        return
+    promise = f"epsilon {results['epsilon']}, delta {results['delta']}"
+    if not results["private"]:
+        promise = "NOT PRIVATE"
+    say(f"{results['status']} | {promise} | {folder}", style="bold")
+    for name in ("index.html", "results.json", "privacy.json"):
+        if name in paths:
+            say(paths[name])
+
+
+def _check_files(files: Sequence[Path], *, as_json: bool) -> None:
+    from cape.cli.check import check_file, composed_epsilon
+
+    checked = [check_file(path) for path in files]
+    promised = [file for file in checked if file.private]
+    total = composed_epsilon(promised) if promised else None
+    if as_json:
+        rows = [
+            {
+                "path": file.path,
+                "private": file.private,
+                "epsilon": file.epsilon,
+                "claimed": file.claimed,
+                "delta": file.delta,
+                "findings": file.findings,
+            }
+            for file in checked
+        ]
+        json_line({"event": "result", "files": rows, "epsilon_together": total})
+    else:
+        for file in checked:
+            got = f"{file.epsilon:.6g}" if file.private else "infinite"
+            claimed = "none" if file.claimed is None else f"{file.claimed:.6g}"
+            verdict = "WRONG" if file.findings else "ok"
+            say(f"{verdict}: epsilon {got} recomputed, {claimed} claimed, {file.path}")
+            for finding in file.findings:
+                say(f"  {finding}", style="bold red")
+        if len(promised) > 1 and total is not None:
+            say(f"all {len(promised)} runs on the same subjects together: epsilon {total:.6g}")
+    if any(file.findings for file in checked):
+        raise typer.Exit(1)
+
+
+def _assignments(given: Sequence[str] | None) -> dict[str, object]:
+    """Return ``name=value`` texts as a mapping; the settings themselves check the values."""
+    found: dict[str, object] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"--set {text}: write --set name=value")
+        found[name.strip()] = value.strip()
+    return found
+
+
+def _mb(n_bytes: int) -> str:
+    return f"{n_bytes / 1e6:.0f} MB"
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise typer.BadParameter(f"--site-sizes {text}: whole numbers such as 9,6,4") from None

@@ -1,0 +1,184 @@
+"""How things are printed: tables and lines for people, one JSON document a line for machines."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+OUT = Console(soft_wrap=True, highlight=False)
+ERR = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+class ProgressLine(Protocol):
+    """What the simulator reports after every exchange."""
+
+    @property
+    def phase(self) -> str:
+        """Phase that was just answered."""
+
+    @property
+    def round(self) -> int:
+        """Round within the phase."""
+
+    @property
+    def rounds(self) -> int:
+        """Planned rounds of the phase."""
+
+    @property
+    def exchange(self) -> int:
+        """Number of the exchange."""
+
+    @property
+    def exchanges(self) -> int:
+        """Planned exchanges."""
+
+    @property
+    def mu(self) -> float:
+        """Spent so far."""
+
+    @property
+    def mu_budget(self) -> float:
+        """Total."""
+
+    @property
+    def epsilon(self) -> float:
+        """Spent so far, at the total delta."""
+
+    @property
+    def step(self) -> float:
+        """Change of the last step."""
+
+    @property
+    def stability(self) -> float:
+        """Likeness of the components to those of earlier rounds."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall time of the exchange."""
+
+    @property
+    def sites(self) -> int:
+        """Sites that answered."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that one site sent."""
+
+
+FIELDS = tuple(name for name in vars(ProgressLine) if not name.startswith("_"))
+
+
+class Rounds:
+    """Print one line per exchange, with the time that is probably left."""
+
+    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        self._as_json = as_json
+        self._quiet = quiet
+        self._elapsed = 0.0
+
+    def __call__(self, line: ProgressLine) -> None:
+        """Print `line`."""
+        self._elapsed += line.seconds
+        left = self._elapsed / max(1, line.exchange) * max(0, line.exchanges - line.exchange)
+        if self._as_json:
+            fields = {name: getattr(line, name) for name in FIELDS}
+            json_line({"event": "progress", **fields, "seconds_left": round(left, 1)})
+        elif not self._quiet:
+            OUT.print(Text(progress_text(line, left)))
+
+
+def progress_text(line: ProgressLine, left: float) -> str:
+    """Return the line for people: where the run is, change, budget, size, time."""
+    parts = [
+        f"{line.exchange}/{line.exchanges} {line.phase} {line.round}/{line.rounds}",
+        f"stability {_number(line.stability)}",
+        f"step {_number(line.step)}",
+        f"mu {line.mu:.3f}/{line.mu_budget:.3f} (epsilon {_number(line.epsilon)})"
+        if math.isfinite(line.mu_budget) and line.mu_budget > 0
+        else "no noise",
+        f"{line.bytes / 1000:.1f} kB/site",
+        f"{line.sites} sites",
+        f"{line.seconds:.2f} s",
+        f"{duration(left)} left",
+    ]
+    return " | ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show, on a terminal only, how far a piece of work is; yields a function (done, in all)."""
+    if quiet or not OUT.is_terminal:
+        yield lambda done, total: None
+        return
+    with OUT.status(title) as status:
+        yield lambda done, total: status.update(f"{title} {done}/{total}")
+
+
+def json_line(document: Mapping[str, object]) -> None:
+    """Print one JSON document on one line; NaN and infinity become null."""
+    OUT.file.write(json.dumps(_finite(document), allow_nan=False) + "\n")
+    OUT.file.flush()
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; all but the first column are aligned to the right."""
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for i, column in enumerate(columns):
+        left = i == 0
+        grid.add_column(
+            column, justify="left" if left else "right", no_wrap=not left, overflow="fold"
+        )
+    for row in rows:
+        grid.add_row(*(Text(str(cell)) for cell in row))
+    OUT.print(grid)
+    OUT.print()
+
+
+def say(text: str, *, style: str = "") -> None:
+    """Print a line as it is."""
+    OUT.print(Text(text, style=style))
+
+
+def warn(text: str, *, as_json: bool = False) -> None:
+    """Print a warning."""
+    if as_json:
+        json_line({"event": "warning", "text": text})
+    else:
+        ERR.print(Text(f"warning: {text}", style="yellow"))
+
+
+def fail(text: str, detail: str, *, as_json: bool) -> None:
+    """Print an error: its fixed text, then what only the people at this computer should read."""
+    if as_json:
+        json_line({"event": "error", "text": text, "detail": detail})
+    ERR.print(Text(text, style="bold red"))
+    if detail:
+        ERR.print(Text(detail))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

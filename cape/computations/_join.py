@@ -1,0 +1,166 @@
+"""`join`: SiteCard -> Roster.  Everything that can fail is found here, before budget is spent.
+
+The site reads and checks all its data, then says what must be equal everywhere and what is public
+by definition (its number of subjects).  The aggregator compares, makes the plan of all releases,
+and sends both; each site verifies the plan in exact fractions against its own settings and policy
+in the next exchange, and trusts the aggregator with nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from cape.computations._model import Model
+from cape.config import VERSION, Config
+from cape.errors import ConfigError, ConsortiumError
+from cape.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
+from cape.phases import Aggregator, One, Phase, Site
+from cape.privacy.mechanisms import Event
+
+NONCE_BYTES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """The plan of a run: every release in order, d, and what the owner should know."""
+
+    plan: tuple[Event, ...]
+    n_basis: int
+    warnings: tuple[str, ...]
+
+
+Planner = Callable[[Config, int, int, FeatureSpace], Draft]
+"""(settings, S, M, space) -> Draft; ConfigError or PrivacyBudgetError if no plan fits."""
+
+
+def join(name: str, planner: Planner, *, then: str) -> One:
+    """Return the first line of a table."""
+
+    def answer(site: Site, model: Model) -> SiteCard:
+        source = site.source
+        tr_low, tr_high = source.tr_range
+        return SiteCard(
+            protocol=FORMAT,
+            version=VERSION,
+            computation=name,
+            settings=json.dumps(site.config.settings(), sort_keys=True),
+            nonce=site.noise.stream(site.id, "join", 1, "nonce").token_bytes(NONCE_BYTES).hex(),
+            n_subjects=source.n_subjects,
+            space=source.space,
+            tr_low=tr_low,
+            tr_high=tr_high,
+            noise=site.noise.label,
+        )
+
+    def combine(
+        party: Aggregator, cards: Mapping[str, SiteCard], model: Model
+    ) -> tuple[Roster, str | None]:
+        compare(cards, party.config)
+        roster = make_roster(cards, party.config, planner)
+        return roster, then
+
+    def absorb(model: Model, roster: Roster) -> Model:
+        return replace(model, roster=roster)
+
+    return One(
+        phase=Phase(
+            name="join",
+            reply=SiteCard,
+            broadcast=Roster,
+            answer=answer,
+            combine=combine,
+            absorb=absorb,
+            then=(then,),
+        )
+    )
+
+
+def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
+    """Raise an error naming sites and field unless all cards agree.
+
+    Raises
+    ------
+    ConsortiumError
+        Versions, settings, grids, numbers of features, repetition times or nonces do not fit.
+    ConfigError
+        Fewer sites than the owner allows.
+    """
+    for code, field, read in (
+        ("E155", "protocol version", lambda c: c.protocol),
+        ("E155", "package version", lambda c: c.version),
+        ("E204", "computation", lambda c: c.computation),
+        ("E151", "settings", lambda c: c.settings),
+        ("E144", "number of features", lambda c: c.space.n_features),
+        ("E124", "grid", lambda c: (c.space.kind, c.space.shape)),
+        ("E124", "affine", lambda c: c.space.affine),
+        ("E124", "mask hash", lambda c: c.space.digest),
+    ):
+        got = {site: read(card) for site, card in cards.items()}
+        if len(set(got.values())) > 1:
+            raise ConsortiumError(code, field=field, sites=_listed(code, cards, got))
+    if len({card.nonce for card in cards.values()}) < len(cards):
+        raise ConsortiumError("E204", field="nonce", sites="two sites sent the same one")
+    if len(cards) < config.min_sites:
+        raise ConfigError(
+            "E152",
+            problem=f"{len(cards)} sites joined, min_sites={config.min_sites}",
+            do="with two sites each can subtract itself; wait for more sites.",
+        )
+    if config.tr > 0:
+        wrong = {
+            site: f"{card.tr_low:g} to {card.tr_high:g} s"
+            for site, card in cards.items()
+            if card.tr_low > 0
+            and max(config.tr - card.tr_low, card.tr_high - config.tr) > config.tr_tolerance
+        }
+        if wrong:
+            raise ConsortiumError("E134", sites=_pairs(wrong), allowed=f"{config.tr:g}")
+
+
+def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner) -> Roster:
+    """Return the roster of sites that agree, with the plan of all releases."""
+    first = next(iter(cards.values()))
+    n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
+    colluders = config.colluders(n_sites)
+    if not 0 <= colluders < n_sites:
+        raise ConfigError(
+            "E152",
+            problem=f"assumed_colluders={colluders} of {n_sites} sites",
+            do=f"allowed 0 to {n_sites - 1}.",
+        )
+    draft = planner(config, n_sites, n_subjects, first.space)
+    warnings = list(draft.warnings)
+    if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
+        warnings.append("The repetition time differs between sites: spectra mix (set tr to refuse).")
+    return Roster(
+        sites=tuple(
+            RosterEntry(site=site, nonce=card.nonce, n_subjects=card.n_subjects)
+            for site, card in cards.items()
+        ),
+        config=config.digest(),
+        space=first.space,
+        n_basis=draft.n_basis,
+        colluders=colluders,
+        survivors=n_sites,
+        seeded=any(card.noise == "seeded" for card in cards.values()),
+        plan=draft.plan,
+        warnings=tuple(warnings),
+    )
+
+
+def _listed(code: str, cards: Mapping[str, SiteCard], got: Mapping[str, object]) -> str:
+    """Return what each site has; of settings only those that differ."""
+    if code != "E151":
+        return _pairs(got)
+    parsed = {site: json.loads(card.settings) for site, card in cards.items()}
+    names = sorted({name for settings in parsed.values() for name in settings})
+    differing = [n for n in names if len({str(s.get(n)) for s in parsed.values()}) > 1]
+    return "; ".join(
+        f"{name}: {_pairs({site: s.get(name) for site, s in parsed.items()})}" for name in differing
+    )
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{site} has {value}" for site, value in values.items())

@@ -1,0 +1,89 @@
+"""What a finished run hands to the writers of files: plain frozen records, no I/O.
+
+`Outcome` holds released quantities and settings only, so that all of it may be shared.
+`SiteOutcome` adds what one site may see of its own subjects; it never leaves that site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from cape.algorithms.estimators import Array, Data
+from cape.config import Value
+from cape.messages import FeatureSpace, Roster, RoundRecord
+from cape.privacy.ledger import Ledger
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """The result of the consortium: released quantities, settings, ledger.
+
+    Attributes
+    ----------
+    computation, version, run, config_digest : str
+        What ran; `run` is the 32-digit name derived from the roster.
+    settings : mapping
+        All settings, defaults included.
+    label : {"dp", "none"}
+        "dp": exact subject-level figure; "none": nothing is promised.
+    status, reason : str
+        converged | max_rounds | budget_exhausted | diverged, and one sentence why.
+    roster, fingerprint
+        Sites, space, plan; first digits of the roster of keys.
+    ledger : Ledger
+        What was charged.
+    V, U, W, W_total, A : ndarray
+        Basis directions (d, k), whitener (k, k), unmixing of white data (k, k), unmixing of
+        features (k, D), maps (D, k); rows of W, W_total and columns of A in final order and sign.
+    eigenvalues, edge, gap_ratio, rank_status
+        Spectrum of the released PCA statistic (d,), top of its pure-noise spectrum, largest gap
+        over the edge, and what the rank guard said.
+    trace : tuple of RoundRecord
+        All released rounds.
+    rounds_planned : int
+        Planned rounds of the solver.
+    warnings : tuple of str
+        Sentences for the reader.
+    """
+
+    computation: str
+    version: str
+    run: str
+    config_digest: str
+    settings: Mapping[str, Value]
+    label: str
+    status: str
+    reason: str
+    stability: float
+    roster: Roster
+    fingerprint: str
+    ledger: Ledger
+    V: Array
+    U: Array
+    W: Array
+    W_total: Array
+    A: Array
+    eigenvalues: Array
+    edge: float
+    gap_ratio: float
+    rank_status: str
+    trace: tuple[RoundRecord, ...]
+    rounds_planned: int
+    warnings: tuple[str, ...]
+
+    @property
+    def space(self) -> FeatureSpace:
+        """The feature space of `A` and `W_total`."""
+        return self.roster.space
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteOutcome:
+    """The result at one site: `time_courses` yields (label, S_m (k, T_m)) subject by subject."""
+
+    site: str
+    outcome_status: str
+    names: tuple[str, ...]  # of the components, C01 ...
+    time_courses: Iterator[tuple[str, Data]]
+    ledger: Ledger

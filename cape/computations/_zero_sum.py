@@ -1,0 +1,158 @@
+"""`zero-sum` and `zero-sum.probe`: key agreement, and proof that the masks cancel.
+
+Every site makes one X25519 key pair for this run; pairwise keys then give every release its
+zero-sum noise e_s, uniform over the integers modulo 2^64, without another exchange.  The probe
+masks a vector of zeros: its sum must be zero before any budget is spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from cape.computations._model import Model, joined
+from cape.config import Config
+from cape.errors import SecureAggregationError
+from cape.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
+from cape.phases import Aggregator, AnyPhase, Phase, Site
+from cape.privacy.ledger import Budget, Ledger
+from cape.secagg import keys
+from cape.secagg.field import decode_sum
+
+PlanCheck = Callable[[Site, Roster], None]
+"""A site's own check of the plan that the aggregator sent; raises if anything is off."""
+
+SECRET = "x25519"
+PROBE_SIZE = 8
+KEY_BYTES = 32
+
+
+class ZeroSum:
+    """Two lines of a table: keys, then the probe; `verify` is the site's look at the plan."""
+
+    def __init__(self, verify: PlanCheck, *, then: str) -> None:
+        self._verify = verify
+        self._then = then
+
+    def phases(self, config: Config) -> tuple[AnyPhase, ...]:
+        """Return both phases."""
+        del config
+        return (
+            Phase(
+                name="zero-sum",
+                reply=PublicKey,
+                broadcast=KeyBook,
+                answer=self._advertise,
+                combine=_collect,
+                absorb=_absorb_keys,
+                then=("zero-sum.probe",),
+            ),
+            Phase(
+                name="zero-sum.probe",
+                reply=Masked,
+                broadcast=Fingerprint,
+                answer=_probe,
+                combine=self._compare,
+                absorb=_absorb_fingerprint,
+                then=(self._then,),
+            ),
+        )
+
+    def _advertise(self, site: Site, model: Model) -> PublicKey:
+        roster = joined(model)
+        site.admit(roster)
+        self._verify(site, roster)
+        site.ledger = empty_ledger(site.config)
+        secret = site.noise.stream(site.id, "zero-sum", 1, "key").token_bytes(KEY_BYTES)
+        site.keep(SECRET, secret)
+        public = keys.public_key(keys.private_key_from_bytes(secret))
+        return PublicKey(public_key=public.hex())
+
+    def _compare(
+        self, party: Aggregator, replies: Mapping[str, Masked], model: Model
+    ) -> tuple[Fingerprint, str | None]:
+        total = decode_sum([reply.total for reply in replies.values()], bound=0)
+        if total.shape != (PROBE_SIZE,):
+            raise SecureAggregationError("E220", problem="the probe has another length")
+        digest = keys.roster_digest(key_roster(joined(model), book(model)))
+        party.ledger = empty_ledger(party.config)
+        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), self._then
+
+
+def empty_ledger(config: Config) -> Ledger:
+    """Return the ledger of a run that has released nothing; without a budget if not private."""
+    if not config.private:
+        return Ledger(budget=None)
+    return Ledger(budget=Budget.of(epsilon=config.epsilon, delta=config.delta))
+
+
+def book(model: Model) -> KeyBook:
+    """Return the public keys of a run whose keys are agreed."""
+    if model.keys is None:
+        raise RuntimeError("no keys before zero-sum")
+    return model.keys
+
+
+def key_roster(roster: Roster, agreed: KeyBook) -> list[keys.RosterEntry]:
+    """Return sites, sizes and public keys in the form that keys are bound to."""
+    if len(agreed.public_keys) != roster.n_sites:
+        raise SecureAggregationError("E220", problem="one public key per site is needed")
+    try:
+        publics = [bytes.fromhex(text) for text in agreed.public_keys]
+    except ValueError:
+        raise SecureAggregationError("E220", problem="a public key is not hexadecimal") from None
+    return [
+        keys.RosterEntry(
+            site=entry.site, n_subjects=entry.n_subjects, public_key=public, identity_key=b""
+        )
+        for entry, public in zip(roster.sites, publics, strict=True)
+    ]
+
+
+def mask(site: Site, model: Model, size: int, field: str) -> RingVector:
+    """Return the zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
+
+    Bound to the broadcast that is being answered: if sites were told different things, their
+    masks do not cancel and the sum is noise.
+    """
+    roster = joined(model)
+    entries = key_roster(roster, book(model))
+    ring = keys.KeyRing(site=site.id, secret_key=site.secret(SECRET))
+    sizes = {entry.site: entry.n_subjects for entry in roster.sites}
+    public = keys.public_key(keys.private_key_from_bytes(ring.secret_key))
+    own = next((entry for entry in entries if entry.site == site.id), None)
+    if own is None or own.public_key != public:
+        raise SecureAggregationError("E220", problem=f"the key of {site.id} was changed")
+    keys.check_roster(entries, own=own, sizes=sizes)
+    digest = site.digest(roster)
+    salt = keys.run_salt(digest[:16].hex(), digest)
+    label = keys.MaskLabel(
+        phase=site.cursor.phase,
+        round=site.cursor.round,
+        field=field,
+        size=size,
+        broadcast_digest=site.request,
+    )
+    return keys.zero_sum_mask(keys.pair_keys(ring, entries, salt=salt), label)
+
+
+def _collect(
+    party: Aggregator, replies: Mapping[str, PublicKey], model: Model
+) -> tuple[KeyBook, str | None]:
+    del party, model
+    return KeyBook(public_keys=tuple(r.public_key for r in replies.values())), "zero-sum.probe"
+
+
+def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
+    return replace(model, keys=agreed)
+
+
+def _probe(site: Site, model: Model) -> Masked:
+    zeros = np.zeros(PROBE_SIZE, dtype=np.uint64)
+    return Masked(total=zeros + mask(site, model, PROBE_SIZE, "probe"), refused=False)
+
+
+def _absorb_fingerprint(model: Model, shown: Fingerprint) -> Model:
+    return replace(model, fingerprint=shown.fingerprint)

@@ -1,0 +1,291 @@
+"""Settings: one dataclass gives validation, compspec inputs, command-line options and docs.
+
+Every scientific and privacy setting is the owner's.  A `Config` subclass lists its settings with
+`option`; `from_input` turns what a form or a file gives (numbers as text included) into a checked
+instance, and says for each mistake what was got, what is allowed and what to do.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import hashlib
+import json
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import MISSING, dataclass, field
+from typing import Any, Literal, Self
+
+from cape.errors import ConfigError
+
+VERSION = "0.1.0"
+
+Value = str | int | float | bool | None
+
+
+def option(
+    default: Any = MISSING,
+    label: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    unit: str = "",
+    group: str = "Analysis",
+    help: str = "",
+) -> Any:
+    """Declare a setting: its default, what it means, and the values it may take.
+
+    Parameters
+    ----------
+    default : object
+        Omit it for a setting that the owner must choose.
+    label : str
+        One line, shown as the name of the field in forms.
+    low, high : float, optional
+        Inclusive bounds of numbers.
+    unit, group, help : str
+        Unit shown in docs, section of forms, longer text.
+    """
+    metadata = {
+        "label": label,
+        "low": low,
+        "high": high,
+        "unit": unit,
+        "group": group,
+        "help": help,
+    }
+    if default is MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Config:
+    """Settings that every computation has: the budget, the parties, the secure sum, the data."""
+
+    epsilon: float = option(
+        label="Total epsilon",
+        low=1e-4,
+        high=1000.0,
+        group="Privacy",
+        help="Of the whole run, per subject, against the aggregator with the assumed colluders.",
+    )
+    delta: float = option(
+        label="Delta",
+        low=1e-15,
+        high=0.1,
+        group="Privacy",
+        help="Below 1 / number of subjects; 1e-5 is usual.",
+    )
+    private: bool = option(
+        True,
+        "Add noise",
+        group="Privacy",
+        help="false: nothing is protected; every page and file says so.",
+    )
+    assumed_colluders: int = option(
+        -1,
+        "Sites that may collude with the aggregator",
+        low=-1,
+        group="Privacy",
+        help="-1: max(1, ceil(S/3) - 1).  0 trusts every participating site.",
+    )
+    aggregation: Literal["all-sites"] = option(
+        "all-sites",
+        "Secure aggregation",
+        group="Privacy",
+        help="all-sites: a missing site ends the run and nothing is revealed.",
+    )
+    zero_sum: Literal["ring"] = option(
+        "ring",
+        "Zero-sum noise",
+        group="Privacy",
+        help="ring: uniform over the integers modulo 2^64, from pairwise keys.",
+    )
+    noise: Literal["correlated", "local"] = option(
+        "correlated",
+        "Noise of one site",
+        group="Privacy",
+        help="local: each site adds the whole noise by itself (conventional, for comparison).",
+    )
+    key_trust: Literal["aggregator"] = option(
+        "aggregator",
+        "Who is trusted to relay keys",
+        group="Privacy",
+        help="aggregator: honest but curious; compare the roster fingerprints by phone.",
+    )
+    min_sites: int = option(3, "Fewest sites", low=2, group="Privacy")
+    accept_low_quality: bool = option(
+        False, "Run although the maps will mostly show noise", group="Privacy"
+    )
+    feature_space: Literal["mask", "atlas", "matrix"] = option(
+        "mask",
+        "Feature space",
+        group="Data",
+        help="mask: voxels of 4-D images; atlas: parcel means; matrix: columns of array files.",
+    )
+    mask: str = option(
+        "MNI152-8mm",
+        "Mask",
+        group="Data",
+        help="MNI152-10mm, -8mm, -6mm, -4mm, -3mm, or 'file': every site maps the same mask file.",
+    )
+    mask_hash: str = option("", "Expected hash of the mask", group="Data")
+    atlas: str = option("", "Name of the label image", group="Data")
+    basis: Literal["auto", "dct", "atlas", "none"] = option(
+        "auto",
+        "Public basis",
+        group="Data",
+        help="auto: dct for a mask, none for an atlas or a matrix.",
+    )
+    n_basis: int = option(
+        0, "Size of the public basis", low=0, high=5000, group="Data", help="0: chosen from G."
+    )
+    max_features: int = option(1000, "Largest basis", low=2, high=5000, group="Data")
+    image_shape: str = option(
+        "", "Shape of 2-D images held in a matrix", group="Data", help="Such as 30,30."
+    )
+    orientation: Literal["time_by_feature", "feature_by_time"] = option(
+        "feature_by_time", "Orientation of array files", group="Data"
+    )
+    tr: float = option(0.0, "Repetition time", low=0.0, high=20.0, unit="s", group="Data")
+    tr_tolerance: float = option(1e-3, "Allowed difference of TR", low=0.0, unit="s", group="Data")
+    min_timepoints: int = option(100, "Fewest time points of a subject", low=3, group="Data")
+    max_timepoints: int = option(
+        0, "Most time points of a subject", low=0, group="Data", help="0: no limit."
+    )
+    drop_first_volumes: int = option(0, "Volumes to drop", low=0, high=1000, group="Data")
+    detrend: Literal["linear", "none"] = option("linear", "Detrending", group="Data")
+    standardize: Literal["variance", "demean"] = option(
+        "variance", "Scaling of each voxel", group="Data"
+    )
+    exclude_bad_subjects: bool = option(True, "Leave out subjects that fail", group="Data")
+    max_excluded_fraction: float = option(
+        0.1, "Largest share of subjects left out", low=0.0, high=1.0, group="Data"
+    )
+
+    def check(self) -> None:
+        """Raise ConfigError for settings that contradict each other; subclasses extend it."""
+        if self.private and not 0 < self.delta < 1:
+            raise ConfigError(
+                "E011", setting="delta", got=self.delta, allowed="1e-15 to 0.1", do="1e-5 is usual."
+            )
+        if self.mask.startswith("MNI152-"):
+            known = [f"MNI152-{mm}mm" for mm in (10, 8, 6, 4, 3)]
+            if self.mask not in known:
+                raise _out_of_range("mask", self.mask, ", ".join([*known, "file"]))
+        elif self.mask != "file":
+            raise _out_of_range("mask", self.mask, "MNI152-10mm, -8mm, -6mm, -4mm, -3mm or file")
+        if self.image_shape:
+            parse_shape(self.image_shape)
+
+    def colluders(self, n_sites: int) -> int:
+        """Return S_C for `n_sites` sites (default ``max(1, ceil(S/3) - 1)``)."""
+        if self.assumed_colluders >= 0:
+            return self.assumed_colluders
+        return max(1, math.ceil(n_sites / 3) - 1)
+
+    @classmethod
+    def from_input(cls, given: Mapping[str, object]) -> Self:
+        """Return checked settings from a form or a file.
+
+        Raises
+        ------
+        ConfigError
+            Unknown name (with the nearest known one), missing or impossible value.
+        """
+        options = {f.name: f for f in dataclasses.fields(cls)}
+        for name in given:
+            if name not in options:
+                raise ConfigError("E010", setting=name, hint=did_you_mean(name, options))
+        hints = typing.get_type_hints(cls)
+        unprotected = given.get("private") in (False, "false", "False", 0)
+        values: dict[str, Value] = {}
+        for name, spec in options.items():
+            if name in given and given[name] is not None:
+                values[name] = _coerce(spec, hints[name], given[name])
+            elif spec.default is MISSING:
+                if not unprotected:
+                    raise ConfigError("E013", setting=name, do=f"the owner chooses {name}.")
+                values[name] = 0.0  # of a run that protects nobody: no figure to promise
+        config = cls(**values)
+        config.check()
+        return config
+
+    def settings(self) -> dict[str, Value]:
+        """Return all settings as JSON values, in the order of declaration."""
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def digest(self) -> str:
+        """Return the SHA-256 of settings and package version, as 64 hex digits."""
+        text = json.dumps([type(self).__name__, VERSION, self.settings()], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, or an empty text."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Return the axes of ``"30,30"``; two whole numbers above 1, else ConfigError."""
+    try:
+        shape = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        shape = ()
+    if len(shape) != 2 or min(shape) < 2:
+        raise _out_of_range("image_shape", text, "two whole numbers such as 30,30")
+    return shape
+
+
+def choices(hint: object) -> tuple[str, ...]:
+    """Return the values of a Literal type, or an empty tuple."""
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+
+
+def _out_of_range(
+    name: str, got: object, allowed: str, do: str = "correct the setting."
+) -> ConfigError:
+    return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
+
+
+def _coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
+    """Return `got` as the declared type of the setting, or raise ConfigError."""
+    if values := choices(hint):
+        if got not in values:
+            near = did_you_mean(str(got), values).lstrip("; ")
+            raise _out_of_range(spec.name, got, ", ".join(values), near or "choose one of them.")
+        return str(got)
+    if hint is bool:
+        text = str(got).lower()
+        if text not in ("true", "false", "1", "0", "yes", "no"):
+            raise _out_of_range(spec.name, got, "true or false")
+        return text in ("true", "1", "yes")
+    if hint is str:
+        if not isinstance(got, str):
+            raise _out_of_range(spec.name, got, "a text")
+        return got
+    return _number(spec, hint, got)
+
+
+def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    kind = "a whole number" if hint is int else "a number"
+    allowed = (
+        f"{'-inf' if low is None else format(low, 'g')} to "
+        f"{'inf' if high is None else format(high, 'g')}"
+    )
+    number = math.nan
+    if isinstance(got, str | int | float) and not isinstance(got, bool):
+        try:
+            number = float(got)
+        except (ValueError, OverflowError):
+            number = math.nan
+    outside = (low is not None and number < low) or (high is not None and number > high)
+    if not math.isfinite(number) or outside or (hint is int and number != int(number)):
+        raise _out_of_range(spec.name, got, f"{kind}, {allowed}", spec.metadata["help"] or "")
+    return int(number) if hint is int else number
+
+

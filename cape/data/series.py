@@ -1,0 +1,76 @@
+"""Reading one run, whatever its format: what the readers of images and matrices hand over."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from cape.algorithms.estimators import Data
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Note:
+    """A warning about one file: row of the table of bad inputs and the parts of its text."""
+
+    row: int
+    what: str
+    found: str
+    expected: str = ""
+    fix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """One run as stored, before any preprocessing.
+
+    Attributes
+    ----------
+    values : ndarray, shape (D, T)
+        Features by time, float32, scaled.
+    tr : float
+        Repetition time in s, 0 if unknown.
+    digest : str
+        SHA-256 of the file's bytes.
+    grid : str
+        "ok", "reoriented", "0.004 vox", or "-" for a matrix.
+    notes : tuple of Note
+        Warnings.
+    """
+
+    values: Data
+    tr: float
+    digest: str
+    grid: str
+    notes: tuple[Note, ...]
+
+
+class HashingReader:
+    """Passes on the bytes of a file and hashes them; reads forward only.
+
+    Parameters
+    ----------
+    stream : file
+        Opened for reading bytes.
+    """
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, at most `size`."""
+        block = self._stream.read(size)
+        self._hash.update(block)
+        return block
+
+    def seek(self, offset: int) -> None:
+        """Refuse: what was skipped would not be hashed (gzip never asks when reading forward)."""
+        raise io.UnsupportedOperation(f"seek to {offset}")
+
+    def finish(self) -> str:
+        """Read to the end and return the SHA-256 of the whole file, 64 hex digits."""
+        while self.read(1 << 20):
+            pass
+        return self._hash.hexdigest()

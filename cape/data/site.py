@@ -1,0 +1,317 @@
+"""All subjects of a site: every check before a run, then one subject at a time.
+
+Nothing here mixes subjects: no group mean, no scale from several people.  Acceptance looks at each
+subject alone, and at public limits.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Data
+from cape.config import Config, parse_shape
+from cape.data.checks import (
+    RunShape,
+    Subject,
+    exclusion,
+    features_of,
+    judge,
+    judge_site,
+    same_values_twice,
+)
+from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, RunFile, SubjectFiles, discover
+from cape.data.findings import Finding, Findings, Rejected
+from cape.data.series import Series
+from cape.data.signals import Quality, clean, rank_of
+from cape.data.space import Grid, grid_of, read_space, reserved_names, too_many_features
+from cape.data.subjects import n_dummy, project, read_run, subject_matrix
+from cape.errors import DataError
+from cape.messages import FeatureSpace
+
+Progress = Callable[[int, int], None]
+"""Called with (subjects done, subjects in all)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteData:
+    """The accepted subjects of one site; private but for `space`, M_s and the TR range.
+
+    Attributes
+    ----------
+    site : str
+        Public id.
+    space : FeatureSpace
+        What the D rows of every subject are.
+    subjects : tuple of Subject
+        Accepted subjects in natural order of their labels.
+    excluded : tuple of str
+        Labels of those left out.
+    findings : tuple of Finding
+        Warnings and exclusions.
+    tr_low, tr_high : float
+        Range of the repetition times, s, rounded to 1e-3; 0 if unknown.
+    fingerprint : str
+        SHA-256 over the contents of the accepted files, without their names.
+    """
+
+    site: str
+    space: FeatureSpace
+    subjects: tuple[Subject, ...]
+    excluded: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    tr_low: float
+    tr_high: float
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inspection:
+    """What `inspect_site` found.
+
+    Attributes
+    ----------
+    subjects : tuple of Subject
+        All subjects that could be read, accepted or not.
+    findings : tuple of Finding
+        All problems, worst first.
+    accepted : SiteData or None
+        None if the site must stop; `error` says why then.
+    error : DataError or None
+        What `load_site` raises.
+    """
+
+    subjects: tuple[Subject, ...]
+    findings: tuple[Finding, ...]
+    accepted: SiteData | None
+    error: DataError | None
+
+
+@dataclass(kw_only=True, slots=True)
+class _Pass:
+    """State of one pass over all files."""
+
+    config: Config
+    grid: Grid | None
+    findings: Findings
+    shapes: list[RunShape] = field(default_factory=list)
+
+
+def load_site(
+    base: Path,
+    given: Mapping[str, object],
+    config: Config,
+    *,
+    site: str,
+    progress: Progress | None = None,
+) -> SiteData:
+    """Check all data of a site and return its accepted subjects.
+
+    Parameters
+    ----------
+    base : Path
+        The site's folder.
+    given : mapping
+        What the site gave: `data` (list of names, or one glob) or `manifest` (name of a table), or
+        nothing: then the folder's own manifest, else all its data files.
+    config : Config
+        The owner's settings.
+    site : str
+        Public id of the site.
+    progress : callable, optional
+        Called with (subjects done, subjects in all).
+
+    Returns
+    -------
+    SiteData
+        Reading them again gives the same bits.
+
+    Raises
+    ------
+    DataError
+        Its public text is that of the worst finding; its detail holds all private texts.
+    """
+    inspection = inspect_site(base, given, config, site=site, progress=progress)
+    if inspection.error is not None:
+        raise inspection.error
+    if inspection.accepted is None:
+        raise DataError("E100")
+    return inspection.accepted
+
+
+def inspect_site(
+    base: Path,
+    given: Mapping[str, object],
+    config: Config,
+    *,
+    site: str,
+    progress: Progress | None = None,
+) -> Inspection:
+    """Return everything that is wrong at a site, and its accepted subjects; never stops early.
+
+    Parameters are those of `load_site`.
+    """
+    findings = Findings(site)
+    space = read_space(config, base, findings)
+    is_matrix = config.feature_space == "matrix"
+    listed = discover(
+        base, given, findings,
+        suffixes=MATRIX_SUFFIXES if is_matrix else IMAGE_SUFFIXES,
+        reserved=reserved_names(config),
+    )  # fmt: skip
+    state = _Pass(config=config, grid=None if space is None else grid_of(space), findings=findings)
+    subjects: list[Subject] = []
+    accepted: list[Subject] = []
+    for done, files in enumerate(listed, start=1):
+        subject = _examine(files, state)
+        if subject is not None:
+            subjects.append(subject)
+            if judge(subject, config, findings):
+                accepted.append(subject)
+        if progress is not None:
+            progress(done, len(listed))
+    same_values_twice(state.shapes, findings)
+    if is_matrix:
+        space = _matrix_space(state)
+    if space is not None:
+        judge_site(subjects, accepted, len(listed), config, findings)
+    return _conclude(subjects, accepted, [files.label for files in listed], space, findings)
+
+
+def _conclude(
+    subjects: list[Subject],
+    accepted: list[Subject],
+    labels: list[str],
+    space: FeatureSpace | None,
+    findings: Findings,
+) -> Inspection:
+    """Return the inspection, with the accepted subjects if nothing stops the site."""
+    error = None
+    try:
+        findings.raise_if_blocked()
+    except DataError as err:
+        error = err
+    listing = findings.listing()
+    site_data = None
+    if error is None and space is not None:
+        chosen = {subject.label for subject in accepted}
+        trs = [tr for subject in accepted for tr in subject.trs]
+        digests = "\n".join(" ".join(subject.digests) for subject in accepted)
+        site_data = SiteData(
+            site=findings.site,
+            space=space,
+            subjects=tuple(accepted),
+            excluded=tuple(label for label in labels if label not in chosen),
+            findings=listing,
+            tr_low=round(min(trs, default=0.0), 3),
+            tr_high=round(max(trs, default=0.0), 3),
+            fingerprint=hashlib.sha256(digests.encode()).hexdigest(),
+        )
+    return Inspection(subjects=tuple(subjects), findings=listing, accepted=site_data, error=error)
+
+
+def _matrix_space(state: _Pass) -> FeatureSpace | None:
+    config = state.config
+    n_features = features_of(state.shapes, config, state.findings)
+    if n_features == 0:
+        return None
+    too_many_features(n_features, config, state.findings)
+    shape = parse_shape(config.image_shape) if config.image_shape else ()
+    return FeatureSpace.of_matrix(n_features, shape)
+
+
+def _read_noting(run: RunFile, state: _Pass) -> Series | None:
+    """Return one run as stored, or None after noting why it cannot be used."""
+    try:
+        series = read_run(run, state.config, state.grid)
+    except Rejected as verdict:
+        if verdict.severity == "X":
+            verdict.severity = exclusion(state.config)
+        state.findings.reject(verdict, run.name)
+        return None
+    except OSError as err:
+        state.findings.add(
+            1, "E", "A file cannot be read", f"{run.name}: {err.strerror}",
+            expected="a file that this user may read", fix="correct its permissions",
+        )  # fmt: skip
+        return None
+    for note in series.notes:
+        state.findings.add(
+            note.row, "W", note.what, f"{run.name}: {note.found}",
+            expected=note.expected, fix=note.fix,
+        )  # fmt: skip
+    return series
+
+
+def _examine(files: SubjectFiles, state: _Pass) -> Subject | None:
+    """Read all runs of a subject, note what is wrong; None if it cannot be judged."""
+    parts: list[Data] = []
+    read: list[Series] = []
+    quality: Quality | None = None
+    for run in files.runs:
+        series = _read_noting(run, state)
+        if series is None:
+            continue
+        state.shapes.append(_shape(run, series))
+        cleaned, counts = clean(series.values, n_dummy(run, state.config), state.config)
+        quality = counts if quality is None else quality.joined(counts)
+        parts.append(cleaned)
+        read.append(replace(series, values=series.values[:0]))
+    complete = len(read) == len(files.runs) and len({len(part) for part in parts}) == 1
+    if quality is None or not complete or len(parts[0]) == 0:
+        return None
+    joined = np.concatenate(parts, axis=1)
+    return Subject(
+        label=files.label,
+        site=state.findings.site,
+        runs=files.runs,
+        digests=tuple(series.digest for series in read),
+        n_features=joined.shape[0],
+        n_timepoints=joined.shape[1],
+        trs=tuple(series.tr for series in read),
+        quality=quality,
+        rank=rank_of(joined) if joined.size else 0,
+        grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
+    )
+
+
+def _shape(run: RunFile, series: Series) -> RunShape:
+    n_features, n_times = series.values.shape
+    digest = hashlib.sha256(series.values.tobytes()).hexdigest()
+    return RunShape(
+        name=run.name, n_features=n_features, n_timepoints=n_times, values_digest=digest
+    )
+
+
+def reduce_to_basis(
+    site: SiteData, basis: Array | None, config: Config
+) -> Iterator[tuple[str, Data]]:
+    """Yield every accepted subject in the coordinates of the public basis, one at a time.
+
+    Parameters
+    ----------
+    site : SiteData
+        From `load_site`.
+    basis : ndarray, shape (D, d), or None
+        B, float64 with orthonormal columns; None is the identity.
+    config : Config
+        The owner's settings.
+
+    Yields
+    ------
+    label : str
+        Subject; private.
+    Y_m : ndarray, shape (d, T_m)
+        ``B' X_m``, float32.  Scaling to unit trace is the caller's.
+
+    Raises
+    ------
+    DataError
+        CAPE-E161: files changed since they were accepted.
+    """
+    for subject in site.subjects:
+        yield subject.label, project(subject_matrix(subject, site.space, config), basis)

@@ -1,0 +1,308 @@
+"""Write a synthetic consortium: one folder per site, the owner's settings, the ground truth.
+
+``brain``      4-D NIfTI images on an MNI152 grid with named networks; the demo of the README.
+``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free).
+``realistic``  the same with autocorrelation, noise and differing amplitudes.
+
+Everything is drawn from the seed: equal arguments give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.synthetic import PRESETS, garch_sources, generate
+from cape.config import Config
+from cape.data import grid_of, mask_space
+from cape.drivers._brain import NETWORKS, STORAGES, Scanner, network_maps
+from cape.drivers._defects import make_defect
+from cape.errors import ConfigError
+
+PresetName = Literal["brain", "paper", "realistic"]
+Progress = Callable[[int, int], None]
+
+AR = 0.4
+HETEROGENEITY = 0.3
+"""Lognormal sd of the amplitude of a network in a subject."""
+
+SPREAD_OF_T = 0.15
+"""Subjects of `brain` have between 1 - this and 1 + this times `n_timepoints` volumes."""
+
+IMAGE = 30
+IMAGE_BASIS = 100
+DEFAULTS: dict[PresetName, tuple[int, int, int]] = {
+    "brain": (200, 120, 6),
+    "paper": (128, 250, 20),
+    "realistic": (128, 250, 20),
+}
+"""Subjects, time points, components unless told otherwise."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """What was written.
+
+    Attributes
+    ----------
+    folder : Path
+        Of the consortium.
+    preset : str
+        Which kind.
+    site_sizes : tuple of int
+        Subjects of ``local0``, ``local1`` ...
+    names : tuple of str
+        Networks, or S01 ... for images.
+    n_features : int
+        D.
+    n_bytes : int
+        Size of all site files.
+    defect : str
+        What was broken on purpose, or "".
+    """
+
+    folder: Path
+    preset: PresetName
+    site_sizes: tuple[int, ...]
+    names: tuple[str, ...]
+    n_features: int
+    n_bytes: int
+    defect: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Study:
+    """Checked request."""
+
+    preset: PresetName
+    sizes: tuple[int, ...]
+    n_timepoints: int
+    n_networks: int
+    grid_mm: int
+    tr: float
+    seed: int
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """Site of each subject."""
+        return tuple(site for site, size in enumerate(self.sizes) for _ in range(size))
+
+
+def write_consortium(
+    out: Path,
+    *,
+    preset: PresetName = "brain",
+    n_sites: int = 4,
+    n_subjects: int = 0,
+    site_sizes: Sequence[int] = (),
+    n_timepoints: int = 0,
+    grid_mm: int = 10,
+    n_networks: int = 0,
+    tr: float = 2.0,
+    seed: int = 0,
+    defect: str | None = None,
+    progress: Progress | None = None,
+) -> Summary:
+    """Write a synthetic consortium into a new or empty folder.
+
+    Parameters
+    ----------
+    out : Path
+        Gets ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site.
+    preset : {"brain", "paper", "realistic"}
+        See the module.
+    n_sites, n_subjects : int
+        S and M; subjects are split unequally.  0: the preset's number.
+    site_sizes : sequence of int, optional
+        Subjects of each site, instead of the two.
+    n_timepoints, n_networks : int
+        T (`brain`: on average) and R; 0: the preset's.
+    grid_mm : int
+        Mask of `brain`: 10, 8, 6, 4 or 3.
+    tr : float
+        Repetition time of `brain`, s.
+    seed : int
+        Not negative.
+    defect : str, optional
+        Row number or short name of a defect, made in the files of ``local1``.
+    progress : callable, optional
+        Called with (subjects written, subjects in all).
+
+    Returns
+    -------
+    Summary
+
+    Raises
+    ------
+    ConfigError
+        Impossible sizes, unknown preset or defect, or a folder that is not empty.
+    """
+    subjects, timepoints, networks = _preset(preset)
+    study = _Study(
+        preset=preset,
+        sizes=tuple(site_sizes) or split_unequally(n_subjects or subjects, n_sites),
+        n_timepoints=n_timepoints or timepoints,
+        n_networks=n_networks or networks,
+        grid_mm=grid_mm,
+        tr=tr,
+        seed=seed,
+    )
+    _check(study, out)
+    for site in range(len(study.sizes)):
+        (out / f"local{site}").mkdir(parents=True, exist_ok=True)
+    write = _write_brain if preset == "brain" else _write_matrices
+    maps, names = write(out, study, progress or (lambda _done, _total: None))
+    np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
+    (out / "settings.toml").write_text(_settings(study), encoding="utf-8")
+    (out / "README.txt").write_text(_readme(study, names), encoding="utf-8")
+    if defect:
+        folder = out / ("local1" if len(study.sizes) > 1 else "local0")
+        make_defect(defect, folder, is_image=preset == "brain")
+    written = sum(path.stat().st_size for path in out.glob("local*/*") if path.is_file())
+    return Summary(
+        folder=out,
+        preset=preset,
+        site_sizes=study.sizes,
+        names=names,
+        n_features=maps.shape[0],
+        n_bytes=written,
+        defect=defect or "",
+    )
+
+
+def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
+    """Return falling site sizes that sum to `n_subjects`, each about 2/3 of the one before."""
+    if not 1 <= n_sites <= n_subjects:
+        raise ConfigError(
+            "E011", setting="n_sites", got=n_sites, allowed=f"1 to {n_subjects} (n_subjects)",
+            do="give every site a subject.",
+        )  # fmt: skip
+    weights = (2 / 3) ** np.arange(n_sites)
+    ends = np.rint(np.cumsum(weights) / weights.sum() * (n_subjects - n_sites)).astype(int)
+    return tuple(int(n) + 1 for n in np.diff(ends, prepend=0))
+
+
+def _preset(name: str) -> tuple[int, int, int]:
+    for known, sizes in DEFAULTS.items():
+        if name == known:
+            return sizes
+    raise ConfigError(
+        "E011", setting="preset", got=name, allowed=", ".join(DEFAULTS), do="choose one of them."
+    )
+
+
+def _check(study: _Study, out: Path) -> None:
+    limit = len(NETWORKS) if study.preset == "brain" else 50
+    problems = (
+        ("site_sizes", study.sizes, "1 or more each", min(study.sizes) >= 1),
+        ("n_networks", study.n_networks, f"2 to {limit}", 2 <= study.n_networks <= limit),
+        (
+            "n_timepoints", study.n_timepoints, "10 to 5000, above n_networks + 2",
+            max(10, study.n_networks + 3) <= study.n_timepoints <= 5000,
+        ),
+        ("grid_mm", study.grid_mm, "10, 8, 6, 4, 3", study.grid_mm in (10, 8, 6, 4, 3)),
+        ("tr", study.tr, "0.1 to 20 s", 0.1 <= study.tr <= 20),
+        ("seed", study.seed, "0 or more", study.seed >= 0),
+    )  # fmt: skip
+    for name, got, allowed, fine in problems:
+        if not fine:
+            raise ConfigError("E011", setting=name, got=got, allowed=allowed, do="correct it.")
+    if out.is_dir() and any(out.iterdir()):
+        raise ConfigError(
+            "E012", problem="the folder for the synthetic consortium is not empty",
+            do="choose another one.",
+        )  # fmt: skip
+
+
+def _write_brain(out: Path, study: _Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
+    """Write one 4-D image per subject; return maps (D, R) and names."""
+    names = tuple(NETWORKS)[: study.n_networks]
+    config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{study.grid_mm}mm")
+    grid = grid_of(mask_space(config))
+    scanner = Scanner(grid=grid, maps=network_maps(grid, names), tr=study.tr)
+    rng = np.random.default_rng([study.seed, 1])
+    n_subjects, longest = len(study.owners), int(study.n_timepoints * (1 + SPREAD_OF_T))
+    courses = garch_sources(rng, n_subjects, len(names), longest, ar=AR)
+    strength = np.exp(HETEROGENEITY * rng.standard_normal((n_subjects, len(names), 1)))
+    courses *= strength.astype(np.float32)
+    shortest = int(np.ceil(study.n_timepoints * (1 - SPREAD_OF_T)))
+    lengths = rng.integers(shortest, longest, size=n_subjects, endpoint=True)
+    for m, site in enumerate(study.owners):
+        own = np.random.default_rng([study.seed, 2, m])
+        values = scanner.series(own, courses[m, :, : lengths[m]])
+        content = scanner.image(values, STORAGES[site % len(STORAGES)])
+        path = out / f"local{site}" / f"sub-{m + 1:03d}_task-rest_bold.nii.gz"
+        path.write_bytes(content)
+        progress(m + 1, n_subjects)
+    return scanner.maps, names
+
+
+def _write_matrices(out: Path, study: _Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
+    """Write one (D, T) float32 matrix per subject; return maps (D, R) and names."""
+    made = generate(
+        PRESETS[study.preset],
+        n_subjects=len(study.owners),
+        seed=study.seed,
+        n_components=study.n_networks,
+        n_timepoints=study.n_timepoints,
+        image_size=IMAGE,
+        n_basis=IMAGE_BASIS,
+    ).in_voxels()
+    for m, block in enumerate(made.blocks(1)):
+        path = out / f"local{study.owners[m]}" / f"sub-{m + 1:03d}.npy"
+        np.save(path, np.asarray(block[0], dtype=np.float32), allow_pickle=False)
+        progress(m + 1, len(study.owners))
+    return made.A, tuple(f"S{k + 1:02d}" for k in range(study.n_networks))
+
+
+def _settings(study: _Study) -> str:
+    """Return settings.toml, without epsilon and delta."""
+    shortest = 1 - SPREAD_OF_T if study.preset == "brain" else 1.0
+    lines = [
+        f'# Settings of a synthetic consortium (preset "{study.preset}", seed {study.seed}).',
+        "# The owner must choose epsilon and delta; there is no default on purpose, for example:",
+        "# epsilon = 8.0",
+        "# delta = 1e-5",
+        "",
+        f"n_components = {study.n_networks}",
+        f"min_timepoints = {min(100, int(shortest * study.n_timepoints))}",
+        f"min_sites = {min(3, max(2, len(study.sizes)))}",
+        'standardize = "demean"  # the planted maps are in units of signal, not of voxel variance',
+    ]
+    if study.preset == "brain":
+        lines += [
+            'feature_space = "mask"',
+            f'mask = "MNI152-{study.grid_mm}mm"',
+            'basis = "dct"',
+            "n_basis = 400",
+            f"tr = {study.tr!r}",
+            'detrend = "linear"',
+        ]
+    else:
+        lines += [
+            'feature_space = "matrix"',
+            f'image_shape = "{IMAGE},{IMAGE}"',
+            'basis = "dct"',
+            f"n_basis = {IMAGE_BASIS}",
+            'orientation = "feature_by_time"',
+            'detrend = "none"',
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _readme(study: _Study, names: Sequence[str]) -> str:
+    sizes = ", ".join(f"local{site} {size}" for site, size in enumerate(study.sizes))
+    return (
+        "A synthetic consortium made by `cape synth`; no human data.\n\n"
+        f"preset {study.preset}, seed {study.seed}\n"
+        f"subjects: {sizes} ({sum(study.sizes)} in all)\n"
+        f"components: {', '.join(names)}\n\n"
+        "settings.toml  the owner's settings; add epsilon and delta\n"
+        "local0 ...     one folder per site\n"
+        "truth.npz      A (features x components) in the order of the mask's voxels, names\n"
+    )

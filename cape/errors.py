@@ -1,0 +1,172 @@
+"""Exceptions of cape, and the only texts that may leave a site.
+
+::
+
+    CapeError
+     |- ConfigError (also a ValueError)   a setting is unknown, out of range or contradictory
+     |- DataError                         a site's data did not pass a check
+     |- ProtocolError
+     |   |- OutOfPhaseError              a phase that the table does not allow here
+     |   |- MessageError                 a message that does not decode
+     |   |- ReplayError                  another request for a round that was answered already
+     |   '- ConsortiumError              sites disagree about something that must be equal
+     |- StateLostError                    cache, journal, receipt or key is missing: nothing is released again
+     |- SecureAggregationError            bad key, masks that do not cancel, a sum past its bound
+     '- PrivacyBudgetError                a release does not fit the budget, or the site's policy refuses
+
+An exception text is a publication: COINSTAC shows it to every site and stores it centrally.
+So each error has a `public` text, filled from the catalogue below, and a `detail` that stays in
+the private log of the site.  Placeholders of the catalogue take public things only: settings,
+versions, hashes, phase names, round numbers, site ids.  Never a path, a file name, a subject
+label, a number computed from data.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+CATALOGUE: Final[dict[str, str]] = {
+    # 0nn: anything, settings
+    "E000": "internal error; see the private log of this site.",
+    "E010": "unknown setting '{setting}'{hint}.",
+    "E011": "{setting}={got}: allowed {allowed}; {do}",
+    "E012": "{problem}; {do}",
+    "E013": "setting '{setting}' is required; {do}",
+    # 1nn: rows of the table of bad inputs (docs/errors.md)
+    "E100": "Site data did not pass the local checks.",
+    "E101": "Files listed by site {site} are missing; see site-error.txt there.",
+    "E102": "Site {site} lists files outside its base directory; see site-error.txt there.",
+    "E103": "Site {site} lists a folder where a file is needed; see site-error.txt there.",
+    "E104": "Site {site} has no data files; see site-error.txt there.",
+    "E105": "Site {site} lists the same data twice; see site-error.txt there.",
+    "E107": "A data file at site {site} is empty; see site-error.txt there.",
+    "E108": "A data file at site {site} is a pointer, not data; see site-error.txt there.",
+    "E109": "A data file at site {site} is of another type than its name; see site-error.txt there.",
+    "E110": "A compressed image at site {site} is truncated; see site-error.txt there.",
+    "E111": "An image at site {site} is truncated; see site-error.txt there.",
+    "E112": "An image at site {site} is not a 4-D series; see site-error.txt there.",
+    "E113": "An image at site {site} has more than four dimensions; see site-error.txt there.",
+    "E114": "An image at site {site} does not hold real numbers; see site-error.txt there.",
+    "E115": "An image at site {site} has no affine; see site-error.txt there.",
+    "E116": "An image at site {site} has two affines that disagree; see site-error.txt there.",
+    "E117": "Images at site {site} do not match the consortium grid; see site-error.txt there.",
+    "E119": "Images at site {site} do not match the consortium space; see site-error.txt there.",
+    "E122": "The mask at site {site} is not a mask; see site-error.txt there.",
+    "E123": "The mask at site {site} is empty; see site-error.txt there.",
+    "E124": "The {field} differs between sites: {sites}; map the same file at every site.",
+    "E129": "Site {site} has too few time points for these settings; see site-error.txt there.",
+    "E130": "The consortium has {got} subjects, n_components={allowed} needs more; lower n_components.",
+    "E132": "The repetition time is missing at site {site} but a filter asks for it; see site-error.txt there.",
+    "E134": "The repetition time differs: {sites}; allowed {allowed} s. Correct tr or leave the site out.",
+    "E136": "Confounds at site {site} do not fit the images; see site-error.txt there.",
+    "E137": "Confound columns are missing at site {site}; see site-error.txt there.",
+    "E138": "A table at site {site} cannot be read; see site-error.txt there.",
+    "E139": "The manifest at site {site} lacks needed columns; see site-error.txt there.",
+    "E140": "An array file at site {site} is not a plain array; see site-error.txt there.",
+    "E141": "A .mat file at site {site} is of version 7.3; see site-error.txt there.",
+    "E142": "An array file at site {site} lacks the variable; see site-error.txt there.",
+    "E143": "A matrix at site {site} seems to be transposed; see site-error.txt there.",
+    "E144": "The number of features differs between sites: {sites}; use the same features everywhere.",
+    "E145": "{setting}={got} is past the limit {allowed}; {do}",
+    "E146": "Site {site} has too little disk or memory for its working files; see site-error.txt there.",
+    "E149": "n_components={got}: allowed {allowed}; {do}",
+    "E150": "{problem}; {do}",
+    "E151": "Settings differ between sites: {sites}. All sites must run the owner's settings.",
+    "E152": "{problem}; {do}",
+    "E153": "Site {site} is below its own minimum of subjects.",
+    "E154": "Site policy of site {site} refuses this run.",
+    "E155": "Versions differ between sites: {sites}. Install the same version everywhere.",
+    "E156": "Site {site} is missing or answered late in {phase} round {round}; the run ends, nothing more is spent.",
+    "E157": "The {phase} step of round {round} is not finite; the run stops with the last good state.",
+    "E158": "The request cannot be read: {problem}.",
+    "E160": "Seeds are for simulation only; site {site} has no simulation_seed in its policy.",
+    "E161": "Files changed during the run at site {site}.",
+    "E162": "Two mapped files at site {site} have the same name; see site-error.txt there.",
+    "E163": "Surface files at site {site} are not supported; see site-error.txt there.",
+    # 2nn: protocol
+    "E201": "{computation} has no phase '{phase}' here; allowed {allowed}.",
+    "E202": "message refused: {problem}.",
+    "E203": "round {seq} was answered already and another request for it came; a new run is needed.",
+    "E204": "{field} differs: {sites}; the run ends, nothing was summed.",
+    "E205": "expected seq {allowed}, got {got}; messages must come in order.",
+    # 21n: state
+    "E210": "state lost at {site}: {what} is missing or damaged; nothing is released again, start a new run.",
+    # 22n: secure aggregation
+    "E220": "secure sum failed: {problem}.",
+    "E221": "the sum may reach 2^{got}, allowed is 2^62; lower a clip bound.",
+    # 23n: budget
+    "E230": "{what} needs mu {asked}, {left} of {budget} is left; {do}",
+    "E231": "plan refused by site {site}: {problem}.",
+}
+
+
+class CapeError(Exception):
+    """Base of all errors.
+
+    Parameters
+    ----------
+    code : str
+        Key of `CATALOGUE`, without the prefix ``CAPE-``; never renumbered.
+    detail : str
+        What the people at the site need: file names, shapes, values.  Never leaves the site.
+    **fields : object
+        Values of the placeholders, public things only.
+    """
+
+    def __init__(self, code: str, *, detail: str = "", **fields: object) -> None:
+        self.code = f"CAPE-{code}"
+        self.detail = detail
+        self.fields = fields
+        self.public = f"{self.code} {CATALOGUE[code].format(**fields)}"
+        super().__init__(self.public)
+
+
+class ConfigError(CapeError, ValueError):
+    """A setting is unknown, out of range or contradicts another one."""
+
+
+class DataError(CapeError):
+    """The data of a site did not pass a check (fixed sentences only)."""
+
+
+class ProtocolError(CapeError):
+    """Parties do not follow the table of the computation."""
+
+
+class OutOfPhaseError(ProtocolError):
+    """A phase that the table does not allow here; nothing was changed."""
+
+
+class MessageError(ProtocolError):
+    """A message that does not decode into its declared type."""
+
+
+class ReplayError(ProtocolError):
+    """Another request for a round that was already answered."""
+
+
+class ConsortiumError(ProtocolError):
+    """Sites disagree about something that must be equal; names the field and the sites."""
+
+
+class StateLostError(CapeError):
+    """Working state is missing or damaged; the run cannot go on without releasing again."""
+
+
+class SecureAggregationError(CapeError):
+    """Bad key, masks that do not cancel, or a sum past its proven bound."""
+
+
+class PrivacyBudgetError(CapeError):
+    """A release does not fit the budget, or the policy of the site refuses it."""
+
+
+class CapeWarning(UserWarning):
+    """A finding that does not stop the run."""
+
+
+def public_text(err: BaseException) -> str:
+    """Text of `err` that may leave the site: the catalogue text, or a fixed sentence."""
+    if isinstance(err, CapeError):
+        return err.public
+    return f"CAPE-E000 {CATALOGUE['E000']}"

@@ -1,0 +1,252 @@
+"""What the parties say to each other, and the markers that say why each field may leave a site.
+
+A message is a frozen dataclass.  Every field of a site's reply carries a marker; the codec
+refuses to encode a reply with an unmarked field:
+
+``Public``    settings, counts and keys that do not depend on data (or are public by definition)
+``Ring``      integers modulo 2^64 that carry a mask: uniform noise to whoever lacks the others'
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import zlib
+from dataclasses import dataclass
+from typing import Annotated, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.privacy.mechanisms import Event
+
+RingVector = npt.NDArray[np.uint64]
+
+FORMAT = 1
+"""Version of the envelope and of the messages in it."""
+
+
+@dataclass(frozen=True)
+class Marker:
+    """Why a field may leave a site."""
+
+    reason: str
+
+
+PUBLIC = Marker("public")
+RING = Marker("ring")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+class Cursor:
+    """Where a party stands: exchange number from 1, phase, round within the phase."""
+
+    seq: int
+    phase: str
+    round: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Progress:
+    """One public line for people, in every broadcast."""
+
+    phase: str
+    round: int
+    rounds: int
+    exchange: int
+    exchanges: int
+    mu: float
+    mu_budget: float
+    epsilon: float
+    step: float
+    stability: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeatureSpace:
+    """The public feature space: what the D rows of a subject's data are.
+
+    Attributes
+    ----------
+    kind : {"mask", "atlas", "matrix"}
+        Voxels of a mask, parcels of a label image, columns of array files.
+    shape : tuple of int
+        Grid (3 axes), axes of a 2-D image, or () for plain columns.
+    affine : tuple of float
+        16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid.
+    packed : str
+        base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1).
+    n_features : int
+        D.
+    digest : str
+        SHA-256 that all sites must agree on.
+    """
+
+    kind: Literal["mask", "atlas", "matrix"]
+    shape: tuple[int, ...]
+    affine: tuple[float, ...]
+    packed: str
+    n_features: int
+    digest: str
+
+    @classmethod
+    def of_labels(
+        cls, kind: Literal["mask", "atlas"], labels: npt.NDArray[np.int32], affine: Array
+    ) -> FeatureSpace:
+        """Return the space of a label image (x, y, z); labels > 0 are inside.
+
+        A mask's digest is the SHA-256 of ``cape-mask-1``, shape (3 x int32 LE), affine
+        (16 x float64 LE, rounded to 1e-4, -0 -> 0) and the packed bits of the mask in C order.
+        """
+        rounded = np.round(affine, 4) + 0.0
+        inside = labels > 0
+        bits = np.packbits(inside).tobytes() if kind == "mask" else labels.astype("<i4").tobytes()
+        parts = (
+            f"cape-{kind}-1".encode(),
+            np.asarray(labels.shape, dtype="<i4").tobytes(),
+            rounded.astype("<f8").tobytes(),
+            bits,
+        )
+        n = int(inside.sum()) if kind == "mask" else int(np.unique(labels[inside]).size)
+        raw = zlib.compress(labels.astype("<i4").tobytes(), 9)
+        return cls(
+            kind=kind,
+            shape=tuple(int(n) for n in labels.shape),
+            affine=tuple(float(a) for a in rounded.ravel()),
+            packed=base64.b64encode(raw).decode(),
+            n_features=n,
+            digest=hashlib.sha256(b"".join(parts)).hexdigest(),
+        )
+
+    @classmethod
+    def of_matrix(cls, n_features: int, image_shape: tuple[int, ...] = ()) -> FeatureSpace:
+        """Return the space of `n_features` plain columns, or of a 2-D image (row-major)."""
+        text = f"cape-matrix-1 {n_features} {image_shape}"
+        return cls(
+            kind="matrix",
+            shape=image_shape,
+            affine=(),
+            packed="",
+            n_features=n_features,
+            digest=hashlib.sha256(text.encode()).hexdigest(),
+        )
+
+    def labels(self) -> npt.NDArray[np.int32]:
+        """Return the label image, shape `shape` (masks and atlases only)."""
+        size = int(np.prod(self.shape))
+        raw = zlib.decompressobj().decompress(base64.b64decode(self.packed), 4 * size)
+        return np.frombuffer(raw, dtype="<i4").reshape(self.shape).astype(np.int32)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteCard:
+    """Reply of `join`: what must be equal everywhere, and what is public by definition."""
+
+    protocol: Annotated[int, PUBLIC]
+    version: Annotated[str, PUBLIC]
+    computation: Annotated[str, PUBLIC]
+    settings: Annotated[str, PUBLIC]  # canonical JSON of the Config
+    nonce: Annotated[str, PUBLIC]  # 16 fresh bytes, hex: makes the run's name
+    n_subjects: Annotated[int, PUBLIC]  # M_s; replace-one neighbours share it
+    space: Annotated[FeatureSpace, PUBLIC]
+    tr_low: Annotated[float, PUBLIC]  # s, rounded to 1e-3; 0 = unknown
+    tr_high: Annotated[float, PUBLIC]
+    noise: Annotated[Literal["os", "seeded"], PUBLIC]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RosterEntry:
+    """One site of the run."""
+
+    site: str
+    nonce: str
+    n_subjects: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Roster:
+    """Broadcast of `join`: the fixed list of sites, the feature space and the whole plan.
+
+    `n_basis` is d; `plan` holds the integers of every release, which each site verifies by itself.
+    """
+
+    sites: tuple[RosterEntry, ...]  # sorted by the bytes of the id
+    config: str
+    space: FeatureSpace
+    n_basis: int
+    colluders: int  # S_C
+    survivors: int  # t
+    seeded: bool
+    plan: tuple[Event, ...]
+    warnings: tuple[str, ...]
+
+    @property
+    def n_sites(self) -> int:
+        """S."""
+        return len(self.sites)
+
+    @property
+    def n_subjects(self) -> int:
+        """M."""
+        return sum(entry.n_subjects for entry in self.sites)
+
+    @property
+    def shares(self) -> int:
+        """Return h = t - S_C, the noise shares that the assumed adversary cannot subtract."""
+        return self.survivors - self.colluders
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PublicKey:
+    """Reply of `zero-sum`: the X25519 public key of this run, hex."""
+
+    public_key: Annotated[str, PUBLIC]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyBook:
+    """Broadcast of `zero-sum`: the public keys in the order of the roster."""
+
+    public_keys: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Masked:
+    """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget."""
+
+    total: Annotated[RingVector, RING]
+    refused: Annotated[bool, PUBLIC]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Fingerprint:
+    """Broadcast of `zero-sum.probe`: masks cancel; first 16 hex digits of the key roster."""
+
+    fingerprint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Done:
+    """Reply of `report`: the site wrote its own files."""
+
+    written: Annotated[bool, PUBLIC]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Closing:
+    """Broadcast of `report`: the run is over."""
+
+    status: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RoundRecord:
+    """One released round, as everybody sees it."""
+
+    phase: str
+    round: int
+    statistic_norm: float
+    noise_norm: float
+    step_norm: float
+    stability: float

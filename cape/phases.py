@@ -1,0 +1,362 @@
+"""The engine: a computation is a table of phases, and a phase is three verbs.
+
+In round k every site *answers*, the aggregator *combines*, everybody *absorbs* the broadcast::
+
+    answer(site, model) -> reply ; combine(aggregator, replies, model) -> broadcast, next phase
+    absorb(model, broadcast) -> model
+
+The model is public, frozen and the same bit for bit at all parties, because all fold the same
+broadcasts.  Data and keys are never in it.  Only the aggregator opens phases; each site checks
+the choice against the same table from its own cursor.  This module is the only place that checks
+transitions; it reads no byte and no clock (the drivers do).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from cape.algorithms.estimators import Data
+from cape.config import Config
+from cape.errors import ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
+from cape.messages import FORMAT, Cursor, FeatureSpace, Progress
+from cape.privacy.ledger import Ledger
+from cape.privacy.mechanisms import Event
+from cape.privacy.randomness import NoiseSource
+
+R = TypeVar("R")
+B = TypeVar("B")
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+# -- ports: all that a computation may ask of the outside ---------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stacks:
+    """Subjects of a site, equally long ones stacked: arrays (n, rows, T), labels per array."""
+
+    arrays: tuple[Data, ...]
+    labels: tuple[tuple[str, ...], ...]
+
+
+class Source(Protocol):
+    """The accepted data of a site."""
+
+    @property
+    def space(self) -> FeatureSpace:
+        """Feature space of the data."""
+
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        """Shortest and longest repetition time, s; zeros if unknown."""
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
+        """Yield (label, Y_m (d, T_m)) in the first `n_basis` directions of the public basis."""
+
+
+class Site(Protocol):
+    """One site, for the length of one round."""
+
+    id: str
+    config: Config
+    cursor: Cursor
+    noise: NoiseSource
+    request: bytes
+    """SHA-256 of the broadcast that is being answered."""
+    ledger: Ledger | None
+
+    @property
+    def source(self) -> Source:
+        """The site's data; reads and checks the files when first asked."""
+
+    def memo(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
+        """Return the working arrays of that name and key, built again if they are lost."""
+
+    def charge(self, event: Event) -> None:
+        """Put a release on record before any of its noise is drawn; PrivacyBudgetError if refused."""
+
+    def keep(self, name: str, secret: bytes) -> None:
+        """Store a secret of this run."""
+
+    def secret(self, name: str) -> bytes:
+        """Return a secret of this run; StateLostError if it is gone."""
+
+    def digest(self, message: object) -> bytes:
+        """Return the SHA-256 of the canonical bytes of a message."""
+
+    def admit(self, facts: object) -> None:
+        """Let the site's policy look at the run; PrivacyBudgetError if it refuses."""
+
+    def publish(self, result: object) -> None:
+        """Write what only this site may see."""
+
+
+class Aggregator(Protocol):
+    """The coordinator, for the length of one round."""
+
+    config: Config
+    cursor: Cursor
+    ledger: Ledger | None
+
+    def digest(self, message: object) -> bytes:
+        """Return the SHA-256 of the canonical bytes of a message."""
+
+    def charge(self, event: Event) -> None:
+        """Put a release on record."""
+
+    def publish(self, result: object) -> None:
+        """Write the files of the consortium."""
+
+
+# -- tables -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase(Generic[R, B, M]):
+    """One row of the protocol: what a site sends, what the aggregator answers, the three verbs.
+
+    `then` lists what may open next: itself or later phases, so that (phase, round) never repeats
+    in a run; empty for the last phase, whose `combine` returns None as the next phase.
+    """
+
+    name: str
+    reply: type[R]
+    broadcast: type[B]
+    answer: Callable[[Site, M], R]
+    combine: Callable[[Aggregator, Mapping[str, R], M], tuple[B, str | None]]
+    absorb: Callable[[M, B], M]
+    then: tuple[str, ...]
+
+
+AnyPhase = Phase[Any, Any, Any]  # a table is heterogeneous
+
+
+class Entry(Protocol):
+    """A line of a table: one phase, or several that belong together."""
+
+    def phases(self, config: Config) -> tuple[AnyPhase, ...]:
+        """Return the phases of this line under these settings."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class One:
+    """A line of one phase."""
+
+    phase: AnyPhase
+
+    def phases(self, config: Config) -> tuple[AnyPhase, ...]:
+        """Return the phase, whatever the settings."""
+        del config
+        return (self.phase,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Computation(Generic[M]):
+    """A protocol: settings, public model, table.  One file of `cape.computations` each."""
+
+    name: str
+    cite: str
+    config: type[Config]
+    model: type[M]
+    start: Callable[[], M]
+    progress: Callable[[Config, M, Ledger | None, Cursor], Progress]
+    table: tuple[Entry, ...]
+
+    def phases(self, config: Config) -> dict[str, AnyPhase]:
+        """Return the phases by name, in order, after checking the table (ValueError)."""
+        rows = [phase for entry in self.table for phase in entry.phases(config)]
+        check_table(rows)
+        return {phase.name: phase for phase in rows}
+
+
+def check_table(rows: list[AnyPhase]) -> None:
+    """Raise ValueError unless names are unique, `then` points onward, all is reached, last ends."""
+    names = [phase.name for phase in rows]
+    if len(set(names)) != len(names):
+        raise ValueError(f"phase names repeat: {names}")
+    reached = {names[0]}
+    for i, phase in enumerate(rows):
+        wrong = [n for n in phase.then if n not in names[i:]]
+        if wrong:
+            raise ValueError(f"'{phase.name}' may open itself or later phases, not {wrong}")
+        reached |= set(phase.then)
+        for kind in (phase.reply, phase.broadcast):
+            if not dataclasses.is_dataclass(kind):
+                raise ValueError(f"messages of '{phase.name}' must be dataclasses")
+    if reached != set(names):
+        raise ValueError(f"never reached: {sorted(set(names) - reached)}")
+    if rows[-1].then or any(not phase.then for phase in rows[:-1]):
+        raise ValueError("the last phase, and only the last, ends the run")
+
+
+# -- one party's state, and the envelope around every message -----------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run(Generic[M]):
+    """All that a party carries from round to round; `run` is empty until `join` has named it."""
+
+    config: Config
+    run: str
+    cursor: Cursor
+    ledger: Ledger | None
+    model: M
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Envelope(Generic[T]):
+    """What is wrapped around every message; a broadcast names the cursor that it opens."""
+
+    v: int
+    run: str
+    seq: int
+    phase: str
+    round: int
+    config: str
+    body: T
+    progress: Progress | None = None
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the sender of a reply stands, or where a broadcast sends the sites."""
+        return Cursor(seq=self.seq, phase=self.phase, round=self.round)
+
+
+AnyEnvelope = Envelope[Any]
+
+
+def start(computation: Computation[M], config: Config) -> Run[M]:
+    """Return the state of a party before the first exchange."""
+    first = next(iter(computation.phases(config)))
+    cursor = Cursor(seq=1, phase=first, round=1)
+    return Run(config=config, run="", cursor=cursor, ledger=None, model=computation.start())
+
+
+def opened(computation: Computation[M], run: Run[M], name: str) -> Cursor:
+    """Return the cursor after phase `name` opens, or raise OutOfPhaseError naming what may open."""
+    allowed = computation.phases(run.config)[run.cursor.phase].then
+    if name not in allowed:
+        raise OutOfPhaseError(
+            "E201", computation=computation.name, phase=name, allowed=list(allowed)
+        )
+    again = run.cursor.round + 1 if name == run.cursor.phase else 1
+    return Cursor(seq=run.cursor.seq + 1, phase=name, round=again)
+
+
+def accept(computation: Computation[M], run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
+    """Return a site's state after absorbing a broadcast; refuses whatever does not follow on.
+
+    Raises
+    ------
+    ProtocolError
+        Another format, run, order or settings than the site's own; nothing was changed.
+    """
+    if request.seq != run.cursor.seq + 1:
+        raise ProtocolError("E205", allowed=run.cursor.seq + 1, got=request.seq)
+    cursor = opened(computation, run, request.phase)
+    if request.round != cursor.round:
+        raise ProtocolError("E205", allowed=f"round {cursor.round}", got=f"round {request.round}")
+    name = run.run or party.digest(request.body)[:16].hex()
+    for what, got, own in (
+        ("format", request.v, FORMAT),
+        ("run", request.run, name),
+        ("settings digest", request.config, run.config.digest()),
+    ):
+        if got != own:
+            raise MessageError("E202", problem=f"{what} {got} is not {own}")
+    phase = computation.phases(run.config)[run.cursor.phase]
+    if type(request.body) is not phase.broadcast:
+        raise MessageError("E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}")
+    return replace(run, run=name, cursor=cursor, model=phase.absorb(run.model, request.body))
+
+
+def advance_site(
+    computation: Computation[M], run: Run[M], request: AnyEnvelope | None, site: Site
+) -> tuple[Run[M], AnyEnvelope]:
+    """Absorb a broadcast (None in the first exchange) and answer the phase that it opened."""
+    if request is not None:
+        run = accept(computation, run, request, site)
+    elif run.cursor.seq != 1:
+        raise ProtocolError("E205", allowed=run.cursor.seq + 1, got="none")
+    site.cursor, site.ledger = run.cursor, run.ledger
+    phase = computation.phases(run.config)[run.cursor.phase]
+    reply = phase.answer(site, run.model)
+    if type(reply) is not phase.reply:
+        raise MessageError("E202", problem=f"{phase.name} sends {phase.reply.__name__}")
+    run = replace(run, ledger=site.ledger)
+    return run, _wrap(run, run.cursor, reply)
+
+
+def advance_aggregator(
+    computation: Computation[M], run: Run[M], inbox: Mapping[str, AnyEnvelope], party: Aggregator
+) -> tuple[Run[M], AnyEnvelope, bool]:
+    """Combine the replies of one round; returns the new state, the broadcast, and whether it ended.
+
+    Replies are combined in sorted order of the site ids, so their order of arrival never matters.
+    """
+    phase = computation.phases(run.config)[run.cursor.phase]
+    _agree(run, inbox, joined=bool(run.run))
+    party.cursor, party.ledger = run.cursor, run.ledger
+    replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
+    for site, reply in replies.items():
+        if type(reply) is not phase.reply:
+            raise MessageError("E202", problem=f"site {site} must send {phase.reply.__name__}")
+    body, name = phase.combine(party, replies, run.model)
+    if type(body) is not phase.broadcast:
+        raise MessageError("E202", problem=f"{phase.name} answers {phase.broadcast.__name__}")
+    run = replace(run, run=run.run or party.digest(body)[:16].hex(), ledger=party.ledger)
+    if name is None:
+        if phase.then:
+            raise OutOfPhaseError(
+                "E201", computation=computation.name, phase="end", allowed=list(phase.then)
+            )
+        return run, _wrap(run, run.cursor, body), True
+    cursor = opened(computation, run, name)
+    run = replace(run, cursor=cursor, model=phase.absorb(run.model, body))
+    progress = computation.progress(run.config, run.model, run.ledger, cursor)
+    return run, replace(_wrap(run, cursor, body), progress=progress), False
+
+
+def _wrap(run: Run[M], cursor: Cursor, body: T) -> Envelope[T]:
+    return Envelope(
+        v=FORMAT,
+        run=run.run,
+        seq=cursor.seq,
+        phase=cursor.phase,
+        round=cursor.round,
+        config=run.config.digest(),
+        body=body,
+    )
+
+
+def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope], *, joined: bool) -> None:
+    """Raise ConsortiumError unless all sites answer the same exchange of the same run.
+
+    In the first exchange settings are compared by `join` itself, which can name the setting.
+    """
+    own: dict[str, object] = {
+        "format": FORMAT,
+        "run": run.run,
+        "seq": run.cursor.seq,
+        "phase": run.cursor.phase,
+        "round": run.cursor.round,
+    }
+    if joined:
+        own["settings digest"] = run.config.digest()
+    for field, expected in own.items():
+        attribute = {"format": "v", "settings digest": "config"}.get(field, field)
+        got = {site: getattr(inbox[site], attribute) for site in sorted(inbox, key=str.encode)}
+        if wrong := {site: value for site, value in got.items() if value != expected}:
+            raise ConsortiumError("E204", field=field, sites=_listed({**wrong, "expected": expected}))
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -1,0 +1,1 @@
+"""Audit unit 1: noise, sensitivities, ledger, accountant (numpy and standard library only)."""

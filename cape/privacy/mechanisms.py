@@ -1,0 +1,349 @@
+"""The integers of one release: scale, clip, sensitivity, noise variance, and their checks.
+
+A release sums one clipped integer vector per subject and adds one discrete Gaussian share per
+site; unit one subject, relation replace one.  Everything here is computed from public numbers in
+exact arithmetic (a float enters as the rational number it is), so all parties get the same
+integers on every machine, and a site can check a plan that it did not make.  No noise is drawn
+here (`cape.privacy.sampler`) and no vector is clipped (`cape.secagg.field`).
+
+Calibration of one share (Imtiaz et al., Alg. 2, with the share count h = t - S_C of the parties
+whose noise nobody can subtract): tau_g^2 = Delta^2 / (mu^2 h), hence mu = Delta / (tau_g sqrt(h)).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from math import isqrt
+from typing import Final, Literal
+
+from cape.errors import ConfigError, PrivacyBudgetError
+
+Shape = Literal["ball", "psd"]
+
+SMALLEST_VARIANCE: Final = 2**20
+"""Noise std of 2^10 units: below it the grid of the integers begins to show in delta."""
+
+LARGEST_VARIANCE: Final = 2**56
+"""Noise std of 2^28 units: the sampler's products still fit int64."""
+
+MAX_LOG2_SUM: Final = 62
+MAX_LOG2_GAMMA: Final = 500
+MAX_LOG2_GAMMA_WITHOUT_NOISE: Final = 40
+
+_NOISE_UNITS: Final = 2**22
+"""gamma is the largest power of two for which sigma_g, without rounding, is at most this."""
+
+_CLIP_PER_ROUNDING: Final = 50
+"""C_int >= 50 sqrt(d), else rounding (at most sqrt(d)/2) would eat the clip."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One release, planned or charged: all that its privacy depends on.
+
+    Attributes
+    ----------
+    phase : str
+        Phase of the computation.
+    round : int
+        Round within the phase, from 1.
+    field : str
+        Name of the released vector.
+    shape : {"ball", "psd"}
+        Set that holds one subject's vector: a ball, or svec of PSD matrices within a ball.
+    size : int
+        d, length of the vector.
+    log2_gamma : int
+        Units per 1.0 are gamma = 2^log2_gamma.
+    clip_int : int
+        C_int, bound of the L2 norm of one subject's integer vector, in units.
+    delta_int : int
+        Delta_int, replace-one L2 sensitivity of the integer sum, in units.
+    variance : int
+        s2, integer variance of the noise share of one site, in squared units; 0 in runs with
+        ``private=false`` only.
+    shares : int
+        h, noise shares that the headline viewer cannot subtract; 1 where every site's own noise
+        protects its own release (no correlated noise).
+
+    Raises
+    ------
+    ConfigError
+        If an attribute is of a wrong type or outside its trivial range.  That the numbers fit
+        each other is checked by `verify_event`.
+    """
+
+    phase: str
+    round: int
+    field: str
+    shape: Shape
+    size: int
+    log2_gamma: int
+    clip_int: int
+    delta_int: int
+    variance: int
+    shares: int
+
+    def __post_init__(self) -> None:
+        """Check types and trivial ranges."""
+        least = {"round": 0, "size": 1, "clip_int": 1, "delta_int": 1, "variance": 0, "shares": 1}
+        for name in (*least, "log2_gamma"):
+            value = getattr(self, name)
+            if type(value) is not int or value < least.get(name, -MAX_LOG2_GAMMA):
+                raise _problem(f"{name} of a release is out of range")
+        if self.log2_gamma > MAX_LOG2_GAMMA:
+            raise _problem("log2_gamma of a release is out of range")
+        if self.shape not in ("ball", "psd"):
+            raise _problem("the shape of a release is not ball or psd")
+        if type(self.phase) is not str or type(self.field) is not str:
+            raise _problem("phase and field of a release are not texts")
+
+    @property
+    def name(self) -> str:
+        """Phase, round and field as one text."""
+        return f"{self.phase} round {self.round} ({self.field})"
+
+    @property
+    def private(self) -> bool:
+        """Tell whether the release carries noise."""
+        return self.variance > 0
+
+    @property
+    def mu2(self) -> Fraction:
+        """mu^2 = Delta_int^2 / (h s2), exact.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            For a release without noise: its mu is infinite, and no sum may take it for a number.
+        """
+        if not self.private:
+            problem = f"{self.name} carries no noise and has no mu"
+            raise PrivacyBudgetError("E012", problem=problem, do="only private=false allows that.")
+        return Fraction(self.delta_int**2, self.shares * self.variance)
+
+    @property
+    def gamma(self) -> float:
+        """Units per 1.0."""
+        return math.ldexp(1.0, self.log2_gamma)
+
+    def noise_std(self, n_sites: int, n_subjects: int) -> float:
+        """Return the noise std of each entry of the mean over subjects, sqrt(S s2) / (gamma M)."""
+        return math.sqrt(n_sites * self.variance) / (self.gamma * n_subjects)
+
+
+def integer_sensitivity(shape: Shape, clip_int: int, size: int) -> int:
+    """Return Delta_int: the largest L2 distance of two integer vectors that one subject can send.
+
+    For "ball" 2 C_int, by the triangle inequality.  For "psd" vectors are svec of PSD matrices,
+    rounded: <P, P'> >= 0 gives sqrt(2) C_int, and rounding, which leaves the cone, adds at most
+    sqrt(d) (1 - 1/sqrt(2)) < 0.3 sqrt(d).
+    """
+    if shape == "ball":
+        return 2 * clip_int
+    rounding = _ceil_root(-(-9 * size // 100))  # ceil(0.3 sqrt(d)), also when 9 d/100 is no integer
+    return _ceil_root(2 * clip_int**2) + rounding + 1
+
+
+def plan_event(
+    *,
+    phase: str,
+    round: int,
+    field: str,
+    shape: Shape,
+    size: int,
+    clip: float,
+    mu: float,
+    shares: int,
+) -> Event:
+    """Choose the integers of a release with at most a given mu.
+
+    Parameters
+    ----------
+    phase, round, field, shape, size, shares
+        See `Event`.
+    clip : float
+        C > 0, bound of the L2 norm of one subject's vector, in the vector's units.
+    mu : float
+        Allowed mu > 0 against the headline viewer.
+
+    Returns
+    -------
+    Event
+        ``event.mu2 <= mu**2``, exactly.
+
+    Raises
+    ------
+    ConfigError
+        If clip or mu is not positive and finite, or no scale fits: the noise would be too large
+        for the integers.
+    """
+    c, m = _positive("clip", clip), _positive("mu", mu)
+    factor2 = 4 if shape == "ball" else 2  # Delta^2 / C^2
+    # gamma <= 2^22 / tau_g, with tau_g = Delta / (mu sqrt(h)): compare the squares.
+    log2_gamma = _floor_log4(_NOISE_UNITS**2 * m**2 * shares / (factor2 * c**2))
+    while _clip_int(c, log2_gamma) ** 2 < _CLIP_PER_ROUNDING**2 * size:
+        log2_gamma += 1
+    while size * _clip_int(c, log2_gamma) ** 2 >= 2**63:  # very long vectors of a loud release
+        log2_gamma -= 1
+    clip_int = _clip_int(c, log2_gamma)
+    delta_int = integer_sensitivity(shape, clip_int, size)
+    event = Event(
+        phase=phase,
+        round=round,
+        field=field,
+        shape=shape,
+        size=size,
+        log2_gamma=log2_gamma,
+        clip_int=clip_int,
+        delta_int=delta_int,
+        variance=math.ceil(delta_int**2 / (m**2 * shares)),
+        shares=shares,
+    )
+    if problem := _misfit(event, c):
+        text = f"{event.name}: {problem}"
+        raise ConfigError("E012", problem=text, do="lower the clip bound or raise epsilon.")
+    return event
+
+
+def plan_event_without_noise(
+    *, phase: str, round: int, field: str, shape: Shape, size: int, clip: float, n_subjects: int
+) -> Event:
+    """Choose the integers of a release of a run with ``private=false``.
+
+    The largest gamma up to 2^40 for which the sum stays below 2^62 and squares below 2^63.
+
+    Parameters
+    ----------
+    phase, round, field, shape, size
+        See `Event`.
+    clip : float
+        Bound of the L2 norm of one subject's vector, only there to bound the integers.
+    n_subjects : int
+        M, all subjects of the run.
+
+    Returns
+    -------
+    Event
+        With variance 0.
+
+    Raises
+    ------
+    ConfigError
+        If clip is not positive and finite, or no scale fits.
+    """
+    c = _positive("clip", clip)
+    log2_gamma = MAX_LOG2_GAMMA_WITHOUT_NOISE
+    while (
+        n_subjects * _clip_int(c, log2_gamma) >= 2**MAX_LOG2_SUM
+        or size * _clip_int(c, log2_gamma) ** 2 >= 2**63
+    ):
+        log2_gamma -= 1
+    clip_int = _clip_int(c, log2_gamma)
+    if clip_int**2 < _CLIP_PER_ROUNDING**2 * size:
+        raise _problem(f"clip {clip:g} does not fit a vector of {size} entries")
+    return Event(
+        phase=phase,
+        round=round,
+        field=field,
+        shape=shape,
+        size=size,
+        log2_gamma=log2_gamma,
+        clip_int=clip_int,
+        delta_int=integer_sensitivity(shape, clip_int, size),
+        variance=0,
+        shares=1,
+    )
+
+
+def overflow_bound(event: Event, n_sites: int, n_subjects: int) -> int:
+    """Return B = M C_int + ceil(12 sqrt(S s2)): no entry of a true sum is larger, in units."""
+    return n_subjects * event.clip_int + _ceil_root(144 * n_sites * event.variance)
+
+
+def check_overflow(event: Event, n_sites: int, n_subjects: int) -> None:
+    """Refuse a release whose sum could leave the integers modulo 2^64.
+
+    Raises
+    ------
+    ConfigError
+        If `overflow_bound` is 2^62 or more.
+    """
+    bound = overflow_bound(event, n_sites, n_subjects)
+    if bound >= 2**MAX_LOG2_SUM:
+        raise ConfigError("E221", got=bound.bit_length())
+
+
+def verify_event(event: Event, clip: float, *, site: str = "(self)") -> None:
+    """Check, as a site, a planned release that somebody else wrote down.
+
+    Exact: C_int <= gamma C, Delta_int as by `integer_sensitivity`, the noise std between 2^10 and
+    2^28 units, room for rounding and for squares in int64.  That mu fits the budget is
+    `cape.privacy.ledger.check_plan`; whether a release may be without noise is the caller's.
+
+    Parameters
+    ----------
+    event : Event
+        The release.
+    clip : float
+        C as this site knows it from its own settings.
+    site : str
+        Id of the site, for the error text.
+
+    Raises
+    ------
+    ConfigError
+        If `clip` itself is not positive and finite.
+    PrivacyBudgetError
+        If any of the checks fails.
+    """
+    if problem := _misfit(event, _positive("clip", clip)):
+        raise PrivacyBudgetError("E231", site=site, problem=f"{event.name}: {problem}")
+
+
+def _misfit(event: Event, clip: Fraction) -> str:
+    """Name the first rule that the integers of a release break, or return an empty text."""
+    if event.clip_int > _clip_int(clip, event.log2_gamma):
+        return "the integer clip is above the clip"
+    if event.delta_int != integer_sensitivity(event.shape, event.clip_int, event.size):
+        return "the integer sensitivity is not that of its clip"
+    if event.private and not SMALLEST_VARIANCE <= event.variance <= LARGEST_VARIANCE:
+        return "the noise is not between 2^10 and 2^28 units"
+    if event.clip_int**2 < _CLIP_PER_ROUNDING**2 * event.size:
+        return "the integer clip is too small for the vector"
+    if event.size * event.clip_int**2 >= 2**63:
+        return "squares of the integers do not fit 63 bits"
+    return ""
+
+
+def _clip_int(clip: Fraction, log2_gamma: int) -> int:
+    """Return floor(2^log2_gamma C)."""
+    return math.floor(clip * Fraction(2) ** log2_gamma)
+
+
+def _floor_log4(value: Fraction) -> int:
+    """Return the largest k with 4^k <= value, for value > 0."""
+    k = (value.numerator.bit_length() - value.denominator.bit_length()) // 2 + 1
+    while Fraction(4) ** k > value:
+        k -= 1
+    return k
+
+
+def _ceil_root(square: int) -> int:
+    """Return the smallest integer whose square is at least `square` >= 0."""
+    return isqrt(square - 1) + 1 if square > 0 else 0
+
+
+def _positive(setting: str, got: float) -> Fraction:
+    """Return a positive finite float as the rational number it is."""
+    if not (math.isfinite(got) and got > 0.0):
+        raise ConfigError(
+            "E011", setting=setting, got=got, allowed="finite, more than 0", do="correct it."
+        )
+    return Fraction(got)
+
+
+def _problem(problem: str) -> ConfigError:
+    return ConfigError("E012", problem=problem, do="correct the plan.")

@@ -1,0 +1,178 @@
+"""Exact discrete Gaussian noise, in vectors.
+
+N_Z(0, s2) has the mass exp(-x^2 / (2 s2)) / (normalisation) on every integer x.  The method is
+rejection from a discrete Laplace law (Canonne, Kamath, Steinke, "The Discrete Gaussian for
+Differential Privacy", NeurIPS 2020).  Every accept or reject decision is the exact one: a float
+decides only where it cannot be wrong, integers and decimals decide inside a guard band around the
+threshold.  No numpy generator, no rounding of a continuous draw: the low bits of a rounded float
+draw tell data apart (Mironov, "On significance of the least significant bits for differential
+privacy", CCS 2012).
+
+What it is not: it chooses no variance (`cape.privacy.mechanisms`) and its running time depends on
+the noise drawn, never on data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import ROUND_HALF_EVEN, Context, Decimal
+from fractions import Fraction
+from math import isqrt
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.privacy.randomness import NoiseSource
+
+Integers = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+Bits = npt.NDArray[np.bool_]
+Ratio = Callable[[int], tuple[int, int]]
+
+LARGEST_VARIANCE: Final = 2**56
+"""Beyond it a product of the method could leave int64 (61 T0^2 < 2^62)."""
+
+GUARD_BAND: Final = 2.0**-44
+"""More than 100 times the float error of a threshold (about 4 * 2^-53) and of a uniform draw."""
+
+_TAIL: Final = 60
+"""More Laplace steps than that have probability exp(-61) = 3e-27 and would overflow: an error."""
+
+_BATCH: Final = 2**16
+
+
+def discrete_gaussian(
+    variance: int, size: int, source: NoiseSource, *, guard_band: float = GUARD_BAND
+) -> Integers:
+    """Draw independent integers of the discrete Gaussian law.
+
+    Parameters
+    ----------
+    variance : int
+        s2, the parameter of the law, in squared units of the integer grid; 1 to 2^56.
+    size : int
+        Number of draws, not negative.
+    source : NoiseSource
+        Entropy.
+    guard_band : float
+        Decisions closer than this to their threshold are made in exact arithmetic.  Larger is
+        slower and gives the same law (1.0 makes every decision exact); smaller is refused.
+
+    Returns
+    -------
+    ndarray of int64, shape (size,)
+
+    Raises
+    ------
+    ValueError
+        If an argument is outside its range.
+    ArithmeticError
+        If the source is so far from uniform that the tail of the method is left.
+    """
+    if not 1 <= variance <= LARGEST_VARIANCE:
+        raise ValueError("variance: allowed 1 to 2^56")
+    if size < 0:
+        raise ValueError("size: allowed 0 and more")
+    if guard_band < GUARD_BAND:
+        raise ValueError("guard_band: allowed 2^-44 and more")
+    pieces = [np.empty(0, dtype=np.int64)]
+    missing = size
+    while missing > 0:
+        batch = min((26 * missing + 9) // 10 + 64, _BATCH)
+        piece = _candidates(variance, batch, source, guard_band)[:missing]
+        pieces.append(piece)
+        missing -= piece.size
+    return np.concatenate(pieces)
+
+
+def _candidates(variance: int, batch: int, source: NoiseSource, band: float) -> Integers:
+    """Turn `batch` tries into accepted draws, on average 0.48 of them."""
+    scale = isqrt(variance) + 1  # T0, scale of the Laplace law
+    u = _uniform_below(scale, batch, source)
+    u = u[_bernoulli_exp(u / scale, lambda i: (int(u[i]), scale), source, band)]
+    v = _geometric(u.size, source, band)
+    x = u + scale * v
+    negative = _signs(x.size, source)
+    once = ~(negative & (x == 0))  # zero has one sign only, else its mass would be double
+    x, negative = x[once], negative[once]
+    gap = x * scale - variance  # |gap| < 2^62
+    bottom = 2 * variance * scale**2
+    exponent = gap.astype(np.float64) ** 2 / float(bottom)
+    kept = _bernoulli_exp(exponent, lambda i: (int(gap[i]) ** 2, bottom), source, band)
+    accepted: Integers = np.where(negative, -x, x)[kept]
+    return accepted
+
+
+def _uniform_below(bound: int, batch: int, source: NoiseSource) -> Integers:
+    """Return uniform integers of {0 .. bound - 1}; words of the uneven rest are dropped."""
+    words = _words(batch, source)
+    last = np.uint64(2**64 // bound * bound - 1)
+    return (words[words <= last] % np.uint64(bound)).astype(np.int64)
+
+
+def _geometric(count: int, source: NoiseSource, band: float) -> Integers:
+    """Return numbers of successes of Bernoulli(exp(-1)) before the first failure."""
+    v = np.zeros(count, dtype=np.int64)
+    active = np.arange(count)
+    for _ in range(_TAIL + 1):
+        active = active[_bernoulli_exp(np.ones(active.size), lambda _: (1, 1), source, band)]
+        if active.size == 0:
+            return v
+        v[active] += 1
+    raise ArithmeticError("the entropy source is broken")
+
+
+def _bernoulli_exp(exponent: Floats, ratio: Ratio, source: NoiseSource, band: float) -> Bits:
+    """Return independent bits with probability exp(-a) of being true.
+
+    Parameters
+    ----------
+    exponent : ndarray, shape (n,)
+        a >= 0 as float, wrong by a few 2^-53 relative at most.
+    ratio : callable
+        ``ratio(i)`` is the exact a of entry i as (numerator, denominator).
+    source : NoiseSource
+        Entropy, 64 bits per entry and more where these do not decide.
+    band : float
+        Distance below which the exact comparison decides.
+    """
+    words = _words(exponent.size, source)
+    uniform = words.astype(np.float64) * 2.0**-64
+    threshold = np.exp(-exponent)
+    bits: Bits = uniform < threshold
+    for i in np.flatnonzero(np.abs(uniform - threshold) <= band):
+        bits[i] = _below_exp(int(words[i]), *ratio(int(i)), source)
+    return bits
+
+
+def _below_exp(word: int, numerator: int, denominator: int, source: NoiseSource) -> bool:
+    """Tell whether a uniform real, of which `word` is the first 64 bits, is below exp(-a).
+
+    The real lies in [r, r + 1) / 2^bits; bits are appended until this interval and an interval
+    around exp(-a) are disjoint.
+    """
+    r, bits = word, 64
+    while True:
+        digits = bits * 2 // 5 + 16
+        context = Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=-999999, Emax=999999)
+        exponent = context.divide(Decimal(-numerator), Decimal(denominator))
+        threshold = Fraction(context.exp(exponent))
+        error = Fraction(1, 10 ** (digits - 8))
+        if Fraction(r + 1, 2**bits) <= threshold - error:
+            return True
+        if Fraction(r, 2**bits) >= threshold + error:
+            return False
+        r = (r << 64) | int.from_bytes(source.token_bytes(8), "little")
+        bits += 64
+
+
+def _words(count: int, source: NoiseSource) -> npt.NDArray[np.uint64]:
+    """Return `count` uniform 64-bit words."""
+    return np.frombuffer(source.token_bytes(8 * count), dtype="<u8").astype(np.uint64)
+
+
+def _signs(count: int, source: NoiseSource) -> Bits:
+    """Return `count` fair bits."""
+    packed = np.frombuffer(source.token_bytes((count + 7) // 8), dtype=np.uint8)
+    return np.unpackbits(packed, count=count).astype(np.bool_)

@@ -1,0 +1,103 @@
+"""The files people get: released quantities for all, private ones for the site they belong to.
+
+Two kinds of output that never share a page.  `write_consortium` writes what derives from releases
+and settings; `write_site` writes what one site may keep of its own subjects.  Pictures need the
+extra ``report`` (matplotlib, nilearn, jinja2), which is imported in the last phase only; without
+it all files are written and the page has tables only.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from cape.computations._results import Outcome, SiteOutcome
+from cape.report import files, methods
+
+Cell = str | int | float
+
+
+def write_consortium(folder: Path, outcome: Outcome) -> None:
+    """Write all files of the consortium and the page into `folder`, which is made if needed.
+
+    Equal outcomes give equal bytes: no clock, no host name.
+    """
+    files.write_all(folder, outcome)
+    render(folder)
+
+
+def render(folder: Path) -> Path:
+    """Write index.html again from the other files of `folder` and return its path.
+
+    The page sees nothing but these files, so it shows released quantities and settings only.
+    """
+    from cape.report.page import write_page
+
+    return write_page(folder)
+
+
+def score(
+    folder: Path, *, q_ngi: float | None, map_correlation: float | None, simulation: bool
+) -> None:
+    """Add to results.json how close the result is to the planted truth, and render again.
+
+    Parameters
+    ----------
+    folder : Path
+        Written by `write_consortium`.
+    q_ngi : float or None
+        Inter-symbol interference of unmixing and planted mixing; 0 is perfect.
+    map_correlation : float or None
+        Mean absolute correlation of matched maps; 1 is perfect.
+    simulation : bool
+        Stamp the page SIMULATION.
+    """
+    results = files.read_json(folder / "results.json")
+    results.update(q_ngi=q_ngi, map_correlation=map_correlation, simulation=simulation)
+    files.write_json(folder / "results.json", results)
+    text = methods.document(
+        results,
+        files.read_json(folder / "privacy.json"),
+        files.read_json(folder / "settings.json")["settings"],
+    )
+    files.write_text(folder / "methods.md", text)
+    render(folder)
+
+
+def write_site(folder: Path, site: SiteOutcome) -> None:
+    """Write `private/` of one site into `folder`: time courses, ledger, a page; never sent."""
+    from cape.report.site import write_site_files
+
+    write_site_files(folder, site)
+
+
+def summary(outcome: Outcome) -> dict[str, Cell]:
+    """Return a few released numbers for the engine's own display: flat, no booleans, no null."""
+    results = files.results_of(outcome)
+    keys = ("status", "rounds", "n_sites", "n_subjects", "n_components", "epsilon", "delta", "mu",
+            "unit", "relation", "stability", "rank_status", "computation", "version", "run",
+            "fingerprint")  # fmt: skip
+    flat = {key: _flat(results[key]) for key in keys}
+    return {**flat, "private": "yes" if results["private"] else "no"}
+
+
+def components_table(outcome: Outcome) -> dict[str, dict[str, Cell]]:
+    """Return the rows of components.tsv by name: flat numbers and texts."""
+    header, rows = files.component_rows(outcome)
+    return {
+        row[0]: {name: _cell(text) for name, text in zip(header[1:], row[1:], strict=True)}
+        for row in rows
+    }
+
+
+def _flat(value: object) -> Cell:
+    if value is None:
+        return "none"
+    return value if isinstance(value, int | float) else str(value)
+
+
+def _cell(text: str) -> Cell:
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if text.lstrip("-").isdigit() else number

@@ -1,0 +1,259 @@
+"""The consortium's files: released quantities and settings only, the same bytes every time.
+
+Nothing here may depend on the clock, on the machine's names or on the order of a dictionary that
+is not fixed by this text.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+import json
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms.arrangement import z_scores
+from cape.computations._results import Outcome
+from cape.messages import FeatureSpace
+from cape.report import maps, methods, statement
+from cape.usefulness import g_eff, usable
+
+MISSING = "n/a"
+"""An empty cell of a table: what spreadsheets and BIDS readers expect."""
+
+Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
+
+
+def write_all(folder: Path, outcome: Outcome) -> None:
+    """Write every consortium file but index.html into `folder`, which is made if needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    results, privacy = results_of(outcome), statement.statement(outcome)
+    settings = dict(outcome.settings)
+    write_json(folder / "results.json", results)
+    write_json(folder / "privacy.json", privacy)
+    write_json(folder / "settings.json", {"settings": settings, "digest": outcome.config_digest})
+    write_text(folder / "methods.md", methods.document(results, privacy, settings))
+    write_table(folder / "components.tsv", component_rows(outcome))
+    write_table(folder / "rounds.tsv", round_rows(outcome))
+    write_unmixing(folder / "unmixing.npz", outcome)
+    write_maps(folder, outcome)
+
+
+def results_of(outcome: Outcome) -> dict[str, Any]:
+    """Return the content of results.json."""
+    roster, space, numbers = outcome.roster, outcome.space, statement.figures(outcome)
+    return {
+        "schema": "cape-results-1",
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "rounds": solver_rounds(outcome),
+        "rounds_planned": outcome.rounds_planned,
+        "n_sites": roster.n_sites,
+        "n_subjects": roster.n_subjects,
+        "n_components": int(outcome.A.shape[1]),
+        "n_features": space.n_features,
+        "n_basis": roster.n_basis,
+        "feature_space": space.kind,
+        "feature_space_digest": space.digest,
+        "grid": list(space.shape),
+        "affine": list(space.affine),
+        **_privacy(outcome, numbers),
+        "q_ngi": None,
+        "map_correlation": None,
+        "simulation": False,
+        "stability": outcome.stability,
+        "noise_edge": outcome.edge,
+        "gap_ratio": outcome.gap_ratio,
+        "rank_status": outcome.rank_status,
+        **_size(outcome, numbers.mu_planned),
+        "computation": outcome.computation,
+        "version": outcome.version,
+        "run": outcome.run,
+        "config_digest": outcome.config_digest,
+        "fingerprint": outcome.fingerprint,
+        "sites": {entry.site: entry.n_subjects for entry in roster.sites},
+        "warnings": list(outcome.warnings),
+    }
+
+
+def _privacy(outcome: Outcome, numbers: statement.Figures) -> dict[str, Any]:
+    """Return the privacy part of results.json."""
+    return {
+        "epsilon": numbers.epsilon,
+        "epsilon_planned": numbers.epsilon_planned,
+        "epsilon_spent": numbers.epsilon_spent,
+        "epsilon_unspent": numbers.epsilon_unspent,
+        "delta": numbers.delta,
+        "mu": numbers.mu,
+        "mu_spent": numbers.mu_spent,
+        "mu_unspent": numbers.mu_unspent,
+        "unit": "subject",
+        "relation": statement.RELATION,
+        "private": outcome.label == "dp",
+        "seeded": outcome.roster.seeded,
+    }
+
+
+def _size(outcome: Outcome, mu: float | None) -> dict[str, float | None]:
+    """Return the effective size G of the run, and the one its components need (synthetic data)."""
+    if mu is None:
+        return {"g_eff": None, "g_needed": None}
+    roster = outcome.roster
+    shares = 1 if outcome.settings.get("noise") == "local" else roster.shares
+    return {
+        "g_eff": g_eff(n_subjects=roster.n_subjects, mu=mu, shares=shares, n_sites=roster.n_sites),
+        "g_needed": usable(int(outcome.A.shape[1])),
+    }
+
+
+def solver_rounds(outcome: Outcome) -> int:
+    """Return how many rounds the last stage made: those in the phase of the last record."""
+    if not outcome.trace:
+        return 0
+    last = outcome.trace[-1].phase
+    return sum(record.phase == last for record in outcome.trace)
+
+
+def component_rows(outcome: Outcome) -> Table:
+    """Return header and rows of components.tsv."""
+    header = ("name", "share", "skewness", "kurtosis", "peak_feature", "peak_x_mm", "peak_y_mm",
+              "peak_z_mm", "peak_z")  # fmt: skip
+    rows = []
+    for c in maps.describe(outcome.A, outcome.space):
+        mm = c.peak_mm or (None, None, None)
+        cells = (c.name, c.share, c.skewness, c.kurtosis, c.peak_feature, *mm, c.peak_z)
+        rows.append(tuple(cell(value) for value in cells))
+    return header, rows
+
+
+def round_rows(outcome: Outcome) -> Table:
+    """Return header and rows of rounds.tsv: one row for every released round."""
+    header = ("index", "phase", "round", "statistic_norm", "expected_noise_norm", "step_norm",
+              "stability", "mu_so_far", "epsilon_so_far")  # fmt: skip
+    delta, promised = statement.delta_of(outcome), outcome.label == "dp"
+    so_far = {(s.event.phase, s.event.round): s for s in statement.running(outcome.ledger.events)}
+    rows = []
+    for index, record in enumerate(outcome.trace, 1):
+        spent = so_far.get((record.phase, record.round)) if promised else None
+        mu, epsilon = (spent.mu(), spent.epsilon(delta)) if spent else (None, None)
+        # 0 means "not known yet": too few rounds, or a phase without an unmixing matrix
+        stability = record.stability if record.stability > 0 else None
+        cells = (index, record.phase, record.round, record.statistic_norm, record.noise_norm,
+                 record.step_norm, stability, mu, epsilon)  # fmt: skip
+        rows.append(tuple(cell(value) for value in cells))
+    return header, rows
+
+
+def write_unmixing(path: Path, outcome: Outcome) -> None:
+    """Write the matrices as plain float64 arrays, no pickle."""
+    np.savez(
+        path,
+        W=outcome.W,
+        U=outcome.U,
+        V=outcome.V,
+        W_total=outcome.W_total,
+        A=outcome.A,
+        eigenvalues=outcome.eigenvalues,
+        feature_space_digest=np.array(outcome.space.digest),
+    )
+
+
+def write_maps(folder: Path, outcome: Outcome) -> None:
+    """Write the z-maps: group_maps.nii.gz on a grid, group_maps.csv for plain columns."""
+    z = z_scores(outcome.A)
+    if outcome.space.kind != "matrix":
+        stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
+        image = nifti(z, outcome.space, stamp=stamp, mni=in_mni(outcome.settings))
+        (folder / "group_maps.nii.gz").write_bytes(image)
+        return
+    lines = [",".join(maps.names(z.shape[1]))]
+    lines += [",".join(format(value, ".9g") for value in row) for row in z.tolist()]
+    write_text(folder / "group_maps.csv", "\n".join(lines) + "\n")
+
+
+def in_mni(settings: Mapping[str, object]) -> bool:
+    """Tell whether the grid is one of the bundled MNI152 masks."""
+    return settings.get("feature_space", "mask") != "matrix" and str(
+        settings.get("mask", "")
+    ).startswith("MNI152-")
+
+
+def nifti(z: np.ndarray[Any, Any], space: FeatureSpace, *, stamp: str, mni: bool) -> bytes:
+    """Return the maps, shape (D, R), as the bytes of a .nii.gz; equal maps give equal bytes."""
+    nibabel: Any = importlib.import_module("nibabel")
+    affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
+    image = nibabel.Nifti1Image(maps.volume(z, space), affine)
+    code = 4 if mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
+    image.set_sform(affine, code=code)
+    image.set_qform(affine, code=code)
+    image.header.set_xyzt_units("mm")
+    image.header["descrip"] = stamp.encode()
+    return gzip.compress(image.to_bytes(), compresslevel=9, mtime=0)
+
+
+def load_image(path: Path) -> Any:
+    """Return a NIfTI image, read lazily."""
+    nibabel: Any = importlib.import_module("nibabel")
+    return nibabel.load(path)
+
+
+def cell(value: object) -> str:
+    """Return one cell of a table: 12 digits, n/a for nothing and for what is not finite."""
+    if value is None:
+        return MISSING
+    if isinstance(value, float):
+        return format(value, ".12g") if math.isfinite(value) else MISSING
+    return str(value)
+
+
+def write_table(path: Path, table: Table) -> None:
+    """Write header and rows with tabs between the cells."""
+    header, rows = table
+    write_text(path, "".join("\t".join(row) + "\n" for row in (header, *rows)))
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Return the rows of a table as header -> cell."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    header = lines[0].split("\t")
+    return [dict(zip(header, line.split("\t"), strict=True)) for line in lines[1:]]
+
+
+def write_json(path: Path, value: Mapping[str, object]) -> None:
+    """Write JSON in the order given; what is not finite becomes null."""
+    text = json.dumps(_finite(value), indent=1, allow_nan=False)
+    write_text(path, text + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Return a JSON object."""
+    value = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(value, dict):
+        raise TypeError(f"{path.name} does not hold a JSON object")
+    return value
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write UTF-8 with plain line feeds on every system."""
+    path.write_bytes(text.encode("utf-8"))
+
+
+def _finite(value: object) -> object:
+    """Return `value` with null instead of NaN and infinities, and plain Python numbers."""
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
+        return [_finite(item) for item in _items(value)]
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value
+
+
+def _items(value: Sequence[object] | np.ndarray[Any, Any]) -> Iterable[object]:
+    return value.tolist() if isinstance(value, np.ndarray) else value

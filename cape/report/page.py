@@ -1,0 +1,246 @@
+"""The consortium page, made from the files of its folder and from nothing else.
+
+So the page cannot show what was not released: whatever is on it stands in those files too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.privacy.accounting import display_epsilon
+from cape.report import files, gallery, methods, plain, privacy_text, quality
+from cape.report.blocks import (
+    Block,
+    Bullets,
+    Card,
+    Fold,
+    Grid,
+    Page,
+    Picture,
+    Section,
+    Text,
+)
+from cape.report.methods import label_line
+
+FILES = {
+    "group_maps.nii.gz / group_maps.csv": "z-scored maps, one volume or column per component",
+    "components.tsv": "share, skewness, kurtosis and peak of every map",
+    "unmixing.npz": "W, U, V, W_total, A and eigenvalues (float64, no pickle)",
+    "rounds.tsv": "norms, step, stability, mu and epsilon after every release",
+    "privacy.json": "the privacy statement and every release, to be checked by anybody",
+    "results.json, settings.json": "status and figures; all settings with their digest",
+    "methods.md": "the paragraph for a paper, with references",
+}
+
+NOT_RELEASED = (
+    "Connectivity between components, spectra and time courses: they belong to subjects and stay "
+    "at the sites.",
+    "Clipped fractions, excluded subjects and images of any site.",
+    "Stability over restarts: not assessed, since every rerun would cost budget.",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Folder:
+    """The parsed files of a result folder."""
+
+    results: dict[str, Any]
+    privacy: dict[str, Any]
+    settings: dict[str, Any]
+    components: list[dict[str, str]]
+    rounds: list[dict[str, str]]
+    eigenvalues: Array
+    path: Path
+
+    @classmethod
+    def read(cls, path: Path) -> Folder:
+        """Read the files; FileNotFoundError names the first one that is missing."""
+        with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
+            eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)
+        return cls(
+            results=files.read_json(path / "results.json"),
+            privacy=files.read_json(path / "privacy.json"),
+            settings=dict(files.read_json(path / "settings.json")["settings"]),
+            components=files.read_table(path / "components.tsv"),
+            rounds=files.read_table(path / "rounds.tsv"),
+            eigenvalues=eigenvalues,
+            path=path,
+        )
+
+
+def write_page(folder: Path) -> Path:
+    """Write index.html from the other files of `folder` and return its path.
+
+    Without the extra `report` the page has all tables and no pictures.
+    """
+    from cape.report import pictures
+
+    read, target = Folder.read(folder), folder / "index.html"
+    text = _illustrated(read) if pictures.installed() else _tables(read, plain.HINT)
+    files.write_text(target, text)
+    return target
+
+
+def _illustrated(folder: Folder) -> str:
+    """Return the page with pictures, or with tables only if drawing fails.
+
+    The budget is spent when this runs: a library's trouble with one picture must not cost the
+    results.
+    """
+    try:
+        return plain.from_template(compose(folder, with_pictures=True))
+    except Exception as err:
+        hint = f"This page has no pictures, because drawing failed ({type(err).__name__})."
+        return _tables(folder, hint)
+
+
+def _tables(folder: Folder, hint: str) -> str:
+    return plain.html(compose(folder, with_pictures=False), hint=hint)
+
+
+def compose(folder: Folder, *, with_pictures: bool) -> Page:
+    """Return the page as plain records."""
+    results = folder.results
+    draw = with_pictures
+    sections = (
+        Section(anchor="privacy", title="Privacy in plain words",
+                blocks=privacy_text.promise(folder.privacy)),
+        Section(anchor="ledger", title="What was released and what it cost",
+                blocks=privacy_text.ledger(folder.privacy, with_pictures=draw)),
+        Section(anchor="quality", title="Quality of the result",
+                blocks=quality.quality(results, folder.rounds, folder.eigenvalues,
+                                       with_pictures=draw)),
+        Section(anchor="components", title="Components",
+                blocks=gallery.components(folder.path, results, folder.settings,
+                                          folder.components, with_pictures=draw)),
+        Section(anchor="sites", title="Sites", blocks=_sites(results)),
+        Section(anchor="settings", title="Settings and provenance", blocks=_settings(folder)),
+        Section(anchor="methods", title="Methods paragraph and references",
+                blocks=_methods(folder)),
+    )  # fmt: skip
+    label = label_line(results)
+    return Page(
+        title=f"Joint ICA of {results['n_subjects']} subjects at {results['n_sites']} sites",
+        label=label,
+        banners=_banners(results),
+        cards=_cards(folder),
+        sections=tuple(_stamp(section, label) for section in sections),
+    )
+
+
+def _stamp(section: Section, label: str) -> Section:
+    """Return the section with the privacy label in the caption of every figure."""
+    blocks = tuple(
+        replace(block, caption=f"{block.caption} {label}") if isinstance(block, Picture) else block
+        for block in section.blocks
+    )
+    return replace(section, blocks=blocks)
+
+
+def _banners(results: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    banners = []
+    if results["simulation"]:
+        banners.append(("simulation", "SIMULATION: synthetic sites, not the data of people."))
+    if not results["private"]:
+        cause = "the noise was seeded" if results["seeded"] else "no noise was added"
+        text = f"NOT PRIVATE: {cause}; nothing is promised. Do not share results of real data."
+        banners.append(("danger", text))
+    return tuple(banners)
+
+
+def _cards(folder: Folder) -> tuple[Card, ...]:
+    """Return the numbers at the top."""
+    results, privacy = folder.results, folder.privacy
+    if results["private"]:
+        note = (
+            f"at delta {results['delta']:g}, against the aggregator with "
+            f"{_count(privacy['assumed_colluders'], 'site')}; protects one subject (all their "
+            "scans)"
+        )
+    else:
+        note = "this run protects nobody"
+        if (planned := results["epsilon_planned"]) is not None:
+            note += f"; with secret noise the plan would give {display_epsilon(planned)}"
+    stability = results["stability"]
+    return (
+        Card(title="Epsilon", value=display_epsilon(results["epsilon"]), note=note),
+        Card(title="Status", value=str(results["status"]).replace("_", " "),
+             note="stability not assessed" if not stability else f"stability {stability:.2f}"),
+        Card(title="Subjects", value=str(results["n_subjects"]),
+             note=f"at {_count(results['n_sites'], 'site')}"),
+        Card(title="Components", value=str(results["n_components"]),
+             note=f"from {_features(results)}"),
+        Card(title="Rounds", value=str(results["rounds"]),
+             note=f"of {results['rounds_planned']} planned, solver {_solver(folder)}"),
+        Card(title="Run", value=str(results["run"])[:8], note=f"cape {results['version']}, "
+             f"{results['computation']}, roster fingerprint {results['fingerprint']}"),
+    )  # fmt: skip
+
+
+def _sites(results: dict[str, Any]) -> tuple[Block, ...]:
+    rows = tuple((site, str(n)) for site, n in results["sites"].items())
+    grid = Grid(caption="Sites and accepted subjects (public by definition)",
+                header=("site", "subjects"), rows=rows)  # fmt: skip
+    common = (
+        f"All sites used the same feature space: {_features(results)}, digest "
+        f"{results['feature_space_digest']}."
+    )
+    return (grid, Text(text=common), Bullets(title="Not released", items=NOT_RELEASED))
+
+
+def _settings(folder: Folder) -> tuple[Block, ...]:
+    results = folder.results
+    facts = {
+        "cape": results["version"],
+        "computation": results["computation"],
+        "run": results["run"],
+        "settings digest": results["config_digest"],
+        "feature space": _features(results),
+        "feature space digest": results["feature_space_digest"],
+        "roster fingerprint": results["fingerprint"],
+        "ledger head": folder.privacy["ledger"]["head"],
+    }
+    grid = Grid(caption="Provenance", header=("what", "value"), numeric_from=2,
+                rows=tuple((name, str(value)) for name, value in facts.items()))  # fmt: skip
+    chosen = Grid(
+        caption="All settings, defaults included",
+        header=("setting", "value"),
+        numeric_from=2,
+        rows=tuple((name, _setting(value)) for name, value in folder.settings.items()),
+    )
+    written = Grid(caption="Files beside this page", header=("file", "content"), numeric_from=2,
+                   rows=tuple(FILES.items()))  # fmt: skip
+    return (grid, Fold(summary=f"All {len(chosen.rows)} settings", grid=chosen), written)
+
+
+def _methods(folder: Folder) -> tuple[Block, ...]:
+    text = methods.paragraph(folder.results, folder.privacy, folder.settings)
+    return (Text(text=text, tone="quote"), Bullets(title="References", items=methods.CITATIONS))
+
+
+def _features(results: dict[str, Any]) -> str:
+    """Name the feature space in a few words."""
+    n, d, grid = results["n_features"], results["n_basis"], results["grid"]
+    word = {"mask": "voxels", "atlas": "parcels"}.get(results["feature_space"], "columns")
+    shape = f" ({' x '.join(map(str, grid))})" if grid else ""
+    basis = "" if n == d else f", basis of {d}"
+    return f"{n} {word}{shape}{basis}"
+
+
+def _solver(folder: Folder) -> str:
+    return str(folder.settings.get("solver", folder.results["computation"]))
+
+
+def _count(n: int, word: str) -> str:
+    return f"{n} {word}" if n == 1 else f"{n} {word}s"
+
+
+def _setting(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "(empty)" if value in ("", None) else str(value)

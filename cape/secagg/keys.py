@@ -1,0 +1,339 @@
+"""Keys of one run and the zero-sum noise e_s over Z_2^64.
+
+Every pair of sites shares a key that the aggregator does not know; from it both stretch the same
+key stream, one adds it, the other subtracts it.  The terms of all sites cancel, one site's term
+alone is uniform.  Source: docs/threat-model.md, "Zero-sum noise"; Bonawitz et al. 2017, section 4.
+
+Not here: entropy (callers hand in bytes), signatures, storage, messages.  Throughout, lp(b) is
+the length of b as 4 bytes little endian, then b; integers are 8 bytes little endian, text is
+UTF-8.
+
+No exception text and no repr holds key bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
+
+from cape.errors import SecureAggregationError
+
+Ring = npt.NDArray[np.uint64]
+
+KEY_BYTES: Final = 32
+DIGEST_BYTES: Final = 32
+
+_CHUNK: Final = 1 << 14
+"""Key stream entries made at a time (128 KiB): they stay in the second-level cache."""
+
+_ZEROS: Final = bytes(8 * _CHUNK)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RosterEntry:
+    """What everybody knows of one site.
+
+    Parameters
+    ----------
+    site : str
+        Id of the site.
+    n_subjects : int
+        Its subjects, M_s.
+    public_key : bytes
+        Its X25519 public key of this run, 32 bytes (drop-out protocol: the whole advertisement).
+    identity_key : bytes
+        Its Ed25519 public key, 32 bytes; empty without pinned keys.
+    """
+
+    site: str
+    n_subjects: int
+    public_key: bytes
+    identity_key: bytes = b""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyRing:
+    """Secret X25519 key of one site for one run.
+
+    Parameters
+    ----------
+    site : str
+        Id of the site.
+    secret_key : bytes
+        32 bytes of entropy; not shown by repr.
+
+    Raises
+    ------
+    SecureAggregationError
+        Another length.
+    """
+
+    site: str
+    secret_key: bytes = field(repr=False)
+
+    def __post_init__(self) -> None:
+        """Check the length of the key."""
+        private_key_from_bytes(self.secret_key)
+
+    @property
+    def public_key(self) -> bytes:
+        """X25519 public key, 32 bytes."""
+        return public_key(private_key_from_bytes(self.secret_key))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairKeys:
+    """Keys that one site shares with every other one, 32 bytes each; not shown by repr."""
+
+    site: str
+    keys: Mapping[str, bytes] = field(repr=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskLabel:
+    """What one vector of masks is for.  Two releases never have equal labels.
+
+    Parameters
+    ----------
+    phase : str
+        Name of the phase.
+    round : int
+        Round within the phase.
+    field : str
+        Field of the reply that is masked.
+    size : int
+        Entries of the vector, d.
+    broadcast_digest : bytes
+        SHA-256 of the broadcast that is answered: sites that were told different things get
+        masks that do not cancel.
+    """
+
+    phase: str
+    round: int
+    field: str
+    size: int
+    broadcast_digest: bytes
+
+    def __post_init__(self) -> None:
+        """Check what the encoding relies on."""
+        if len(self.broadcast_digest) != DIGEST_BYTES:
+            raise failure("the digest of the broadcast does not have 32 bytes")
+
+    def to_bytes(self) -> bytes:
+        """Encode without ambiguity, as bound into keys and signatures."""
+        phase, name = lp(self.phase.encode()), lp(self.field.encode())
+        return phase + u64(self.round) + name + u64(self.size) + self.broadcast_digest
+
+
+def lp(value: bytes) -> bytes:
+    """Length of `value` (4 bytes, little endian), then `value`."""
+    return struct.pack("<I", len(value)) + value
+
+
+def u64(value: int) -> bytes:
+    """`value` as 8 bytes, little endian."""
+    return struct.pack("<Q", value)
+
+
+def site_order(sites: Iterable[str]) -> list[str]:
+    """Ids sorted by the bytes of their UTF-8 form, the one order used everywhere."""
+    return sorted(sites, key=str.encode)
+
+
+def private_key_from_bytes(entropy: bytes) -> X25519PrivateKey:
+    """X25519 private key from 32 bytes that the caller drew."""
+    check_length(entropy, "secret key")
+    return X25519PrivateKey.from_private_bytes(entropy)
+
+
+def public_key(secret: X25519PrivateKey) -> bytes:
+    """Public key, 32 bytes, of an X25519 private key."""
+    return secret.public_key().public_bytes_raw()
+
+
+def run_salt(run_id: str, config_digest: bytes) -> bytes:
+    """Salt of all keys of one run.
+
+    Parameters
+    ----------
+    run_id : str
+        Id of the run, 32 hex digits.
+    config_digest : bytes
+        SHA-256 of the canonical roster of `join` as this site received it (settings, plan,
+        sizes, nonces): sites that were told different plans share no key.
+    """
+    return sha256(lp(b"cape/1/run") + lp(run_id.encode()) + lp(config_digest))
+
+
+def roster_digest(entries: Sequence[RosterEntry]) -> bytes:
+    """SHA-256 over all entries in `site_order`; bound into every pair key."""
+    parts = [lp(b"cape/1/roster"), u64(len(entries))]
+    for entry in sorted(entries, key=lambda e: e.site.encode()):
+        keys = lp(entry.public_key) + lp(entry.identity_key)
+        parts += [lp(entry.site.encode()), u64(entry.n_subjects), keys]
+    return sha256(b"".join(parts))
+
+
+def roster_fingerprint(digest: bytes) -> str:
+    """First 16 hex digits of the roster digest, for people to compare by phone."""
+    return digest[:8].hex()
+
+
+def check_roster(
+    entries: Sequence[RosterEntry], *, own: RosterEntry, sizes: Mapping[str, int]
+) -> None:
+    """Refuse a key roster that is not the one this site joined.
+
+    Parameters
+    ----------
+    entries : sequence of RosterEntry
+        What the aggregator relays.
+    own : RosterEntry
+        What this site sent.
+    sizes : mapping of str to int
+        M_s of every site, as fixed in `join`.
+
+    Raises
+    ------
+    SecureAggregationError
+        Sites or sizes differ from `join`, ids or keys repeat, a key has another length than the
+        site's own one, or the own entry was changed.
+    """
+    if len(entries) != len(sizes) or {e.site: e.n_subjects for e in entries} != dict(sizes):
+        raise failure("sites or sizes of the key roster differ from the joined ones")
+    if len({e.public_key for e in entries}) != len(entries):
+        raise failure("two sites have one public key")
+    identities = [e.identity_key for e in entries if e.identity_key]
+    if len(set(identities)) != len(identities):
+        raise failure("two sites have one identity key")
+    for entry in entries:
+        if len(entry.public_key) != len(own.public_key):
+            raise failure(f"the public key of {entry.site} has a wrong length")
+    if own not in entries:
+        raise failure("the own entry of the key roster was changed")
+
+
+def pair_keys(ring: KeyRing, entries: Sequence[RosterEntry], *, salt: bytes) -> PairKeys:
+    """Keys shared with every other site of the roster.
+
+    Parameters
+    ----------
+    ring : KeyRing
+        The site's own secret key.
+    entries : sequence of RosterEntry
+        All sites, checked by `check_roster`.
+    salt : bytes
+        See `run_salt`.
+
+    Raises
+    ------
+    SecureAggregationError
+        A public key is malformed or leads to the all-zero shared secret.
+    """
+    digest = roster_digest(entries)
+    keys = {e.site: e.public_key for e in entries if e.site != ring.site}
+    return shared_keys(ring, keys, digest=digest, salt=salt)
+
+
+def shared_keys(
+    ring: KeyRing, public_keys: Mapping[str, bytes], *, digest: bytes, salt: bytes
+) -> PairKeys:
+    """`pair_keys` for given public keys of the peers and a roster digest made elsewhere."""
+    secret = private_key_from_bytes(ring.secret_key)
+    keys = {}
+    for peer, key in public_keys.items():
+        low, high = site_order((ring.site, peer))
+        info = lp(b"cape/1/pair") + digest + lp(low.encode()) + lp(high.encode())
+        keys[peer] = exchange(secret, key, peer=peer, salt=salt, info=info)
+    return PairKeys(site=ring.site, keys=keys)
+
+
+def exchange(
+    secret: X25519PrivateKey, public: bytes, *, peer: str, salt: bytes, info: bytes
+) -> bytes:
+    """32 bytes known to both ends only: X25519, then HKDF-SHA-256."""
+    try:
+        shared = secret.exchange(X25519PublicKey.from_public_bytes(public))
+    except ValueError:  # wrong length, or (some versions of the library) all-zero result
+        shared = b""
+    if not any(shared):
+        raise failure(f"the public key of {peer} is not usable")
+    return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=salt, info=info).derive(shared)
+
+
+def zero_sum_mask(pairs: PairKeys, label: MaskLabel) -> Ring:
+    """Zero-sum noise e_s of one site: the sum over all sites is 0 modulo 2^64.
+
+    Parameters
+    ----------
+    pairs : PairKeys
+        Keys shared with every other site.
+    label : MaskLabel
+        What is masked; never used twice.
+
+    Returns
+    -------
+    ndarray of uint64, shape (d,)
+        ``sum(P_sj for j > s) - sum(P_js for j < s)`` modulo 2^64.
+    """
+    total = np.zeros(label.size, dtype=np.uint64)
+    for peer, key in pairs.keys.items():
+        if pairs.site.encode() < peer.encode():
+            add_stream(total, key, label)
+        else:
+            subtract_stream(total, key, label)
+    return total
+
+
+def stream_key(key: bytes, label: MaskLabel) -> bytes:
+    """Key of one stream: HKDF-Expand of `key` bound to the label."""
+    info = lp(b"cape/1/mask") + label.to_bytes()
+    return HKDFExpand(algorithm=SHA256(), length=KEY_BYTES, info=info).derive(key)
+
+
+def add_stream(total: Ring, key: bytes, label: MaskLabel) -> None:
+    """Add the key stream P of `key` and `label` to `total`, in place, modulo 2^64."""
+    _apply_stream(np.add, total, key, label)
+
+
+def subtract_stream(total: Ring, key: bytes, label: MaskLabel) -> None:
+    """Subtract what `add_stream` adds."""
+    _apply_stream(np.subtract, total, key, label)
+
+
+def _apply_stream(operation: np.ufunc, total: Ring, key: bytes, label: MaskLabel) -> None:
+    """Combine `total` with ChaCha20 output: counter and nonce zero, as each key has one use."""
+    cipher = Cipher(algorithms.ChaCha20(stream_key(key, label), bytes(16)), mode=None).encryptor()
+    buffer = bytearray(8 * min(_CHUNK, total.size))
+    words = np.frombuffer(buffer, dtype="<u8")
+    zeros = memoryview(_ZEROS)
+    for start in range(0, total.size, _CHUNK):
+        part = total[start : start + _CHUNK]
+        cipher.update_into(zeros[: 8 * part.size], buffer)
+        operation(part, words[: part.size], out=part)
+
+
+def check_length(key: bytes, name: str) -> None:
+    """Refuse a key of another length than 32 bytes, without showing it."""
+    if len(key) != KEY_BYTES:
+        raise failure(f"a {name} does not have {KEY_BYTES} bytes")
+
+
+def failure(problem: str) -> SecureAggregationError:
+    """Error with a public text; `problem` names sites and fields only."""
+    return SecureAggregationError("E220", problem=problem)
+
+
+def sha256(message: bytes) -> bytes:
+    """SHA-256 digest, 32 bytes."""
+    return hashlib.sha256(message).digest()

@@ -1,0 +1,350 @@
+"""SecureAgg for engines where sites may drop out: facts, messages and checks of both sides.
+
+Four stages and a consistency check after Bonawitz et al. 2017, figure 4: advertise keys (1),
+share secrets (2), send masked inputs (3), agree on who survived (3b), unmask (4).  Each stage is
+a pure function of a frozen state and one message, in `cape.secagg.protocol_site` and
+`cape.secagg.protocol_aggregator`.  Any failed check ends the run; nothing is repaired.
+
+Stages 1 and 2 carry `n_sets` key sets at once, one for each coming release.  A set serves one
+release and is gone afterwards: were it used twice, a drop in the second release would open the
+first.  Source: docs/threat-model.md, "SecureAgg".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
+
+from cape.errors import ConfigError, MessageError
+from cape.secagg.keys import (
+    KEY_BYTES,
+    MaskLabel,
+    Ring,
+    RosterEntry,
+    failure,
+    lp,
+    roster_digest,
+    sha256,
+    site_order,
+    u64,
+)
+from cape.secagg.seals import advertisement, check_pinned, verify
+from cape.secagg.shamir import SHARE_BYTES
+
+SET_BYTES: Final = 2 * KEY_BYTES
+"""Public part of a key set: X25519 key of the pairwise masks, commitment of the self mask."""
+
+PAIR_BYTES: Final = 2 * SHARE_BYTES
+"""Shares of one key set: of the secret mask key, then of the self-mask seed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Setup:
+    """Public facts fixed before stage 1, equal at all parties.
+
+    Parameters
+    ----------
+    salt : bytes
+        `cape.secagg.keys.run_salt`.
+    sizes : mapping of str to int
+        M_s of every joined site: the sites are U0.
+    colluders : int
+        Assumed colluders S_C.
+    batch : int
+        Which time stages 1 and 2 run, from 1.
+    n_sets : int
+        Key sets of this batch: releases that it serves.
+
+    Raises
+    ------
+    ConfigError
+        Too many assumed colluders: two disjoint groups could be opened.
+    """
+
+    salt: bytes
+    sizes: Mapping[str, int]
+    colluders: int
+    batch: int
+    n_sets: int
+
+    def __post_init__(self) -> None:
+        """Check that no two groups of t sites can be told different things."""
+        n_sites, t = len(self.sizes), self.threshold
+        if not (self.colluders < t and 2 * t > n_sites + self.colluders):
+            problem = f"{self.colluders} assumed colluders of {n_sites} sites are too many"
+            raise ConfigError("E012", problem=problem, do="lower assumed_colluders")
+
+    @property
+    def threshold(self) -> int:
+        """Sites that must answer at every stage, t = floor(2 S / 3) + 1."""
+        return 2 * len(self.sizes) // 3 + 1
+
+    @property
+    def coordinates(self) -> dict[str, int]:
+        """Shamir x-coordinate of every site: 1 + index in the sorted roster."""
+        return {site: 1 + i for i, site in enumerate(site_order(self.sizes))}
+
+    def key_bytes(self) -> int:
+        """Length of `Advertisement.keys`."""
+        return KEY_BYTES + SET_BYTES * self.n_sets
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Advertisement:
+    """Stage 1, site: public keys, commitments, signature.
+
+    Parameters
+    ----------
+    site : str
+        Sender.
+    exchange : bytes
+        `advertise_id`.
+    keys : bytes
+        X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
+    identity_key : bytes
+        Ed25519 key that signs here and in stage 3b.
+    signature : bytes
+        Over `cape.secagg.seals.advertisement`.
+    """
+
+    site: str
+    exchange: bytes
+    keys: bytes
+    identity_key: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AdvertisementList:
+    """Stage 1, aggregator: the advertisements of U1."""
+
+    entries: tuple[Advertisement, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedShares:
+    """Stage 2, site: for every other site of U1, its shares of all key sets, encrypted."""
+
+    site: str
+    exchange: bytes
+    sealed: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedShareBook:
+    """Stage 2, aggregator: sender to receiver to ciphertext; the senders are U2."""
+
+    exchange: bytes
+    sealed: Mapping[str, Mapping[str, bytes]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskedInput:
+    """Stage 3, site: uint64 vector (d,), uniform to everybody without the masks."""
+
+    site: str
+    exchange: bytes
+    masked: Ring
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurvivorList:
+    """Stage 3, aggregator: U3, the sites whose vectors were summed."""
+
+    exchange: bytes
+    survivors: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurvivorSignature:
+    """Stage 3b, site: signature over `survivor_statement`."""
+
+    site: str
+    exchange: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SignatureBook:
+    """Stage 3b, aggregator: all signatures; the signers are U4."""
+
+    exchange: bytes
+    signatures: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnmaskShares:
+    """Stage 4, site: per survivor a share of its self mask, per dropped site of its mask key."""
+
+    site: str
+    exchange: bytes
+    self_masks: Mapping[str, bytes] = field(repr=False)
+    mask_keys: Mapping[str, bytes] = field(repr=False)
+
+
+class Message(Protocol):
+    """What every message of a site has."""
+
+    @property
+    def site(self) -> str:
+        """Sender."""
+
+    @property
+    def exchange(self) -> bytes:
+        """What it answers, 32 bytes: a replayed message names another exchange."""
+
+
+M = TypeVar("M", bound=Message)
+
+
+def inbox_by_site(
+    inbox: Iterable[object],
+    kind: type[M],
+    *,
+    allowed: Collection[str],
+    exchange: bytes,
+    threshold: int,
+) -> dict[str, M]:
+    """Messages by sender in `site_order`, whatever the order of arrival.
+
+    Raises
+    ------
+    MessageError
+        A message of another stage, exchange or sender, or two of one sender.
+    SecureAggregationError
+        Fewer than `threshold` sites answered.
+    """
+    found: dict[str, M] = {}
+    for message in inbox:
+        if not isinstance(message, kind) or message.exchange != exchange:
+            raise MessageError("E202", problem="it belongs to another stage or exchange")
+        if message.site not in allowed:
+            raise MessageError("E202", problem="its sender has no part in this exchange")
+        if message.site in found:
+            raise MessageError("E202", problem=f"{message.site} answered twice")
+        found[message.site] = message
+    check_enough(found, threshold=threshold)
+    return {site: found[site] for site in site_order(found)}
+
+
+def check_enough(sites: Collection[str], *, threshold: int) -> None:
+    """Raise SecureAggregationError unless at least `threshold` sites are left."""
+    if len(sites) < threshold:
+        raise failure(f"{len(sites)} sites are left, {threshold} are needed")
+
+
+def check_advertisements(
+    setup: Setup, entries: Sequence[Advertisement], *, pinned: Mapping[str, bytes] | None
+) -> None:
+    """Refuse a list of advertisements that is not complete, distinct and signed.
+
+    Parameters
+    ----------
+    setup : Setup
+        Facts of the run.
+    entries : sequence of Advertisement
+        The list for U1.
+    pinned : mapping of str to bytes, or None
+        Identity keys stored by this site, if keys are pinned.
+
+    Raises
+    ------
+    MessageError
+        See `inbox_by_site`.
+    SecureAggregationError
+        Too few sites, a wrong length, a repeated key, a bad signature, an identity key that is
+        not the pinned one.
+    """
+    exchange, threshold = advertise_id(setup), setup.threshold
+    found = inbox_by_site(
+        entries, Advertisement, allowed=setup.sizes, exchange=exchange, threshold=threshold
+    )
+    parts: list[bytes] = []
+    for site, entry in found.items():
+        if len(entry.keys) != setup.key_bytes():
+            raise failure(f"the keys of {site} have a wrong length")
+        parts += [entry.keys[i : i + KEY_BYTES] for i in range(0, len(entry.keys), KEY_BYTES)]
+        parts.append(entry.identity_key)
+        signed = advertisement(site, entry.keys, salt=setup.salt)
+        verify(entry.identity_key, signed, entry.signature, site=site)
+    if len(set(parts)) != len(parts):
+        raise failure("an advertised key repeats")
+    if pinned is not None:
+        check_pinned(roster_entries(setup, entries), pinned=pinned)
+
+
+def roster_entries(setup: Setup, entries: Iterable[Advertisement]) -> list[RosterEntry]:
+    """Roster of U1: the public key of an entry is its whole `Advertisement.keys`."""
+    return [
+        RosterEntry(
+            site=e.site,
+            n_subjects=setup.sizes[e.site],
+            public_key=e.keys,
+            identity_key=e.identity_key,
+        )
+        for e in entries
+    ]
+
+
+def roster_of(setup: Setup, entries: Iterable[Advertisement]) -> bytes:
+    """Roster digest of U1, bound into every key of this batch."""
+    return roster_digest(roster_entries(setup, entries))
+
+
+def mask_public_key(entry: Advertisement, key_set: int) -> bytes:
+    """X25519 public key for the pairwise masks of one key set."""
+    start = KEY_BYTES + SET_BYTES * key_set
+    return entry.keys[start : start + KEY_BYTES]
+
+
+def commitment(entry: Advertisement, key_set: int) -> bytes:
+    """Advertised commitment of the self-mask seed of one key set."""
+    start = 2 * KEY_BYTES + SET_BYTES * key_set
+    return entry.keys[start : start + KEY_BYTES]
+
+
+def commit(seed: bytes) -> bytes:
+    """Commit to a self-mask seed."""
+    return sha256(lp(b"cape/1/b") + seed)
+
+
+def advertise_id(setup: Setup) -> bytes:
+    """Exchange id of stage 1."""
+    return sha256(lp(b"cape/1/advertise") + setup.salt + u64(setup.batch) + u64(setup.n_sets))
+
+
+def share_id(setup: Setup, roster: bytes) -> bytes:
+    """Exchange id of stage 2."""
+    return sha256(lp(b"cape/1/shares") + setup.salt + u64(setup.batch) + roster)
+
+
+def release_id(
+    setup: Setup, roster: bytes, *, key_set: int, label: MaskLabel, participants: Iterable[str]
+) -> bytes:
+    """Exchange id of stages 3, 3b and 4: names everything that must be equal at all sites."""
+    where = setup.salt + u64(setup.batch) + roster + u64(key_set)
+    who = _sites(participants)
+    return sha256(lp(b"cape/1/release") + where + lp(label.to_bytes()) + who)
+
+
+def survivor_statement(exchange: bytes, survivors: Iterable[str]) -> bytes:
+    """Bytes signed in stage 3b: this release counts exactly these sites."""
+    return lp(b"cape/1/survivors") + exchange + _sites(survivors)
+
+
+def share_info(roster: bytes, sender: str, receiver: str) -> bytes:
+    """HKDF info of the key that encrypts the one message from `sender` to `receiver`."""
+    return lp(b"cape/1/share") + roster + lp(sender.encode()) + lp(receiver.encode())
+
+
+def share_context(setup: Setup, sender: str, receiver: str) -> bytes:
+    """Associated data of that message: run, stage 2, batch, sender, receiver."""
+    ends = lp(sender.encode()) + lp(receiver.encode())
+    return setup.salt + u64(2) + u64(setup.batch) + ends
+
+
+def _sites(sites: Iterable[str]) -> bytes:
+    """Encode a set of sites: count, then ids in `site_order`."""
+    ordered = [lp(site.encode()) for site in site_order(sites)]
+    return u64(len(ordered)) + b"".join(ordered)

@@ -1,0 +1,112 @@
+"""Shamir sharing of 32-byte secrets over the prime field of 2^521 - 1.
+
+Any `threshold` shares give the secret back, fewer say nothing about it.  Shares carry no check
+of their own: callers compare the result with a public commitment.  Source: Shamir 1979; layout
+in docs/threat-model.md, "SecureAgg".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cape.secagg.keys import KEY_BYTES, check_length, failure
+
+PRIME: Final = 2**521 - 1
+"""A Mersenne prime: one field holds any 32-byte secret, and 521 random bits are almost uniform."""
+
+SHARE_BYTES: Final = 66
+
+TokenBytes = Callable[[int], bytes]
+"""Entropy port: as many fresh random bytes as asked for (`secrets.token_bytes`)."""
+
+
+def split(secret: bytes, *, threshold: int, n_shares: int, token_bytes: TokenBytes) -> list[bytes]:
+    """Shares of a secret.
+
+    Parameters
+    ----------
+    secret : bytes
+        32 bytes.
+    threshold : int
+        Shares needed to get the secret back.
+    n_shares : int
+        Shares made; the share at index i belongs to x-coordinate 1 + i.
+    token_bytes : callable
+        Entropy.
+
+    Returns
+    -------
+    list of bytes
+        66 bytes each, little endian, below the prime.
+
+    Raises
+    ------
+    SecureAggregationError
+        Another length, or a threshold out of range.
+    """
+    check_length(secret, "shared secret")
+    if not 1 <= threshold <= n_shares:
+        raise failure(f"{threshold} of {n_shares} shares is not possible")
+    tail = [_below_prime(token_bytes) for _ in range(threshold - 1)]
+    coefficients = [int.from_bytes(secret, "little"), *tail]
+    shares = []
+    for x in range(1, n_shares + 1):
+        value = 0
+        for coefficient in reversed(coefficients):
+            value = (value * x + coefficient) % PRIME
+        shares.append(value.to_bytes(SHARE_BYTES, "little"))
+    return shares
+
+
+def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
+    """Secret from shares; the first `threshold` x-coordinates are used.
+
+    Parameters
+    ----------
+    shares : mapping of int to bytes
+        x-coordinate (from 1) to share.
+    threshold : int
+        As in `split`.
+
+    Returns
+    -------
+    bytes
+        32 bytes.
+
+    Raises
+    ------
+    SecureAggregationError
+        Too few or malformed shares, or shares that belong to no 32-byte secret.
+    """
+    if len(shares) < threshold:
+        raise failure(f"{len(shares)} shares came, {threshold} are needed")
+    chosen = sorted(shares)[:threshold]
+    value = 0
+    for x in chosen:
+        numerator = denominator = 1
+        for other in chosen:
+            if other != x:
+                numerator = numerator * other % PRIME
+                denominator = denominator * (other - x) % PRIME
+        weight = numerator * pow(denominator, -1, PRIME)
+        value = (value + read_share(shares[x]) * weight) % PRIME
+    if value >> 8 * KEY_BYTES:
+        raise failure("the shares do not belong together")
+    return value.to_bytes(KEY_BYTES, "little")
+
+
+def read_share(share: bytes) -> int:
+    """Value of a share; SecureAggregationError unless it has 66 bytes and is below the prime."""
+    value = int.from_bytes(share, "little")
+    if len(share) != SHARE_BYTES or value >= PRIME:
+        raise failure("a share is malformed")
+    return value
+
+
+def _below_prime(token_bytes: TokenBytes) -> int:
+    """Draw a uniform number below the prime: 521 random bits, all ones are drawn again."""
+    while True:
+        value = int.from_bytes(token_bytes(SHARE_BYTES), "little") & PRIME
+        if value < PRIME:
+            return value

@@ -1,0 +1,12 @@
+"""A site of COINSTAC, one round per process: JSON on stdin, JSON on stdout.
+
+stdin   {"input": ..., "cache": {...}, "state": {"baseDirectory": ..., "outputDirectory": ...,
+         "cacheDirectory": ..., "transferDirectory": ..., "clientId": ..., "iteration": k}}
+stdout  {"output": {...}, "cache": {...}, "success": false}, one line, exit 0
+stderr  the public text of an error, exit 1
+"""
+
+import cape.drivers.coinstac
+
+if __name__ == "__main__":
+    raise SystemExit(cape.drivers.coinstac.main("local"))

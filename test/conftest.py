@@ -1,0 +1,16 @@
+"""Set-up shared by all tests: one BLAS thread, fixed examples of hypothesis."""
+
+from __future__ import annotations
+
+import os
+
+# Before numpy is imported: results must not depend on the number of cores.
+for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+# No window system, no cache outside the temporary folder.
+os.environ.setdefault("MPLBACKEND", "Agg")
+
+import hypothesis  # noqa: E402  (after the environment is set)
+
+hypothesis.settings.register_profile("fixed", derandomize=True, deadline=None, database=None)
+hypothesis.settings.load_profile("fixed")

@@ -1,0 +1,151 @@
+"""An invented result for the tests of the report; loaded by path, since test/ is no package."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import numpy as np
+
+from cape.algorithms.arrangement import apply_order, arrange
+from cape.computations._results import Outcome, SiteOutcome
+from cape.messages import FeatureSpace, Roster, RosterEntry, RoundRecord
+from cape.privacy.ledger import Budget, Ledger, split_mu
+from cape.privacy.mechanisms import Event, plan_event, plan_event_without_noise
+
+SITES = {"local0": 300, "local1": 212, "local2": 512}
+DELTA = 1e-5
+
+
+def mask_space(edge: int = 6, *, atlas: bool = False) -> FeatureSpace:
+    """Return a round mask in a cube of `edge` voxels of 8 mm, or an atlas of octants."""
+    axes = np.indices((edge, edge + 1, edge)).astype(float)
+    centre = np.array(axes.shape[1:]).reshape(3, 1, 1, 1) / 2 - 0.5
+    inside = ((axes - centre) ** 2).sum(0) <= (edge / 2) ** 2
+    affine = np.diag([8.0, 8.0, 8.0, 1.0])
+    affine[:3, 3] = [-20.0, -50.0, -10.0]
+    if atlas:
+        octant = (axes > centre).astype(int)
+        labels = np.where(inside, 10 * (1 + octant[0] + 2 * octant[1] + 4 * octant[2]), 0)
+        return FeatureSpace.of_labels("atlas", labels.astype(np.int32), affine)
+    return FeatureSpace.of_labels("mask", inside.astype(np.int32), affine)
+
+
+def events(rounds: int, *, rank: int, rows: int, private: bool) -> tuple[Event, ...]:
+    """Return a subspace release, two looks, and `rounds` solver rounds."""
+    asked = [("pca", 1, "projector", "psd", rows * (rows + 1) // 2, rank**0.5)]
+    asked += [
+        ("whitening", k, "log-covariance", "ball", rank * (rank + 1) // 2, 4.0) for k in (1, 2)
+    ]
+    n = max(1, rank * (rank - 1) // 2)
+    asked += [("iterate", k, "gradient", "ball", n, 0.35) for k in range(1, rounds + 1)]
+    weights = [0.4, 0.15, 0.15] + [0.3 / rounds] * rounds
+    mus = split_mu(Budget.of(epsilon=1.0, delta=DELTA).mu, weights)
+    made = []
+    for (phase, k, field, shape, size, clip), mu in zip(asked, mus, strict=True):
+        common = {"phase": phase, "round": k, "field": field, "shape": shape, "size": size}
+        made.append(
+            plan_event(**common, clip=clip, mu=mu, shares=2)
+            if private
+            else plan_event_without_noise(**common, clip=clip, n_subjects=1024)
+        )
+    return tuple(made)
+
+
+def maps_of(space: FeatureSpace, rank: int, rng: np.random.Generator) -> np.ndarray:
+    """Return sparse skewed maps, shape (D, rank), in final order and sign."""
+    raw = rng.standard_normal((space.n_features, rank)) ** 3 * np.linspace(1.0, 0.5, rank)
+    return apply_order(arrange(raw), raw, axis=1)
+
+
+def outcome(
+    space: FeatureSpace | None = None,
+    *,
+    rank: int = 3,
+    rounds: int = 12,
+    private: bool = True,
+    seeded: bool = False,
+    A: np.ndarray | None = None,
+    seed: int = 5,
+    **changes: object,
+) -> Outcome:
+    """Return an invented outcome with a real ledger; `changes` replace attributes."""
+    rng = np.random.default_rng(seed)
+    space = mask_space() if space is None else space
+    A = maps_of(space, rank, rng) if A is None else A
+    rank = A.shape[1]
+    rows = max(rank + 2, 10)
+    plan = events(rounds, rank=rank, rows=rows, private=private)
+    ledger = Ledger(budget=Budget.of(epsilon=1.0, delta=DELTA) if private else None)
+    for event in plan:
+        ledger = ledger.charge(event)
+    roster = Roster(
+        sites=tuple(RosterEntry(site=s, nonce="00" * 16, n_subjects=n) for s, n in SITES.items()),
+        config="c0ffee" * 10 + "c0ff",
+        space=space,
+        n_basis=min(rows, space.n_features),
+        colluders=1,
+        survivors=3,
+        seeded=seeded,
+        plan=plan,
+        warnings=(),
+    )
+    made = Outcome(
+        computation="capedjica",
+        version="0.1.0",
+        run="ab12" * 8,
+        config_digest="c0ffee" * 10 + "c0ff",
+        settings={
+            "epsilon": 1.0, "delta": DELTA, "private": private, "noise": "correlated",
+            "zero_sum": "ring", "key_trust": "aggregator", "feature_space": space.kind,
+            "mask": "file", "atlas": "", "n_components": rank, "pca": "projector",
+            "whitening": "log-euclidean", "solver": "quasi-newton", "n_rounds": rounds,
+        },
+        label="dp" if private and not seeded else "none",
+        status="converged",
+        reason="The directions stopped moving.",
+        stability=0.934,
+        roster=roster,
+        fingerprint="0123456789abcdef",
+        ledger=ledger,
+        V=rng.standard_normal((rows, rank)),
+        U=np.eye(rank),
+        W=np.eye(rank),
+        W_total=np.linalg.pinv(A),
+        A=A,
+        eigenvalues=np.r_[np.linspace(0.9, 0.5, rank), np.linspace(0.2, 0.0, rows - rank)],
+        edge=0.25,
+        gap_ratio=1.2,
+        rank_status="gap",
+        trace=tuple(
+            RoundRecord(
+                phase=event.phase,
+                round=event.round,
+                statistic_norm=1.0 + 1.0 / event.round,
+                noise_norm=0.9,
+                step_norm=0.3 / event.round,
+                stability=0.0 if event.phase != "iterate" or event.round <= 10 else 0.934,
+            )
+            for event in plan
+        ),
+        rounds_planned=rounds,
+        warnings=(),
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+def site_outcome(made: Outcome, labels: tuple[str, ...]) -> SiteOutcome:
+    """Return what one site with these subjects would write."""
+
+    def courses() -> Iterator[tuple[str, np.ndarray]]:
+        rng = np.random.default_rng(8)
+        for k, label in enumerate(labels):
+            yield label, rng.standard_normal((made.A.shape[1], 20 + k)).astype(np.float32)
+
+    return SiteOutcome(
+        site="local0",
+        outcome_status=made.status,
+        names=tuple(f"C{k:02d}" for k in range(1, made.A.shape[1] + 1)),
+        time_courses=courses(),
+        ledger=made.ledger,
+    )

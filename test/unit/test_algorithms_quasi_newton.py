@@ -1,0 +1,221 @@
+"""The default solver: its scores, its question, its step."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from cape.algorithms.estimators import UNCLIPPED
+from cape.algorithms.linalg import skew
+from cape.algorithms.metrics import isi
+from cape.algorithms.quasi_newton import (
+    HALF_WINDOW,
+    NU,
+    QuasiNewton,
+    regime,
+    score,
+    skew_moments,
+)
+from cape.algorithms.synthetic import garch_sources
+from cape.algorithms.whitening import reduce_subject
+
+
+def solver(**changes: object) -> QuasiNewton:
+    settings = {
+        "n_rounds": 40,
+        "clips": (0.35,),
+        "step_limit": 3.0,
+        "alpha_first": 2.0,
+        "alpha_last": 0.3,
+        "private": True,
+    }
+    return QuasiNewton(**(settings | changes))
+
+
+def noise(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape)
+
+
+def direct_mean(power: np.ndarray) -> np.ndarray:
+    """Moving mean of one row by its definition, border value repeated."""
+    T = len(power)
+    at = np.clip(np.arange(T)[:, None] + np.arange(-HALF_WINDOW, HALF_WINDOW + 1), 0, T - 1)
+    return power[at].mean(axis=1)
+
+
+@pytest.mark.parametrize("T", [1, 4, 11, 250])
+def test_the_volatility_score_divides_by_the_moving_mean_of_the_power(T: int) -> None:
+    y = noise(3, 4, T)
+    v = np.array([[direct_mean(row**2) for row in subject] for subject in y])
+    np.testing.assert_allclose(score(y, "volatility"), y / (NU + v), rtol=1e-13)
+
+
+def test_single_precision_keeps_five_digits_of_the_score() -> None:
+    y = noise(6, 20, 250)
+    y *= np.exp(3 * noise(6, 20, 1, seed=1))  # subjects and channels of very different size
+    exact = score(y, "volatility")
+    single = score(y.astype(np.float32), "volatility")
+    assert single.dtype == np.float32
+    assert np.max(np.abs(single - exact) / np.abs(exact)) < 1e-5
+
+
+def contrast(y: np.ndarray, name: str, v: np.ndarray) -> float:
+    """The function whose derivative the score is; `v` held fixed."""
+    if name == "tanh":
+        return float(np.sum(np.log(np.cosh(y))))
+    return float(np.sum(y**2 / (2 * (NU + v))))
+
+
+@pytest.mark.parametrize("name", ["tanh", "volatility"])
+def test_the_score_is_the_derivative_of_its_contrast(name: str) -> None:
+    y = noise(1, 2, 30)
+    v = np.array([[direct_mean(row**2) for row in y[0]]])
+    psi = score(y, name)
+    for i, t in ((0, 0), (1, 17), (0, 29)):
+        shifted = [y.copy(), y.copy()]
+        shifted[0][0, i, t] += 1e-6
+        shifted[1][0, i, t] -= 1e-6
+        slope = (contrast(shifted[0], name, v) - contrast(shifted[1], name, v)) / 2e-6
+        assert psi[0, i, t] == pytest.approx(slope, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", ["tanh", "volatility"])
+def test_the_moments_are_the_gradient_along_rotations(name: str) -> None:
+    R, T = 4, 60
+    stack, W = noise(2, R, T), np.linalg.qr(noise(R, R, seed=3))[0]
+    K = skew_moments(W, stack, name)
+    y = W @ stack
+    v = np.array([[direct_mean(row**2) for row in subject] for subject in y])
+    for m in range(2):
+        for k, (i, j) in enumerate(zip(*np.triu_indices(R, 1), strict=True)):
+            e = np.zeros((R, R))
+            e[i, j], e[j, i] = 1e-6, -1e-6
+            up, down = (contrast(expm(s * e) @ y[m], name, v[m]) for s in (1, -1))
+            assert K[m, k] == pytest.approx((up - down) / 2e-6 / T, abs=1e-7)
+
+
+def test_the_newton_constant_lies_in_the_range_of_measured_curvatures() -> None:
+    # kappa = E psi' - E psi y with v held fixed is what one step divides by.
+    sources = garch_sources(np.random.default_rng(0), 60, 6, 250, ar=0.0).astype(np.float64)
+    v = np.array([[direct_mean(row**2) for row in subject] for subject in sources])
+    kappa = np.mean(1 / (NU + v)) - np.mean(sources**2 / (NU + v))
+    assert 0.2 < kappa < 0.8
+
+
+def test_a_row_does_not_depend_on_the_stack() -> None:
+    stack = noise(41, 20, 250).astype(np.float32)
+    stack[3, 2, 7] = np.nan
+    for name in ("volatility", "tanh"):
+        estimator = solver(score=name)
+        answer = estimator.query(estimator.start(20)).answer
+        together = answer(stack)
+        alone = np.concatenate([answer(stack[m : m + 1]) for m in range(len(stack))])
+        np.testing.assert_array_equal(together, alone)
+
+
+def test_answers_are_clipped_and_zero_for_absent_subjects() -> None:
+    stack = noise(4, 5, 30).astype(np.float32)
+    stack[0] = 0.0
+    stack[1, 2, 3] = np.inf
+    stack[2] *= 1e25
+    estimator = solver(clips=(0.05,))
+    query = estimator.query(estimator.start(5))
+    answers = query.answer(stack)
+    assert (query.size, query.clip, query.shape) == (10, 0.05, "ball")
+    np.testing.assert_array_equal(answers[:2], np.zeros((2, 10)))
+    assert np.all(np.isfinite(answers))
+    assert np.all(np.linalg.norm(answers, axis=1) <= 0.05 * (1 + 1e-12))
+    assert np.linalg.norm(answers[3]) == pytest.approx(0.05)
+
+
+def test_the_schedule_gives_late_rounds_more_and_follows_the_clips() -> None:
+    asked = solver(clips=(0.2, 0.4)).schedule(20)
+    assert len(asked) == 40
+    assert {(a.size, a.shape) for a in asked} == {(190, "ball")}
+    np.testing.assert_allclose([a.weight for a in asked], np.sqrt(np.arange(1, 41)))
+    np.testing.assert_allclose([a.clip for a in asked], np.geomspace(0.2, 0.4, 40))
+    assert {a.clip for a in solver().schedule(20)} == {0.35}
+    each = tuple(np.linspace(0.1, 0.5, 40))
+    assert tuple(a.clip for a in solver(clips=each).schedule(20)) == each
+    assert {a.clip for a in solver(private=False).schedule(20)} == {UNCLIPPED}
+    assert [a.clip for a in solver(clips=(0.2, 0.4), n_rounds=1).schedule(3)] == [0.2]
+
+
+def test_queries_use_the_clip_that_was_planned() -> None:
+    estimator = solver(clips=(0.2, 0.4))
+    state = estimator.start(3)
+    for asked in estimator.schedule(3):
+        query = estimator.query(state)
+        assert (query.clip, query.size) == (asked.clip, asked.size)
+        state = estimator.step(state, np.zeros(3), 0.1)
+    assert estimator.done(state)
+
+
+def test_the_step_turns_by_the_limited_newton_angle() -> None:
+    estimator = solver(n_rounds=1, alpha_first=0.5)
+    mean = np.array([0.04, 0.0, 0.0])
+    state = estimator.step(estimator.start(3), mean, 0.01)
+    np.testing.assert_allclose(state.W, expm(skew(-0.5 * mean / 0.4, 3)), atol=1e-12)
+    assert state.rho == 0.5
+    assert state.record.noise_norm == pytest.approx(0.01 * np.sqrt(3))
+    assert state.record.step_norm == pytest.approx(0.05 * np.sqrt(2))
+
+
+def test_entries_and_spectral_norm_of_a_step_are_limited() -> None:
+    estimator = solver(n_rounds=1, alpha_first=1.0)
+    state = estimator.step(estimator.start(2), np.array([-1e6]), 0.0)
+    np.testing.assert_allclose(state.W, expm(skew(np.array([0.5]), 2)), atol=1e-12)
+    large = np.ones(190)
+    for limit, expected in ((3.0, 1.5), (0.8, 0.8)):
+        bounded = solver(n_rounds=1, alpha_first=1.0, step_limit=limit)
+        state = bounded.step(bounded.start(20), large, 0.0)
+        angles = np.abs(np.angle(np.linalg.eigvals(state.W)))
+        assert np.max(angles) == pytest.approx(expected)
+
+
+def test_a_step_that_is_not_finite_ends_the_run_as_diverged() -> None:
+    estimator = solver()
+    state = estimator.step(estimator.start(3), np.array([0.1, np.nan, 0.0]), 0.1)
+    assert state.status == "diverged"
+    assert estimator.done(state)
+    np.testing.assert_array_equal(state.W, np.eye(3))
+
+
+def test_the_start_is_judged_by_public_counters_only() -> None:
+    estimator = solver(n_rounds=3)
+    state = estimator.start(3)
+    for _ in range(3):
+        assert not estimator.done(state)
+        state = estimator.step(state, np.zeros(3), 0.1)
+    assert estimator.done(state)
+    assert state.status == "max_rounds"
+    assert estimator.input_scale == 1.0
+
+
+@pytest.mark.parametrize("name", ["volatility", "tanh"])
+def test_it_separates_a_rotation_without_noise_and_stops_early(name: str) -> None:
+    S = garch_sources(np.random.default_rng(5), 100, 6, 250, ar=0.0)
+    rotation = np.linalg.qr(noise(6, 6, seed=9))[0]
+    stack = np.stack([np.sqrt(6) * reduce_subject(rotation.T, s, "none") for s in S])
+    public = regime(None)
+    estimator = solver(
+        private=False, score=name, step_limit=public.step_limit, alpha_first=public.alpha_first
+    )
+    state = estimator.start(6)
+    while not estimator.done(state):
+        state = estimator.step(state, estimator.query(state).answer(stack).mean(axis=0), 0.0)
+    assert state.status == "converged"
+    assert state.round < 40
+    assert isi(state.W @ rotation) < 0.03
+    np.testing.assert_allclose(state.W @ state.W.T, np.eye(6), atol=1e-12)
+
+
+def test_the_regimes_depend_on_size_and_budget_alone() -> None:
+    small, middle, roomy, free = regime(139.9), regime(140.0), regime(400.0), regime(None)
+    assert (small.shares, small.n_looks, small.whitening_clip) == ((0.4, 0.2, 0.4), 1, 2.0)
+    assert (small.clips, small.step_limit) == ((0.35,), 3.0)
+    assert (middle.shares, middle.n_looks, middle.whitening_clip) == ((0.27, 0.20, 0.53), 2, 4.0)
+    assert (middle.clips, middle.step_limit) == ((0.2, 0.4), 0.8)
+    assert (roomy.clips, roomy.step_limit, roomy.alpha_last) == ((0.35,), 3.0, 0.3)
+    assert (free.n_looks, free.step_limit, free.alpha_first) == (2, 0.8, 1.0)

@@ -1,0 +1,517 @@
+"""The command `cape`: what it prints, its exit codes, and that it never shows a traceback."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cape import cli
+from cape.cli import check, show
+from cape.config import VERSION
+from cape.errors import (
+    CapeError,
+    ConfigError,
+    ConsortiumError,
+    DataError,
+    PrivacyBudgetError,
+    StateLostError,
+)
+from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
+from cape.privacy.ledger import split_mu
+from cape.privacy.mechanisms import Event, plan_event
+
+# -- errors and exit codes ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """A progress line as the simulator makes it."""
+
+    phase: str = "iterate"
+    round: int = 10
+    rounds: int = 40
+    exchange: int = 16
+    exchanges: int = 47
+    mu: float = 0.197
+    mu_budget: float = 0.268
+    epsilon: float = 0.72
+    step: float = 0.041
+    stability: float = 0.62
+    seconds: float = 0.5
+    sites: int = 4
+    bytes: int = 2000
+
+
+class FakeSimulator:
+    """Stands in for the simulator: records how it was called, then writes results or raises."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.error: BaseException | None = None
+        self.lines = [Line()]
+        self.results: dict[str, Any] = {
+            "status": "converged",
+            "epsilon": 8.0,
+            "delta": 1e-5,
+            "private": True,
+        }
+
+    def __call__(self, directory: Path, **given: Any) -> Path:
+        self.calls.append({"directory": directory, **given})
+        if self.error:
+            raise self.error
+        for line in self.lines:
+            given["on_progress"](line)
+        folder: Path = given["out"] / "consortium"
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text(json.dumps(self.results))
+        (folder / "index.html").write_text("<html>")
+        return folder
+
+
+@pytest.fixture
+def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
+    fake = FakeSimulator()
+    module = ModuleType("cape.drivers.simulate")
+    module.simulate = fake  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cape.drivers.simulate", module)
+    return fake
+
+
+def run(tmp_path: Path, *more: str) -> int:
+    return cli.main(["simulate", str(tmp_path), "--out", str(tmp_path / "out"), *more])
+
+
+ERRORS = [
+    (DataError("E117", site="local1", detail="sub-07: shape (3, 3, 3)"), 1),
+    (ConsortiumError("E124", field="mask", sites="local0, local1"), 1),
+    (StateLostError("E210", site="local1", what="the journal"), 1),
+    (ConfigError("E010", setting="n_component", hint=""), 2),
+    (CapeError("E153", site="local1"), 3),
+    (PrivacyBudgetError("E154", site="local1"), 3),
+    (PrivacyBudgetError("E231", site="local1", problem="epsilon is too large"), 3),
+    (
+        PrivacyBudgetError("E230", what="x", asked="2", left="1", budget="1", do="raise epsilon."),
+        4,
+    ),
+    (FileNotFoundError("settings.toml"), 1),
+    (ZeroDivisionError("subject sub-07 has value 12.34"), 70),
+    (KeyboardInterrupt(), 130),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), ERRORS, ids=repr)
+def test_every_kind_of_error_has_its_exit_code_and_no_traceback(
+    error: BaseException,
+    code: int,
+    tmp_path: Path,
+    simulator: FakeSimulator,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    simulator.error = error
+    assert run(tmp_path) == code
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err + shown.out
+    if isinstance(error, CapeError):
+        assert error.public in shown.err
+        assert error.detail in shown.err
+
+
+def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text of a foreign exception may hold data; --debug is for the person at the site."""
+    simulator.error = ZeroDivisionError("subject sub-07 has value 12.34")
+    run(tmp_path)
+    quiet = capsys.readouterr().err
+    assert "12.34" not in quiet
+    assert "CAPE-E000" in quiet
+    assert "--debug" in quiet
+    assert run(tmp_path, "--debug") == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_errors_are_json_lines_for_machines(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator.error = DataError("E117", site="local1", detail="sub-07")
+    assert run(tmp_path, "--json") == 1
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["event"] == "error"
+    assert last["text"].startswith("CAPE-E117")
+    assert last["detail"] == "sub-07"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["unknown"],
+        ["simulate"],
+        ["simulate", "nowhere", "--out", "x"],
+        ["simulate", ".", "--out", "x", "--through", "pigeons"],
+        ["simulate", ".", "--out", "x", "--set", "n_components"],
+        ["simulate", ".", "--out", "x", "--seed", "many"],
+        ["synth"],
+        ["synth", "x", "--site-sizes", "a,b"],
+        ["budget"],
+        ["budget", "--check", "nowhere.json"],
+        ["report", "nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], simulator: FakeSimulator) -> None:
+    assert cli.main(arguments) == 2
+    assert not simulator.calls
+
+
+def test_version_and_help() -> None:
+    for command in (["--version"], ["--help"], ["simulate", "--help"]):
+        assert cli.main(command) == 0
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cape", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"cape {VERSION}\n"
+
+
+def test_help_imports_no_numerical_library() -> None:
+    code = (
+        "import sys; from cape.cli import main; main(['--help']);"
+        "sys.exit(bool({'scipy', 'nibabel', 'matplotlib', 'cryptography'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+# -- simulate -------------------------------------------------------------------------------------
+
+
+def test_simulate_passes_on_what_was_typed(tmp_path: Path, simulator: FakeSimulator) -> None:
+    code = run(
+        tmp_path, "--through", "process", "--epsilon", "8", "--delta", "1e-5", "--seed", "3",
+        "--set", "n_components=10", "--set", "solver = infomax",
+    )  # fmt: skip
+    assert code == 0
+    (call,) = simulator.calls
+    assert call["directory"] == tmp_path
+    assert (call["through"], call["seed"]) == ("process", 3)
+    assert call["settings"] == {
+        "epsilon": 8.0,
+        "delta": 1e-5,
+        "n_components": "10",
+        "solver": "infomax",
+    }
+
+
+def test_what_was_not_typed_is_left_to_the_settings_of_the_folder(
+    tmp_path: Path, simulator: FakeSimulator
+) -> None:
+    assert run(tmp_path) == 0
+    (call,) = simulator.calls
+    assert call["settings"] == {}
+    assert call["seed"] is None
+    assert call["through"] == "memory"
+
+
+def test_a_line_per_round_says_where_the_run_is(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path)
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == (
+        "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu 0.197/0.268 (epsilon 0.72) "
+        "| 2.0 kB/site | 4 sites | 0.50 s | 1 s left"
+    )
+    assert rest[0].startswith("converged | epsilon 8.0, delta 1e-05 | ")
+    assert rest[1].endswith("index.html")
+
+
+def test_quiet_prints_the_result_only(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, "--quiet")
+    assert capsys.readouterr().out.startswith("converged")
+
+
+def test_json_lines_end_with_results_and_paths(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator.lines = [Line(stability=math.nan)]
+    run(tmp_path, "--json")
+    progress, result = map(json.loads, capsys.readouterr().out.splitlines())
+    assert progress["event"] == "progress"
+    assert progress["stability"] is None
+    assert progress["phase"] == "iterate"
+    assert result["event"] == "result"
+    assert result["status"] == "converged"
+    assert Path(result["paths"]["index.html"]).is_file()
+    assert set(progress) >= set(Line.__dataclass_fields__)
+
+
+def test_a_run_that_is_not_private_is_called_so(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator.results |= {"private": False, "epsilon": None}
+    simulator.lines = [Line(mu=0.0, mu_budget=math.inf, epsilon=math.inf)]
+    run(tmp_path)
+    out = capsys.readouterr().out
+    assert "no noise" in out
+    assert "NOT PRIVATE" in out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.4, "3 s"), (99.0, "99 s"), (150.0, "2 min"), (7200.0, "2.0 h")]
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert show.duration(seconds) == text
+
+
+# -- synth ----------------------------------------------------------------------------------------
+
+
+def test_synth_writes_a_consortium_and_says_what_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "study"
+    given = ["--preset", "paper", "--site-sizes", "2,3", "--timepoints", "60", "--networks", "4"]
+    assert cli.main(["synth", str(out), *given]) == 0
+    assert "subjects per site 2, 3" in capsys.readouterr().out
+    assert len(list((out / "local1").glob("sub-*"))) == 3
+    assert tomllib.loads((out / "settings.toml").read_text())["n_components"] == 4
+    assert cli.main(["synth", str(out)]) == 2, "the folder is not empty"
+
+
+def test_synth_reports_to_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--preset", "paper", "--site-sizes", "1,1", "--timepoints", "60", "--json"]
+    assert cli.main(["synth", str(tmp_path / "s"), *given]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["site_sizes"] == [1, 1]
+    assert Path(result["folder"]).is_dir()
+
+
+# -- budget ----------------------------------------------------------------------------------------
+
+ASKED = ["budget", "--subjects", "1024", "--sites", "4", "--components", "20"]
+
+
+def planned(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert cli.main([*ASKED, "--json", *more]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return document
+
+
+def test_budget_gives_the_figures_of_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    """The worked example: 1024 subjects at four sites, one colluder, epsilon 1."""
+    plan = planned(capsys, "--epsilon", "1")
+    assert plan["mu"] == pytest.approx(0.2680511, rel=1e-5)
+    assert plan["epsilon"]["aggregator"] == pytest.approx(1.0, abs=1e-6)
+    assert plan["epsilon"]["aggregator"] <= 1.0
+    assert plan["epsilon"]["outsider"] == pytest.approx(0.854049, abs=1e-5)
+    assert (plan["colluders"], plan["shares"], plan["n_basis"]) == (1, 3, 100)
+    assert [(s["phase"], s["size"]) for s in plan["stages"]] == [
+        ("pca", 5050),
+        ("whitening", 210),
+        ("iterate", 190),
+    ]
+    assert sum(s["mu"] ** 2 for s in plan["stages"]) == pytest.approx(plan["mu"] ** 2)
+    assert plan["verdict"]["usable"]
+    assert plan["verdict"]["g"] == pytest.approx(237.7, abs=0.1)
+    assert plan["verdict"]["smallest_epsilon"] == pytest.approx(0.67, abs=0.005)
+    assert 105_000 < plan["bytes_per_site"] < 150_000
+
+
+def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*ASKED, "--epsilon", "1"]) == 0
+    good = capsys.readouterr().out
+    assert "Usable on synthetic data: G 238, needed 166." in good
+    assert "real resting-state data" in good
+    assert cli.main([*ASKED, "--epsilon", "0.2"]) == 0
+    assert "Maps will mostly show noise" in capsys.readouterr().out
+
+
+def test_more_assumed_colluders_cost_quality_not_epsilon(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = planned(capsys, "--epsilon", "1", "--colluders", "1")
+    two = planned(capsys, "--epsilon", "1", "--colluders", "2")
+    assert two["mu"] == pytest.approx(one["mu"], rel=1e-6)
+    assert two["verdict"]["g"] == pytest.approx(one["verdict"]["g"] * math.sqrt(2 / 3), rel=1e-5)
+
+
+def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, "--set", "private=false")
+    assert plan["mu"] is None
+    assert plan["epsilon"] is None
+    assert cli.main([*ASKED, "--set", "private=false"]) == 0
+    assert "No noise: nothing is protected." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ([], "setting 'epsilon' is required"),
+        (["--epsilon", "1", "--delta", "0.01"], "less than 1/1024"),
+        (["--epsilon", "1", "--set", "n_component=3"], "did you mean 'n_components'?"),
+        (["--epsilon", "-1"], "epsilon=-1"),
+    ],
+    ids=["no epsilon", "delta", "unknown", "negative"],
+)
+def test_budget_refuses_impossible_settings(
+    more: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*ASKED, *more]) == 2
+    assert text in capsys.readouterr().err
+
+
+# -- budget --check -------------------------------------------------------------------------------
+
+DELTA = 1e-5
+
+
+def events(epsilon_mu: float = 0.5, n: int = 4) -> list[Event]:
+    return [
+        plan_event(
+            phase="iterate",
+            round=k,
+            field="skew",
+            shape="ball",
+            size=10,
+            clip=0.35,
+            mu=mu,
+            shares=3,
+        )
+        for k, mu in enumerate(split_mu(epsilon_mu, [1.0 / n] * n), 1)
+    ]
+
+
+def statement(released: list[Event]) -> dict[str, Any]:
+    """Return a privacy.json of four sites, one assumed colluder."""
+    total = sum(event.mu2 for event in released)
+    views = {
+        key: gdp_epsilon(mu=root_up(view_mu2(total, shares=3, unknown=n)), delta=DELTA)  # type: ignore[arg-type]
+        for key, n in (("outsider", 4), ("one_site", 3), ("aggregator", 3))
+    }
+    return {
+        "schema": "cape-privacy-1",
+        "guarantee": "dp",
+        "private": True,
+        "epsilon": views["aggregator"],
+        "delta": DELTA,
+        "min_survivors": 4,
+        "assumed_colluders": 1,
+        "noise": "correlated",
+        "budget": {"epsilon_spent": views["aggregator"]},
+        "views": [{"key": key, "epsilon": epsilon} for key, epsilon in views.items()],
+        "events": [
+            {
+                "phase": event.phase,
+                "round": event.round,
+                "field": event.field,
+                "shape": event.shape,
+                "size": event.size,
+                "log2_gamma": event.log2_gamma,
+                "clip_int": event.clip_int,
+                "delta_int": event.delta_int,
+                "s2": str(event.variance),
+                "shares": event.shares,
+                "mu2": f"{event.mu2.numerator}/{event.mu2.denominator}",
+            }
+            for event in released
+        ],
+    }
+
+
+def save(tmp_path: Path, document: dict[str, Any], name: str = "privacy.json") -> Path:
+    path = tmp_path / name
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_an_honest_statement_passes_the_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path, statement(events()))
+    assert cli.main(["budget", "--check", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("ok: epsilon 1.99309 recomputed")
+    assert check.check_file(path).epsilon == pytest.approx(1.99309, rel=1e-5)
+
+
+def test_a_plan_that_was_not_used_up_may_claim_more(tmp_path: Path) -> None:
+    document = statement(events())
+    document["epsilon"] += 1.0
+    assert check.check_file(save(tmp_path, document)).findings == ()
+
+
+LIES = {
+    "epsilon too small": lambda d: d.update(epsilon=d["epsilon"] * 0.999),
+    "epsilon missing": lambda d: d.update(epsilon=None),
+    "spent too small": lambda d: d["budget"].update(epsilon_spent=0.1),
+    "a viewer too small": lambda d: d["views"][0].update(epsilon=0.1),
+    "mu2 of a release": lambda d: d["events"][0].update(mu2="1/1000000"),
+    "sensitivity halved": lambda d: d["events"][0].update(delta_int=d["events"][0]["clip_int"]),
+    "noise removed": lambda d: d["events"][0].update(s2="0"),
+    "too few shares assumed": lambda d: d.update(assumed_colluders=2),
+    "a release twice": lambda d: d["events"].append(d["events"][0]),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_false_claim_is_found_and_is_exit_code_1(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = statement(events())
+    LIES[name](document)
+    assert cli.main(["budget", "--check", str(save(tmp_path, document))]) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_more_noise_than_stated_elsewhere_is_judged_by_the_integers(tmp_path: Path) -> None:
+    """mu2 must be that of the integers, in both directions."""
+    document = statement(events())
+    document["events"][0]["s2"] = str(int(document["events"][0]["s2"]) * 2)
+    assert any("mu2" in text for text in check.check_file(save(tmp_path, document)).findings)
+
+
+def test_runs_on_the_same_subjects_add_up_by_mu_squared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [save(tmp_path, statement(events()), f"{i}.json") for i in range(2)]
+    arguments = [part for path in paths for part in ("--check", str(path))]
+    assert cli.main(["budget", *arguments, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    expected = gdp_epsilon(mu=0.5 * math.sqrt(2.0), delta=DELTA)
+    assert result["epsilon_together"] == pytest.approx(expected, rel=1e-6)
+    assert [file["findings"] for file in result["files"]] == [[], []]
+
+
+def test_a_run_without_a_promise_may_not_claim_an_epsilon(tmp_path: Path) -> None:
+    document = {
+        "schema": "cape-privacy-1", "guarantee": "none", "private": False, "epsilon": None,
+        "delta": DELTA,
+    }  # fmt: skip
+    assert check.check_file(save(tmp_path, document)).findings == ()
+    document["epsilon"] = 1.0
+    assert check.check_file(save(tmp_path, document)).findings
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"schema": "x"}', '{"schema": "cape-privacy-1"}']
+)
+def test_another_file_is_refused_in_plain_words(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert cli.main(["budget", "--check", str(path)]) == 2
+    assert "this is not a privacy.json" in capsys.readouterr().err

@@ -1,0 +1,261 @@
+"""compspec.json, inputspec.json and the generated pages: valid for COINSTAC, and never stale."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from cape import compspec, pages
+from cape.computations import load
+from cape.config import VERSION, Config, choices
+from cape.errors import CATALOGUE, ConfigError
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = [Config, load("capedjica").config]
+
+TEXT = {"type": "string", "minLength": 1}
+COMMAND = {"type": "array", "minItems": 1, "items": TEXT}
+SIDE = {"command": COMMAND, "dockerImage": TEXT, "type": TEXT}
+WIDGETS = ["number", "boolean", "string", "select", "files"]
+
+# The rules by which COINSTAC accepts an upload, and those of its forms.
+SCHEMA = {
+    "type": "object",
+    "required": ["meta", "computation"],
+    "additionalProperties": False,
+    "properties": {
+        "meta": {
+            "type": "object",
+            "required": ["id", "name", "description", "repository", "version"],
+            "additionalProperties": False,
+            "properties": {
+                **dict.fromkeys(["id", "name", "description", "repository", "version"], TEXT),
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "compspecVersion": {"type": "integer"},
+                "controller": {"type": "string"},
+                "preprocess": {"type": "boolean"},
+                "testData": {"type": "string"},
+            },
+        },
+        "computation": {
+            "type": "object",
+            "required": ["command", "dockerImage", "type", "display", "input", "output"],
+            "additionalProperties": False,
+            "properties": {
+                **SIDE,
+                "display": {"type": "array"},
+                "output": {"type": "object"},
+                "remote": {
+                    "type": "object",
+                    "required": list(SIDE),
+                    "additionalProperties": False,
+                    "properties": SIDE,
+                },
+                "input": {
+                    "type": "object",
+                    "additionalProperties": {
+                        "type": "object",
+                        "required": ["type", "label", "description", "order", "source"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "type": {"enum": WIDGETS},
+                            "label": TEXT,
+                            "description": TEXT,
+                            "tooltip": TEXT,
+                            "source": {"enum": ["owner", "member"]},
+                            "order": {"type": "integer", "minimum": 0},
+                            "group": TEXT,
+                            "default": {"type": ["string", "number", "boolean"]},
+                            "values": {"type": "array", "minItems": 1},
+                            "min": {"type": "number"},
+                            "max": {"type": "number"},
+                            "items": {"type": "array"},
+                            "extensions": {"type": "array", "minItems": 1},
+                        },
+                        "allOf": [
+                            {
+                                "if": {"properties": {"type": {"const": "select"}}},
+                                "then": {"required": ["values"]},
+                            },
+                            {
+                                "if": {"properties": {"source": {"const": "member"}}},
+                                "then": {"properties": {"type": {"const": "files"}}},
+                            },
+                        ],
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_document_follows_the_rules_of_the_upload(config: type[Config]) -> None:
+    document = compspec.compspec_document(config)
+    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
+
+
+def test_the_schema_of_this_test_refuses_what_the_server_refuses() -> None:
+    document = compspec.compspec_document(Config)
+    for broken in (
+        {**document, "extra": 1},
+        {"meta": document["meta"]},
+        {**document, "meta": {**document["meta"], "author": "x"}},
+        {**document, "meta": {**document["meta"], "version": ""}},
+        {**document, "computation": {**document["computation"], "containerOptions": {}}},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(broken, SCHEMA)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_setting_is_an_input_of_the_owner_and_comes_back_with_its_default(
+    config: type[Config],
+) -> None:
+    inputs = compspec.compspec_document(config)["computation"]["input"]
+    owner = {name: spec for name, spec in inputs.items() if spec["source"] == "owner"}
+    assert set(owner) == {spec.name for spec in dataclasses.fields(config)}
+    assert set(inputs) - set(owner) == {"data", "policy"}
+    assert [spec["order"] for spec in inputs.values()] == list(range(len(inputs)))
+    defaults = {name: spec["default"] for name, spec in owner.items() if "default" in spec}
+    assert set(owner) - set(defaults) == {"epsilon", "delta"}
+    form = json.loads(json.dumps({**defaults, "epsilon": 1.0, "delta": 1e-5}))
+    assert config.from_input(form) == config.from_input({"epsilon": 1.0, "delta": 1e-5})
+    with pytest.raises(ConfigError, match="epsilon"):
+        config.from_input(defaults)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_widgets_fit_the_types_of_the_settings(config: type[Config]) -> None:
+    inputs = compspec.compspec_document(config)["computation"]["input"]
+    for name, hint in typing.get_type_hints(config).items():
+        widget = inputs[name]
+        if values := choices(hint):
+            assert (widget["type"], widget["values"]) == ("select", list(values))
+            assert widget["default"] in values
+        else:
+            kind = {bool: "boolean", int: "number", float: "number", str: "string"}[hint]
+            assert widget["type"] == kind
+
+
+def test_groups_of_settings_stay_together() -> None:
+    inputs = compspec.compspec_document(CONFIGS[-1])["computation"]["input"]
+    order = [spec["group"] for spec in inputs.values() if spec["source"] == "owner"]
+    seen = list(dict.fromkeys(order))
+    assert order == sorted(order, key=seen.index)
+    assert seen[0] == "Privacy"
+
+
+def test_both_sides_are_the_scripts_of_the_image() -> None:
+    computation = compspec.compspec_document(Config)["computation"]
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    for side, script in ((computation, "local.py"), (computation["remote"], "remote.py")):
+        assert side["command"] == ["python", f"/computation/{script}"]
+        assert (ROOT / script).is_file()
+        assert script in dockerfile
+    assert computation["dockerImage"].startswith("coinstac")
+    assert ":" not in computation["dockerImage"]
+    assert "WORKDIR /computation" in dockerfile
+
+
+def test_all_files_carry_one_version() -> None:
+    assert compspec.compspec_document(Config)["meta"]["version"] == VERSION
+    assert f'image.version="{VERSION}"' in (ROOT / "Dockerfile").read_text()
+    assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_inputs_of_the_demonstration_are_valid_settings_for_three_sites() -> None:
+    sites = compspec.inputspec_document()
+    assert len(sites) == 3
+    inputs = compspec.compspec_document(CONFIGS[-1])["computation"]["input"]
+    names: list[str] = []
+    settings = []
+    for site in sites:
+        assert set(site) <= set(inputs)
+        assert all(set(given) == {"value"} for given in site.values())
+        names += site["data"]["value"]
+        own = {n: given["value"] for n, given in site.items() if inputs[n]["source"] == "owner"}
+        settings.append(CONFIGS[-1].from_input(own))
+    assert len(set(names)) == len(names), "files of equal name would be lost in COINSTAC"
+    assert settings[0] == settings[1] == settings[2]
+
+
+def test_inputspec_is_the_same_in_both_places() -> None:
+    top = (ROOT / "inputspec.json").read_bytes()
+    assert top == (ROOT / "test" / "inputspec.json").read_bytes()
+    assert json.loads(top) == compspec.inputspec_document()
+
+
+def test_generated_files_are_up_to_date() -> None:
+    """If this fails: make compspec."""
+    assert compspec.stale(ROOT) == []
+
+
+def test_writing_repairs_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("README.md", "docs/protocol.md"):
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
+    written = compspec.write(tmp_path)
+    assert set(written) == {file.path for file in compspec.generated(tmp_path)}
+    assert compspec.write(tmp_path) == []
+    page = (tmp_path / "README.md").read_text()
+    assert page.startswith("before\n")
+    assert page.endswith("after\n")
+    assert "old" not in page
+    assert "`join`" in page
+    (tmp_path / "docs" / "errors.md").write_text("x")
+    assert compspec.stale(tmp_path) == ["docs/errors.md"]
+    assert compspec.write(tmp_path) == ["docs/errors.md"]
+
+
+def test_a_page_without_markers_is_an_error() -> None:
+    with pytest.raises(ValueError, match="markers"):
+        pages.with_rounds("text", "rounds")
+
+
+def test_the_page_of_errors_has_every_code_once_with_an_anchor() -> None:
+    page = pages.errors_page()
+    for code, text in CATALOGUE.items():
+        assert page.count(f'<a id="cape-{code.lower()}"></a>CAPE-{code} |') == 1
+        assert text.split("{")[0] in page
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_page_of_settings_has_every_setting_once(config: type[Config]) -> None:
+    page = pages.config_page(config)
+    for spec in dataclasses.fields(config):
+        assert page.count(f"\n| `{spec.name}` |") == 1
+    assert "| `epsilon` | (required) | number, 0.0001 to 1000 |" in page
+
+
+def test_the_table_of_rounds_lists_every_phase_and_transition() -> None:
+    product = load("capedjica")
+    settings = {"epsilon": 1.0, "delta": 1e-5}
+    text = pages.rounds_table(product, settings)
+    phases = product.phases(product.config.from_input(settings))
+    for phase in phases.values():
+        assert f"| `{phase.name}` | {phase.reply.__name__} |" in text
+    arrows = len(re.findall(" --> ", text))
+    assert arrows == sum(max(1, len(phase.then)) for phase in phases.values())
+
+
+def test_no_generated_or_written_page_points_outside_the_project() -> None:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        text = path.read_text(encoding="utf-8")
+        links: list[Any] = re.findall(r"\]\(([^)#\s]+)", text)
+        for link in links:
+            if "://" not in link:
+                target = (path.parent / link).resolve()
+                assert target.is_relative_to(ROOT), f"{path.name}: {link}"
+                if not link.startswith("docs/images"):
+                    assert target.exists(), f"{path.name}: {link}"

@@ -1,0 +1,225 @@
+"""Every defect that can be made in files: its code, its severity, and its two texts."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.config import Config
+from cape.data import Inspection, inspect_site, load_site
+from cape.drivers._defects import DEFECTS, make_defect
+from cape.drivers.synth import write_consortium
+from cape.errors import ConfigError, DataError
+
+# name: code of the finding, severity, public code if the site stops, parts of the private text
+IMAGE_ROWS = {
+    "missing": ("E101", "E", "E101", ["sub-998", "nearest: sub-0"]),
+    "outside": ("E102", "E", "E102", ["../local0/sub-002", "inside the base directory"]),
+    "folder": ("E103", "E", "E103", ["more is a folder", "list its files"]),
+    "no_files": ("E104", "E", "E104", [".nii.gz in ", "0 *.nii* below it"]),
+    "duplicate": ("E105", "E", "E105", ["sub-002_", "and sub-999", "2 mu"]),
+    "empty": ("W107", "X", "", ["sub-002_", "0 bytes"]),
+    "lfs_pointer": ("E108", "E", "E108", ["Git-LFS pointer", "git lfs pull"]),
+    "text_as_nii": ("E109", "E", "E109", ["named .nii.gz, is text", "Expected gzip"]),
+    "truncated_gz": ("E110", "E", "E110", ["sub-002_", "end-of-stream"]),
+    "truncated_nii": ("E111", "E", "E111", ["sub-002_", "bytes. Expected"]),
+    "three_d": ("E112", "E", "E112", ["one volume, shape (21, 25, 20)", "4-D series"]),
+    "five_d": ("E113", "E", "E113", ["(21, 25, 20, 2, "]),
+    "complex": ("E114", "E", "E114", ["complex64", "real numbers"]),
+    "no_affine": ("E115", "E", "E115", ["sform and qform are 0", "trust_grid = 1"]),
+    "left_right": ("E116", "E", "E116", ["sform LAS, qform RAS"]),
+    "wrong_grid": ("E117", "E", "E117", ["(20, 25, 20), voxel 10.0 mm", "(21, 25, 20), 10.0 mm"]),
+    "rounded_affine": ("W118", "W", "", ["0.04 mm", "at most 0.1 mm"]),
+    "shifted_affine": ("E119", "E", "E119", ["displaced by 2 mm (0.2 voxels)", "MNI variant?"]),
+    "flipped_axes": ("W120", "W", "", ["SRA to RAS", "LAS to RAS"]),
+    "native_space": ("E121", "E", "E100", ["6 of 10 subjects", "common space?"]),
+    "nan": ("W125", "X", "", ["sub-002: ", "at most 0.1 %"]),
+    "constant": ("W126", "X", "", ["sub-002: 71.5 %", "at most 20 %"]),
+    "dead": ("W127", "X", "", ["sub-002"]),
+    "coverage": ("W128", "X", "", ["sub-002: 28.5 %", "at least 50 %"]),
+    "too_short": ("W129", "X", "", ["sub-002: 5 time points", "min_timepoints = 17"]),
+    "no_tr": ("W132", "W", "", ["manifest, the JSON sidecar and the header", "column 'tr'"]),
+    "tr_in_ms": ("W133", "W", "", ["2000, units msec"]),
+    "other_tr": ("W134", "W", "", ["sub-002: 2.5 s", "Expected 2 s (tr)"]),
+    "dummies": ("W135", "W", "", ["sub-002: z", "drop_first_volumes"]),
+    "ragged_table": ("E138", "E", "E138", ["line 12 'sub-998.nii.gz,2.0,extra' has 3 cells"]),
+    "decimal_comma": ("E138", "E", "E138", ["'2,0'", "decimal point"]),
+    "no_file_column": ("E139", "E", "E139", ["found scan", "Expected file, subject"]),
+    "same_names": ("E162", "E", "E162", ["2 rows (a/sub-002", "1 file sub-002"]),
+    "surface": ("E163", "E", "E163", ["dtseries.nii", "volumetric images only"]),
+}
+MATRIX_ROWS = {
+    "truncated_npy": ("E111", "E", "E111", ["sub-002.npy: 36064 bytes"]),
+    "complex": ("E114", "E", "E114", ["complex64"]),
+    "too_short_matrix": ("W129", "X", "", ["5 time points", "min_timepoints = 20"]),
+    "pickle_npy": ("E140", "E", "E140", ["never unpickled", "re-save as a float array"]),
+    "no_variable": ("E142", "E", "E142", ["bold (900, 20)", "variable X"]),
+    "swapped_orientation": ("E143", "E", "E143", ["20 features, 900 time points", "transposed"]),
+    "other_features": ("E144", "E", "E144", ["899 features", "Expected 900"]),
+    "empty": ("W107", "X", "", ["sub-002.npy"]),
+    "text_as_nii": ("E109", "E", "E109", ["named .npy, is text"]),
+    "missing": ("E101", "E", "E101", ["sub-998"]),
+}
+NO_NAME = re.compile(r"sub-|\.nii|\.npy|\.npz|manifest\.|/|\b\d+ (bytes|subjects|features)")
+
+
+def settings_of(folder: Path, **changes: object) -> Config:
+    values = tomllib.loads((folder / "settings.toml").read_text(encoding="utf-8"))
+    del values["n_components"]  # of a computation, not of the data
+    return replace(Config.from_input({**values, "epsilon": 1.0, "delta": 1e-5}), **changes)
+
+
+@pytest.fixture(scope="module")
+def consortia(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    folders = {}
+    for kind, preset in (("image", "brain"), ("matrix", "paper")):
+        folders[kind] = tmp_path_factory.mktemp("consortia") / kind
+        write_consortium(
+            folders[kind], preset=preset, site_sizes=(1, 10), n_timepoints=20, n_networks=3
+        )
+    return folders
+
+
+@pytest.fixture
+def broken_site(consortia: dict[str, Path], tmp_path: Path):
+    def make(kind: str, name: str) -> tuple[Path, Config]:
+        folder = tmp_path / "site"
+        shutil.copytree(consortia[kind] / "local1", folder)
+        make_defect(name, folder, is_image=kind == "image")
+        return folder, settings_of(consortia[kind])
+
+    return make
+
+
+def _assert_no_text_for_others_names_anything(found: Inspection, folder: Path) -> None:
+    texts = [finding.public for finding in found.findings]
+    texts.append(str(found.error) if found.error else "")
+    for text in texts:
+        assert not NO_NAME.search(text.replace("site-error.txt", "")), text
+        assert str(folder) not in text
+
+
+CASES = [
+    pytest.param(kind, name, *expected, id=f"{kind}-{name}")
+    for kind, rows in (("image", IMAGE_ROWS), ("matrix", MATRIX_ROWS))
+    for name, expected in rows.items()
+]
+
+
+@pytest.mark.parametrize(("kind", "name", "code", "severity", "public", "parts"), CASES)
+def test_each_defect_has_its_code_its_severity_and_both_texts(
+    broken_site, kind, name, code, severity, public, parts
+):
+    folder, config = broken_site(kind, name)
+    found = inspect_site(folder, {}, config, site="local1")
+    row = [f for f in found.findings if f.code == f"CAPE-{code}" and f.severity == severity]
+    assert len(row) == 1, [f.private for f in found.findings]
+    assert row[0].private.startswith(f"CAPE-{code} ")
+    for part in parts:
+        assert part in row[0].private
+    assert int(code[2:]) == DEFECTS[name].row
+    _assert_no_text_for_others_names_anything(found, folder)
+    if not public:
+        assert found.error is None
+        assert found.accepted is not None
+        assert len(found.accepted.subjects) == (9 if severity == "X" else 10)
+        assert found.accepted.excluded == (("sub-002",) if severity == "X" else ())
+        assert row[0].public == ""
+        return
+    assert found.accepted is None
+    with pytest.raises(DataError) as caught:
+        load_site(folder, {}, config, site="local1")
+    assert caught.value.code == f"CAPE-{public}"
+    assert str(caught.value) == row[0].public
+    assert "local1" in row[0].public or public == "E100"
+    assert row[0].private in caught.value.detail
+
+
+def test_every_defect_has_a_case():
+    covered = {*IMAGE_ROWS, *MATRIX_ROWS}
+    assert covered == set(DEFECTS)
+
+
+def test_an_intact_site_has_no_findings_but_the_flip_of_its_x_axis(consortia):
+    for kind, codes in (("image", ["CAPE-W120"]), ("matrix", [])):
+        found = inspect_site(
+            consortia[kind] / "local1", {}, settings_of(consortia[kind]), site="local1"
+        )
+        assert [finding.code for finding in found.findings] == codes
+        assert found.error is None
+
+
+def test_all_findings_come_at_once_and_the_worst_speaks(broken_site, consortia):
+    folder, config = broken_site("image", "three_d")
+    files = sorted(folder.glob("sub-*"))
+    files[1].write_bytes(b"")
+    files[2].write_bytes(files[2].read_bytes()[:500])
+    with pytest.raises(DataError) as caught:
+        load_site(folder, {}, config, site="local1")
+    detail = caught.value.detail
+    assert caught.value.code == "CAPE-E110"  # the lowest row that stops
+    for text in ("CAPE-E112 ", "CAPE-E110 ", files[0].name, files[1].name, files[2].name):
+        assert text in detail
+
+
+def test_too_many_exclusions_stop_the_site_with_the_limit_in_the_private_text(broken_site):
+    folder, config = broken_site("image", "too_short")
+    loaded = load_site(folder, {}, config, site="local1")
+    assert loaded.excluded == ("sub-002",)
+    with pytest.raises(DataError) as caught:
+        load_site(folder, {}, replace(config, max_excluded_fraction=0.05), site="local1")
+    assert caught.value.code == "CAPE-E129"
+    assert "1 of 10 subjects fail, max_excluded_fraction = 0.05 allows 0" in caught.value.detail
+    assert "10" not in str(caught.value).replace("E129", "")
+
+
+def test_a_bad_subject_stops_the_site_when_the_owner_says_so(broken_site):
+    for name, code in (("nan", "CAPE-E100"), ("empty", "CAPE-E107")):
+        folder, config = broken_site("image", name)
+        with pytest.raises(DataError) as caught:
+            load_site(folder, {}, replace(config, exclude_bad_subjects=False), site="B")
+        assert caught.value.code == code
+        shutil.rmtree(folder)
+
+
+def test_a_swapped_first_matrix_does_not_turn_the_others_into_suspects(broken_site):
+    folder, config = broken_site("matrix", "swapped_orientation")
+    found = inspect_site(folder, {}, replace(config, image_shape="", n_basis=0), site="B")
+    swapped = [f for f in found.findings if f.code == "CAPE-E143"]
+    assert len(swapped) == 1
+    assert "sub-002.npy" in swapped[0].private
+    assert "sub-003.npy" not in swapped[0].private
+
+
+def test_a_site_that_is_transposed_as_a_whole_is_found_by_its_unequal_lengths(tmp_path):
+    rng = np.random.default_rng(0)
+    for m, n_times in enumerate((40, 44, 44)):
+        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((n_times, 20)))
+    config = replace(Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=10)
+    found = inspect_site(tmp_path, {}, config, site="B")
+    assert [f.code for f in found.findings if f.severity == "E"] == ["CAPE-E143"]
+    turned = replace(config, orientation="time_by_feature")
+    loaded = load_site(tmp_path, {}, turned, site="B")
+    assert loaded.space.n_features == 20
+    assert [subject.n_timepoints for subject in loaded.subjects] == [40, 44, 44]
+
+
+def test_too_many_features_without_a_basis_name_both_limits(tmp_path):
+    np.save(tmp_path / "sub-1.npy", np.random.default_rng(0).standard_normal((1200, 120)))
+    config = replace(Config(epsilon=1.0, delta=1e-5), feature_space="matrix")
+    with pytest.raises(DataError, match="max_features=1200 is past the limit 1000") as caught:
+        load_site(tmp_path, {}, config, site="B")
+    assert caught.value.code == "CAPE-E145"
+    assert "MB per release" in caught.value.detail
+
+
+def test_an_unknown_defect_or_one_of_the_other_kind_is_refused_with_the_choices(tmp_path):
+    for name, is_image in (("tree_d", True), ("pickle_npy", True), ("three_d", False)):
+        with pytest.raises(ConfigError, match="choose one of them"):
+            make_defect(name, tmp_path, is_image=is_image)

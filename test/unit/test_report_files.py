@@ -1,0 +1,354 @@
+"""The files of the consortium and of one site: content, bytes, and what must not be in them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import math
+import subprocess
+import sys
+from fractions import Fraction
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape.report
+from cape.algorithms.arrangement import apply_order, arrange
+from cape.messages import FeatureSpace
+from cape.privacy.accounting import gdp_epsilon, views
+from cape.privacy.chain import read_entries
+from cape.privacy.ledger import Ledger
+from cape.report import files, maps
+
+_spec = importlib.util.spec_from_file_location(
+    "report_example", Path(__file__).parent / "report_example.py"
+)
+example = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(example)
+
+ON_A_GRID = {
+    "components.tsv", "group_maps.nii.gz", "index.html", "methods.md", "privacy.json",
+    "results.json", "rounds.tsv", "settings.json", "unmixing.npz",
+}  # fmt: skip
+LIBRARIES = ("matplotlib", "nilearn", "jinja2")
+
+
+@pytest.fixture
+def _no_extra(monkeypatch):
+    """Make the extra `report` look as if it were not installed."""
+    for name in LIBRARIES:
+        monkeypatch.setitem(sys.modules, name, None)
+
+
+pytestmark = pytest.mark.usefixtures("_no_extra")
+
+
+def write(folder: Path, made=None, **changes) -> Path:
+    cape.report.write_consortium(folder, example.outcome(**changes) if made is None else made)
+    return folder
+
+
+def load(folder: Path, name: str) -> dict:
+    def refuse(text: str) -> float:
+        raise AssertionError(f"{name} holds {text}")
+
+    return json.loads((folder / name).read_text(), parse_constant=refuse)
+
+
+def test_exactly_the_promised_files_are_written(tmp_path):
+    assert {p.name for p in write(tmp_path / "grid").iterdir()} == ON_A_GRID
+    plain = write(tmp_path / "columns", space=FeatureSpace.of_matrix(30))
+    names = {p.name for p in plain.iterdir()}
+    assert names == ON_A_GRID - {"group_maps.nii.gz"} | {"group_maps.csv"}
+
+
+def test_equal_outcomes_give_equal_bytes(tmp_path):
+    one, two = write(tmp_path / "one"), write(tmp_path / "two")
+    for path in one.iterdir():
+        assert path.read_bytes() == (two / path.name).read_bytes(), path.name
+
+
+def test_results_say_how_the_run_ended_and_what_it_cost(tmp_path):
+    made = example.outcome()
+    results = load(write(tmp_path, made), "results.json")
+    assert results["status"] == "converged"
+    assert (results["n_sites"], results["n_subjects"], results["n_components"]) == (3, 1024, 3)
+    assert (results["rounds"], results["rounds_planned"]) == (12, 12)
+    assert results["unit"] == "subject"
+    assert results["relation"] == "replace-one"
+    assert results["private"] is True
+    assert results["simulation"] is False
+    assert results["q_ngi"] is results["map_correlation"] is None
+    assert results["epsilon"] == results["epsilon_planned"] == results["epsilon_spent"]
+    assert results["epsilon"] == pytest.approx(made.ledger.epsilon_spent(), rel=1e-12)
+    assert results["epsilon"] <= 1.0
+    assert results["epsilon_unspent"] < 1e-3
+
+
+@pytest.mark.parametrize("changes", [{"private": False}, {"seeded": True}])
+def test_a_run_without_guarantee_claims_no_epsilon_anywhere(tmp_path, changes):
+    folder = write(tmp_path, **changes)
+    results, privacy = load(folder, "results.json"), load(folder, "privacy.json")
+    assert results["private"] is privacy["private"] is False
+    assert privacy["guarantee"] == "none"
+    claims = [results[k] for k in ("epsilon", "mu", "epsilon_spent", "epsilon_unspent")]
+    claims += [v for view in privacy["views"] for v in (view["mu"], view["epsilon"])]
+    claims += [e[k] for e in privacy["events"] for k in ("mu", "mu_so_far", "epsilon_so_far")]
+    assert set(claims) == {None}
+    assert {row["epsilon_so_far"] for row in files.read_table(folder / "rounds.tsv")} == {"n/a"}
+    planned = results["epsilon_planned"]
+    assert planned is None if "private" in changes else planned == pytest.approx(1.0, rel=1e-8)
+    assert "NOT PRIVATE" in (folder / "index.html").read_text()
+    assert "not private" in (folder / "methods.md").read_text()
+    import nibabel
+
+    image = nibabel.load(folder / "group_maps.nii.gz")
+    assert b"NOT PRIVATE" in image.header["descrip"].tobytes()
+
+
+def test_the_privacy_statement_can_be_checked_by_anybody(tmp_path):
+    made = example.outcome()
+    privacy = load(write(tmp_path, made), "privacy.json")
+    events = read_entries(privacy["ledger"]["entries"], head=privacy["ledger"]["head"])
+    assert events == made.ledger.events
+    total = sum(Fraction(event["mu2"]) for event in privacy["events"])
+    assert privacy["mu"] == pytest.approx(math.sqrt(total), rel=1e-12)
+    assert privacy["epsilon"] == pytest.approx(
+        gdp_epsilon(mu=math.sqrt(total), delta=privacy["delta"]), rel=1e-9
+    )
+    seen = views(total, delta=privacy["delta"], shares=2, n_sites=3, noise="correlated")
+    by_key = {view["key"]: view for view in privacy["views"]}
+    for key in ("outsider", "one_site", "aggregator"):
+        assert by_key[key]["epsilon"] == pytest.approx(getattr(seen, key), rel=1e-9)
+    assert [view["headline"] for view in privacy["views"]] == [False, False, True]
+    assert by_key["aggregator"]["epsilon"] == privacy["epsilon"]
+    assert privacy["if_more_collude"][0]["epsilon"] > privacy["epsilon"]
+
+
+def test_every_release_stands_in_the_privacy_statement_with_its_noise(tmp_path):
+    made = example.outcome()
+    rows = load(write(tmp_path, made), "privacy.json")["events"]
+    assert len(rows) == len(made.ledger.events) == 15
+    for row, event in zip(rows, made.ledger.events, strict=True):
+        assert (row["phase"], row["round"], row["size"]) == (event.phase, event.round, event.size)
+        assert row["s2"] == str(event.variance)
+        assert row["clip"] * event.gamma == event.clip_int
+        assert row["sensitivity"] * event.gamma == event.delta_int
+        assert row["noise_std_mean"] == event.noise_std(3, 1024)
+    assert rows[-1]["digest"] == made.ledger.head
+    assert all(a["epsilon_so_far"] < b["epsilon_so_far"] for a, b in pairwise(rows))
+
+
+def test_a_run_that_stops_early_keeps_the_guarantee_of_its_plan(tmp_path):
+    full = example.outcome()
+    ledger = Ledger(budget=full.ledger.budget)
+    for event in full.ledger.events[:5]:
+        ledger = ledger.charge(event)
+    early = dataclasses.replace(full, ledger=ledger, trace=full.trace[:5], status="diverged")
+    results = load(write(tmp_path / "early", early), "results.json")
+    whole = load(write(tmp_path / "full", full), "results.json")
+    assert results["epsilon"] == whole["epsilon"]
+    assert results["epsilon_spent"] < 0.9
+    assert results["mu_spent"] ** 2 + results["mu_unspent"] ** 2 == pytest.approx(
+        full.ledger.budget.mu**2, rel=1e-12
+    )
+    assert results["rounds"] == 2
+
+
+def test_each_site_adding_all_noise_by_itself_gives_all_viewers_the_same_figure(tmp_path):
+    made = example.outcome()
+    made = dataclasses.replace(made, settings={**made.settings, "noise": "local"})
+    privacy = load(write(tmp_path, made), "privacy.json")
+    assert len({view["epsilon"] for view in privacy["views"]}) == 1
+    assert {row["epsilon"] for row in privacy["if_more_collude"]} == {privacy["epsilon"]}
+
+
+def test_what_is_not_finite_becomes_null(tmp_path):
+    made = example.outcome(stability=math.nan, edge=math.inf, gap_ratio=np.float64(2.5))
+    results = load(write(tmp_path, made), "results.json")
+    assert results["stability"] is results["noise_edge"] is None
+    assert results["gap_ratio"] == 2.5
+
+
+def test_rounds_tell_statistic_noise_step_and_cost_so_far(tmp_path):
+    made = example.outcome()
+    folder = write(tmp_path, made)
+    rows = files.read_table(folder / "rounds.tsv")
+    assert [row["phase"] for row in rows] == ["pca"] + ["whitening"] * 2 + ["iterate"] * 12
+    assert float(rows[3]["statistic_norm"]) == 2.0
+    assert rows[0]["stability"] == "n/a"
+    assert rows[-1]["stability"] == "0.934"
+    epsilon = [float(row["epsilon_so_far"]) for row in rows]
+    assert epsilon == sorted(epsilon)
+    assert epsilon[-1] == pytest.approx(load(folder, "results.json")["epsilon"], rel=1e-10)
+
+
+def test_maps_are_z_scores_on_the_grid_of_the_mask(tmp_path):
+    import nibabel
+
+    made = example.outcome()
+    image = nibabel.load(write(tmp_path, made) / "group_maps.nii.gz")
+    values = np.asarray(image.dataobj)
+    inside = made.space.labels() > 0
+    assert values.shape == (*made.space.shape, 3)
+    assert image.get_data_dtype() == np.float32
+    assert np.array_equal(image.affine.ravel(), made.space.affine)
+    assert not values[~inside].any()
+    assert np.abs(values[inside].mean(axis=0)).max() < 1e-6
+    assert np.abs(values[inside].std(axis=0) - 1).max() < 1e-6
+    assert image.header["sform_code"] == image.header["qform_code"] == 2
+
+
+def test_atlas_maps_are_painted_by_label(tmp_path):
+    import nibabel
+
+    made = example.outcome(example.mask_space(atlas=True), rank=2)
+    folder = write(tmp_path, made)
+    values = np.asarray(nibabel.load(folder / "group_maps.nii.gz").dataobj)
+    labels = made.space.labels()
+    z = maps.z_scores(made.A)
+    for row, label in enumerate(np.unique(labels[labels > 0])):
+        assert np.allclose(values[labels == label], z[row], atol=1e-6)
+    peaks = files.read_table(folder / "components.tsv")
+    where = maps.coordinates(made.space)
+    assert float(peaks[0]["peak_x_mm"]) == where[int(peaks[0]["peak_feature"]) - 1, 0]
+
+
+def test_the_peak_is_given_in_mm_of_the_affine(tmp_path):
+    space = example.mask_space()
+    A = np.zeros((space.n_features, 2))
+    A[7, 0], A[30, 1] = 2.0, 1.0
+    folder = write(tmp_path, example.outcome(space, A=A))
+    rows = files.read_table(folder / "components.tsv")
+    voxel = np.argwhere(space.labels() > 0)[7]
+    wanted = np.array(space.affine).reshape(4, 4) @ [*voxel, 1]
+    assert [float(rows[0][f"peak_{axis}_mm"]) for axis in "xyz"] == wanted[:3].tolist()
+    assert [row["name"] for row in rows] == ["C01", "C02"]
+    assert float(rows[0]["share"]) == pytest.approx(0.8)
+    assert float(rows[0]["peak_z"]) == pytest.approx(math.sqrt(space.n_features - 1), rel=1e-9)
+    assert float(rows[0]["skewness"]) > 5
+    assert float(rows[0]["kurtosis"]) > 50
+
+
+def test_unmixing_and_maps_are_inverse_and_need_no_pickle(tmp_path):
+    with np.load(write(tmp_path) / "unmixing.npz", allow_pickle=False) as arrays:
+        assert set(arrays) >= {"W", "U", "V", "W_total", "A", "eigenvalues"}
+        assert np.abs(arrays["W_total"] @ arrays["A"] - np.eye(3)).max() < 1e-12
+        assert arrays["A"].dtype == np.float64
+
+
+def numbers(folder: Path) -> np.ndarray:
+    found = [float(x) for row in files.read_table(folder / "components.tsv")
+             for name, x in row.items() if name != "name"]  # fmt: skip
+    import nibabel
+
+    image = np.asarray(nibabel.load(folder / "group_maps.nii.gz").dataobj, dtype=float)
+    with np.load(folder / "unmixing.npz") as arrays:
+        return np.concatenate(
+            [found, image.ravel(), arrays["A"].ravel(), arrays["W_total"].ravel()]
+        )
+
+
+def test_any_signed_permutation_of_the_unmixing_gives_the_same_files(tmp_path):
+    rng = np.random.default_rng(3)
+    W_total = rng.standard_normal((4, example.mask_space().n_features)) ** 3
+
+    def arranged(W: np.ndarray, name: str) -> np.ndarray:
+        A = np.linalg.pinv(W)
+        order = arrange(A)
+        made = example.outcome(A=apply_order(order, A, axis=1))
+        made = dataclasses.replace(made, W_total=apply_order(order, W, axis=0))
+        files.write_all(tmp_path / name, made)
+        return numbers(tmp_path / name)
+
+    first = arranged(W_total, "first")
+    for k in range(3):
+        order = (rng.permutation(4) + 1) * rng.choice([-1, 1], 4)
+        again = arranged(apply_order(order.tolist(), W_total, axis=0), f"again{k}")
+        assert np.abs(again - first).max() <= 1e-12 * np.abs(first).max()
+
+
+def test_scoring_stamps_the_simulation_and_keeps_the_rest(tmp_path):
+    folder = write(tmp_path)
+    before = load(folder, "results.json")
+    cape.report.score(folder, q_ngi=0.031, map_correlation=0.95, simulation=True)
+    after = load(folder, "results.json")
+    assert list(after) == list(before)
+    changed = {key for key in after if after[key] != before[key]}
+    assert changed == {"q_ngi", "map_correlation", "simulation"}
+    page = (folder / "index.html").read_text()
+    assert "SIMULATION" in page
+    assert "planted truth" in page
+    assert "0.031" in page
+    assert "simulation" in (folder / "methods.md").read_text()
+
+
+def test_the_summary_is_flat_numbers_and_texts_without_booleans(tmp_path):
+    for made in (example.outcome(), example.outcome(private=False)):
+        summary = cape.report.summary(made)
+        assert all(type(value) in (str, int, float) for value in summary.values())
+        json.dumps(summary, allow_nan=False)
+    assert summary["private"] == "no"
+    assert summary["epsilon"] == "none"
+
+
+def test_the_components_table_repeats_the_file():
+    made = example.outcome()
+    table = cape.report.components_table(made)
+    assert list(table) == ["C01", "C02", "C03"]
+    assert all(type(v) in (str, int, float) for row in table.values() for v in row.values())
+    assert table["C01"]["share"] == pytest.approx(maps.describe(made.A, made.space)[0].share)
+
+
+def test_the_methods_paragraph_has_the_numbers_of_the_run(tmp_path):
+    text = (write(tmp_path) / "methods.md").read_text()
+    for wanted in ("1024 subjects of 3 sites", "(1.0000, 1e-05)-differential privacy", "0.2681",
+                   "12 rounds", "at most 1 of 3 sites", "Signal Processing"):  # fmt: skip
+        assert wanted in text
+
+
+def test_a_site_keeps_time_courses_and_ledger_in_a_folder_of_its_own(tmp_path):
+    made = example.outcome()
+    cape.report.write_site(tmp_path, example.site_outcome(made, ("sub-07", "bold_08")))
+    assert [p.name for p in tmp_path.iterdir()] == ["private"]
+    private = tmp_path / "private"
+    names = sorted(p.name for p in private.iterdir())
+    assert names == [
+        "index.html",
+        "ledger.json",
+        "sub-07_timecourses.tsv",
+        "sub-bold_08_timecourses.tsv",
+    ]
+    lines = (private / "sub-07_timecourses.tsv").read_text().splitlines()
+    assert lines[0].split("\t") == ["C01", "C02", "C03"]
+    assert np.loadtxt(lines[1:]).shape == (20, 3)
+    kept = load(private, "ledger.json")
+    assert read_entries(kept["entries"], head=kept["head"]) == made.ledger.events
+    page = (private / "index.html").read_text()
+    assert "PRIVATE, DO NOT SHARE" in page
+    assert "sub-07" in page
+
+
+def test_hostile_labels_of_subjects_cannot_leave_the_folder_or_overwrite_each_other(tmp_path):
+    labels = ("../../etc/passwd", "a/b", "a-b", "", "sub-1\n", "<script>")
+    made = example.outcome()
+    cape.report.write_site(tmp_path, example.site_outcome(made, labels))
+    written = sorted(tmp_path.rglob("*_timecourses.tsv"))
+    assert len(written) == len(labels)
+    assert {p.parent for p in written} == {tmp_path / "private"}
+    assert "<script>" not in (tmp_path / "private" / "index.html").read_text()
+
+
+def test_importing_the_report_loads_no_library_but_numpy():
+    code = (
+        "import sys, cape.report; "
+        "print(*sorted({'matplotlib', 'nilearn', 'jinja2', 'nibabel', 'scipy', 'PIL'} "
+        "& set(sys.modules)))"
+    )
+    root = Path(cape.report.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ""

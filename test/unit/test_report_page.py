@@ -1,0 +1,333 @@
+"""The consortium page: self-contained, readable by everybody, made of released files only."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import importlib.util
+import re
+import shutil
+import sys
+from html.parser import HTMLParser
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape.report
+from cape.messages import FeatureSpace
+from cape.report import gallery, plain
+
+_spec = importlib.util.spec_from_file_location(
+    "report_example", Path(__file__).parent / "report_example.py"
+)
+example = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(example)
+
+VOID = {"meta", "img", "link", "br", "hr", "input"}
+CANARY = "CANARY-sub-0815"
+
+
+class Reader(HTMLParser):
+    """Collect tags with their attributes, the outline, and what is left open."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> without a start"
+        assert self.open.pop() == tag
+
+    def all(self, *names: str) -> list[dict[str, str]]:
+        return [attributes for tag, attributes in self.tags if tag in names]
+
+
+def kinds() -> dict[str, object]:
+    # An 8 mm grid that lies in the brain, so that the template shows behind the maps.
+    brain = dataclasses.replace(example.outcome(), settings={"mask": "MNI152-8mm", "delta": 1e-5})
+    return {
+        "brain": brain,
+        "outline": example.outcome(rank=1, rounds=2),
+        "square": example.outcome(FeatureSpace.of_matrix(60, (6, 10)), seeded=True),
+        "columns": example.outcome(FeatureSpace.of_matrix(30), private=False),
+    }
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory) -> dict[str, Path]:
+    root = tmp_path_factory.mktemp("pages")
+    for name, made in kinds().items():
+        cape.report.write_consortium(root / name, made)
+    cape.report.score(root / "square", q_ngi=0.02, map_correlation=0.97, simulation=True)
+    with pytest.MonkeyPatch.context() as patch:
+        for library in ("matplotlib", "nilearn", "jinja2"):
+            patch.setitem(sys.modules, library, None)
+        cape.report.write_consortium(root / "plain", example.outcome())
+    cape.report.write_site(root / "site", example.site_outcome(example.outcome(), ("sub-01",)))
+    names = [*kinds(), "plain"]
+    return {**{name: root / name for name in names}, "site": root / "site" / "private"}
+
+
+NAMES = ["brain", "outline", "square", "columns", "plain", "site"]
+
+
+@pytest.fixture(params=NAMES)
+def page(request, folders) -> str:
+    return (folders[request.param] / "index.html").read_text(encoding="utf-8")
+
+
+def test_nothing_is_loaded_from_outside_and_nothing_runs(page):
+    read = Reader(page)
+    for _, attributes in read.tags:
+        assert attributes.get("src", "data:").startswith("data:image/png;base64,") or (
+            "src" not in attributes
+        )
+        assert attributes.get("href", "#").startswith("#")
+        assert not any(name.startswith("on") for name in attributes)
+    assert not read.all("script", "link", "iframe", "object", "embed", "base", "form")
+    assert "url(" not in page
+    assert "@import" not in page
+    assert "http://" not in page
+    assert "https://" not in page
+
+
+def test_the_page_is_well_formed_and_in_english(page):
+    read = Reader(page)
+    assert read.open == []
+    assert page.startswith("<!DOCTYPE html>")
+    assert read.all("html")[0]["lang"] == "en"
+    ids = [a["id"] for _, a in read.tags if "id" in a]
+    assert len(ids) == len(set(ids))
+    links = {a["href"][1:] for a in read.all("a")}
+    assert links <= set(ids)
+
+
+def test_there_is_one_h1_and_headings_never_skip_a_level(page):
+    levels = [int(tag[1]) for tag, _ in Reader(page).tags if re.fullmatch("h[1-6]", tag)]
+    assert levels.count(1) == 1
+    assert levels[0] == 1
+    assert all(b <= a + 1 for a, b in pairwise(levels))
+
+
+def test_every_picture_says_in_words_what_it_shows(page):
+    for image in Reader(page).all("img"):
+        assert len(image["alt"]) > 20
+        assert re.search(r"\d", image["alt"])
+        png = base64.b64decode(image["src"].split(",")[1])
+        assert png.startswith(b"\x89PNG")
+        assert int(image["width"]) == int.from_bytes(png[16:20])
+
+
+def test_table_headers_have_a_scope_and_tables_a_caption(page):
+    read = Reader(page)
+    assert all(cell["scope"] in ("col", "row") for cell in read.all("th"))
+    assert len(read.all("table")) == len(read.all("caption"))
+
+
+def test_the_first_line_is_the_privacy_label(page):
+    first = page.split("<body>")[1].split("</p>")[0]
+    assert first.split(">")[1].startswith(
+        ("Private: epsilon", "NOT PRIVATE", "PRIVATE, DO NOT SHARE")
+    )
+
+
+@pytest.mark.parametrize("name", ["brain", "outline", "square", "columns"])
+def test_pictures_are_there_and_every_figure_carries_the_label(folders, name):
+    page = (folders[name] / "index.html").read_text()
+    maps = {"brain": 3, "outline": 1, "square": 3, "columns": 0}[name]
+    private = name in ("brain", "outline")
+    charts = 2 + private + (maps > 0)
+    assert page.count("<img ") == maps + charts
+    label = "Private: epsilon" if private else "NOT PRIVATE"
+    captions = re.findall("<figcaption>(.*?)</figcaption>", page)
+    assert len(captions) == charts
+    assert all(label in caption for caption in captions)
+
+
+def test_the_alternative_text_of_a_map_states_its_peak(folders):
+    alts = [
+        image["alt"] for image in Reader((folders["brain"] / "index.html").read_text()).all("img")
+    ]
+    wanted = r"C0\d: peak (-?\d+ ){3}mm, z -?\d+\.\d\. Eight axial slices\."
+    assert sum(bool(re.fullmatch(wanted, alt)) for alt in alts) == 3
+
+
+def test_fifty_components_stay_below_three_megabytes(folders):
+    page = (folders["brain"] / "index.html").read_text()
+    images = Reader(page).all("img")
+    strips = [len(image["src"]) for image in images if "axial" in image["alt"]]
+    rest = len(page) - sum(strips)
+    assert rest + 20 * max(strips) < 2_000_000
+    assert rest + 50 * max(strips) < 3_000_000
+
+
+def test_without_the_extra_the_page_has_all_tables_and_no_pictures(folders):
+    page = (folders["plain"] / "index.html").read_text()
+    assert "<img" not in page
+    assert plain.HINT.split("'")[0] in page
+    for wanted in ("Guarantee by viewer", "Every release in order", "Every round", "All settings",
+                   "C01", "skewness", "Status converged"):  # fmt: skip
+        assert wanted in page
+
+
+def test_a_picture_that_fails_does_not_cost_the_results(folders, tmp_path, monkeypatch):
+    from cape.report import pictures
+
+    def fail(*_: object) -> None:
+        raise ZeroDivisionError("private detail")
+
+    folder = tmp_path / "run"
+    shutil.copytree(folders["square"], folder)
+    monkeypatch.setattr(pictures, "spectrum", fail)
+    page = cape.report.render(folder).read_text()
+    assert "drawing failed (ZeroDivisionError)" in page
+    assert "private detail" not in page
+    assert "Guarantee" in page or "NOT PRIVATE" in page
+
+
+def test_rendering_again_gives_the_same_bytes(folders):
+    before = (folders["square"] / "index.html").read_bytes()
+    assert cape.report.render(folders["square"]) == folders["square"] / "index.html"
+    assert (folders["square"] / "index.html").read_bytes() == before
+
+
+def test_the_page_shows_nothing_but_the_released_files(folders, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    shutil.copytree(folders["columns"], folder)
+    cape.report.write_site(folder, example.site_outcome(example.outcome(), (CANARY,)))
+    (folder / f"{CANARY}_bold.txt").write_text(f"{CANARY} 0.123456789")
+    opened: list[str] = []
+    read_text, read_bytes = Path.read_text, Path.read_bytes
+    monkeypatch.setattr(
+        Path, "read_text", lambda p, *a, **k: opened.append(p.name) or read_text(p, *a, **k)
+    )
+    monkeypatch.setattr(Path, "read_bytes", lambda p: opened.append(p.name) or read_bytes(p))
+    cape.report.render(folder)
+    monkeypatch.undo()
+    allowed = {"results.json", "privacy.json", "settings.json", "components.tsv", "rounds.tsv"}
+    assert set(opened) <= allowed | {"style.css", "page.html.j2", "matplotlibrc"}
+    for path in folder.iterdir():
+        if path.is_file() and CANARY not in path.name:
+            assert CANARY.encode() not in path.read_bytes()
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"unmixing\.npz"):
+        cape.report.render(tmp_path)
+
+
+def test_texts_of_people_are_escaped(tmp_path, monkeypatch):
+    made = example.outcome(reason="<script>alert(1)</script>", warnings=("a & <b>",))
+    made = dataclasses.replace(made, settings={**made.settings, "mask": '"><img src=x>'})
+    for library in ("matplotlib", "nilearn", "jinja2"):
+        monkeypatch.setitem(sys.modules, library, None)
+    cape.report.write_consortium(tmp_path, made)
+    page = (tmp_path / "index.html").read_text()
+    assert "<script>" not in page
+    assert "<img" not in page
+    assert "a &amp; &lt;b&gt;" in page
+
+
+def test_the_template_escapes_too(folders, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(folders["columns"], folder)
+    results = folder / "results.json"
+    results.write_text(results.read_text().replace("The directions", "<script>alert(1)</script>"))
+    page = cape.report.render(folder).read_text()
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [
+        ("converged", "had settled"),
+        ("max_rounds", "not clearly settled"),
+        ("budget_exhausted", "budget was used up"),
+        ("diverged", "last good state"),
+    ],
+)
+def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(status, words):
+    from cape.report import quality
+
+    results = example_results(status=status)
+    text = quality.quality(results, [], np.zeros(0), with_pictures=False)[0]
+    assert words in text.text
+    assert (text.tone == "warning") == (status != "converged")
+
+
+def example_results(**changes) -> dict:
+    from cape.report import files
+
+    return files.results_of(example.outcome(**changes))
+
+
+def test_an_eigenvalue_under_the_noise_edge_is_a_warning():
+    from cape.report import quality
+
+    results = example_results(edge=0.6)
+    blocks = quality.quality(results, [], example.outcome().eigenvalues, with_pictures=False)
+    assert any("under the noise edge" in getattr(b, "text", "") for b in blocks)
+    results = example_results(edge=0.1)
+    blocks = quality.quality(results, [], example.outcome().eigenvalues, with_pictures=False)
+    assert not any("under the noise edge" in getattr(b, "text", "") for b in blocks)
+
+
+def test_a_large_epsilon_is_called_weak():
+    from cape.report import privacy_text, statement
+
+    told = {}
+    for epsilon in (0.5, 2.0, 5.0, 20.0):
+        privacy = statement.statement(example.outcome())
+        privacy.update(epsilon=epsilon, mu=epsilon / 4)
+        told[epsilon] = privacy_text.promise(privacy)[0].text
+    assert "strong" in told[0.5]
+    assert "moderate" in told[2.0]
+    assert "limited" in told[5.0]
+    assert "WEAK" in told[20.0]
+
+
+def test_one_colour_limit_for_all_maps_between_4_and_12():
+    z = np.random.default_rng(0).standard_normal((1000, 5))
+    assert gallery.limit_of(z) == 4.0
+    assert gallery.limit_of(z * 3) == 9.0
+    assert gallery.limit_of(z * 50) == 12.0
+
+
+def luminance(colour: str) -> float:
+    values = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in values]
+    return sum(w * v for w, v in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("ink", "paper"),
+    [
+        ("#1c2430", "#f4f6f9"), ("#4a5565", "#f4f6f9"), ("#0b5394", "#ffffff"),
+        ("#4d3a00", "#fff3c4"), ("#ffffff", "#9b1c1c"), ("#ffffff", "#1c2430"),
+        ("#1c2430", "#fff3c4"),
+    ],
+)  # fmt: skip
+def test_text_has_enough_contrast(ink, paper):
+    style = plain.style().replace("#fff;", "#ffffff;")
+    assert ink in style
+    assert paper in style
+    light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
+    assert (light + 0.05) / (dark + 0.05) >= 4.5
+
+
+def test_lines_in_pictures_have_enough_contrast_on_white():
+    from cape.report import pictures
+
+    for colour in (pictures.BLUE, pictures.VERMILION, pictures.GREY):
+        assert 1.05 / (luminance(colour) + 0.05) >= 4.5
