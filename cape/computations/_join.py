@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from cape.computations._model import Model
+from cape.computations._views import prepared
 from cape.config import VERSION, Config
 from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
@@ -39,9 +40,11 @@ def join(name: str, planner: Planner, *, then: str) -> One:
     """Return the first line of a table."""
 
     def answer(site: Site, model: Model) -> SiteCard:
+        site.admit(None)  # a refusal by policy needs no data
         source = site.source
         tr_low, tr_high = source.tr_range
-        return SiteCard(
+        prepared(site, source.space)  # the only pass over voxels, while nothing is at stake
+        card = SiteCard(
             protocol=FORMAT,
             version=VERSION,
             computation=name,
@@ -53,6 +56,8 @@ def join(name: str, planner: Planner, *, then: str) -> One:
             tr_high=tr_high,
             noise=site.noise.label,
         )
+        site.admit(card)
+        return card
 
     def combine(
         party: Aggregator, cards: Mapping[str, SiteCard], model: Model

@@ -66,8 +66,9 @@ def time_courses(
     """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign."""
     V = _views.subspace(model).V
     rows = apply_order(order, unmixing @ V.T, 0)
-    d = joined(model).n_basis
-    stacks = _views.prepared(site)
+    roster = joined(model)
+    d = roster.n_basis
+    stacks = _views.prepared(site, roster.space)
     for array, labels in zip(stacks.arrays, stacks.labels, strict=True):
         for label, Y in zip(labels, array, strict=True):
             yield label, np.asarray(rows @ Y[:d].astype(np.float64), dtype=np.float32)

@@ -66,9 +66,8 @@ def widest_basis(config: Config, space: FeatureSpace) -> int:
     return min(max(BRAIN_ENERGY), config.max_features, space.n_features)
 
 
-def prepared(site: Site) -> Stacks:
-    """Return all subjects as ``B' X_m`` in the widest basis, not scaled."""
-    space = site.source.space
+def prepared(site: Site, space: FeatureSpace) -> Stacks:
+    """Return all subjects as ``B' X_m`` in the widest basis, not scaled; reads them if need be."""
     n_basis = widest_basis(site.config, space)
 
     def build() -> Stacks:
@@ -79,8 +78,9 @@ def prepared(site: Site) -> Stacks:
 
 def raw(site: Site, model: Model) -> Stacks:
     """Return Y_m (d, T_m): no time mean, trace of the covariance 1; zeros if not finite."""
-    d = joined(model).n_basis
-    return _mapped(prepared(site), lambda Y: unit_trace(Y[:d]))
+    roster = joined(model)
+    d = roster.n_basis
+    return _mapped(prepared(site, roster.space), lambda Y: unit_trace(Y[:d]))
 
 
 def reduced(site: Site, model: Model, *, prewhiten: whitening.Prewhiten) -> Stacks:

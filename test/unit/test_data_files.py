@@ -9,6 +9,7 @@ import pytest
 from cape.data import Findings, discover
 from cape.data.contents import kind_of
 from cape.data.files import natural_key, subject_of
+from cape.errors import CATALOGUE, DataError
 
 
 def site_with(folder: Path, *names: str) -> Path:
@@ -137,12 +138,31 @@ def test_files_that_an_engine_linked_flat_are_found_by_their_base_name(tmp_path)
     assert texts == []
 
 
+def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_holds(monkeypatch):
+    monkeypatch.setitem(CATALOGUE, "E125", "Site {site} has NaN in its images.")
+    findings = Findings("B")
+    findings.add(25, "E", "NaN", "sub-1: 3 values")
+    assert findings.listing()[0].public == f"CAPE-E100 {CATALOGUE['E100']}"
+    with pytest.raises(DataError, match="CAPE-E100"):
+        findings.raise_if_blocked()
+
+
+def test_equal_problems_become_one_finding_and_long_lists_are_counted():
+    findings = Findings("B")
+    for m in range(25):
+        findings.add(18, "W", "Affine differs", f"sub-{m}: 0.01 mm")
+    (only,) = findings.listing()
+    assert "sub-19: 0.01 mm; and 5 more." in only.private
+    assert not findings.blocked
+
+
 def test_subjects_and_order_follow_the_names():
     assert subject_of("sub-A1_task-rest_bold.nii.gz") == "sub-A1"
     assert subject_of("sub-A1/func/rest.nii") == "sub-A1"
     assert subject_of("ann.nii.gz") == "ann"
     assert subject_of("ann.v2.npy") == "ann.v2"
     assert sorted(["b10", "b9", "B1", "b"], key=natural_key) == ["b", "B1", "b9", "b10"]
+    assert sorted(["b", "2", "a", "10"], key=natural_key) == ["2", "10", "a", "b"]
 
 
 @pytest.mark.parametrize(

@@ -244,6 +244,15 @@ def test_a_small_rotation_is_found_at_the_corners(tmp_path, grid, values):
     assert caught.value.row == 19
 
 
+def test_voxels_that_are_slightly_too_large_are_found_at_the_far_corner(tmp_path, grid, values):
+    wide = AFFINE.copy()
+    wide[0, 0] += 0.02  # 0.01 mm at the first corner, 0.09 mm = 0.0225 voxels at the last
+    run = save(tmp_path / "s.nii", nib.Nifti1Image(values, wide))
+    with pytest.raises(Rejected) as caught:
+        read_image(run, grid)
+    assert (caught.value.row, caught.value.found) == (19, "displaced by 0.09 mm (0.022 voxels)")
+
+
 def test_an_image_without_affine_is_taken_on_trust_only_with_an_equal_shape(tmp_path, grid, values):
     for name, array in (("good.nii", values), ("bad.nii", values[1:])):
         image = nib.Nifti1Image(array, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import shutil
 import tomllib
@@ -186,6 +187,15 @@ def test_a_bad_subject_stops_the_site_when_the_owner_says_so(broken_site):
             load_site(folder, {}, replace(config, exclude_bad_subjects=False), site="B")
         assert caught.value.code == code
         shutil.rmtree(folder)
+
+
+def test_a_raw_pickle_is_refused_before_anything_reads_it(tmp_path):
+    (tmp_path / "sub-1.npy").write_bytes(pickle.dumps(np.eye(3)))
+    config = replace(Config(epsilon=1.0, delta=1e-5), feature_space="matrix")
+    with pytest.raises(DataError) as caught:
+        load_site(tmp_path, {}, config, site="B")
+    assert caught.value.code == "CAPE-E140"
+    assert "sub-1.npy: a pickle" in caught.value.detail
 
 
 def test_a_swapped_first_matrix_does_not_turn_the_others_into_suspects(broken_site):

@@ -64,6 +64,9 @@ def test_sites_store_the_same_grid_in_four_ways(brain):
     assert axes == ["RAS", "LAS", "RAS", "RAS"]
     assert types == ["i", "i", "f", "i"]
     assert forms == [4, 4, 4, 0]
+    for image in images:
+        values = np.asarray(image.dataobj)
+        assert 900 < values[values > 0].mean() < 1100
 
 
 def test_maps_lie_where_their_names_say(brain):
@@ -87,6 +90,20 @@ def test_the_planted_maps_are_in_the_data_of_every_site(brain):
             left = np.linalg.svd(values.astype(float), full_matrices=False)[0][:, :4]
             cosines = np.linalg.svd(plane.T @ left, compute_uv=False)
             assert cosines.min() > 0.9
+
+
+def test_another_seed_draws_other_noise_too(brain, tmp_path):
+    write_consortium(
+        tmp_path / "other", site_sizes=(4, 3, 3, 2), n_timepoints=60, n_networks=4, seed=6
+    )
+    config = config_of(brain)
+    plane = np.linalg.qr(np.load(brain / "truth.npz")["A"])[0]
+    noise = []
+    for folder in (brain, tmp_path / "other"):
+        loaded = load_site(folder / "local3", {}, config, site="local3")
+        values = next(reduce_to_basis(loaded, None, config))[1].astype(float)
+        noise.append((values - plane @ (plane.T @ values))[0, :50])  # the first draws
+    assert abs(np.corrcoef(noise)[0, 1]) < 0.6
 
 
 def test_lengths_of_runs_differ_between_subjects(brain):

@@ -1,0 +1,395 @@
+"""COINSTAC: one document in, one document out, the same for every way the engine calls us.
+
+`run(role, document)` is the whole border; `main` puts it between stdin and stdout.  State lives in
+the JSON cache under the one key ``cape`` (public values and the vault key), in the journal below
+``outputDirectory/.cape`` and, if it can be made again, below ``cacheDirectory``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cape import wire
+from cape.computations import load
+from cape.computations._results import Outcome, SiteOutcome
+from cape.config import Config
+from cape.drivers.codec import (
+    decode_envelope,
+    decode_run,
+    encode_broadcast,
+    encode_reply,
+    encode_run,
+    request_digest,
+    settings_of,
+)
+from cape.drivers.journal import Journal
+from cape.drivers.parties import NO_REQUEST, AggregatorParty, FileMemo, FileSource, SiteParty
+from cape.errors import CapeError, ConfigError, MessageError, ProtocolError, public_text
+from cape.phases import Computation, Run, advance_aggregator, advance_site, start
+from cape.policy import SitePolicy
+from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
+
+PRODUCT = "capedjica"
+SITE_INPUTS = ("data", "manifest", "policy")
+"""The only inputs that a site gives; all else is the owner's."""
+POLICY_VARIABLE = "CAPE_SITE_POLICY"
+MAX_DOCUMENT = 100 * 2**20
+
+Document = dict[str, Any]
+
+
+def run(role: str, document: Mapping[str, Any]) -> Document:
+    """Answer one call of the engine.
+
+    Parameters
+    ----------
+    role : {"local", "remote"}
+        The engine's words for site and aggregator.
+    document : mapping
+        ``input``, ``cache``, ``state`` as the engine sends them.
+
+    Returns
+    -------
+    dict
+        ``output`` (always a mapping), ``cache``, ``success``.
+
+    Raises
+    ------
+    CapeError
+        Its public text may be shown to everybody; details are in the site's own files.
+    """
+    call = _Call.of(role, document)
+    try:
+        return _site(call) if role == "local" else _aggregator(call)
+    except Exception as err:
+        _write_down(call, err)
+        raise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Call:
+    """One document of the engine, checked for shape."""
+
+    role: str
+    input: dict[str, Any]
+    cache: dict[str, Any] | None
+    party: str
+    base: Path
+    output: Path
+    working: Path
+    transfer: Path
+
+    @classmethod
+    def of(cls, role: str, document: Mapping[str, Any]) -> _Call:
+        if role not in ("local", "remote"):
+            raise MessageError("E158", problem=f"role {role!r}, allowed local, remote")
+        parts = {}
+        for name in ("input", "cache", "state"):
+            part = document.get(name) if isinstance(document, Mapping) else None
+            if not isinstance(part, dict):
+                raise MessageError("E158", problem=f"'{name}' must be a mapping")
+            parts[name] = part
+        places = ("clientId", "baseDirectory", "outputDirectory", "cacheDirectory",
+                  "transferDirectory")  # fmt: skip
+        for name in places:
+            if not isinstance(parts["state"].get(name), str):
+                raise MessageError("E158", problem=f"'state.{name}' must be a text")
+        party, base, output, working, transfer = (parts["state"][name] for name in places)
+        return cls(
+            role=role,
+            input=parts["input"],
+            cache=parts["cache"].get("cape"),
+            party=party,
+            base=Path(base),
+            output=Path(output),
+            working=Path(working),
+            transfer=Path(transfer),
+        )
+
+
+# -- a site --------------------------------------------------------------------------------------
+
+
+def _site(call: _Call) -> Document:
+    journal = Journal(call.output, call.party)
+    return _first_round(call, journal) if call.cache is None else _next_round(call, journal)
+
+
+def _first_round(call: _Call, journal: Journal) -> Document:
+    """Answer `join` from the mapped files and the owner's settings."""
+    request = _digest([call.input, _listing(call.base)])
+    stored = journal.first_answer(request)
+    if stored is not None:
+        return stored
+    given = {name: call.input[name] for name in SITE_INPUTS if name in call.input}
+    settings = {name: v for name, v in call.input.items() if name not in (*SITE_INPUTS, "start")}
+    computation = load(str(settings.pop("computation", PRODUCT)))
+    config = computation.config.from_input(settings)
+    memo = FileMemo(call.working, f"cape-{call.party}")
+    memo.forget()
+    vault_key = os.urandom(32)
+    party = _party(call, computation, config, journal, given, vault_key, NO_REQUEST)
+    state, envelope = advance_site(computation, start(computation, config), None, party)
+    nonce = envelope.body.nonce
+    journal.begin(nonce)
+    journal.give(given)
+    return _answered(call, journal, computation, state, envelope, nonce, vault_key, request)
+
+
+def _next_round(call: _Call, journal: Journal) -> Document:
+    """Answer a broadcast of the aggregator."""
+    cache = call.cache or {}
+    computation, nonce, vault_key = _identity(cache, f"site {call.party}")
+    state = decode_run(computation, cache, party=f"site {call.party}")
+    journal.resume(nonce)
+    request = _digest(call.input)
+    last = call.input.get("phase") == list(computation.phases(state.config))[-1]
+    if not last or _has_receipt(journal):  # the last phase draws nothing and may be done again
+        stored = journal.answered(state.cursor.seq + 1, request)
+        if stored is not None:
+            return stored
+    broadcast = computation.phases(state.config)[state.cursor.phase].broadcast
+    envelope = decode_envelope(call.input, broadcast, broadcast=True)
+    given: dict[str, Any] = {} if last else journal.given()
+    digest = request_digest(envelope)
+    party = _party(call, computation, state.config, journal, given, vault_key, digest)
+    try:
+        state, reply = advance_site(computation, state, envelope, party)
+    except CapeError as err:
+        if not isinstance(err, ProtocolError):
+            journal.burn()  # the run ends here; a message that does not belong ends nothing
+        raise
+    if last:
+        answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
+        journal.clear()
+        return answer
+    return _answered(call, journal, computation, state, reply, nonce, vault_key, request)
+
+
+def _has_receipt(journal: Journal) -> bool:
+    try:
+        journal.receipt()
+    except CapeError:
+        return False
+    return True
+
+
+def _answered(
+    call: _Call,
+    journal: Journal,
+    computation: Computation[Any],
+    state: Run[Any],
+    reply: Any,
+    nonce: str,
+    vault_key: bytes,
+    request: str,
+) -> Document:
+    """Store the answer, then return it: charge, draw, journal, send."""
+    answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
+    journal.store(state.cursor.seq, request, answer)
+    return answer
+
+
+def _document(
+    computation: Computation[Any],
+    state: Run[Any],
+    output: Document,
+    nonce: str = "",
+    vault_key: bytes = b"",
+    *,
+    success: bool = False,
+) -> Document:
+    cache = {**encode_run(computation, state), "nonce": nonce, "vault_key": vault_key.hex()}
+    return {"output": output, "cache": {"cape": cache}, "success": success}
+
+
+def _identity(cache: Mapping[str, Any], party: str) -> tuple[Computation[Any], str, bytes]:
+    """Return what a cache says of itself, before its typed part is decoded."""
+    from cape.errors import StateLostError
+
+    try:
+        name, nonce = str(cache["head"]["computation"]), str(cache["nonce"])
+        return load(name), nonce, bytes.fromhex(cache["vault_key"])
+    except (CapeError, KeyError, TypeError, ValueError):
+        raise StateLostError("E210", site=party, what="cache") from None
+
+
+def _party(
+    call: _Call,
+    computation: Computation[Any],
+    config: Config,
+    journal: Journal,
+    given: Mapping[str, Any],
+    vault_key: bytes,
+    request: bytes,
+) -> SiteParty:
+    policy = read_policy(call.base, given)
+
+    def publish(result: SiteOutcome) -> None:
+        from cape.report import write_site
+
+        write_site(call.output, result)
+
+    return SiteParty(
+        site=call.party,
+        computation=computation.name,
+        config=config,
+        noise=noise_of(policy),
+        policy=policy,
+        source=FileSource(call.base, given, config, call.party),
+        memo=FileMemo(call.working, f"cape-{call.party}"),
+        request=request,
+        on_charge=lambda line: journal.charge(dict(line)),
+        keep=lambda name, secret: journal.keep(name, secret, vault_key, os.urandom(12)),
+        secret=lambda name: journal.secret(name, vault_key),
+        publish=publish,
+    )
+
+
+def noise_of(policy: SitePolicy) -> NoiseSource:
+    """Return the operating system's randomness, or a seeded one that only a site can ask for."""
+    return SecureNoise() if policy.simulation_seed < 0 else SeededNoise(policy.simulation_seed)
+
+
+def read_policy(base: Path, given: Mapping[str, Any]) -> SitePolicy:
+    """Return the policy that the site mapped or its environment names; defaults without one."""
+    mapped = given.get("policy")
+    names = mapped if isinstance(mapped, list) else [mapped] if mapped else []
+    path = base / Path(str(names[0])).name if names else None
+    if path is None and (named := os.environ.get(POLICY_VARIABLE)):
+        path = Path(named)
+    if path is None:
+        return SitePolicy()
+    import tomllib
+
+    try:
+        return SitePolicy.from_mapping(tomllib.loads(path.read_text(encoding="utf-8")))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        raise ConfigError(
+            "E012",
+            problem="the site policy cannot be read",
+            do="correct the file; nothing runs without it.",
+            detail=f"{path.name}: {err}",
+        ) from err
+
+
+def _listing(base: Path) -> list[list[Any]]:
+    """Return names, sizes and times of the mapped files: a changed folder is another request."""
+    try:
+        entries = sorted(os.scandir(base), key=lambda entry: entry.name)
+        stats = [(entry.name, entry.stat()) for entry in entries]
+    except OSError:
+        return []
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+
+
+def _digest(document: Any) -> str:
+    return hashlib.sha256(wire.dumps(document)).hexdigest()
+
+
+# -- the aggregator ------------------------------------------------------------------------------
+
+
+def _aggregator(call: _Call) -> Document:
+    """Combine one round.  Draws nothing, so the same call always gives the same answer."""
+    if call.cache is None:
+        computation, config = _joining(call.input)
+        state = start(computation, config)
+    else:
+        computation, _, _ = _identity(call.cache, "the aggregator")
+        state = decode_run(computation, call.cache, party="the aggregator")
+    reply = computation.phases(state.config)[state.cursor.phase].reply
+    inbox = {
+        site: decode_envelope(document, reply, broadcast=False)
+        for site, document in call.input.items()
+    }
+    published: list[Outcome] = []
+
+    def publish(outcome: Outcome) -> None:
+        from cape.report import write_consortium
+
+        write_consortium(call.transfer, outcome)
+        published.append(outcome)
+
+    party = AggregatorParty(config=state.config, publish=publish)
+    state, envelope, ended = advance_aggregator(computation, state, inbox, party)
+    if not ended:
+        return _document(computation, state, encode_broadcast(envelope))
+    from cape.report import components_table, summary
+
+    output = {"summary": summary(published[0]), "components": components_table(published[0])}
+    return _document(computation, state, output, success=True)
+
+
+def _joining(inbox: Mapping[str, Any]) -> tuple[Computation[Any], Config]:
+    """Return computation and settings from the first card; `join` compares all of them."""
+    try:
+        body = inbox[sorted(inbox, key=str.encode)[0]]["body"]
+        name, text = str(body["computation"]), str(body["settings"])
+    except (KeyError, TypeError, IndexError):
+        raise MessageError("E202", problem="the first message of a site is its card") from None
+    computation = load(name)
+    return computation, settings_of(computation, text)
+
+
+# -- errors, stdin and stdout --------------------------------------------------------------------
+
+
+def _write_down(call: _Call, err: Exception) -> None:
+    """Leave what happened in the party's own folder: details never travel."""
+    public = public_text(err)
+    detail = err.detail if isinstance(err, CapeError) else traceback.format_exc()
+    try:
+        call.output.mkdir(parents=True, exist_ok=True)
+        text = f"{public}\n\n{detail}".rstrip() + "\n"
+        (call.output / "site-error.txt").write_text(text, encoding="utf-8")
+    except OSError:
+        return  # the public text still goes to the engine
+
+
+def main(role: str) -> int:
+    """Read one document from stdin, write one to stdout; stray prints cannot mix with it.
+
+    Returns
+    -------
+    int
+        0, or 1 after writing the public text of an error to stderr.
+    """
+    answers, errors = os.dup(1), os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        text = sys.stdin.buffer.read(MAX_DOCUMENT + 1)
+        document = _parse(text)
+        line = wire.dumps(run(role, document)) + b"\n"
+    except Exception as err:
+        _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
+        return 1
+    _write(answers, line)
+    return 0
+
+
+def _parse(text: bytes) -> dict[str, Any]:
+    try:
+        document = wire.loads(text, MAX_DOCUMENT)
+    except CapeError:
+        raise MessageError("E158", problem="standard input is not one JSON document") from None
+    if not isinstance(document, dict):
+        raise MessageError("E158", problem="the document is not a mapping")
+    return document
+
+
+def _write(handle: int, data: bytes) -> None:
+    """Write all bytes to a descriptor and close it."""
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+
+

@@ -1,0 +1,106 @@
+"""What a site allows, whatever the owner of the consortium asks for; it can only tighten."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from cape.config import VERSION, Config, did_you_mean
+from cape.errors import ConfigError, DataError, PrivacyBudgetError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SitePolicy:
+    """The site's own file ``site-policy.toml``; without one, these defaults.
+
+    Attributes
+    ----------
+    min_subjects : int
+        Fewest subjects of this site.
+    max_epsilon, max_delta : float
+        Largest planned total; 0 = no limit of its own.
+    min_assumed_colluders : int
+        Smallest S_C that the plan must count on.
+    max_features : int
+        Largest public basis; 0 = the owner's.
+    allow_computations : tuple of str
+        Names; empty = all.
+    allow_not_private : bool
+        Whether runs with ``private=false`` may use this site's data.
+    simulation_seed : int
+        Seed of the noise, in simulations only; -1 = none, noise from the operating system.
+    private_results : bool
+        Whether files about single subjects are written into the site's output folder.
+    veto : bool
+        Refuse everything.
+    """
+
+    min_subjects: int = 3
+    max_epsilon: float = 0.0
+    max_delta: float = 0.0
+    min_assumed_colluders: int = 0
+    max_features: int = 0
+    allow_computations: tuple[str, ...] = ()
+    allow_not_private: bool = False
+    simulation_seed: int = -1
+    private_results: bool = False
+    veto: bool = False
+
+    @classmethod
+    def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
+        """Return the policy of a parsed file; ConfigError for unknown keys and wrong types."""
+        known = {spec.name: spec for spec in dataclasses.fields(cls)}
+        values: dict[str, object] = {}
+        for name, value in given.items():
+            if name not in known:
+                hint = did_you_mean(name, known)
+                raise ConfigError("E010", setting=f"site policy: {name}", hint=hint)
+            values[name] = _typed(name, known[name].default, value)
+        return cls(**values)  # type: ignore[arg-type]
+
+    def check_settings(self, site: str, computation: str, config: Config) -> None:
+        """Raise PrivacyBudgetError unless the settings of a run are allowed here."""
+        refused = (
+            self.veto
+            or (self.allow_computations and computation not in self.allow_computations)
+            or (not config.private and not self.allow_not_private)
+            or (self.max_epsilon > 0 and config.epsilon > self.max_epsilon)
+            or (self.max_delta > 0 and config.delta > self.max_delta)
+            or (0 <= config.assumed_colluders < self.min_assumed_colluders)
+        )
+        if refused:
+            raise PrivacyBudgetError("E154", site=site)
+
+    def check_run(self, site: str, *, colluders: int, n_basis: int, n_subjects: int) -> None:
+        """Raise PrivacyBudgetError or DataError unless the roster of a run is allowed here."""
+        if colluders < self.min_assumed_colluders or 0 < self.max_features < n_basis:
+            raise PrivacyBudgetError("E154", site=site)
+        self.check_size(site, n_subjects)
+
+    def check_size(self, site: str, n_subjects: int) -> None:
+        """Raise DataError if this site has fewer subjects than it wants to show in a sum."""
+        if n_subjects < self.min_subjects:
+            detail = f"{n_subjects} accepted subjects, min_subjects={self.min_subjects}"
+            raise DataError("E153", site=site, detail=detail)
+
+
+def _typed(name: str, default: object, value: object) -> object:
+    """Return a value of the type of the default, or raise ConfigError."""
+    if isinstance(default, tuple):
+        if isinstance(value, list) and all(isinstance(item, str) for item in value):
+            return tuple(value)
+        kind = "a list of texts"
+    elif isinstance(default, bool):
+        if isinstance(value, bool):
+            return value
+        kind = "true or false"
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(default, float) or value == int(value):
+            return type(default)(value)  # type: ignore[call-arg]
+        kind = "a whole number"
+    else:
+        kind = "a number"
+    raise ConfigError(
+        "E011", setting=f"site policy: {name}", got=value, allowed=kind, do=f"see cape {VERSION}."
+    )
