@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from cape.computations import load, names
-    from cape.config import VERSION as __version__
+    from cape.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.config import Config
     from cape.drivers.simulate import simulate
 

@@ -201,7 +201,7 @@ class Config:
                 raise ConfigError("E010", setting=name, hint=did_you_mean(name, options))
         hints = typing.get_type_hints(cls)
         unprotected = given.get("private") in (False, "false", "False", 0)
-        values: dict[str, Value] = {}
+        values: dict[str, Any] = {}
         for name, spec in options.items():
             if name in given and given[name] is not None:
                 values[name] = _coerce(spec, hints[name], given[name])
@@ -287,5 +287,3 @@ def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
     if not math.isfinite(number) or outside or (hint is int and number != int(number)):
         raise _out_of_range(spec.name, got, f"{kind}, {allowed}", spec.metadata["help"] or "")
     return int(number) if hint is int else number
-
-

@@ -81,7 +81,7 @@ class Site(Protocol):
         """Return the working arrays of that name and key, built again if they are lost."""
 
     def charge(self, event: Event) -> None:
-        """Put a release on record before any of its noise is drawn; PrivacyBudgetError if refused."""
+        """Put a release on record before its noise is drawn; PrivacyBudgetError if refused."""
 
     def keep(self, name: str, secret: bytes) -> None:
         """Store a secret of this run."""
@@ -274,7 +274,9 @@ def accept(computation: Computation[M], run: Run[M], request: AnyEnvelope, party
             raise MessageError("E202", problem=f"{what} {got} is not {own}")
     phase = computation.phases(run.config)[run.cursor.phase]
     if type(request.body) is not phase.broadcast:
-        raise MessageError("E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}")
+        raise MessageError(
+            "E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}"
+        )
     return replace(run, run=name, cursor=cursor, model=phase.absorb(run.model, request.body))
 
 
@@ -355,7 +357,9 @@ def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope], *, joined: bool) -> No
         attribute = {"format": "v", "settings digest": "config"}.get(field, field)
         got = {site: getattr(inbox[site], attribute) for site in sorted(inbox, key=str.encode)}
         if wrong := {site: value for site, value in got.items() if value != expected}:
-            raise ConsortiumError("E204", field=field, sites=_listed({**wrong, "expected": expected}))
+            raise ConsortiumError(
+                "E204", field=field, sites=_listed({**wrong, "expected": expected})
+            )
 
 
 def _listed(values: Mapping[str, object]) -> str:

@@ -70,16 +70,17 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls, include_extras=True)
 
 
-def encode_reply(reply: object) -> Json:
+def encode_reply(reply: Any) -> Json:
     """Encode what a site sends: every field must carry a marker (why it may leave)."""
-    for name, hint in _hints(type(reply)).items():
+    kind: Any = type(reply)
+    for name, hint in _hints(kind).items():
         if not any(isinstance(m, Marker) for m in getattr(hint, "__metadata__", ())):
-            raise _refuse(f"{type(reply).__name__}.{name}", "field without a marker")
-    return encode(reply, type(reply))
+            raise _refuse(f"{kind.__name__}.{name}", "field without a marker")
+    return encode(reply, kind)
 
 
 def encode(value: object, hint: Any, where: str = "message") -> Json:
-    """Return `value` of declared type `hint` as a JSON document; MessageError if it does not fit."""
+    """Return `value` of type `hint` as a JSON document; MessageError if it does not fit."""
     hint = _strip(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if type(value) is not hint:
@@ -104,7 +105,7 @@ def encode(value: object, hint: Any, where: str = "message") -> Json:
 
 
 def decode(document: Json, hint: Any, where: str = "message") -> Any:
-    """Return the value of declared type `hint` that `document` holds; MessageError if it does not."""
+    """Return the value of type `hint` in `document`; MessageError if there is none."""
     hint = _strip(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         names = _hints(hint)
@@ -199,7 +200,7 @@ def _scalar_back(document: Json, hint: Any, where: str) -> Any:
 def _dtype(hint: Any) -> np.dtype[Any]:
     """Return the dtype of an ``NDArray[...]`` declaration, little-endian."""
     kind = typing.get_args(typing.get_args(hint)[1])[0]
-    return np.dtype(kind).newbyteorder("<")
+    return typing.cast("np.dtype[Any]", np.dtype(kind).newbyteorder("<"))
 
 
 def _encode_array(value: Any, dtype: np.dtype[Any], where: str) -> Json:

@@ -138,7 +138,9 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     draft = planner(config, n_sites, n_subjects, first.space)
     warnings = list(draft.warnings)
     if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
-        warnings.append("The repetition time differs between sites: spectra mix (set tr to refuse).")
+        warnings.append(
+            "The repetition time differs between sites: spectra mix (set tr to refuse)."
+        )
     return Roster(
         sites=tuple(
             RosterEntry(site=site, nonce=card.nonce, n_subjects=card.n_subjects)

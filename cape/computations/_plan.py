@@ -154,4 +154,3 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
         check_overflow(event, roster.n_sites, roster.n_subjects)
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta) if config.private else None
     check_plan(Plan(releases=roster.plan), budget)
-

@@ -58,7 +58,7 @@ def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Array | N
 
 
 def widest_basis(config: Config, space: FeatureSpace) -> int:
-    """Return the d that a site prepares in `join`: columns nest, so a smaller d is a slice of it."""
+    """Return the d that a site prepares in `join`; columns nest, a smaller d is a slice."""
     if not uses_dct(config):
         return space.n_features
     if config.n_basis:

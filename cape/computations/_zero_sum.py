@@ -24,7 +24,7 @@ from cape.secagg.field import decode_sum
 PlanCheck = Callable[[Site, Roster], None]
 """A site's own check of the plan that the aggregator sent; raises if anything is off."""
 
-SECRET = "x25519"
+KEY_NAME = "x25519"
 PROBE_SIZE = 8
 KEY_BYTES = 32
 
@@ -66,7 +66,7 @@ class ZeroSum:
         self._verify(site, roster)
         site.ledger = empty_ledger(site.config)
         secret = site.noise.stream(site.id, "zero-sum", 1, "key").token_bytes(KEY_BYTES)
-        site.keep(SECRET, secret)
+        site.keep(KEY_NAME, secret)
         public = keys.public_key(keys.private_key_from_bytes(secret))
         return PublicKey(public_key=public.hex())
 
@@ -119,7 +119,7 @@ def mask(site: Site, model: Model, size: int, field: str) -> RingVector:
     """
     roster = joined(model)
     entries = key_roster(roster, book(model))
-    ring = keys.KeyRing(site=site.id, secret_key=site.secret(SECRET))
+    ring = keys.KeyRing(site=site.id, secret_key=site.secret(KEY_NAME))
     sizes = {entry.site: entry.n_subjects for entry in roster.sites}
     public = keys.public_key(keys.private_key_from_bytes(ring.secret_key))
     own = next((entry for entry in entries if entry.site == site.id), None)

@@ -391,5 +391,3 @@ def _write(handle: int, data: bytes) -> None:
     """Write all bytes to a descriptor and close it."""
     with os.fdopen(handle, "wb") as file:
         file.write(data)
-
-

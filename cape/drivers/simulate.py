@@ -336,14 +336,14 @@ class NewProcess:
         )
         if done.returncode == 0:
             return done.stdout
-        raise Reported(done.stderr.decode("utf-8", "replace").strip(), self._detail(party))
+        raise ReportedError(done.stderr.decode("utf-8", "replace").strip(), self._detail(party))
 
     def _detail(self, party: str) -> str:
         path = self._work / party / "output" / "site-error.txt"
         return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
-class Reported(CapeError):
+class ReportedError(CapeError):
     """An error that another process reported by its public text."""
 
     def __init__(self, public: str, detail: str) -> None:

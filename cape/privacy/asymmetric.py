@@ -224,9 +224,7 @@ def worst_view(scheme: Scheme, *, colluders: int, sensitivities: Sequence[float]
     worst: list[WorstView] = []
     for victim in range(n):
         chosen = tuple(sorted([s for s in order if s != victim][:colluders]))
-        mu2 = victim_mu2(
-            scheme, victim=victim, colluders=chosen, sensitivity=sensitivities[victim]
-        )
+        mu2 = victim_mu2(scheme, victim=victim, colluders=chosen, sensitivity=sensitivities[victim])
         worst.append(WorstView(mu2=mu2, victim=victim, colluders=chosen))
     return max(worst, key=lambda view: view.mu2)
 

@@ -146,9 +146,7 @@ def local_noise_std(
     return scale * math.sqrt(f / n_sites)
 
 
-def share_variance(
-    *, mu: float, delta_int: int, n_sites: int, colluders: int, ratio: Ratio
-) -> int:
+def share_variance(*, mu: float, delta_int: int, n_sites: int, colluders: int, ratio: Ratio) -> int:
     """Return the least integer variance s2 of a site's local noise that keeps mu, exactly.
 
     Parameters
