@@ -24,7 +24,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import simplejson
 
-from cape.errors import MessageError
+from cape.errors import CapeError, MessageError
 from cape.messages import Marker
 
 MAX_TEXT: Final = 8 * 2**20
@@ -111,12 +111,14 @@ def decode(document: Json, hint: Any, where: str = "message") -> Any:
         names = _hints(hint)
         if not isinstance(document, dict) or set(document) != set(names):
             raise _refuse(where, f"the fields of {hint.__name__} are {sorted(names)}")
-        return hint(
-            **{
-                name: decode(document[name], sub, f"{hint.__name__}.{name}")
-                for name, sub in names.items()
-            }
-        )
+        fields = {
+            name: decode(document[name], sub, f"{hint.__name__}.{name}")
+            for name, sub in names.items()
+        }
+        try:
+            return hint(**fields)
+        except CapeError as err:  # the record's own check
+            raise _refuse(where, f"not a {hint.__name__}: {err.public}") from err
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is np.ndarray:
         return _decode_array(document, _dtype(hint), where)
@@ -168,7 +170,7 @@ def _scalar(value: Any, hint: Any, where: str) -> Json:
     if hint is float:
         if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
             raise _refuse(where, "not a number")
-        if not math.isfinite(value):
+        if not _is_finite(value):
             raise _refuse(where, "not finite")
         return float(value) + 0.0  # -0.0 does not survive JavaScript
     if hint is int:
@@ -181,8 +183,8 @@ def _scalar(value: Any, hint: Any, where: str) -> Json:
 
 
 def _scalar_back(document: Json, hint: Any, where: str) -> Any:
-    if hint is float and isinstance(document, int) and not isinstance(document, bool):
-        document = float(document) if abs(document) <= SAFE_INT else document
+    if hint is float:
+        return _scalar(document, float, where)  # JavaScript prints 1e20 and 2.0 as whole numbers
     if hint is int and isinstance(document, float) and document.is_integer():
         document = int(document) if abs(document) <= SAFE_INT else document
     if hint is int and isinstance(document, str):
@@ -195,6 +197,13 @@ def _scalar_back(document: Json, hint: Any, where: str) -> Any:
         return number
     _scalar(document, hint, where)
     return document
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number past the largest float
+        return False
 
 
 def _dtype(hint: Any) -> np.dtype[Any]:
@@ -232,7 +241,7 @@ def _decode_array(document: Json, dtype: np.dtype[Any], where: str) -> Any:
         raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as err:
         raise _refuse(where, "not base64") from err
-    if len(raw) != size:
+    if len(raw) != size or base64.b64encode(raw) != text.encode("ascii"):
         raise _refuse(where, "array data do not fit their shape")
     array = np.frombuffer(raw, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
     if dtype.kind == "f" and not np.all(np.isfinite(array)):

@@ -154,10 +154,10 @@ def _next_round(call: _Call, journal: Journal) -> Document:
     if not last or _has_receipt(journal):  # the last phase draws nothing and may be done again
         stored = journal.answered(state.cursor.seq + 1, request)
         if stored is not None:
-            return stored
+            return _with_key(stored, vault_key)
     broadcast = computation.phases(state.config)[state.cursor.phase].broadcast
     envelope = decode_envelope(call.input, broadcast, broadcast=True)
-    given: dict[str, Any] = {} if last else journal.given()
+    given = journal.given() if not last or _has_receipt(journal) else {}
     digest = request_digest(envelope)
     party = _party(call, computation, state.config, journal, given, vault_key, digest)
     try:
@@ -192,9 +192,17 @@ def _answered(
     request: str,
 ) -> Document:
     """Store the answer, then return it: charge, draw, journal, send."""
+    seq = state.cursor.seq
     answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
-    journal.store(state.cursor.seq, request, answer)
+    # From the round on that fills the vault, its key stands in the cache alone.
+    journal.store(seq, request, answer if seq == 1 else _with_key(answer, b""))
     return answer
+
+
+def _with_key(answer: Document, vault_key: bytes) -> Document:
+    """Return an answer with that vault key in its cache."""
+    cache = {**answer["cache"]["cape"], "vault_key": vault_key.hex()}
+    return {**answer, "cache": {"cape": cache}}
 
 
 def _document(

@@ -3,7 +3,7 @@
 Below ``outputDirectory/.cape/``, readable by the site's own user only::
 
     receipt.json           nonce, seq, request digest: proof that a round was answered
-    <nonce>/<seq>.json     request digest and the whole answer, of the last two rounds
+    <nonce>/<seq>.json     request digest and the answer of the last round, without the vault key
     <nonce>/ledger.jsonl   charges, written before any noise of a round is drawn
     <nonce>/vault          the key of this run, sealed under a key that stands in the cache alone
     <nonce>/given.json     what the site mapped (names of its files): private, stays here
@@ -23,7 +23,7 @@ from typing import Any
 from cape.errors import ReplayError, StateLostError
 from cape.secagg.seals import open_sealed, seal
 
-KEPT = 2
+KEPT = 1
 """Answers kept: the engine can only ask for the last one again."""
 
 

@@ -327,6 +327,8 @@ class NewProcess:
         """Start the program, write the document, read the answer."""
         policy = self._work / party / "site-policy.toml"
         env = {**os.environ, coinstac.POLICY_VARIABLE: str(policy)}
+        # Hundreds of starts: without kept bytecode each one compiles the whole package again.
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
         done = subprocess.run(  # noqa: S603 - this project's own programs
             [sys.executable, str(self._programs[role])],
             input=text,

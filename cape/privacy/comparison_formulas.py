@@ -94,6 +94,11 @@ class Releases:
         sites : Sites or None
             If known.
         """
+        if not (math.isfinite(mu) and mu > 0.0):
+            raise _refused("mu", mu, "finite, more than 0")
+        for setting, got in (("rounds", rounds), ("per_round", per_round)):
+            if got < 1:
+                raise _refused(setting, got, "1 or more")
         return cls(groups=((Fraction(mu) ** 2 / per_round, rounds * per_round),), sites=sites)
 
     @property

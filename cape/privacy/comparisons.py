@@ -18,20 +18,22 @@ from fractions import Fraction
 from typing import Final
 
 from cape.errors import ConfigError
-from cape.privacy.accounting import gdp_epsilon, gdp_mu, root_up
+from cape.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu, root_up
 from cape.privacy.comparison_formulas import (
     Releases,
     basic_composition,
+    classic_delta,
     classic_epsilon,
     moments_epsilon,
     moments_epsilon_printed,
     rdp_epsilon,
     rdp_epsilon_improved,
     strong_composition,
+    tail_delta,
     tail_epsilon,
     zcdp_epsilon,
 )
-from cape.privacy.correlated import printed_factor
+from cape.privacy.correlated import positive, printed_factor, view_factor
 
 _TOLERANCE: Final = 1e-9
 """Relative; the accuracy that the exact accountant is tested to."""
@@ -136,6 +138,52 @@ def find(name: str) -> Accountant:
     )
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperDeltas:
+    """Delta of three schemes with the accuracy of pooled data (Imtiaz et al., Appendix F, Fig. 5).
+
+    Attributes
+    ----------
+    pooled_classic : float
+        Pooled data, classic formula: what the papers compare with.
+    cape_printed : float or None
+        CAPE by Theorem 1 as printed; None where eq. (1) is negative or undefined.
+    pooled, cape, conventional : float
+        Exact.  Never in another order: the pooled release can be computed from what CAPE shows.
+    """
+
+    pooled_classic: float
+    cape_printed: float | None
+    pooled: float
+    cape: float
+    conventional: float
+
+
+def paper_deltas(*, epsilon: float, n_sites: int, colluders: int, noise: float) -> PaperDeltas:
+    """Return the deltas of Fig. 5 for one noise level.
+
+    Parameters
+    ----------
+    epsilon : float
+        0 or more.
+    n_sites, colluders : int
+        S and S_C.
+    noise : float
+        tau_s N_s, the noise std that a site asks for over the sensitivity 1/N_s; more than 0.
+        Pooled data have tau_s / S, the conventional scheme needs tau_s / sqrt(S) at each site.
+    """
+    one = 1.0 / positive("noise", noise)
+    printed = _printed_or_none(n_sites, colluders)
+    right = view_factor(n_sites=n_sites, colluders=colluders, ratio=n_sites)
+    return PaperDeltas(
+        pooled_classic=min(1.0, classic_delta(epsilon, one)),
+        cape_printed=None if printed is None else tail_delta(epsilon, one * math.sqrt(printed)),
+        pooled=gdp_delta(epsilon=epsilon, mu=one),
+        cape=gdp_delta(epsilon=epsilon, mu=one * math.sqrt(right)),
+        conventional=gdp_delta(epsilon=epsilon, mu=one * math.sqrt(n_sites)),
+    )
+
+
 def _of_mu(formula: Callable[[float, float], float]) -> Callable[[Releases, float], Total]:
     """Return an accountant that needs the total mu only."""
 
@@ -184,15 +232,18 @@ def _theorem_2(releases: Releases, _: float) -> Total:
 def _theorem_1_printed(releases: Releases, delta: float) -> Total:
     """Return the tail bound with f of eq. (1); nothing where f is negative or undefined."""
     sites = releases.sites
-    if sites is None:
-        return Total(epsilon=None, delta=delta)
-    try:
-        f = printed_factor(n_sites=sites.n_sites, colluders=sites.colluders)
-    except ConfigError:
-        return Total(epsilon=None, delta=delta)
-    if f <= 0:
+    f = None if sites is None else _printed_or_none(sites.n_sites, sites.colluders)
+    if sites is None or f is None:
         return Total(epsilon=None, delta=delta)
     return _stated(tail_epsilon(root_up(releases.mu2 * f / sites.factor), delta), delta)
+
+
+def _printed_or_none(n_sites: int, colluders: int) -> Fraction | None:
+    """Return f of eq. (1); None where it is no positive number."""
+    if n_sites * (1 + n_sites) == 3 * colluders**2:
+        return None
+    f = printed_factor(n_sites=n_sites, colluders=colluders)
+    return f if f > 0 else None
 
 
 def _printed_epsilons(releases: Releases) -> list[tuple[float, int]]:
@@ -293,7 +344,7 @@ ACCOUNTANTS: Final = (
     Accountant(
         name="theorem-2",
         title="Theorem 2",
-        assumes="epsilon_i and delta_i simply added: the delta soon passes 1 and says nothing.",
+        assumes="Classic epsilon_i and delta_i added: the delta soon passes 1 and says nothing.",
         total=_theorem_2,
     ),
 )

@@ -343,17 +343,17 @@ def test_five_hundred_random_asymmetric_cases_agree_with_the_pseudo_inverse():
         assert mu2 == pytest.approx(1.5**2 * oracle / unit, rel=1e-9)
 
 
-def test_three_thousand_feasibility_verdicts_agree_with_the_linear_system():
+def test_a_thousand_feasibility_verdicts_agree_with_the_linear_system():
     rng = np.random.default_rng(12)
     verdicts = []
-    for _ in range(3000):
+    for _ in range(1000):
         given = random_scheme(rng, feasible=False)
         found = feasibility(**given)
         q = printed_system(given)
         assert found.infeasible == tuple(np.flatnonzero(q < 0).tolist())
         assert found.feasible == all(asked >= found.needed for asked in found.asked)
         verdicts.append(found.feasible)
-    assert 300 < sum(verdicts) < 2700
+    assert 100 < sum(verdicts) < 900
 
 
 def test_the_sites_get_the_noise_they_ask_for_and_the_average_that_of_pooled_data():

@@ -1,0 +1,414 @@
+"""A consortium in a test: all parties over a link that records, and that a test may break.
+
+`Consortium` drives the core (typed messages, arrays in memory).  `Engine` drives the border
+function of COINSTAC (documents, folders, caches) with the habits of the real engine: arrival order
+that changes, caches merged shallowly, containers that lose their working files.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import cape.report
+from cape import wire
+from cape.computations import load
+from cape.computations._results import Outcome
+from cape.config import Config
+from cape.drivers import coinstac
+from cape.drivers.codec import request_digest
+from cape.drivers.parties import NO_REQUEST, AggregatorParty, MemoryMemo, SiteParty
+from cape.messages import FeatureSpace
+from cape.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
+from cape.policy import SitePolicy
+from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
+
+COMMON: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5}
+SMALL: dict[str, dict[str, Any]] = {
+    "capedjica": {
+        "n_components": 2, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
+        "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
+    }
+}  # fmt: skip
+"""Settings of the smallest run of a computation; another computation starts from its defaults."""
+
+N_FEATURES = 12
+SIZES = (3, 4, 3)
+SEED = 11
+POLICY = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SEED)
+
+
+def settings_of(name: str, /, **changed: Any) -> dict[str, Any]:
+    return {**COMMON, **SMALL.get(name, {}), **changed}
+
+
+def subjects(n: int, *, seed: int, n_times: int = 40) -> list[np.ndarray]:
+    """Two common maps, heavy-tailed time courses, some noise; the last subject is longer."""
+    common = np.random.default_rng(5).standard_normal((N_FEATURES, 2))
+    rng = np.random.default_rng(seed)
+    lengths = [n_times] * (n - 1) + [n_times + 4]
+    return [
+        common @ rng.laplace(size=(2, T)) + 0.2 * rng.standard_normal((N_FEATURES, T))
+        for T in lengths
+    ]
+
+
+def datasets(seed: int = 0) -> dict[str, list[np.ndarray]]:
+    return {f"local{s}": subjects(n, seed=100 * seed + s) for s, n in enumerate(SIZES)}
+
+
+@dataclass
+class ArraySource:
+    """Data of a site, held in memory; no check stands before it."""
+
+    arrays: list[np.ndarray]
+    tr_range: tuple[float, float] = (0.0, 0.0)
+    space: FeatureSpace = field(default_factory=lambda: FeatureSpace.of_matrix(N_FEATURES))
+
+    @property
+    def n_subjects(self) -> int:
+        return len(self.arrays)
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, np.ndarray]]:
+        for m, X in enumerate(self.arrays):
+            yield f"sub-{m:02d}", X[:n_basis].astype(np.float32)
+
+
+class Watched:
+    """A source of noise that writes down what is drawn, and for what."""
+
+    def __init__(self, inner: NoiseSource, log: list[Any], context: tuple[Any, ...] = ()) -> None:
+        self._inner, self._log, self._context = inner, log, context
+
+    @property
+    def label(self) -> str:
+        return self._inner.label
+
+    def token_bytes(self, n: int) -> bytes:
+        self._log.append(("draw", *self._context))
+        return self._inner.token_bytes(n)
+
+    def stream(self, *context: str | int) -> Watched:
+        return Watched(self._inner.stream(*context), self._log, context)
+
+
+def noise(seed: int | None) -> NoiseSource:
+    return SecureNoise() if seed is None else SeededNoise(seed)
+
+
+class Consortium:
+    """The parties of a run in memory; `exchange` plays one round."""
+
+    def __init__(
+        self,
+        computation: str = "capedjica",
+        data: Mapping[str, list[np.ndarray]] | None = None,
+        *,
+        seed: int | None = SEED,
+        policy: SitePolicy = POLICY,
+        tr: Mapping[str, tuple[float, float]] | None = None,
+        **settings: Any,
+    ) -> None:
+        self.computation = load(computation)
+        self.config: Config = self.computation.config.from_input(
+            settings_of(computation, **settings)
+        )
+        self.events: dict[str, list[Any]] = {}
+        self.secrets: list[bytes] = []
+        self.parties: dict[str, SiteParty] = {}
+        for site, arrays in (data or datasets()).items():
+            source = ArraySource(arrays, (tr or {}).get(site, (0.0, 0.0)))
+            self.parties[site] = self._party(site, source, policy, noise(seed))
+        self.runs: dict[str, Run[Any]] = {
+            site: start(self.computation, self.config) for site in self.parties
+        }
+        self.state = start(self.computation, self.config)
+        self.request: AnyEnvelope | None = None
+        self.outcome: Outcome | None = None
+        self.ended = False
+        self.sent: list[dict[str, AnyEnvelope]] = []
+        self.broadcasts: list[AnyEnvelope] = []
+        self.models: list[tuple[Any, ...]] = []
+
+    def _party(
+        self, site: str, source: ArraySource, policy: SitePolicy, entropy: NoiseSource
+    ) -> SiteParty:
+        vault: dict[str, bytes] = {}
+        log = self.events[site] = []
+
+        def keep(name: str, secret: bytes) -> None:
+            vault[name] = secret
+            self.secrets.append(secret)
+
+        return SiteParty(
+            site=site,
+            computation=self.computation.name,
+            config=self.config,
+            noise=Watched(entropy, log),
+            policy=policy,
+            source=source,
+            memo=MemoryMemo(),
+            request=NO_REQUEST,
+            on_charge=lambda line: log.append(("charge", line["phase"], line["round"])),
+            keep=keep,
+            secret=vault.__getitem__,
+            publish=lambda result: None,
+        )
+
+    # -- one side of a round each
+
+    def answer(self, site: str, request: AnyEnvelope | None = None) -> tuple[Run[Any], AnyEnvelope]:
+        """Let one site answer the last broadcast, or another one; its state stays."""
+        request = self.request if request is None else request
+        party = self.parties[site]
+        party.request = NO_REQUEST if request is None else request_digest(request)
+        return advance_site(self.computation, self.runs[site], request, party)
+
+    def answers(self) -> dict[str, AnyEnvelope]:
+        inbox = {}
+        for site in self.parties:
+            self.runs[site], inbox[site] = self.answer(site)
+        return inbox
+
+    def combine(
+        self, inbox: Mapping[str, AnyEnvelope], run: Run[Any] | None = None
+    ) -> tuple[Run[Any], AnyEnvelope, bool]:
+        """Let the aggregator combine; its state stays."""
+        party = AggregatorParty(config=self.config, publish=self._publish)
+        return advance_aggregator(self.computation, run or self.state, inbox, party)
+
+    def _publish(self, outcome: Outcome) -> None:
+        self.outcome = outcome
+
+    # -- whole rounds
+
+    def exchange(
+        self, change: Callable[[dict[str, AnyEnvelope]], Mapping[str, AnyEnvelope]] | None = None
+    ) -> AnyEnvelope:
+        """Play one round; `change` is what the link does to the replies."""
+        inbox = self.answers()
+        self.sent.append(dict(inbox))
+        self.models.append((self.state.model, *(run.model for run in self.runs.values())))
+        self.state, self.request, self.ended = self.combine(change(inbox) if change else inbox)
+        self.broadcasts.append(self.request)
+        return self.request
+
+    def until(self, phase: str, round: int = 1) -> Consortium:
+        """Play until the sites are about to answer that phase and round."""
+        while (self.state.cursor.phase, self.state.cursor.round) != (phase, round):
+            assert not self.ended, f"the run never reaches {phase} {round}"
+            self.exchange()
+        return self
+
+    def play(self) -> Consortium:
+        while not self.ended:
+            self.exchange()
+        return self
+
+    def phases(self) -> list[tuple[str, int]]:
+        """Return (phase, round) of every exchange played."""
+        first = [next(iter(inbox.values())).cursor for inbox in self.sent]
+        return [(cursor.phase, cursor.round) for cursor in first]
+
+
+def changed(envelope: AnyEnvelope, **body: Any) -> AnyEnvelope:
+    """Return a message with other fields in its body."""
+    return replace(envelope, body=replace(envelope.body, **body))
+
+
+def canonical(value: Any, hint: Any = None) -> bytes:
+    """Return the bytes that two equal values share."""
+    return wire.dumps(wire.encode(value, type(value) if hint is None else hint))
+
+
+# -- documents ----------------------------------------------------------------------------------
+
+
+def write_data(folder: Path, data: Mapping[str, list[np.ndarray]] | None = None) -> Path:
+    """Write a folder of files per site."""
+    for site, arrays in (data or datasets()).items():
+        (folder / site).mkdir(parents=True)
+        for m, X in enumerate(arrays):
+            np.save(folder / site / f"sub-{m:02d}.npy", X)
+    return folder
+
+
+def policy_text(policy: SitePolicy) -> str:
+    return (
+        f"min_subjects = {policy.min_subjects}\n"
+        f"max_epsilon = {policy.max_epsilon}\n"
+        f"allow_not_private = {str(policy.allow_not_private).lower()}\n"
+        f"private_results = {str(policy.private_results).lower()}\n"
+        f"simulation_seed = {policy.simulation_seed}\n"
+        f"veto = {str(policy.veto).lower()}\n"
+    )
+
+
+def call_here(role: str, text: bytes, environment: Mapping[str, str]) -> bytes:
+    """Call the border function in this process."""
+    before = dict(os.environ)
+    os.environ.update(environment)
+    try:
+        return wire.dumps(coinstac.run(role, wire.loads(text, coinstac.MAX_DOCUMENT)))
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+class Engine:
+    """Plays COINSTAC for one run below one folder.
+
+    `before` holds, for every exchange played, a copy of all folders and caches as they were when
+    it began, so that a test can go back there (`at`).
+    """
+
+    def __init__(
+        self,
+        work: Path,
+        data: Path,
+        settings: Mapping[str, Any],
+        *,
+        policy: SitePolicy = POLICY,
+        call: Callable[[str, bytes, Mapping[str, str]], bytes] = call_here,
+        snapshots: Path | None = None,
+    ) -> None:
+        self.work, self.data, self.call, self.snapshots = work, data, call, snapshots
+        self.sites = sorted(path.name for path in data.iterdir() if path.is_dir())
+        self.caches: dict[str, dict[str, Any]] = {party: {} for party in (*self.sites, "remote")}
+        self.input: Any = dict(settings)
+        self.iteration = 1
+        self.cursor = ("join", 1)
+        self.ended = False
+        self.texts: list[bytes] = []
+        self.inbox: dict[str, Any] = {}
+        self.answers: dict[str, bytes] = {}
+        self.before: dict[tuple[str, int], Engine] = {}
+        for party in self.caches:
+            for place in ("base", "output", "cache", "transfer"):
+                (work / party / place).mkdir(parents=True, exist_ok=True)
+            self.allow(party, policy)
+
+    def allow(self, party: str, policy: SitePolicy) -> None:
+        """Write the policy of a site."""
+        (self.work / party / "site-policy.toml").write_text(policy_text(policy))
+
+    def place(self, party: str, name: str) -> Path:
+        return self.work / party / name
+
+    def journal(self, party: str) -> Path:
+        """Return the folder of the site's run."""
+        (folder,) = (p for p in (self.work / party / "output" / ".cape").iterdir() if p.is_dir())
+        return folder
+
+    def document(self, party: str, message: Any) -> bytes:
+        base = self.data / party if party in self.sites else self.place(party, "base")
+        state = {
+            "baseDirectory": str(base),
+            "outputDirectory": str(self.place(party, "output")),
+            "cacheDirectory": str(self.place(party, "cache")),
+            "transferDirectory": str(self.place(party, "transfer")),
+            "clientId": party,
+            "iteration": self.iteration,
+        }
+        return wire.dumps({"input": message, "cache": self.caches[party], "state": state})
+
+    def ask(self, party: str, message: Any = None) -> bytes:
+        """Call one party with the current message, or another one; nothing is kept."""
+        role = "local" if party in self.sites else "remote"
+        message = self.input if message is None else message
+        environment = {coinstac.POLICY_VARIABLE: str(self.work / party / "site-policy.toml")}
+        text = self.call(role, self.document(party, message), environment)
+        self.texts.append(text)
+        return text
+
+    def take(self, party: str, text: bytes) -> dict[str, Any]:
+        """Merge the cache of an answer as the engine does; return its output."""
+        answer = wire.loads(text, coinstac.MAX_DOCUMENT)
+        self.caches[party] = {**self.caches[party], **answer["cache"]}
+        self.ended = answer["success"]
+        return answer["output"]
+
+    def exchange(self) -> None:
+        """Play one round."""
+        if self.snapshots is not None:
+            self.before[self.cursor] = self.copy(self.snapshots / f"{self.iteration}")
+        self.answers = {site: self.ask(site) for site in self.sites}
+        self.inbox = {site: self.take(site, text) for site, text in self.answers.items()}
+        self.finish(self.inbox)
+
+    def finish(self, inbox: Mapping[str, Any]) -> None:
+        """Let the aggregator combine these replies, in an order that changes."""
+        order = list(inbox)
+        order = order[self.iteration % len(order) :] + order[: self.iteration % len(order)]
+        self.answers["remote"] = self.ask("remote", {site: inbox[site] for site in order})
+        self.input = self.take("remote", self.answers["remote"])
+        self.iteration += 1
+        if not self.ended:
+            self.cursor = (self.input["phase"], self.input["round"])
+
+    def until(self, phase: str, round: int = 1) -> Engine:
+        while self.cursor != (phase, round):
+            assert not self.ended, f"the run never reaches {phase} {round}"
+            self.exchange()
+        return self
+
+    def play(self) -> Engine:
+        while not self.ended:
+            self.exchange()
+        return self
+
+    def copy(self, work: Path) -> Engine:
+        """Return the same state of affairs in another folder."""
+        shutil.copytree(self.work, work)
+        other = copy.copy(self)
+        other.work, other.snapshots = work, None
+        other.caches, other.input = copy.deepcopy(self.caches), copy.deepcopy(self.input)
+        other.texts, other.before, other.answers = [], {}, dict(self.answers)
+        return other
+
+
+@dataclass
+class Recording:
+    """A finished seeded run, document by document; `at` goes back to where an exchange began."""
+
+    engine: Engine
+    answers: dict[tuple[str, int], dict[str, bytes]]
+
+    @property
+    def exchanges(self) -> list[tuple[str, int]]:
+        return list(self.answers)
+
+    def at(self, exchange: tuple[str, int], work: Path) -> Engine:
+        return self.engine.before[exchange].copy(work)
+
+
+def record(folder: Path, computation: str = "capedjica", **settings: Any) -> Recording:
+    """Play a run through documents in this process, without pictures, and keep everything."""
+    data = write_data(folder / "data")
+    chosen = settings_of(computation, computation=computation, **settings)
+    engine = Engine(folder / "work", data, chosen, snapshots=folder / "snapshots")
+    answers: dict[tuple[str, int], dict[str, bytes]] = {}
+    with without_pages():
+        while not engine.ended:
+            cursor = engine.cursor
+            engine.exchange()
+            answers[cursor] = dict(engine.answers)
+    return Recording(engine=engine, answers=answers)
+
+
+class without_pages:  # noqa: N801 - reads as a statement
+    """Leave the page out of the consortium's files: drawing it takes seconds."""
+
+    def __enter__(self) -> None:
+        self._render = cape.report.render
+        cape.report.render = lambda folder: folder / "index.html"
+
+    def __exit__(self, *error: object) -> None:
+        cape.report.render = self._render

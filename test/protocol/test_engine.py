@@ -1,0 +1,739 @@
+"""The guarantees of the engine, G1 to G15, each named by the sentence that it proves."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import hashlib
+import json
+import os
+import re
+import sys
+import typing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cape import wire
+from cape.computations import load
+from cape.computations._secure_sum import SecureSum
+from cape.drivers import coinstac, journal
+from cape.drivers.codec import encode_run
+from cape.errors import (
+    CapeError,
+    ConsortiumError,
+    MessageError,
+    OutOfPhaseError,
+    PrivacyBudgetError,
+    ProtocolError,
+    ReplayError,
+    SecureAggregationError,
+    StateLostError,
+)
+from cape.messages import Done, Masked, PublicKey, Roster
+from cape.phases import One, Phase, check_table
+from cape.policy import SitePolicy
+from cape.privacy.randomness import SecureNoise
+from cape.secagg import keys
+
+from_fixture = sys.modules["cape_test_consortium"]
+Consortium, Engine = from_fixture.Consortium, from_fixture.Engine
+canonical, changed, settings_of = (
+    from_fixture.canonical,
+    from_fixture.changed,
+    from_fixture.settings_of,
+)
+
+ROOT = Path(__file__).parents[2]
+EXCHANGES = [
+    ("join", 1), ("zero-sum", 1), ("zero-sum.probe", 1), ("pca", 1), ("whitening", 1),
+    ("iterate", 1), ("iterate", 2), ("report", 1),
+]  # fmt: skip
+RELEASES = [e for e in EXCHANGES if e[0] in ("pca", "whitening", "iterate")]
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    """Return the content of every file below a folder."""
+    return {
+        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
+    }
+
+
+# -- G1, G2: the table -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Nothing:
+    """A message without a field."""
+
+
+def row(name: str, then: tuple[str, ...], **other: object) -> Phase:
+    fields = {"reply": Nothing, "broadcast": Nothing, **other}
+    return Phase(name=name, then=then, answer=None, combine=None, absorb=None, **fields)
+
+
+def test_g1_a_table_is_checked_when_it_is_loaded() -> None:
+    good = [row("a", ("b",)), row("b", ("b", "c")), row("c", ())]
+    check_table(good)
+    for wrong, text in (
+        ([*good, row("a", ())], "repeat"),
+        ([row("a", ("b",)), row("b", ("a", "c")), row("c", ())], "itself or later"),
+        ([row("a", ("x",)), row("b", ())], "itself or later"),
+        ([row("a", ("c",)), row("b", ("c",)), row("c", ())], r"never reached: \['b'\]"),
+        ([row("a", ("b",)), row("b", ("b",))], "the last phase"),
+        ([row("a", ("b", "c")), row("b", ()), row("c", ())], "the last phase"),
+        ([row("a", ("b",)), row("b", (), reply=int)], "dataclasses"),
+        ([row("a", ("b",)), row("b", (), broadcast=dict)], "dataclasses"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            check_table(wrong)
+    computation = replace(load("capedjica"), table=tuple(One(phase=p) for p in good[:2]))
+    with pytest.raises(ValueError, match="itself or later"):
+        computation.phases(Consortium().config)
+
+
+def test_g1_what_a_stage_releases_is_of_the_type_of_its_field_of_the_model() -> None:
+    computation = load("capedjica")
+    hints = typing.get_type_hints(computation.model)
+    stages = [entry for entry in computation.table if isinstance(entry, SecureSum)]
+    assert [stage.name for stage in stages] == ["pca", "whitening", "iterate"]
+    for stage in stages:
+        (phase,) = stage.phases(Consortium().config)
+        assert hints[stage.into] == phase.broadcast | None
+
+
+def test_g2_reply_and_broadcast_have_exactly_the_types_of_the_table() -> None:
+    party = Consortium().until("zero-sum")
+    inbox = party.answers()
+    wrong = replace(inbox["local1"], body=Done(written=True))
+    with pytest.raises(MessageError, match="site local1 must send PublicKey"):
+        party.combine({**inbox, "local1": wrong})
+    other = Consortium().until("pca")
+    with pytest.raises(MessageError, match=r"zero-sum\.probe is answered by Fingerprint"):
+        other.answer("local0", replace(other.request, body=Done(written=True)))
+
+    own = party.computation.phases(party.config)["zero-sum"]
+    for verb, text in (("answer", "zero-sum sends PublicKey"), ("combine", "answers KeyBook")):
+        bad = {"answer": lambda *a: Done(written=True),
+               "combine": lambda *a: (Done(written=True), "zero-sum.probe")}  # fmt: skip
+        phase = replace(own, **{verb: bad[verb]})
+        other = Consortium().until("zero-sum")
+        others = [p for n, p in other.computation.phases(other.config).items() if n != "zero-sum"]
+        table = [One(phase=p) for p in (others[0], phase, *others[1:])]
+        other.computation = replace(other.computation, table=tuple(table))
+        with pytest.raises(MessageError, match=text):
+            other.exchange()
+
+
+def test_g2_a_message_of_a_subclass_is_not_the_message() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Sneaky(PublicKey):
+        pass
+
+    party = Consortium().until("zero-sum")
+    inbox = party.answers()
+    body = Sneaky(public_key=inbox["local0"].body.public_key)
+    with pytest.raises(MessageError, match="site local0 must send PublicKey"):
+        party.combine({**inbox, "local0": replace(inbox["local0"], body=body)})
+
+
+# -- G3, G4, G5: order -----------------------------------------------------------------------------
+
+
+def test_g3_a_phase_outside_then_is_refused_and_nothing_changes(recording, tmp_path) -> None:
+    engine = recording.at(("whitening", 1), tmp_path / "work")
+    before = tree(engine.work / "local0")
+    for phase in ("join", "zero-sum", "pca", "report", "unmask"):
+        with pytest.raises(OutOfPhaseError, match=f"capedjica has no phase '{phase}' here"):
+            engine.ask("local0", {**engine.input, "phase": phase})
+        after = tree(engine.work / "local0")
+        assert "CAPE-E201" in after.pop("output/site-error.txt").decode()
+        assert after == before  # model and ledger are in the cache, which was not answered
+    assert engine.ask("local0") == recording.answers[("whitening", 1)]["local0"]
+
+
+def test_g3_in_memory_model_ledger_noise_and_vault_stay_as_they_were() -> None:
+    party = Consortium().until("whitening")
+    site = party.parties["local0"]
+    run, drawn, kept = party.runs["local0"], len(party.events["local0"]), len(party.secrets)
+    ledger = site.ledger
+    with pytest.raises(OutOfPhaseError):
+        party.answer("local0", replace(party.request, phase="zero-sum"))
+    assert party.runs["local0"] is run
+    assert site.ledger == ledger
+    assert (len(party.events["local0"]), len(party.secrets)) == (drawn, kept)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "shown"),
+    [
+        ("v", 2, "format"),
+        ("run", "0" * 32, "run"),
+        ("seq", 4, "seq"),
+        ("phase", "iterate", "phase"),
+        ("round", 2, "round"),
+        ("config", "0" * 64, "settings digest"),
+    ],
+)
+def test_g4_all_sites_answer_the_same_exchange_of_the_same_run(field, value, shown) -> None:
+    party = Consortium().until("pca")
+    inbox = party.answers()
+    wrong = {**inbox, "local1": replace(inbox["local1"], **{field: value})}
+    with pytest.raises(ConsortiumError) as caught:
+        party.combine(wrong)
+    assert caught.value.public.startswith(f"CAPE-E204 {shown} differs: local1 {value}, expected")
+    assert "local0" not in caught.value.public
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("v", 2), ("run", "0" * 32), ("config", "0" * 64)]
+)
+def test_g4_a_site_checks_the_same_of_every_broadcast(field, value) -> None:
+    party = Consortium().until("pca")
+    with pytest.raises(MessageError, match=f"{value} is not"):
+        party.answer("local0", replace(party.request, **{field: value}))
+
+
+def test_g4_the_run_is_named_by_the_roster_that_each_site_got() -> None:
+    party = Consortium().until("zero-sum")
+    roster = party.request.body
+    assert party.request.run == hashlib.sha256(canonical(roster)).hexdigest()[:32]
+    entries = tuple(replace(entry, nonce="0" * 32) for entry in roster.sites)
+    with pytest.raises(MessageError, match="run .* is not"):
+        party.answer("local0", changed(party.request, sites=entries))
+
+
+def test_g5_seq_grows_by_exactly_one() -> None:
+    party = Consortium().until("iterate")
+    for seq in (0, 1, 5, 7, 60):
+        with pytest.raises(ProtocolError, match=f"E205 expected seq 6, got {seq};"):
+            party.answer("local0", replace(party.request, seq=seq))
+    with pytest.raises(ProtocolError, match="E205 expected seq round 1, got round 2"):
+        party.answer("local0", replace(party.request, round=2))
+    with pytest.raises(ProtocolError, match="E205 expected seq 6, got none"):
+        party.request = None
+        party.answer("local0")
+
+
+# -- G6: replay ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def live(tmp_path, monkeypatch):
+    """An unseeded run through documents, whose draws are written down."""
+    drawn: list = []
+    monkeypatch.setattr(
+        coinstac, "noise_of", lambda policy: from_fixture.Watched(SecureNoise(), drawn)
+    )
+    data = from_fixture.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    engine.drawn = drawn
+    return engine
+
+
+def test_g6_an_answered_round_asked_again_returns_the_stored_bytes(live) -> None:
+    """At every phase, with real randomness: no draw, no charge, the same answer."""
+    with from_fixture.without_pages():
+        while not live.ended:
+            first = {site: live.ask(site) for site in live.sites}
+            drawn, files = len(live.drawn), tree(live.work / "local0" / "output")
+            again = {site: live.ask(site) for site in live.sites}
+            assert again == first
+            assert len(live.drawn) == drawn
+            assert tree(live.work / "local0" / "output") == files
+            live.finish({site: live.take(site, text) for site, text in first.items()})
+    releases = [entry for entry in live.drawn if entry[-1] == "noise"]
+    assert len(releases) >= 3 * len(RELEASES)
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES[1:-1])
+def test_g6_another_request_for_an_answered_round_is_refused(recording, tmp_path, exchange) -> None:
+    engine = recording.at(exchange, tmp_path / "work")
+    engine.ask("local0")
+    files = tree(engine.work / "local0" / "output" / ".cape")
+    other = {**engine.input, "progress": {**engine.input["progress"], "mu": 0.125}}
+    with pytest.raises(ReplayError, match="E203 round . was answered already"):
+        engine.ask("local0", other)
+    assert tree(engine.work / "local0" / "output" / ".cape") == files
+    assert engine.ask("local0") == recording.answers[exchange]["local0"]
+
+
+def test_g6_stored_bytes_that_are_gone_are_not_made_again(live) -> None:
+    live.until("iterate")
+    live.ask("local0")
+    for path in live.journal("local0").glob("6.json"):
+        path.unlink()
+    drawn = len(live.drawn)
+    with pytest.raises(StateLostError, match="answer of round 6 is missing"):
+        live.ask("local0")
+    assert len(live.drawn) == drawn
+
+
+def test_g6_a_cache_older_than_the_receipt_releases_nothing(live) -> None:
+    live.until("whitening")
+    old, old_input = json.loads(json.dumps(live.caches)), live.input
+    live.until("iterate", 2)
+    live.caches, live.input = old, old_input
+    drawn = len(live.drawn)
+    with pytest.raises(StateLostError, match="cache of round 6 is missing"):
+        live.ask("local0")
+    assert len(live.drawn) == drawn
+
+
+def test_g6_a_receipt_that_is_older_than_the_cache_releases_nothing(live) -> None:
+    live.until("whitening")
+    receipt = (live.work / "local0" / "output" / ".cape" / "receipt.json").read_bytes()
+    live.until("iterate", 2)
+    (live.work / "local0" / "output" / ".cape" / "receipt.json").write_bytes(receipt)
+    drawn = len(live.drawn)
+    with pytest.raises(StateLostError, match="state lost at site local0"):
+        live.ask("local0")
+    assert len(live.drawn) == drawn
+
+
+# -- G7, G8: charge, draw, store, send -------------------------------------------------------------
+
+
+def test_g7_every_charge_stands_before_the_first_byte_of_its_noise() -> None:
+    party = Consortium().play()
+    for site, log in party.events.items():
+        releases = [entry for entry in log if entry[0] == "charge"]
+        assert [entry[1:] for entry in releases] == RELEASES, site
+        for _, phase, number in releases:
+            draws = [i for i, e in enumerate(log) if e == ("draw", site, phase, number, "noise")]
+            assert draws
+            assert log.index(("charge", phase, number)) < draws[0]
+
+
+def test_g7_the_charge_is_on_disk_before_the_first_byte_of_its_noise(
+    recording, tmp_path, monkeypatch
+) -> None:
+    engine = recording.at(("iterate", 1), tmp_path / "work")
+    ledger = engine.journal("local0") / "ledger.jsonl"
+    seen: list[str] = []
+
+    class Looking(SecureNoise):
+        def stream(self, *context):
+            return self
+
+        def token_bytes(self, n: int) -> bytes:
+            seen.append(ledger.read_text())
+            return super().token_bytes(n)
+
+    monkeypatch.setattr(coinstac, "noise_of", lambda policy: Looking())
+    engine.ask("local0")
+    assert seen
+    assert json.loads(seen[0].splitlines()[-1])["phase"] == "iterate"
+    assert len(seen[0].splitlines()) == 3
+
+
+def test_g7_a_release_past_the_budget_draws_nothing() -> None:
+    party = Consortium().until("iterate")
+    run = party.runs["local0"]
+    budget = replace(run.ledger.budget, mu=float(run.ledger.mu_spent()))
+    party.runs["local0"] = replace(run, ledger=replace(run.ledger, budget=budget))
+    before = len(party.events["local0"])
+    after, reply = party.answer("local0")
+    assert reply.body.refused
+    assert reply.body.total.size == 0
+    assert party.events["local0"][before:] == []
+    assert after.ledger == party.runs["local0"].ledger
+
+
+def test_g7_a_release_that_is_not_in_the_plan_or_asks_for_more_draws_nothing() -> None:
+    for damage in (
+        lambda plan: plan[:2] + plan[3:],
+        lambda plan: (*plan[:2], replace(plan[2], shape="psd"), *plan[3:]),
+        lambda plan: (*plan[:2], replace(plan[2], size=plan[2].size - 0, clip_int=2**40), *plan[3:]),
+        lambda plan: (*plan[:2], replace(plan[2], delta_int=plan[2].delta_int - 1), *plan[3:]),
+    ):
+        party = Consortium().until("iterate")
+        run = party.runs["local0"]
+        roster = replace(run.model.roster, plan=damage(run.model.roster.plan))
+        party.runs["local0"] = replace(run, model=replace(run.model, roster=roster))
+        before = len(party.events["local0"])
+        with pytest.raises(PrivacyBudgetError):
+            party.answer("local0")
+        assert party.events["local0"][before:] == []
+
+
+def test_g7_the_policy_of_the_site_is_asked_before_every_release(live) -> None:
+    live.until("iterate", 2)
+    live.allow("local1", SitePolicy(veto=True))
+    drawn = len(live.drawn)
+    answer = json.loads(live.ask("local1"))
+    assert answer["output"]["body"]["refused"] is True
+    assert answer["output"]["body"]["total"] == {"base64": "", "shape": [0]}
+    assert len(live.drawn) == drawn
+
+
+@pytest.fixture
+def disk(monkeypatch):
+    """What the journal does to the disk, in order; dies before operation `die_before`."""
+    done = SimpleNamespace(log=[], die_before=None)
+
+    class Died(BaseException):
+        pass
+
+    def watched(name, real):
+        def call(*args, **kwargs):
+            if done.die_before == len(done.log):
+                raise Died
+            target = Path(args[1]).name if name == "replace" else ""
+            done.log.append(f"{name} {target}".strip())
+            return real(*args, **kwargs)
+
+        return call
+
+    monkeypatch.setattr(
+        journal, "os",
+        SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")}),
+    )  # fmt: skip
+    monkeypatch.setattr(journal.os, "replace", watched("replace", os.replace))
+    monkeypatch.setattr(journal.os, "fsync", watched("fsync", os.fsync))
+    done.Died = Died
+    return done
+
+
+def test_g8_journal_and_receipt_are_on_disk_before_any_byte_leaves(
+    recording, tmp_path, disk
+) -> None:
+    engine = recording.at(("iterate", 1), tmp_path / "work")
+    engine.ask("local0")
+    stored = ["fsync", "replace 6.json", "fsync", "fsync", "replace receipt.json", "fsync"]
+    assert disk.log == ["fsync", *stored]  # the charge, then answer and receipt, then the answer
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_g8_a_site_that_dies_at_any_write_goes_on_with_the_same_bytes(
+    recording, tmp_path, disk, exchange
+) -> None:
+    for step in range(20):
+        work = tmp_path / str(step)
+        engine = recording.at(exchange, work)
+        disk.log.clear()
+        disk.die_before = step
+        try:
+            engine.ask("local0")
+        except disk.Died:
+            disk.die_before = None
+            assert engine.ask("local0") == recording.answers[exchange]["local0"]
+            assert engine.ask("local0") == recording.answers[exchange]["local0"]
+        else:
+            break
+    assert step >= (0 if exchange[0] == "report" else 6)
+    ledger = list(work.glob("local0/output/.cape/*/ledger.jsonl"))
+    lines = ledger[0].read_text().splitlines() if ledger else []
+    assert len(lines) == len(set(lines))
+
+
+# -- G9: order of arrival --------------------------------------------------------------------------
+
+
+def test_g9_the_order_of_arrival_gives_identical_bytes(recording) -> None:
+    party = Consortium()
+    while not party.ended:
+        inbox = party.answers()
+        results = []
+        for order in (sorted(inbox), sorted(inbox, reverse=True), ["local1", "local2", "local0"]):
+            run, broadcast, party.ended = party.combine({site: inbox[site] for site in order})
+            results.append((canonical(run.model), canonical(broadcast.body), run, broadcast))
+        assert len({result[:2] for result in results}) == 1
+        party.state, party.request = results[0][2:]
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES[:-1])
+def test_g9_the_order_of_keys_in_documents_gives_identical_bytes(
+    recording, tmp_path, exchange
+) -> None:
+    engine = recording.at(exchange, tmp_path / "work")
+    answers = recording.answers[exchange]
+    inbox = {site: json.loads(answers[site])["output"] for site in engine.sites}
+
+    def backwards(value):
+        if isinstance(value, dict):
+            return {key: backwards(value[key]) for key in sorted(value, reverse=True)}
+        return [backwards(item) for item in value] if isinstance(value, list) else value
+
+    text = json.dumps(backwards(json.loads(engine.document("remote", inbox))))
+    assert wire.dumps(coinstac.run("remote", json.loads(text))) == answers["remote"]
+
+
+# -- G10: what does not fit ------------------------------------------------------------------------
+
+
+def test_g10_what_does_not_fit_is_refused_when_encoding_and_when_decoding() -> None:
+    good = Masked(total=np.arange(3, dtype=np.uint64), refused=False)
+    assert wire.decode(wire.encode_reply(good), Masked).total.tolist() == [0, 1, 2]
+    for total in (np.arange(3), np.arange(3.0), [0, 1, 2], None, np.zeros(2**21, dtype=np.uint64)):
+        with pytest.raises(MessageError):
+            wire.encode_reply(Masked(total=total, refused=False))
+    document = wire.encode_reply(good)
+    body = document["total"]
+    for total in (
+        None, [0, 1, 2], "AAAA", {**body, "shape": [4]}, {**body, "shape": [-3]},
+        {**body, "shape": [3.0]}, {**body, "shape": [True]}, {**body, "dtype": "<f8"},
+        {"base64": body["base64"]}, {**body, "base64": body["base64"][:-4]},
+        {**body, "base64": "*" * 32}, {**body, "shape": [2**40]}, {**body, "shape": [1] * 5},
+    ):  # fmt: skip
+        with pytest.raises(MessageError):
+            wire.decode({**document, "total": total}, Masked)
+    for wrong in ({"total": body}, {**document, "more": 1}, [], None, "x"):
+        with pytest.raises(MessageError):
+            wire.decode(wrong, Masked)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_g10_a_state_that_is_not_finite_neither_leaves_nor_arrives(bad) -> None:
+    party = Consortium().until("whitening")
+    V = party.request.body.V.copy()
+    V[0, 0] = bad
+    broken = replace(party.request.body, V=V)
+    with pytest.raises(MessageError, match="not finite"):
+        wire.encode(broken, type(broken))
+    document = wire.encode(party.request.body, type(broken))
+    document["V"]["base64"] = base64.b64encode(V.tobytes()).decode()
+    with pytest.raises(MessageError, match="not finite"):
+        wire.decode(document, type(broken))
+    with pytest.raises(MessageError, match="not finite"):
+        wire.encode(replace(broken, V=party.request.body.V, edge=bad), type(broken))
+
+
+def test_g10_a_masked_vector_of_another_length_is_never_summed() -> None:
+    party = Consortium().until("pca")
+    inbox = party.answers()
+    size = inbox["local0"].body.total.size
+    for sites, length in (({"local1"}, size - 1), (set(inbox), size + 1), (set(inbox), 0)):
+        wrong = {
+            site: changed(reply, total=np.zeros(length, dtype=np.uint64)) if site in sites else reply
+            for site, reply in inbox.items()
+        }
+        with pytest.raises(MessageError, match=f"numbers, needed {size}"):
+            party.combine(wrong)
+
+
+# -- G11: one public state -------------------------------------------------------------------------
+
+
+def test_g11_after_every_round_all_models_are_equal_bit_for_bit() -> None:
+    party = Consortium().play()
+    hint = party.computation.model
+    for models in party.models:
+        assert len({canonical(model, hint) for model in models}) == 1
+    assert len(party.models) == len(EXCHANGES)
+
+
+# -- G12: marked fields only -----------------------------------------------------------------------
+
+
+def test_g12_a_site_encodes_marked_fields_only() -> None:
+    @dataclass(frozen=True)
+    class Leaky:
+        value: float
+
+    with pytest.raises(MessageError, match=r"Leaky\.value: field without a marker"):
+        wire.encode_reply(Leaky(value=1.0))
+    party = Consortium()
+    for phase in party.computation.phases(party.config).values():
+        hints = typing.get_type_hints(phase.reply, include_extras=True)
+        reasons = {
+            name: [m.reason for m in getattr(hint, "__metadata__", ())]
+            for name, hint in hints.items()
+        }
+        arrays = {name for name, hint in hints.items() if "ndarray" in str(hint)}
+        assert all(len(reason) == 1 for reason in reasons.values()), reasons
+        assert {name for name, (reason,) in reasons.items() if reason == "ring"} == arrays
+    assert type(Consortium().until("pca").request.body) is not Roster  # a broadcast needs no marker
+
+
+def test_g12_masked_is_built_in_the_secure_sum_and_the_probe_only() -> None:
+    builders = {
+        path.name: len(re.findall(r"\bMasked\(", path.read_text()))
+        for path in (ROOT / "cape").rglob("*.py")
+    }
+    assert {name: n for name, n in builders.items() if n} == {"_secure_sum.py": 2, "_zero_sum.py": 1}
+
+
+# -- G13: no secret --------------------------------------------------------------------------------
+
+
+def forms(secret: bytes) -> list[bytes]:
+    """Return how a secret could look in a text: raw, hex, base64, numbers."""
+    words = np.frombuffer(secret, dtype="<u8")
+    return [
+        secret, secret[::-1], secret.hex().encode(), secret.hex().upper().encode(),
+        base64.b64encode(secret).rstrip(b"="), base64.urlsafe_b64encode(secret).rstrip(b"="),
+        base64.b64encode(b"\0" + secret)[4:-4], base64.b64encode(b"\0\0" + secret)[4:-4],
+        str(int.from_bytes(secret, "little")).encode(), str(int.from_bytes(secret, "big")).encode(),
+        json.dumps(list(secret)).encode(), str(words[0]).encode(),
+    ]  # fmt: skip
+
+
+def test_g13_no_secret_is_in_any_byte_that_is_sent_or_stored(tmp_path, monkeypatch) -> None:
+    secrets: list[bytes] = []
+    vault_keys: dict[str, bytes] = {}
+    keep, pair = journal.Journal.keep, keys.shared_keys
+
+    def keeping(self, name, secret, key, entropy):
+        secrets.append(secret)
+        vault_keys[self._site] = key
+        keep(self, name, secret, key, entropy)
+
+    def sharing(*args, **kwargs):
+        found = pair(*args, **kwargs)
+        secrets.extend(found.keys.values())
+        return found
+
+    monkeypatch.setattr(journal.Journal, "keep", keeping)
+    monkeypatch.setattr(keys, "shared_keys", sharing)
+    data = from_fixture.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    seen: dict[str, bytes] = {}
+    with from_fixture.without_pages():
+        while not engine.ended:
+            engine.exchange()
+            name = f"{engine.cursor} {engine.iteration}"
+            seen |= {f"{name} {path}": text for path, text in tree(engine.work).items()}
+            if engine.iteration == 5:
+                site = engine.copy(tmp_path / "broken")
+                with pytest.raises(CapeError) as caught:
+                    site.ask("local0", {**site.input, "body": {}})
+                seen["error"] = repr(caught.value).encode() + caught.value.detail.encode()
+    assert len(set(secrets)) == 3 + 3  # own keys, and one for each pair
+    texts = {f"answer {i}": text for i, text in enumerate(engine.texts)}
+    for secret in set(secrets):
+        for form in forms(secret):
+            assert not [where for where, text in (seen | texts).items() if form in text]
+    for site, key in vault_keys.items():
+        # The key of the vault stands in the site's own cache alone: in no file after the vault
+        # was filled, and in nothing that is sent.
+        stored = [w for w, text in seen.items() if any(f in text for f in forms(key))]
+        assert not [where for where in stored if not where.endswith("/1.json")], site
+        for text in engine.texts:
+            output = wire.dumps(json.loads(text)["output"])
+            assert not any(form in output for form in forms(key))
+
+
+def test_g13_the_vault_key_and_the_vault_never_lie_in_one_folder(recording) -> None:
+    for exchange in EXCHANGES[3:]:
+        engine = recording.engine.before[exchange]
+        for site in engine.sites:
+            key = engine.caches[site]["cape"]["vault_key"]
+            assert len(key) == 64
+            files = tree(engine.work / site)
+            assert any("vault-" in name for name in files)
+            assert not [name for name, text in files.items() if key.encode() in text]
+
+
+def test_g13_a_used_up_secret_is_gone(recording, tmp_path) -> None:
+    engine = recording.engine
+    for site in engine.sites:
+        assert not (engine.work / site / "output" / ".cape").exists()
+    broken = recording.at(("iterate", 1), tmp_path / "work")
+    (broken.journal("local0") / "vault-x25519").write_bytes(b"damaged")
+    with pytest.raises(StateLostError, match="key of this run is missing or damaged"):
+        broken.ask("local0")
+    assert not list(broken.journal("local0").glob("vault-*"))  # the run is over: burnt
+
+
+def test_g13_errors_and_reprs_hold_no_key_bytes() -> None:
+    secret = bytes(range(32))
+    ring = keys.KeyRing(site="local0", secret_key=secret)
+    pairs = keys.PairKeys(site="local0", keys={"local1": secret})
+    for form in forms(secret):
+        assert form.decode("latin-1") not in repr(ring) + repr(pairs)
+    with pytest.raises(SecureAggregationError) as caught:
+        keys.KeyRing(site="local0", secret_key=secret[:-1])
+    assert secret[:-1].hex() not in str(caught.value)
+
+
+def test_g13_the_cache_of_a_site_holds_public_values_and_the_vault_key_only(recording) -> None:
+    engine = recording.engine.before[("iterate", 2)]
+    caches = {site: dict(engine.caches[site]["cape"]) for site in engine.sites}
+    nonces = {caches[site].pop("nonce") for site in caches}
+    keys_ = {caches[site].pop("vault_key") for site in caches}
+    assert len(nonces) == len(keys_) == 3
+    own = json.loads(json.dumps(engine.caches["remote"]["cape"]))
+    assert {own.pop("nonce"), own.pop("vault_key")} == {""}
+    # what is left is one step behind the aggregator's and equal at all sites
+    assert caches["local0"] == caches["local1"] == caches["local2"]
+    assert set(own) == {"head", "model"}
+
+
+def test_g13_a_cache_past_its_hard_cap_is_refused(monkeypatch) -> None:
+    party = Consortium().until("pca")
+    monkeypatch.setattr("cape.drivers.codec.MAX_CACHE", 1000)
+    with pytest.raises(CapeError, match="E145 cache=more is past the limit 4 MiB"):
+        encode_run(party.computation, party.state)
+
+
+# -- G14: the list of sites ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES[1:])
+def test_g14_a_missing_or_new_site_is_an_error_never_a_smaller_sum(exchange) -> None:
+    party = Consortium().until(*exchange)
+    inbox = party.answers()
+    state, ledger = party.state, party.state.ledger
+    missing = {site: reply for site, reply in inbox.items() if site != "local1"}
+    with pytest.raises(ConsortiumError, match="local1") as caught:
+        party.combine(missing)
+    assert caught.value.code == "CAPE-E156"
+    with pytest.raises(ConsortiumError, match="local9"):
+        party.combine({**inbox, "local9": inbox["local1"]})
+    with pytest.raises(ConsortiumError, match="local1"):
+        party.combine({**missing, "local9": inbox["local1"]})
+    with pytest.raises(ConsortiumError):
+        party.combine({})
+    assert party.outcome is None
+    assert (party.state, party.state.ledger) == (state, ledger)
+
+
+def test_g14_masks_of_a_smaller_sum_do_not_cancel() -> None:
+    """Even an aggregator that leaves a site out on purpose learns nothing."""
+    party = Consortium().until("pca")
+    inbox = party.answers()
+    roster = party.state.model.roster
+    fewer = replace(roster, sites=tuple(e for e in roster.sites if e.site != "local1"))
+    cheat = replace(party.state, model=replace(party.state.model, roster=fewer))
+    with pytest.raises(SecureAggregationError, match="masks do not cancel"):
+        party.combine({s: r for s, r in inbox.items() if s != "local1"}, cheat)
+
+
+def test_g14_a_roster_without_the_site_itself_is_refused() -> None:
+    party = Consortium()
+    with pytest.raises(PrivacyBudgetError, match="E231 plan refused by site local2: .* not listed"):
+        party.exchange()
+        roster = replace(party.request.body, sites=party.request.body.sites[:2])
+        run = hashlib.sha256(canonical(roster)).hexdigest()[:32]
+        party.answer("local2", replace(party.request, body=roster, run=run))
+
+
+# -- G15: one answer whatever carries it -----------------------------------------------------------
+
+
+def test_g15_in_memory_and_document_by_document_are_equal_bit_for_bit(recording) -> None:
+    """One process per round: test_conformance.py and test_drivers.py."""
+    party = Consortium(**{}).play()
+    for (exchange, answers), inbox, broadcast in zip(
+        recording.answers.items(), party.sent, party.broadcasts, strict=True
+    ):
+        for site, reply in inbox.items():
+            theirs = json.loads(answers[site])["output"]["body"]
+            ours = wire.encode_reply(reply.body)
+            if exchange[0] in RELEASES:
+                assert ours == theirs
+            assert set(ours) == set(theirs)
+        if exchange[0] not in ("join", "report"):
+            body = json.loads(answers["remote"])["output"]["body"]
+            assert wire.encode(broadcast.body, type(broadcast.body)) == body
+
+
+def test_no_field_of_a_run_is_forgotten_when_a_state_is_stored() -> None:
+    """A new field of `Run` must be carried by the codec, too."""
+    assert {f.name for f in dataclasses.fields(Consortium().state)} == {
+        "config", "run", "cursor", "ledger", "model",
+    }  # fmt: skip
