@@ -28,7 +28,7 @@ from typing import Final
 CATALOGUE: Final[dict[str, str]] = {
     # 0nn: anything, settings
     "E000": "internal error; see the private log of this site.",
-    "E010": "unknown setting '{setting}'{hint}.",
+    "E010": "unknown setting '{setting}'{hint}",
     "E011": "{setting}={got}: allowed {allowed}; {do}",
     "E012": "{problem}; {do}",
     "E013": "setting '{setting}' is required; {do}",

@@ -288,7 +288,7 @@ def _warnings(g: float, n_components: int, n_basis: int, pca_share: float) -> li
     if g < USEFUL_ON_REAL_DATA:
         found.append(
             "On real resting-state data no useful temporal components were seen below "
-            f"G {USEFUL_ON_REAL_DATA:.0f}; look at the spatial set of maps too."
+            f"G {USEFUL_ON_REAL_DATA:.0f}."
         )
     most = LOSS_TO_WARN * pca_share * g * g / n_components
     if n_basis > max(most, n_components):

@@ -27,6 +27,15 @@ _CURVES = {  # accountant: colour, dash
 }
 
 
+_SCHEMES = {  # attribute of PaperDeltas: colour, dash, label
+    "pooled_classic": ("#595959", ":", "pooled, classic formula"),
+    "cape_printed": ("#B8480A", ":", "CAPE, Theorem 1 as printed"),
+    "pooled": ("#595959", "-", "pooled, exact"),
+    "cape": ("#0072B2", "-", "CAPE, exact"),
+    "conventional": ("#000000", "--", "conventional, exact"),
+}
+
+
 def curve(account: Account, name: str) -> tuple[list[int], list[float]]:
     """Return rounds and total epsilon after them under one accountant; what it says only."""
     releases = account.releases
@@ -61,33 +70,32 @@ def plot(account: Account, path: Path) -> None:
                       marker="." if len(rounds) == 1 else "")  # fmt: skip
     axes.set_xscale("log")
     _finish(axes, account.unit, f"total epsilon at delta {account.delta:g}")
+    axes.legend(frameon=False, fontsize=8)
     _save(figure, path)
 
 
 def plot_figure_5(path: Path) -> None:
     """Write the four panels of Fig. 5: columns epsilon, rows noise and colluders."""
     figure = _figure(9.0, 7.0)
-    rows, titles = paper_figure_5(), ("pooled_classic", "cape_printed", "pooled", "cape",
-                                      "conventional")  # fmt: skip
-    dashes = dict(zip(titles, ("k:", "r:", "k-", "b-", "g--"), strict=True))
+    rows = paper_figure_5()
     for place, epsilon in enumerate((0.5, 1.0), start=1):
         mine = [row for row in rows if row[0] == epsilon]
         upper, lower = mine[:9], mine[9:]
         axes = figure.add_subplot(2, 2, place)
-        _lines(axes, [row[2] for row in upper], [row[3] for row in upper], dashes)
+        _lines(axes, [row[2] for row in upper], [row[3] for row in upper])
         _finish(axes, "tau_s N_s, 3 colluders", f"delta at epsilon {epsilon:g}")
         axes = figure.add_subplot(2, 2, place + 2)
-        _lines(axes, [row[1] / 10 for row in lower], [row[3] for row in lower], dashes)
+        _lines(axes, [row[1] / 10 for row in lower], [row[3] for row in lower])
         _finish(axes, "S_C / S, tau_s N_s = 4", f"delta at epsilon {epsilon:g}")
+        if place == 1:
+            figure.axes[0].legend(frameon=False, fontsize=8)
     _save(figure, path)
 
 
-def _lines(
-    axes: Axes, x: Sequence[float], deltas: Sequence[PaperDeltas], dashes: dict[str, str]
-) -> None:
-    for name, dash in dashes.items():
+def _lines(axes: Axes, x: Sequence[float], deltas: Sequence[PaperDeltas]) -> None:
+    for name, (colour, dash, label) in _SCHEMES.items():
         y = [getattr(row, name) for row in deltas]
-        axes.plot(x, [math.nan if v is None else v for v in y], dash, label=name.replace("_", ", "))
+        axes.plot(x, [math.nan if v is None else v for v in y], dash, color=colour, label=label)
 
 
 def _rounds(last: int) -> list[int]:
@@ -111,7 +119,6 @@ def _finish(axes: Axes, xlabel: str, ylabel: str) -> None:
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.legend(frameon=False, fontsize=8)
 
 
 def _save(figure: Figure, path: Path) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import Whitener
-from cape.messages import KeyBook, Roster, RoundRecord
+from cape.errors import ConsortiumError
+from cape.messages import Cursor, KeyBook, Roster, RoundRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,3 +40,12 @@ def joined(model: Model) -> Roster:
     if model.roster is None:
         raise RuntimeError("no roster before join")
     return model.roster
+
+
+def everybody(model: Model, sites: Iterable[str], cursor: Cursor) -> None:
+    """Raise ConsortiumError unless exactly the sites of the roster answered."""
+    present, listed = set(sites), {entry.site for entry in joined(model).sites}
+    if late := sorted(listed - present):
+        raise ConsortiumError("E156", site=late[0], phase=cursor.phase, round=cursor.round)
+    if new := sorted(present - listed):
+        raise ConsortiumError("E204", field="list of sites", sites=f"{new[0]} never joined")

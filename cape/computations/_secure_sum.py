@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Data, Estimator, Query
-from cape.computations._model import Model, joined
+from cape.computations._model import Model, everybody, joined
 from cape.computations._zero_sum import mask
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError
@@ -110,6 +110,7 @@ class SecureSum:
     def _combine(
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
     ) -> tuple[Any, str | None]:
+        everybody(model, replies, party.cursor)
         config, roster = party.config, joined(model)
         state = self.current(config, model)
         if refusing := [site for site, reply in replies.items() if reply.refused]:

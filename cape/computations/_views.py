@@ -115,6 +115,8 @@ def subspace(model: Model) -> Subspace:
 
 def unit_trace(Y: Data) -> Data:
     """Return Y without its time mean, scaled to covariance of trace 1; zeros if not finite."""
+    if Y.shape[1] == 0:
+        return np.asarray(Y, dtype=np.float32)
     with np.errstate(all="ignore"):
         centred = Y - Y.mean(axis=1, keepdims=True, dtype=np.float64)
         power = float(np.mean(np.sum(centred**2, axis=0)))

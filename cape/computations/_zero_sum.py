@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cape.computations._model import Model, joined
+from cape.computations._model import Model, everybody, joined
 from cape.config import Config
 from cape.errors import SecureAggregationError
 from cape.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
@@ -73,6 +73,7 @@ class ZeroSum:
     def _compare(
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
     ) -> tuple[Fingerprint, str | None]:
+        everybody(model, replies, party.cursor)
         total = decode_sum([reply.total for reply in replies.values()], bound=0)
         if total.shape != (PROBE_SIZE,):
             raise SecureAggregationError("E220", problem="the probe has another length")
@@ -141,7 +142,7 @@ def mask(site: Site, model: Model, size: int, field: str) -> RingVector:
 def _collect(
     party: Aggregator, replies: Mapping[str, PublicKey], model: Model
 ) -> tuple[KeyBook, str | None]:
-    del party, model
+    everybody(model, replies, party.cursor)
     return KeyBook(public_keys=tuple(r.public_key for r in replies.values())), "zero-sum.probe"
 
 

@@ -25,6 +25,7 @@ from cape.algorithms.whitening import Whitener
 from cape.computations import _views
 from cape.computations._djica import (
     CapeDjicaConfig,
+    basis_size,
     constants,
     make_pca,
     make_solver,
@@ -32,6 +33,7 @@ from cape.computations._djica import (
     own,
     plan_run,
     stages,
+    strength,
 )
 from cape.computations._join import join
 from cape.computations._model import Model, joined
@@ -41,6 +43,7 @@ from cape.computations._results import Outcome, SiteOutcome
 from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum, empty_ledger
 from cape.config import VERSION, Config
+from cape.errors import PrivacyBudgetError
 from cape.messages import Cursor, Progress, Roster
 from cape.phases import Aggregator, Computation, Site, Stacks
 from cape.privacy.ledger import Ledger
@@ -50,6 +53,10 @@ __all__ = ["COMPUTATION", "CapeDjicaConfig", "plan_run"]
 
 def _verify(site: Site, roster: Roster) -> None:
     config = own(site.config)
+    g = strength(config, roster.n_sites, roster.n_subjects)
+    if roster.n_basis != basis_size(config, roster.space, g):
+        problem = "the size of the public basis is not that of the settings"
+        raise PrivacyBudgetError("E231", site=site.id, problem=problem)
     found = stages(
         config, n_sites=roster.n_sites, n_subjects=roster.n_subjects, n_basis=roster.n_basis
     )

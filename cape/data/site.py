@@ -177,7 +177,7 @@ def inspect_site(
     same_values_twice(state.shapes, findings)
     if is_matrix:
         space = _matrix_space(state)
-    if space is not None:
+    if space is not None or is_matrix:
         judge_site(subjects, accepted, len(listed), config, findings)
     return _conclude(subjects, accepted, [files.label for files in listed], space, findings)
 

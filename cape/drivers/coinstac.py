@@ -132,7 +132,7 @@ def _first_round(call: _Call, journal: Journal) -> Document:
     settings = {name: v for name, v in call.input.items() if name not in (*SITE_INPUTS, "start")}
     computation = load(str(settings.pop("computation", PRODUCT)))
     config = computation.config.from_input(settings)
-    memo = FileMemo(call.working, f"cape-{call.party}")
+    memo = FileMemo(call.working, call.party)
     memo.forget()
     vault_key = os.urandom(32)
     party = _party(call, computation, config, journal, given, vault_key, NO_REQUEST)
@@ -252,7 +252,7 @@ def _party(
         noise=noise_of(policy),
         policy=policy,
         source=FileSource(call.base, given, config, call.party),
-        memo=FileMemo(call.working, f"cape-{call.party}"),
+        memo=FileMemo(call.working, call.party),
         request=request,
         on_charge=lambda line: journal.charge(dict(line)),
         keep=lambda name, secret: journal.keep(name, secret, vault_key, os.urandom(12)),

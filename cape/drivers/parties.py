@@ -6,6 +6,7 @@ in memory or in files.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import zipfile
@@ -100,8 +101,9 @@ class MemoryMemo:
 class FileMemo:
     """Working arrays in side files, one per name; a lost or damaged one is made again."""
 
-    def __init__(self, folder: Path, prefix: str) -> None:
-        self._folder, self._prefix = folder, prefix
+    def __init__(self, folder: Path, party: str) -> None:
+        # An engine's id of a party may hold anything; the name of a file may not.
+        self._folder, self._prefix = folder, f"cape-{hashlib.sha256(party.encode()).hexdigest()[:16]}"
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{self._prefix}-{name}.npz"

@@ -342,7 +342,10 @@ class NewProcess:
 
     def _detail(self, party: str) -> str:
         path = self._work / party / "output" / "site-error.txt"
-        return path.read_text(encoding="utf-8") if path.is_file() else ""
+        if not path.is_file():
+            return ""
+        # The first line is the public text, which came by itself.
+        return path.read_text(encoding="utf-8").partition("\n")[2].strip()
 
 
 class ReportedError(CapeError):

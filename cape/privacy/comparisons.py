@@ -308,7 +308,7 @@ ACCOUNTANTS: Final = (
     Accountant(
         name="moments-printed",
         title="moments accountant, printed",
-        assumes="Linear term -epsilon as printed, a slip: valid, about twice too much.",
+        assumes="Linear term -epsilon as printed, a slip: valid, up to 3.7 times too much.",
         total=_of_mu(moments_epsilon_printed),
     ),
     Accountant(

@@ -24,16 +24,22 @@ from cape.computations._results import Outcome
 from cape.config import Config
 from cape.drivers import coinstac
 from cape.drivers.codec import request_digest
-from cape.drivers.parties import NO_REQUEST, AggregatorParty, MemoryMemo, SiteParty
+from cape.drivers.parties import (
+    NO_REQUEST,
+    AggregatorParty,
+    FileSource,
+    MemoryMemo,
+    SiteParty,
+)
 from cape.messages import FeatureSpace
-from cape.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
+from cape.phases import AnyEnvelope, Run, Source, advance_aggregator, advance_site, start
 from cape.policy import SitePolicy
 from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
 
-COMMON: dict[str, Any] = {"epsilon": 8.0, "delta": 1e-5}
+COMMON: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-5}
 SMALL: dict[str, dict[str, Any]] = {
     "capedjica": {
-        "n_components": 2, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
+        "n_components": 3, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
         "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
     }
 }  # fmt: skip
@@ -50,12 +56,12 @@ def settings_of(name: str, /, **changed: Any) -> dict[str, Any]:
 
 
 def subjects(n: int, *, seed: int, n_times: int = 40) -> list[np.ndarray]:
-    """Two common maps, heavy-tailed time courses, some noise; the last subject is longer."""
-    common = np.random.default_rng(5).standard_normal((N_FEATURES, 2))
+    """Three common maps, heavy-tailed time courses, some noise; the last subject is longer."""
+    common = np.random.default_rng(5).standard_normal((N_FEATURES, 3))
     rng = np.random.default_rng(seed)
     lengths = [n_times] * (n - 1) + [n_times + 4]
     return [
-        common @ rng.laplace(size=(2, T)) + 0.2 * rng.standard_normal((N_FEATURES, T))
+        common @ rng.laplace(size=(3, T)) + 0.2 * rng.standard_normal((N_FEATURES, T))
         for T in lengths
     ]
 
@@ -104,7 +110,10 @@ def noise(seed: int | None) -> NoiseSource:
 
 
 class Consortium:
-    """The parties of a run in memory; `exchange` plays one round."""
+    """The parties of a run in memory; `exchange` plays one round.
+
+    The data are arrays in memory, or the files of a folder as a site would read them.
+    """
 
     def __init__(
         self,
@@ -113,6 +122,7 @@ class Consortium:
         *,
         seed: int | None = SEED,
         policy: SitePolicy = POLICY,
+        folder: Path | None = None,
         tr: Mapping[str, tuple[float, float]] | None = None,
         **settings: Any,
     ) -> None:
@@ -124,7 +134,9 @@ class Consortium:
         self.secrets: list[bytes] = []
         self.parties: dict[str, SiteParty] = {}
         for site, arrays in (data or datasets()).items():
-            source = ArraySource(arrays, (tr or {}).get(site, (0.0, 0.0)))
+            source: Source = ArraySource(arrays, (tr or {}).get(site, (0.0, 0.0)))
+            if folder is not None:
+                source = FileSource(folder / site, {}, self.config, site)
             self.parties[site] = self._party(site, source, policy, noise(seed))
         self.runs: dict[str, Run[Any]] = {
             site: start(self.computation, self.config) for site in self.parties
@@ -138,7 +150,7 @@ class Consortium:
         self.models: list[tuple[Any, ...]] = []
 
     def _party(
-        self, site: str, source: ArraySource, policy: SitePolicy, entropy: NoiseSource
+        self, site: str, source: Source, policy: SitePolicy, entropy: NoiseSource
     ) -> SiteParty:
         vault: dict[str, bytes] = {}
         log = self.events[site] = []

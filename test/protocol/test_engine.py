@@ -21,7 +21,7 @@ from cape import wire
 from cape.computations import load
 from cape.computations._secure_sum import SecureSum
 from cape.drivers import coinstac, journal
-from cape.drivers.codec import encode_run
+from cape.drivers.codec import encode_broadcast, encode_reply, encode_run
 from cape.errors import (
     CapeError,
     ConsortiumError,
@@ -146,7 +146,7 @@ def test_g2_a_message_of_a_subclass_is_not_the_message() -> None:
 def test_g3_a_phase_outside_then_is_refused_and_nothing_changes(recording, tmp_path) -> None:
     engine = recording.at(("whitening", 1), tmp_path / "work")
     before = tree(engine.work / "local0")
-    for phase in ("join", "zero-sum", "pca", "report", "unmask"):
+    for phase in ("join", "zero-sum", "zero-sum.probe", "report", "unmask"):
         with pytest.raises(OutOfPhaseError, match=f"capedjica has no phase '{phase}' here"):
             engine.ask("local0", {**engine.input, "phase": phase})
         after = tree(engine.work / "local0")
@@ -172,7 +172,7 @@ def test_g3_in_memory_model_ledger_noise_and_vault_stay_as_they_were() -> None:
     [
         ("v", 2, "format"),
         ("run", "0" * 32, "run"),
-        ("seq", 4, "seq"),
+        ("seq", 9, "seq"),
         ("phase", "iterate", "phase"),
         ("round", 2, "round"),
         ("config", "0" * 64, "settings digest"),
@@ -407,6 +407,12 @@ def test_g8_journal_and_receipt_are_on_disk_before_any_byte_leaves(
     assert disk.log == ["fsync", *stored]  # the charge, then answer and receipt, then the answer
 
 
+def without_vault_key(answer: bytes) -> bytes:
+    document = json.loads(answer)
+    assert len(document["cache"]["cape"].pop("vault_key")) == 64
+    return wire.dumps(document)
+
+
 @pytest.mark.parametrize("exchange", EXCHANGES)
 def test_g8_a_site_that_dies_at_any_write_goes_on_with_the_same_bytes(
     recording, tmp_path, disk, exchange
@@ -420,8 +426,12 @@ def test_g8_a_site_that_dies_at_any_write_goes_on_with_the_same_bytes(
             engine.ask("local0")
         except disk.Died:
             disk.die_before = None
-            assert engine.ask("local0") == recording.answers[exchange]["local0"]
-            assert engine.ask("local0") == recording.answers[exchange]["local0"]
+            answer = engine.ask("local0")
+            assert engine.ask("local0") == answer  # stored now
+            stored = recording.answers[exchange]["local0"]
+            if exchange == ("join", 1):  # the key of the vault is new: nothing was in the vault
+                answer, stored = without_vault_key(answer), without_vault_key(stored)
+            assert answer == stored
         else:
             break
     assert step >= (0 if exchange[0] == "report" else 6)
@@ -717,19 +727,14 @@ def test_g14_a_roster_without_the_site_itself_is_refused() -> None:
 
 def test_g15_in_memory_and_document_by_document_are_equal_bit_for_bit(recording) -> None:
     """One process per round: test_conformance.py and test_drivers.py."""
-    party = Consortium(**{}).play()
+    party = Consortium(folder=recording.engine.data).play()
     for (exchange, answers), inbox, broadcast in zip(
         recording.answers.items(), party.sent, party.broadcasts, strict=True
     ):
         for site, reply in inbox.items():
-            theirs = json.loads(answers[site])["output"]["body"]
-            ours = wire.encode_reply(reply.body)
-            if exchange[0] in RELEASES:
-                assert ours == theirs
-            assert set(ours) == set(theirs)
-        if exchange[0] not in ("join", "report"):
-            body = json.loads(answers["remote"])["output"]["body"]
-            assert wire.encode(broadcast.body, type(broadcast.body)) == body
+            assert encode_reply(reply) == json.loads(answers[site])["output"]
+        if exchange != ("report", 1):
+            assert encode_broadcast(broadcast) == json.loads(answers["remote"])["output"]
 
 
 def test_no_field_of_a_run_is_forgotten_when_a_state_is_stored() -> None:

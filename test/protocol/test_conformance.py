@@ -1,0 +1,560 @@
+"""What every computation must keep, with nothing to register: parametrised over `names()`.
+
+The letters are those of the design: a one answer whatever carries it, b codec, c order, d length,
+e public fields, f ledgers, g sensitivity, h error texts, i a lost site, j settings, k imports.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import typing
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cape import wire
+from cape.compspec import compspec_document
+from cape.computations import load, names
+from cape.computations._model import joined
+from cape.computations._secure_sum import SecureSum, clipped_sum
+from cape.drivers import coinstac, simulate
+from cape.drivers.codec import decode_run, encode_run
+from cape.drivers.parties import MemoryMemo
+from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
+from cape.messages import Marker
+from cape.privacy.ledger import Plan
+from cape.privacy.mechanisms import overflow_bound
+
+from_fixture = sys.modules["cape_test_consortium"]
+Consortium, canonical, settings_of = (
+    from_fixture.Consortium,
+    from_fixture.canonical,
+    from_fixture.settings_of,
+)
+ROOT = Path(__file__).parents[2]
+
+every_computation = pytest.mark.parametrize("name", names())
+
+
+@functools.cache
+def finished(name: str, **changed):
+    """Return a finished run in memory; tests read it and never play on."""
+    return Consortium(name, **changed).play()
+
+
+def exchanges(name: str) -> list[tuple[str, int]]:
+    return finished(name).phases()
+
+
+# -- a: one answer whatever carries it -------------------------------------------------------------
+
+
+class AskedTwice(simulate.NewProcess):
+    """One process per party and round; the first site is asked everything twice."""
+
+    repeats = 0
+
+    def __call__(self, role: str, party: str, text: bytes) -> bytes:
+        answer = super().__call__(role, party, text)
+        if party == "local0":
+            AskedTwice.repeats += 1
+            assert super().__call__(role, party, text) == answer
+        return answer
+
+
+@every_computation
+def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeypatch) -> None:
+    """Files of the consortium and of the sites; a killed and restarted process changes nothing."""
+    data = from_fixture.write_data(tmp_path / "data")
+    chosen = settings_of(name, computation=name, n_rounds=1)
+    monkeypatch.setattr(simulate, "NewProcess", AskedTwice)
+    found: dict[str, dict[str, bytes]] = {}
+    for through in ("memory", "wire", "process"):
+        out = tmp_path / through
+        with from_fixture.without_pages():  # a new process draws its page all the same
+            simulate.simulate(data, out=out, through=through, settings=chosen, seed=3)
+        found[through] = {
+            str(path.relative_to(out)): path.read_bytes()
+            for path in out.rglob("*")
+            if path.is_file() and path.name not in ("index.html", "methods.md")
+        }
+    assert len(found["memory"]) > 8
+    assert found["memory"] == found["wire"] == found["process"]
+    results = json.loads(found["process"]["consortium/results.json"])
+    assert (results["private"], results["epsilon"]) == (False, None)
+    assert results["epsilon_planned"] == pytest.approx(100.0)
+    assert AskedTwice.repeats >= 6
+
+
+# -- b: codec --------------------------------------------------------------------------------------
+
+
+@functools.cache
+def said(name: str) -> list[tuple[type, bytes]]:
+    """Return every kind of message and state of a run, as (declared type, bytes)."""
+    run = finished(name)
+    found = []
+    for inbox, broadcast in zip(run.sent, run.broadcasts, strict=True):
+        found += [(type(reply.body), canonical(reply.body)) for reply in inbox.values()]
+        found.append((type(broadcast.body), canonical(broadcast.body)))
+    found.append((run.computation.model, canonical(run.state.model, run.computation.model)))
+    return found
+
+
+@every_computation
+def test_b_every_message_and_model_survives_encoding(name) -> None:
+    for kind, text in said(name):
+        assert wire.dumps(wire.encode(wire.decode(wire.loads(text), kind), kind)) == text
+    run = finished(name)
+    for state in (run.state, *run.runs.values()):
+        document = wire.loads(wire.dumps(encode_run(run.computation, state)))
+        back = decode_run(run.computation, document, party="x")
+        assert (back.run, back.cursor, back.ledger) == (state.run, state.cursor, state.ledger)
+        assert back.config == state.config
+        assert encode_run(run.computation, back) == encode_run(run.computation, state)
+
+
+@every_computation
+@settings(max_examples=300)
+@given(data=st.data())
+def test_b_one_damaged_byte_is_refused_or_seen(name, data) -> None:
+    """Either it does not decode, or the bytes of its canonical form differ."""
+    kind, text = data.draw(st.sampled_from(said(name)))
+    where = data.draw(st.integers(0, len(text) - 1))
+    byte = data.draw(st.integers(0, 255).filter(lambda b: b != text[where]))
+    damaged = text[:where] + bytes([byte]) + text[where + 1 :]
+    try:
+        document = wire.loads(damaged)
+        back = wire.decode(document, kind)
+    except MessageError:
+        return
+    if document != wire.loads(text):
+        assert wire.dumps(wire.encode(back, kind)) != text
+
+
+# -- c, d: order and length ------------------------------------------------------------------------
+
+
+@every_computation
+def test_c_every_phase_outside_then_is_refused(name) -> None:
+    run = Consortium(name)
+    rows = run.computation.phases(run.config)
+    asked = 0
+    while not run.ended:
+        phase = rows[run.state.cursor.phase]
+        inbox = run.answers()
+        before = dict(run.runs), run.state
+        broadcast = run.combine(inbox)[1]
+        for other in (*rows, "no-such-phase", ""):
+            if other in phase.then:
+                continue
+            asked += 1
+            envelope = replace(broadcast, seq=broadcast.seq + (not phase.then), phase=other)
+            for site in run.parties:
+                with pytest.raises(OutOfPhaseError, match="E201"):
+                    run.answer(site, envelope)
+            cheat = replace(phase, combine=lambda *a, o=other: (broadcast.body, o))
+            table = tuple(
+                from_row(cheat if row.name == phase.name else row) for row in rows.values()
+            )
+            whole, run.computation = run.computation, replace(run.computation, table=table)
+            with pytest.raises(OutOfPhaseError, match="E201"):
+                run.combine(inbox)
+            run.computation = whole
+        if phase.then:
+            cheat = replace(phase, combine=lambda *a: (broadcast.body, None))
+            table = tuple(
+                from_row(cheat if row.name == phase.name else row) for row in rows.values()
+            )
+            whole, run.computation = run.computation, replace(run.computation, table=table)
+            with pytest.raises(OutOfPhaseError, match="no phase 'end' here"):
+                run.combine(inbox)
+            run.computation = whole
+        assert (dict(run.runs), run.state) == before
+        run.state, run.request, run.ended = run.combine(inbox)
+    assert asked > len(rows)
+
+
+def from_row(phase):
+    from cape.phases import One
+
+    return One(phase=phase)
+
+
+@every_computation
+def test_d_every_phase_is_reached_and_the_run_ends_as_planned(name) -> None:
+    run = finished(name)
+    rows = run.computation.phases(run.config)
+    assert {phase for phase, _ in run.phases()} == set(rows)
+    assert list(dict.fromkeys(phase for phase, _ in run.phases())) == list(rows)
+    assert len(set(run.phases())) == len(run.phases())
+    planned = {broadcast.progress.exchanges for broadcast in run.broadcasts[:-1]}
+    assert len(run.phases()) <= max(planned)
+    lines = [broadcast.progress for broadcast in run.broadcasts[:-1]]
+    assert [(line.phase, line.round) for line in lines] == run.phases()[1:]
+    assert [line.exchange for line in lines] == list(range(2, len(lines) + 2))
+    assert all(a.mu <= b.mu for a, b in zip(lines, lines[1:], strict=False))
+
+
+# -- e: what is public does not depend on data -----------------------------------------------------
+
+
+@every_computation
+def test_e_nothing_marked_public_depends_on_data(name) -> None:
+    """Two data sets of equal sizes give identical public fields, under the same seed."""
+    one = finished(name)
+    two = Consortium(name, from_fixture.datasets(seed=7)).play()
+    n_ring = 0
+    for mine, theirs in zip(one.sent, two.sent, strict=False):
+        for site in mine:
+            a, b = mine[site], theirs[site]
+            assert (a.v, a.seq, a.config) == (b.v, b.seq, b.config)
+            for field, hint in typing.get_type_hints(type(a.body), include_extras=True).items():
+                (marker,) = (m for m in hint.__metadata__ if isinstance(m, Marker))
+                values = getattr(a.body, field), getattr(b.body, field)
+                if marker.reason == "public":
+                    assert values[0] == values[1], (site, a.phase, field)
+                else:
+                    assert isinstance(values[0], np.ndarray)
+                    n_ring += values[0].size
+    assert n_ring > 100
+
+
+@every_computation
+def test_e_a_masked_vector_is_uniform_whatever_the_data(name) -> None:
+    """Of one site, before the others' are added: the bits of both data sets look alike."""
+    words = np.concatenate(
+        [reply.body.total for inbox in finished(name).sent for reply in inbox.values()
+         if hasattr(reply.body, "total")]
+    )  # fmt: skip
+    bits = np.unpackbits(words.view(np.uint8))
+    # fixed seed; for fair bits |z| > 5 has probability 6e-7
+    assert abs(bits.mean() - 0.5) * 2 * math.sqrt(bits.size) < 5.0
+    assert len(set(words.tolist())) == words.size
+
+
+# -- f: ledgers ------------------------------------------------------------------------------------
+
+
+@every_computation
+@pytest.mark.parametrize("private", [True, False])
+def test_f_all_ledgers_equal_each_other_and_the_plan(name, private) -> None:
+    run = finished(name, private=private)
+    plan = joined(run.state.model).plan
+    ledgers = [run.state.ledger, *(state.ledger for state in run.runs.values())]
+    assert all(ledger == ledgers[0] for ledger in ledgers)
+    done = [exchange for exchange in run.phases() if exchange in {(e.phase, e.round) for e in plan}]
+    assert ledgers[0].events == tuple(Plan(releases=plan).find(*exchange) for exchange in done)
+    if private:
+        assert len(done) == len(plan)
+        assert ledgers[0].spent_mu2 == Plan(releases=plan).total_mu2
+        assert ledgers[0].epsilon_spent() <= run.config.epsilon
+    else:
+        assert (ledgers[0].mu_spent(), ledgers[0].epsilon_spent()) == (None, None)
+        assert not any(event.private for event in plan)
+    assert run.outcome.ledger == ledgers[0]
+
+
+@every_computation
+def test_f_only_real_noise_is_stamped_as_private(name) -> None:
+    assert finished(name).outcome.label == "none"
+    assert finished(name).outcome.roster.seeded
+    assert finished(name, private=False).outcome.label == "none"
+    assert finished(name, private=False, seed=None).outcome.label == "none"
+    real = finished(name, seed=None).outcome
+    assert (real.label, real.roster.seeded) == ("dp", False)
+
+
+@every_computation
+def test_f_one_seeded_site_stamps_the_whole_run(name) -> None:
+    run = Consortium(name, seed=None)
+    run.parties["local1"].noise = from_fixture.Watched(from_fixture.noise(5), [])
+    run.exchange()
+    assert run.request.body.seeded
+    assert {inbox.body.noise for inbox in run.sent[0].values()} == {"os", "seeded"}
+
+
+# -- g: sensitivity --------------------------------------------------------------------------------
+
+T = 40
+
+
+def one_subject() -> st.SearchStrategy[np.ndarray]:
+    """Anything that can be in a matrix of a subject: the checks of the data layer do not count."""
+    wild = st.sampled_from(
+        [0.0, -0.0, 1.0, -1.0, math.nan, math.inf, -math.inf, 1e308, -1e308, 3e38, 1e30, 1e-30,
+         5e-324, 1e-310, 1e-45, 7.0]
+    )  # fmt: skip
+
+    def build(draw_kind: int, n_times: int, seed: int, values: list[float]) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((from_fixture.N_FEATURES, n_times))
+        if draw_kind == 0:
+            return X
+        if draw_kind == 1:
+            return np.full_like(X, values[0])
+        if draw_kind == 2:
+            return X * values[0]
+        if draw_kind == 3:  # a few wild entries
+            for i, value in enumerate(values):
+                if X.size:
+                    X.flat[(i * 7919 + seed) % X.size] = value
+            return X
+        if draw_kind == 4:  # rank one
+            return np.outer(rng.standard_normal(len(X)), rng.standard_normal(n_times))
+        return rng.choice(values, size=X.shape)
+
+    return st.builds(
+        build,
+        st.integers(0, 5),
+        st.sampled_from([T, T, T, 1, 2, 3, 0, 90]),
+        st.integers(0, 2**32 - 1),
+        st.lists(wild, min_size=1, max_size=4),
+    )
+
+
+def stages(name: str):
+    """Return (entry, round, public model before it) of every release of a finished run."""
+    run = finished(name)
+    entries = {e.name: e for e in run.computation.table if isinstance(e, SecureSum)}
+    return [
+        (entries[phase], number, models[0])
+        for (phase, number), models in zip(run.phases(), run.models, strict=True)
+        if phase in entries
+    ]
+
+
+def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
+    """Return the exact integer sum of one site with these subjects, before any noise."""
+    party = Consortium(name).parties["local0"]
+    party.source = from_fixture.ArraySource(arrays)
+    party._memo = MemoryMemo()
+    query = entry.estimator(party.config, model).query(entry.current(party.config, model))
+    stacks = entry.sees(party, model)
+    total = clipped_sum(from_chunks(stacks), query, event)
+    assert total.shape == (query.size,)
+    return total.tolist()
+
+
+def from_chunks(stacks):
+    from cape.computations._secure_sum import chunks
+
+    return chunks(stacks)
+
+
+@every_computation
+@settings(max_examples=60)
+@given(one=one_subject(), other=one_subject(), place=st.integers(0, 2))
+def test_g_neighbours_are_never_further_apart_than_the_sensitivity(name, one, other, place) -> None:
+    """Replace one subject by another: exact L2 distance of the integer sums, for every release."""
+    fixed = from_fixture.subjects(2, seed=1)
+    a, b = (fixed[:place] + [X] + fixed[place:] for X in (one, other))
+    run = finished(name)
+    with np.errstate(all="ignore"):
+        for entry, number, model in stages(name):
+            event = Plan(releases=joined(model).plan).find(entry.name, number)
+            left, right = (summed(name, entry, model, event, arrays) for arrays in (a, b))
+            distance2 = sum((x - y) ** 2 for x, y in zip(left, right, strict=True))
+            assert distance2 <= event.delta_int**2, (entry.name, number)
+            bound = overflow_bound(event, len(run.parties), joined(model).n_subjects)
+            assert all(abs(x) <= 3 * event.clip_int <= bound for x in left)
+
+
+@every_computation
+def test_g_the_worst_neighbours_come_near_the_bound(name) -> None:
+    """The bound is not vacuous: two loud subjects are more than a tenth of it apart."""
+    entry, number, model = stages(name)[0]
+    event = Plan(releases=joined(model).plan).find(entry.name, number)
+    one, other = from_fixture.subjects(1, seed=1), from_fixture.subjects(1, seed=2)
+    other[0] = np.roll(other[0], 5, axis=0) * np.arange(1, len(other[0]) + 1)[:, None]
+    left, right = (summed(name, entry, model, event, X) for X in (one, other))
+    distance = math.sqrt(sum((x - y) ** 2 for x, y in zip(left, right, strict=True)))
+    assert 0.1 * event.delta_int < distance <= event.delta_int
+
+
+# -- h: error texts --------------------------------------------------------------------------------
+
+CANARY = re.compile(r"canary|zq7|31337|sub-|\.npy|\.toml|/|\\\\|Traceback|0x", re.IGNORECASE)
+
+
+def hostile(folder: Path) -> dict[str, dict]:
+    """Write sites whose data cannot be used, under names and numbers that must never travel."""
+    rng = np.random.default_rng(0)
+    good = rng.standard_normal((from_fixture.N_FEATURES, T)) * 31337.25
+    made: dict[str, dict] = {}
+
+    def site(name: str, *arrays: object, **given_: object) -> Path:
+        base = folder / f"canary-{name}"
+        base.mkdir(parents=True)
+        for m, array in enumerate(arrays):
+            path = base / f"sub-canary{m}.npy"
+            if isinstance(array, bytes):
+                path.write_bytes(array)
+            else:
+                np.save(path, array)
+        made[name] = {"base": base, "given": given_}
+        return base
+
+    nan = good.copy()
+    nan[:, 3:20] = np.nan
+    site("nan", nan, nan + 1, nan + 2)
+    site("constant", *(np.full_like(good, 31337.0 + i) for i in range(3)))
+    site("short", good[:, :5], good[:, :5] + 1, good[:, :5] + 2)
+    site("empty-file", b"", b"", b"")
+    site("truncated", b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', zq7", good)
+    site("text", b"zq7 canary 31337.25\n" * 9, good)
+    site("one-dimension", good[0], good[1], good[2])
+    site("objects", np.array([{"zq7": 31337.25}], dtype=object), good)
+    site("none")
+    site("missing", good, data=["sub-canary9.npy"])
+    site("outside", good, data=["../canary-nan/sub-canary0.npy"])
+    site("absolute", good, data=["/etc/passwd-zq7"])
+    site("wrong-type", good, data=31337)
+    site("folder", good, data=["canary-folder"])
+    (made["folder"]["base"] / "canary-folder").mkdir()
+    site("same-twice", good, good, good)
+    site("features", good, good[:7], good[:9])
+    site("complex", good * 1j, good * 2j, good * 3j)
+    site("manifest", good, manifest=["canary-zq7.tsv"])
+    (made["manifest"]["base"] / "canary-zq7.tsv").write_text("zq7\tcanary\n31337.25\tsub-1\n")
+    site("policy", good, good + 1, good + 2, policy=["canary-policy.toml"])
+    (made["policy"]["base"] / "canary-policy.toml").write_text("zq7 = = 31337")
+    return made
+
+
+@every_computation
+def test_h_public_error_texts_hold_no_path_name_or_number(name, tmp_path) -> None:
+    chosen = settings_of(name, computation=name)
+    seen: set[str] = set()
+    for case, found in hostile(tmp_path / "zq7-data").items():
+        places = {
+            place: str(tmp_path / case / "zq7" / place)
+            for place in ("outputDirectory", "cacheDirectory", "transferDirectory")
+        }
+        state = {**places, "baseDirectory": str(found["base"]), "clientId": "B", "iteration": 1}
+        document = {"input": {**chosen, **found["given"]}, "cache": {}, "state": state}
+        with pytest.raises(CapeError) as caught:
+            coinstac.run("local", document)
+        public = public_text(caught.value)
+        seen.add(caught.value.code)
+        text = public.replace("site-error.txt", "").replace("site policy", "")
+        assert not CANARY.search(text), (case, public)
+        error = Path(state["outputDirectory"], "site-error.txt").read_text()
+        assert error.startswith(public)
+        assert error.strip() != public, case  # the site itself is told more
+        assert not (Path(state["outputDirectory"]) / ".cape").exists()
+    assert len(seen) >= 8, seen
+
+
+def test_h_an_unexpected_exception_has_a_fixed_public_text() -> None:
+    err = ValueError("canary /zq7/sub-01.npy 31337.25")
+    assert public_text(err) == f"CAPE-E000 {CATALOGUE['E000']}"
+
+
+# -- i: a site that is lost ------------------------------------------------------------------------
+
+
+@every_computation
+def test_i_one_lost_site_ends_the_run_with_a_clean_error_at_every_phase(name) -> None:
+    """COINSTAC: no drop-out branch; nothing is summed and the aggregator charges nothing."""
+    run = Consortium(name)
+    while not run.ended:
+        inbox = run.answers()
+        without = {site: reply for site, reply in inbox.items() if site != "local2"}
+        state = run.state
+        first = state.cursor.seq == 1
+        if first:  # the roster is made of those who came: two are fewer than min_sites
+            with pytest.raises(CapeError, match="E152 2 sites joined, min_sites=3"):
+                run.combine(without)
+        else:
+            text = f"E156 Site local2 is missing or answered late in {state.cursor.phase} round"
+            with pytest.raises(CapeError, match=text):
+                run.combine(without)
+        assert run.outcome is None
+        run.state, run.request, run.ended = run.combine(inbox)
+
+
+# -- j: settings -----------------------------------------------------------------------------------
+
+
+@every_computation
+def test_j_settings_survive_the_way_through_the_form(name) -> None:
+    config = load(name).config
+    inputs = compspec_document(config)["computation"]["input"]
+    owner = {key: spec for key, spec in inputs.items() if spec["source"] == "owner"}
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    assert set(owner) == set(fields)
+    defaults = {key: spec["default"] for key, spec in owner.items() if "default" in spec}
+    given_ = {"epsilon": 1.0, "delta": 1e-5}
+    assert set(owner) - set(defaults) == set(given_)
+    plain = config.from_input(given_)
+    assert config.from_input({**defaults, **given_}) == plain
+    through_json = json.loads(json.dumps({**defaults, **given_}))
+    assert config.from_input(through_json) == plain
+    as_text = {key: str(value) for key, value in {**defaults, **given_}.items()}
+    assert config.from_input(as_text) == plain
+    assert config.from_input(plain.settings()) == plain
+    assert config.from_input(plain.settings()).digest() == plain.digest()
+
+
+@every_computation
+def test_j_every_setting_is_part_of_the_digest(name) -> None:
+    config = load(name).config.from_input({"epsilon": 1.0, "delta": 1e-5})
+    digests = {config.digest()}
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        other = f"{value}x" if isinstance(value, str) else (value or 0) + 1
+        digests.add(replace(config, **{field.name: other}).digest())
+    assert len(digests) == len(dataclasses.fields(config)) + 1
+
+
+# -- k: imports ------------------------------------------------------------------------------------
+
+ALLOWED = {"cape", "numpy", "simplejson", "cryptography", "_cffi_backend", "cffi"}
+SHOW = """
+import atexit, runpy, sys
+before = set(sys.modules)
+def show():
+    with open({path!r}, "w") as file:
+        file.write("\\n".join(sorted(set(sys.modules) - before)))
+atexit.register(show)
+sys.argv = [{program!r}]
+runpy.run_path({program!r}, run_name="__main__")
+"""
+
+
+@every_computation
+def test_k_a_round_of_the_solver_imports_four_packages_only(name, recording, tmp_path) -> None:
+    if name != "capedjica":
+        pytest.skip("the recording is of capedjica")
+    for role, party in (("local", "local0"), ("remote", "remote")):
+        engine = recording.at(("iterate", 1), tmp_path / role)
+        answers = recording.answers["iterate", 1]
+        inbox = {site: json.loads(answers[site])["output"] for site in engine.sites}
+        listed = tmp_path / f"{role}.txt"
+        code = SHOW.format(path=str(listed), program=str(ROOT / f"{role}.py"))
+        text = engine.document(party, engine.input if role == "local" else inbox)
+        environment = {**os.environ, coinstac.POLICY_VARIABLE: str(
+            engine.work / party / "site-policy.toml")}  # fmt: skip
+        done = subprocess.run(
+            [sys.executable, "-c", code], input=text, capture_output=True, env=environment,
+            cwd=ROOT, check=True,
+        )  # fmt: skip
+        assert done.stdout.strip() == answers[party]
+        tops = {module.partition(".")[0] for module in listed.read_text().split()}
+        foreign = tops - set(sys.stdlib_module_names) - ALLOWED
+        assert {t for t in foreign if not t.startswith("_")} == set(), foreign
+        assert "numpy" in tops
+        modules = set(listed.read_text().split())
+        assert not {m for m in modules if m.startswith(("cape.report", "cape.data", "cape.cli"))}

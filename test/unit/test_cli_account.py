@@ -1,0 +1,267 @@
+"""The command `cape account`: one table of all accountants, from a ledger or from a few numbers."""
+
+from __future__ import annotations
+
+import builtins
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cape import cli
+from cape.cli import account, account_plot
+from cape.privacy.accounting import gdp_epsilon
+from cape.privacy.chain import GENESIS
+from cape.privacy.comparisons import ACCOUNTANTS
+from cape.report.statement import statement
+
+_spec = importlib.util.spec_from_file_location(
+    "report_example", Path(__file__).parent / "report_example.py"
+)
+example = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(example)
+
+
+@pytest.fixture
+def privacy(tmp_path: Path):
+    """Return a function that writes the statement of an invented run, changed."""
+
+    def write(change=None, **given: Any) -> Path:
+        document = statement(example.outcome(**given))
+        if change:
+            change(document)
+        path = tmp_path / "privacy.json"
+        path.write_text(json.dumps(document))
+        return path
+
+    return write
+
+
+def run(capsys, *arguments: object) -> tuple[int, Any]:
+    code = cli.main(["account", *map(str, arguments), "--json"])
+    return code, json.loads(capsys.readouterr().out)
+
+
+def by_name(document):
+    return {row["name"]: row for row in document["accountants"]}
+
+
+def test_the_ledger_of_a_run_gives_the_epsilon_that_the_run_states(privacy, capsys):
+    path = privacy()
+    stated = json.loads(path.read_text())
+    code, document = run(capsys, "--ledger", path)
+    rows = by_name(document)
+    assert code == 0
+    assert document["releases"] == 15
+    assert document["delta"] == 1e-5
+    assert rows["gdp"]["epsilon"] == pytest.approx(stated["budget"]["epsilon_spent"], rel=1e-12)
+    assert document["zcdp_rho"] == pytest.approx(document["mu"] ** 2 / 2)
+    assert [row["name"] for row in document["accountants"]] == [a.name for a in ACCOUNTANTS]
+    # Three sites, one assumed colluder, secure sum: f = 3/2, printed 1.9375.
+    assert document["viewer"]["factor"] == pytest.approx(1.5, rel=1e-12)
+    assert rows["theorem-1-printed"]["epsilon"] > rows["tail-bound"]["epsilon"]
+    assert rows["basic"]["holds"] is True
+
+
+def test_another_delta_may_be_asked_of_a_ledger(privacy, capsys):
+    _, document = run(capsys, "--ledger", privacy(), "--delta", "1e-7")
+    row = by_name(document)["gdp"]
+    assert row["delta"] == 1e-7
+    assert row["epsilon"] == gdp_epsilon(mu=document["mu"], delta=1e-7)
+
+
+def test_the_table_is_for_people(privacy, capsys):
+    assert cli.main(["account", "--ledger", str(privacy())]) == 0
+    text = capsys.readouterr().out
+    assert "15 releases" in text
+    for accountant in ACCOUNTANTS:
+        assert f"\n{accountant.title}  " in text
+        assert f"\n{accountant.title}: {accountant.assumes}\n" in text
+
+
+def test_a_run_without_a_promise_has_no_figures(privacy, capsys):
+    path = privacy(private=False)
+    code, document = run(capsys, "--ledger", path)
+    assert (code, document["private"], document["accountants"]) == (0, False, [])
+    assert cli.main(["account", "--ledger", str(path)]) == 0
+    assert "NOT PRIVATE" in capsys.readouterr().out
+    assert cli.main(["account", "--ledger", str(path), "--plot", "x.png"]) == 2
+    assert "promises nothing" in capsys.readouterr().err
+    account_ = account.from_ledger(path, delta=None)
+    assert account_plot.curve(account_, "gdp") == ([], [])
+
+
+def test_local_noise_has_no_sharing_of_noise(privacy, capsys):
+    _, document = run(capsys, "--ledger", privacy(lambda d: d.update(noise="local")))
+    assert document["viewer"] is None
+    assert by_name(document)["theorem-1-printed"]["epsilon"] is None
+
+
+BROKEN = {
+    "another schema": lambda d: d.update(schema="cape-privacy-9"),
+    "no ledger": lambda d: d.pop("ledger"),
+    "no delta": lambda d: d.update(delta=None),
+    "no events": lambda d: d.update(ledger=[]),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_file_that_is_no_statement_is_a_usage_error(name, privacy, capsys):
+    path = privacy(BROKEN[name])
+    assert cli.main(["account", "--ledger", str(path)]) == 2
+    assert "not a privacy.json" in capsys.readouterr().err
+    path.write_text("{")
+    assert cli.main(["account", "--ledger", str(path)]) == 2
+    assert str(path) in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("key", ["s2", "mu2", "prev_digest"])
+def test_a_changed_entry_is_refused_by_the_chain(key, privacy, capsys):
+    def change(document):
+        entry = document["ledger"]["entries"][4]
+        entry[key] = entry[key] * 2
+
+    assert cli.main(["account", "--ledger", str(privacy(change))]) == 4
+    assert "entry 5 of the ledger" in capsys.readouterr().err
+
+
+def test_a_cut_ledger_is_refused(privacy, capsys):
+    path = privacy(lambda d: d["ledger"]["entries"].pop())
+    assert cli.main(["account", "--ledger", str(path)]) == 4
+    assert "do not rely on this ledger" in capsys.readouterr().err
+
+
+def test_a_few_numbers_are_enough(capsys):
+    _, document = run(capsys, "--mu", "0.22754760208", "--rounds", "1000", "--per-round", "2")
+    rows = by_name(document)
+    assert document["releases"] == 2000
+    assert rows["gdp"]["epsilon"] == pytest.approx(55.7942911, rel=1e-8)
+    assert rows["moments-printed"]["epsilon"] == pytest.approx(108.372474, rel=1e-8)
+    assert rows["classic"]["holds"] is False
+    assert (rows["theorem-2"]["epsilon"], rows["theorem-2"]["delta"]) == (None, 20.0)
+    _, document = run(capsys, "--mu", "0.2275", "--rounds", "1000", "--release-delta", "1e-6")
+    assert by_name(document)["theorem-2"]["delta"] == pytest.approx(1e-3)
+
+
+def test_the_noise_multiplier_is_the_noise_of_the_sum_over_the_sensitivity(capsys):
+    at = ("--noise-multiplier", "43.0776", "--rounds", "100", "--sites", "4")
+    _, document = run(capsys, *at)
+    assert by_name(document)["gdp"]["epsilon"] == pytest.approx(1.0, rel=3e-5)
+    assert document["viewer"] == {"sites": 4, "colluders": 1, "factor": pytest.approx(4 / 3)}
+    at = ("--noise-multiplier", "50.9701", "--rounds", "100", "--sites", "4", "--ratio", "4")
+    _, document = run(capsys, *at, "--colluders", "1")
+    assert by_name(document)["gdp"]["epsilon"] == pytest.approx(1.0, rel=3e-5)
+    _, document = run(capsys, "--noise-multiplier", "2")
+    assert document["mu"] == 0.5
+
+
+def test_the_default_colluders_are_those_of_the_settings():
+    assert [account.default_colluders(n) for n in (1, 2, 3, 4, 7, 10)] == [0, 1, 1, 1, 2, 3]
+
+
+USAGE = {
+    "nothing given": (),
+    "two sources": ("--mu", 1, "--paper-figure", 6),
+    "both kinds of noise": ("--mu", 1, "--noise-multiplier", 1),
+    "negative mu": ("--mu", -1),
+    "mu of zero": ("--mu", 0),
+    "multiplier of zero": ("--noise-multiplier", 0),
+    "colluders without sites": ("--mu", 1, "--colluders", 1),
+    "everybody colludes": ("--mu", 1, "--sites", 3, "--colluders", 3),
+    "delta of one": ("--mu", 1, "--delta", 1),
+    "release delta of one": ("--mu", 1, "--release-delta", 1),
+    "another figure": ("--paper-figure", 7),
+    "a picture of no kind": ("--mu", 1, "--plot", "x.nonsense"),
+}
+
+
+@pytest.mark.parametrize("name", USAGE)
+def test_a_wrong_use_has_exit_code_2(name, capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["account", *map(str, USAGE[name])]) == 2
+    assert "Traceback" not in capsys.readouterr().err
+    with pytest.raises(ValueError, match="given once"):
+        account.planned(mu=None, noise_multiplier=None, rounds=1, per_round=1, n_sites=None,
+                        colluders=None, ratio=1.0, delta=None, release_delta=0.01)  # fmt: skip
+
+
+# -- plots and the papers' figures ------------------------------------------------------------
+
+
+def is_png(path: Path) -> bool:
+    return path.read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_the_plot_shows_total_epsilon_against_rounds(tmp_path, capsys, privacy):
+    for name, *source in (("a.png", "--mu", "0.1", "--rounds", "30"), ("b.png", "--mu", "2"),
+                          ("sub/c.png", "--ledger", str(privacy()))):  # fmt: skip
+        path = tmp_path / name
+        assert cli.main(["account", *source, "--plot", str(path)]) == 0
+        assert capsys.readouterr().out.endswith(f"{path}\n")
+        assert is_png(path)
+    code, document = run(capsys, "--mu", 1, "--plot", tmp_path / "d.png")
+    assert (code, document["plot"]) == (0, str(tmp_path / "d.png"))
+
+
+def test_figure_6_is_a_case(capsys, tmp_path):
+    code, document = run(capsys, "--paper-figure", "6", "--plot", tmp_path / "6.png")
+    rows = by_name(document)
+    assert code == 0
+    assert rows["gdp"]["epsilon"] == pytest.approx(4380.486576, rel=1e-9)
+    assert rows["rdp"]["epsilon"] == pytest.approx(4429.193205, rel=1e-9)
+    assert is_png(tmp_path / "6.png")
+    rounds, epsilons = account_plot.curve(account.paper_figure_6(), "gdp")
+    assert (rounds[0], rounds[-1]) == (1, 1000)
+    assert dict(zip(rounds, epsilons, strict=True))[1] == pytest.approx(15.456156, abs=5.1e-7)
+    assert epsilons == sorted(epsilons)
+    rounds, _ = account_plot.curve(account.paper_figure_6(), "strong-printed")
+    assert rounds[-1] < 50  # 2 J delta_i reaches 1
+
+
+def test_figure_5_is_a_case(capsys, tmp_path):
+    code, document = run(capsys, "--paper-figure", "5", "--plot", tmp_path / "5.png")
+    assert code == 0
+    assert is_png(tmp_path / "5.png")
+    rows = {(r["epsilon"], r["colluders"], r["noise"]): r for r in document["deltas"]}
+    row = rows[0.5, 3, 4.0]
+    assert row["cape_printed"] == pytest.approx(0.134, abs=5.1e-4)
+    assert row["pooled_classic"] == pytest.approx(0.169, abs=5.1e-4)
+    assert rows[0.5, 8, 4.0]["cape_printed"] is None
+    assert cli.main(["account", "--paper-figure", "5"]) == 0
+    text = capsys.readouterr().out
+    assert "0.134" in text
+    assert "none" in text
+
+
+def test_the_path_of_a_picture_of_figure_5_is_printed(monkeypatch, capsys):
+    drawn = []
+    monkeypatch.setattr(account_plot, "plot_figure_5", drawn.append)
+    assert cli.main(["account", "--paper-figure", "5", "--plot", "5.png"]) == 0
+    assert capsys.readouterr().out.endswith("5.png\n")
+    assert drawn == [Path("5.png")]
+
+
+def test_a_ledger_without_a_release_is_refused(privacy, capsys):
+    path = privacy(lambda d: d["ledger"].update(entries=[], head=GENESIS))
+    assert cli.main(["account", "--ledger", str(path)]) == 2
+    assert "no releases" in capsys.readouterr().err
+
+
+def test_without_matplotlib_the_remedy_is_named(monkeypatch, capsys, tmp_path):
+    real = builtins.__import__
+
+    def refuse(name, *more, **named):
+        if name == "cape.report.pictures":
+            raise ImportError(name)
+        return real(name, *more, **named)
+
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert cli.main(["account", "--mu", "1", "--plot", str(tmp_path / "x.png")]) == 2
+    assert "coinstac-cape[report]" in capsys.readouterr().err
+
+
+def test_an_exact_epsilon_of_zero_needs_no_ratio(capsys):
+    assert cli.main(["account", "--mu", "1e-4", "--delta", "0.01"]) == 0
+    assert "valid" in capsys.readouterr().out

@@ -1,0 +1,112 @@
+"""Every claim of docs/privacy.md has a script that shows it, and that fails when it is false."""
+
+from __future__ import annotations
+
+import re
+import runpy
+import subprocess
+import sys
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.privacy import accounting, asymmetric, comparison_formulas, comparisons, correlated
+from cape.privacy import mechanisms as release_integers
+from cape.secagg import keys
+
+DOCS = Path(__file__).parents[2] / "docs"
+CHECKS = sorted((DOCS / "checks").glob("*.py"))
+NAMES = [path.stem for path in CHECKS]
+
+
+def run(name: str) -> int:
+    return runpy.run_path(str(DOCS / "checks" / f"{name}.py"), run_name="check")["main"]()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_claim_holds(name, capsys):
+    assert run(name) == 0
+    first, *figures = capsys.readouterr().out.strip().splitlines()
+    assert first.startswith("Claim: ")
+    assert any(re.search(r"\d", line) for line in figures)
+
+
+def test_the_page_names_every_script_and_no_other():
+    named = re.findall(r"\(checks/(\w+)\.py\)", (DOCS / "privacy.md").read_text())
+    assert sorted(set(named)) == NAMES
+
+
+class CoarseNormal:
+    """A generator whose numbers have no low bits."""
+
+    def __init__(self, seed: int) -> None:
+        self._rng = REAL_RNG(seed)
+
+    def standard_normal(self, size: int) -> np.ndarray:
+        return np.rint(self._rng.standard_normal(size) * 2.0**20) / 2.0**20
+
+
+REAL_RNG, REAL_INV, REAL_FIND = np.random.default_rng, np.linalg.inv, comparisons.find
+REAL_DELTA, REAL_FACTOR = accounting.gdp_delta, correlated.view_factor
+
+
+def paper_factor(**sites: int) -> Fraction:
+    return REAL_FACTOR(**sites, ratio=sites["n_sites"])
+
+
+WRONG = {  # script: module, name, what takes its place
+    "asymmetric_scheme": (asymmetric, "_needed", lambda x, pool: Fraction(0)),
+    "classic_calibration": (
+        accounting, "classic_gaussian_noise", accounting.analytic_gaussian_noise,
+    ),
+    "discrete_noise": (
+        accounting, "lattice_slack", lambda _: accounting.LatticeSlack(epsilon=0.0, delta=0.0),
+    ),
+    "drop_outs": (correlated, "dropout_factor", lambda **_: Fraction(1)),
+    "exact_accountant": (accounting, "gdp_delta", lambda **x: 1.001 * REAL_DELTA(**x)),
+    "float_noise": (np.random, "default_rng", CoarseNormal),
+    "masked_replies": (keys, "subtract_stream", lambda *_: None),
+    "moments_sign": (
+        comparison_formulas, "moments_epsilon", comparison_formulas.moments_epsilon_printed,
+    ),
+    "pooled_cape_conventional": (comparisons, "view_factor", lambda **_: Fraction(1, 2)),
+    "rdp_units": (
+        comparison_formulas, "printed_rdp_variance",
+        lambda learning_rate, pooled_std, sensitivity: (pooled_std / sensitivity) ** 2,
+    ),
+    "sensitivity": (release_integers, "integer_sensitivity", lambda shape, clip, size: clip),
+    "symmetric_noise": (correlated, "nonsymmetric_factor", correlated.view_factor),
+    "theorem_1_is_false": (correlated, "printed_factor", paper_factor),
+    "unequal_sizes": (correlated, "imbalance", lambda _: Fraction(1)),
+    "vacuous_composition": (comparisons, "find", lambda _: REAL_FIND("gdp")),
+    "view_of_cape": (
+        correlated, "view_factor",
+        lambda n_sites, colluders, ratio: correlated.printed_view_factor(
+            n_sites=n_sites, colluders=colluders
+        ),
+    ),
+    "who_sees_what": (accounting, "view_mu2", lambda mu2, shares, unknown: mu2),
+    "wishart_noise": (np.linalg, "inv", lambda matrix: 2.0 * REAL_INV(matrix)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_false_claim_is_seen(name, monkeypatch):
+    module, attribute, wrong = WRONG[name]
+    monkeypatch.setattr(module, attribute, wrong)
+    assert run(name) == 1
+
+
+def test_a_script_runs_on_its_own_and_says_so_by_its_exit_code():
+    script = str(DOCS / "checks" / "classic_calibration.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    broken = (
+        "import runpy, cape.privacy.accounting as a; "
+        "a.classic_gaussian_noise = a.analytic_gaussian_noise; "
+        f"runpy.run_path({script!r}, run_name='__main__')"
+    )
+    done = subprocess.run([sys.executable, "-c", broken], capture_output=True, check=False)
+    assert done.returncode == 1
