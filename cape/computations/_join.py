@@ -105,8 +105,9 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
         got = {site: read(card) for site, card in cards.items()}
         if len(set(got.values())) > 1:
             raise ConsortiumError(code, field=field, sites=_listed(code, cards, got))
-    if len({card.nonce for card in cards.values()}) < len(cards):
-        raise ConsortiumError("E204", field="nonce", sites="two sites sent the same one")
+    nonces = [card.nonce for card in cards.values()]
+    if same := [site for site, card in cards.items() if nonces.count(card.nonce) > 1]:
+        raise ConsortiumError("E204", field="nonce", sites=f"{', '.join(same)} sent the same one")
     if len(cards) < config.min_sites:
         raise ConfigError(
             "E152",

@@ -139,6 +139,8 @@ def _first_round(call: _Call, journal: Journal) -> Document:
     state, envelope = advance_site(computation, start(computation, config), None, party)
     nonce = envelope.body.nonce
     journal.begin(nonce)
+    if isinstance(party.source, FileSource):
+        given["contents"] = party.source.contents  # no other files are read in this run
     journal.give(given)
     return _answered(call, journal, computation, state, envelope, nonce, vault_key, request)
 

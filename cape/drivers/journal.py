@@ -172,7 +172,7 @@ class Journal:
         """Return what the site mapped; StateLostError if it is gone."""
         try:
             return dict(json.loads((self._folder / "given.json").read_bytes()))
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError):
             raise self._lost("list of mapped files") from None
 
     def burn(self) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,7 +20,7 @@ from cape.algorithms.estimators import Data
 from cape.computations._results import Outcome, SiteOutcome
 from cape.computations._views import public_basis
 from cape.config import Config
-from cape.errors import PrivacyBudgetError, StateLostError
+from cape.errors import DataError, PrivacyBudgetError, StateLostError
 from cape.messages import Cursor, FeatureSpace, Roster, SiteCard
 from cape.phases import Source, Stacks
 from cape.policy import SitePolicy
@@ -34,10 +33,16 @@ NO_REQUEST = bytes(32)
 
 
 class FileSource:
-    """The data of a site in its folder, read and checked when first asked."""
+    """The data of a site in its folder, read and checked when first asked.
+
+    `given` may hold ``contents``, the fingerprint of the files that were accepted in `join`: then
+    nothing but these is read (CAPE-E161).
+    """
 
     def __init__(self, base: Path, given: Mapping[str, object], config: Config, site: str) -> None:
-        self._base, self._given, self._config, self._site = base, given, config, site
+        self._base, self._config, self._site = base, config, site
+        self._given = {name: given[name] for name in ("data", "manifest") if name in given}
+        self._expected = given.get("contents")
         self._loaded: Any = None
 
     def _data(self) -> Any:
@@ -45,7 +50,15 @@ class FileSource:
             from cape.data import load_site
 
             self._loaded = load_site(self._base, self._given, self._config, site=self._site)
+            if self._expected not in (None, self._loaded.fingerprint):
+                raise DataError("E161", site=self._site, detail="not the files of the first round")
         return self._loaded
+
+    @property
+    def contents(self) -> str:
+        """Fingerprint of the accepted files; never leaves the site."""
+        fingerprint: str = self._data().fingerprint
+        return fingerprint
 
     @property
     def space(self) -> FeatureSpace:
@@ -103,7 +116,10 @@ class FileMemo:
 
     def __init__(self, folder: Path, party: str) -> None:
         # An engine's id of a party may hold anything; the name of a file may not.
-        self._folder, self._prefix = folder, f"cape-{hashlib.sha256(party.encode()).hexdigest()[:16]}"
+        self._folder, self._prefix = (
+            folder,
+            f"cape-{hashlib.sha256(party.encode()).hexdigest()[:16]}",
+        )
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{self._prefix}-{name}.npz"
@@ -111,14 +127,15 @@ class FileMemo:
     def get(self, name: str, key: str) -> Stacks | None:
         """Return what was put, or None if it is gone, damaged or of another key."""
         try:
-            with np.load(self._path(name), allow_pickle=False) as stored:
+            with self._path(name).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 head = json.loads(str(stored["head"]))
                 if head["key"] != key:
                     return None
                 arrays = tuple(stored[f"a{i}"] for i in range(len(head["labels"])))
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile):
+                labels = tuple(tuple(names) for names in head["labels"])
+        except Exception:  # gone, or damaged in whatever way: it is made again
             return None
-        return Stacks(arrays=arrays, labels=tuple(tuple(names) for names in head["labels"]))
+        return Stacks(arrays=arrays, labels=labels)
 
     def put(self, name: str, key: str, stacks: Stacks) -> None:
         """Keep arrays under name and key: a complete file or none."""

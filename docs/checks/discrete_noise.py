@@ -21,7 +21,7 @@ def discrete_delta(std: float, shift: int, epsilon: float) -> float:
 def main() -> int:
     """Compare delta of both laws on a grid of epsilon as the integers get finer."""
     print(__doc__)
-    grid, over = np.linspace(0.0, 5.0, 41), []
+    grid, over = np.linspace(0.0, 5.0, 101), []
     for std in (4, 20, 1024):
         worst = max(abs(discrete_delta(std, std, e) / gdp_delta(epsilon=e, mu=1.0) - 1.0)
                     for e in grid)  # fmt: skip

@@ -424,3 +424,10 @@ class without_pages:  # noqa: N801 - reads as a statement
 
     def __exit__(self, *error: object) -> None:
         cape.report.render = self._render
+
+
+def no_pictures(folder: Path) -> Path:
+    """Return a folder for PYTHONPATH that makes new processes find no matplotlib."""
+    folder.mkdir()
+    (folder / "matplotlib.py").write_text("raise ImportError('not installed')")
+    return folder

@@ -79,10 +79,11 @@ def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeyp
     data = from_fixture.write_data(tmp_path / "data")
     chosen = settings_of(name, computation=name, n_rounds=1)
     monkeypatch.setattr(simulate, "NewProcess", AskedTwice)
+    monkeypatch.setenv("PYTHONPATH", str(from_fixture.no_pictures(tmp_path / "hidden")))
     found: dict[str, dict[str, bytes]] = {}
     for through in ("memory", "wire", "process"):
         out = tmp_path / through
-        with from_fixture.without_pages():  # a new process draws its page all the same
+        with from_fixture.without_pages():
             simulate.simulate(data, out=out, through=through, settings=chosen, seed=3)
         found[through] = {
             str(path.relative_to(out)): path.read_bytes()

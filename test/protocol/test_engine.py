@@ -57,9 +57,7 @@ RELEASES = [e for e in EXCHANGES if e[0] in ("pca", "whitening", "iterate")]
 
 def tree(folder: Path) -> dict[str, bytes]:
     """Return the content of every file below a folder."""
-    return {
-        str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()
-    }
+    return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
 
 
 # -- G1, G2: the table -----------------------------------------------------------------------------
@@ -188,9 +186,7 @@ def test_g4_all_sites_answer_the_same_exchange_of_the_same_run(field, value, sho
     assert "local0" not in caught.value.public
 
 
-@pytest.mark.parametrize(
-    ("field", "value"), [("v", 2), ("run", "0" * 32), ("config", "0" * 64)]
-)
+@pytest.mark.parametrize(("field", "value"), [("v", 2), ("run", "0" * 32), ("config", "0" * 64)])
 def test_g4_a_site_checks_the_same_of_every_broadcast(field, value) -> None:
     party = Consortium().until("pca")
     with pytest.raises(MessageError, match=f"{value} is not"):
@@ -347,7 +343,11 @@ def test_g7_a_release_that_is_not_in_the_plan_or_asks_for_more_draws_nothing() -
     for damage in (
         lambda plan: plan[:2] + plan[3:],
         lambda plan: (*plan[:2], replace(plan[2], shape="psd"), *plan[3:]),
-        lambda plan: (*plan[:2], replace(plan[2], size=plan[2].size - 0, clip_int=2**40), *plan[3:]),
+        lambda plan: (
+            *plan[:2],
+            replace(plan[2], size=plan[2].size - 0, clip_int=2**40),
+            *plan[3:],
+        ),
         lambda plan: (*plan[:2], replace(plan[2], delta_int=plan[2].delta_int - 1), *plan[3:]),
     ):
         party = Consortium().until("iterate")
@@ -518,7 +518,9 @@ def test_g10_a_masked_vector_of_another_length_is_never_summed() -> None:
     size = inbox["local0"].body.total.size
     for sites, length in (({"local1"}, size - 1), (set(inbox), size + 1), (set(inbox), 0)):
         wrong = {
-            site: changed(reply, total=np.zeros(length, dtype=np.uint64)) if site in sites else reply
+            site: changed(reply, total=np.zeros(length, dtype=np.uint64))
+            if site in sites
+            else reply
             for site, reply in inbox.items()
         }
         with pytest.raises(MessageError, match=f"numbers, needed {size}"):
@@ -564,7 +566,10 @@ def test_g12_masked_is_built_in_the_secure_sum_and_the_probe_only() -> None:
         path.name: len(re.findall(r"\bMasked\(", path.read_text()))
         for path in (ROOT / "cape").rglob("*.py")
     }
-    assert {name: n for name, n in builders.items() if n} == {"_secure_sum.py": 2, "_zero_sum.py": 1}
+    assert {name: n for name, n in builders.items() if n} == {
+        "_secure_sum.py": 2,
+        "_zero_sum.py": 1,
+    }
 
 
 # -- G13: no secret --------------------------------------------------------------------------------

@@ -1,0 +1,785 @@
+"""COINSTAC from outside: one process per party and round, documents on stdin and stdout.
+
+Everything that can go wrong between two rounds, and every refusal that must come before any
+budget is spent.  The parties run in this process where a new one would show nothing more.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape import wire
+from cape.drivers import coinstac
+from cape.errors import (
+    CapeError,
+    ConfigError,
+    DataError,
+    MessageError,
+    PrivacyBudgetError,
+    StateLostError,
+)
+from cape.messages import Masked
+from cape.policy import SitePolicy
+from cape.privacy.randomness import SecureNoise
+
+ROOT = Path(__file__).parents[2]
+
+
+def _load(name: str = "cape_test_consortium"):
+    """Import the consortium of the protocol tests, once for all test modules."""
+    if name not in sys.modules:
+        path = ROOT / "test" / "protocol" / "consortium.py"
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+helper = _load()
+Consortium, Engine, settings_of, POLICY = (
+    helper.Consortium, helper.Engine, helper.settings_of, helper.POLICY,
+)  # fmt: skip
+
+EXCHANGES = [
+    ("join", 1), ("zero-sum", 1), ("zero-sum.probe", 1), ("pca", 1), ("whitening", 1),
+    ("iterate", 1), ("iterate", 2), ("report", 1),
+]  # fmt: skip
+BEFORE_REPORT = EXCHANGES[:-1]
+
+
+@pytest.fixture(scope="module")
+def recording(tmp_path_factory):
+    """A finished seeded run; every exchange can be gone back to."""
+    return helper.record(tmp_path_factory.mktemp("recording"))
+
+
+@pytest.fixture(scope="module")
+def unseeded(tmp_path_factory):
+    """The same with real randomness: every exchange can be gone back to."""
+    folder = tmp_path_factory.mktemp("unseeded")
+    return play_unseeded(folder, helper.write_data(folder / "data"))
+
+
+def play_unseeded(folder: Path, data: Path):
+    policy = replace(POLICY, simulation_seed=-1)
+    engine = Engine(folder / "work", data, settings_of("capedjica"), policy=policy,
+                    snapshots=folder / "snapshots")  # fmt: skip
+    with helper.without_pages():
+        engine.play()
+    return engine
+
+
+@pytest.fixture
+def draws(monkeypatch):
+    """What is drawn from the operating system from now on."""
+    drawn: list = []
+    monkeypatch.setattr(coinstac, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
+    return drawn
+
+
+def start(role: str, text: bytes, environment=None, code: str | None = None) -> subprocess.Popen:
+    program = [str(ROOT / f"{role}.py")] if code is None else ["-c", code]
+    return subprocess.Popen(
+        [sys.executable, *program], cwd=ROOT, env={**os.environ, **(environment or {})},
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+
+
+def in_process(role: str, text: bytes, environment=None, code: str | None = None):
+    """Return (exit code, stdout, stderr) of a new process."""
+    process = start(role, text, environment, code)
+    out, err = process.communicate(text)
+    return process.returncode, out, err
+
+
+def policy_of(engine, site: str) -> dict[str, str]:
+    return {coinstac.POLICY_VARIABLE: str(engine.work / site / "site-policy.toml")}
+
+
+# -- a step that is killed or repeated -------------------------------------------------------------
+
+DIES = """
+import os, signal, sys
+import cape.drivers.coinstac, cape.drivers.journal as journal
+steps = iter(range({die_at}))
+real = os.replace
+def replace(*paths):
+    if next(steps, None) is None:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return real(*paths)
+journal.os.replace = replace
+if {die_at} > 2:
+    cape.drivers.coinstac._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+raise SystemExit(cape.drivers.coinstac.main("local"))
+"""
+
+
+@pytest.mark.parametrize("die_at", [0, 1, 3])
+def test_a_killed_step_started_again_gives_the_same_bytes(recording, tmp_path, die_at) -> None:
+    """SIGKILL before the answer is stored, before the receipt, and before the answer is sent."""
+    engine = recording.at(("iterate", 2), tmp_path / "work")
+    text, environment = engine.document("local0", engine.input), policy_of(engine, "local0")
+    code, out, _ = in_process("local", text, environment, DIES.format(die_at=die_at))
+    assert (code, out) == (-signal.SIGKILL, b"")
+    expected = recording.answers["iterate", 2]["local0"]
+    assert in_process("local", text, environment) == (0, expected + b"\n", b"")
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+def test_every_step_started_again_with_the_same_document_gives_the_same_bytes(
+    unseeded, tmp_path, draws, exchange
+) -> None:
+    """With real randomness; test_conformance.py does it with a new process for every step."""
+    engine = unseeded.before[exchange].copy(tmp_path / "work")
+    first = {site: engine.ask(site) for site in engine.sites}
+    drawn = len(draws)
+    assert {site: engine.ask(site) for site in reversed(engine.sites)} == first
+    inbox = {site: json.loads(text)["output"] for site, text in first.items()}
+    with helper.without_pages():
+        one, two = engine.ask("remote", inbox), engine.ask("remote", inbox)
+    assert one == two
+    assert len(draws) == drawn
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("how", ["deleted", "cut", "garbage"])
+def test_a_lost_side_file_is_made_again_with_identical_bytes(
+    recording, tmp_path, exchange, how
+) -> None:
+    """A container that was replaced: working files gone or damaged, everything else kept."""
+    engine = recording.at(exchange, tmp_path / "work")
+    for site in engine.sites:
+        files = list((engine.work / site / "cache").iterdir())
+        assert files or exchange == ("join", 1)
+        for path in files:
+            if how == "deleted":
+                path.unlink()
+            elif how == "cut":
+                path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+            else:
+                path.write_bytes(b"PK\x03\x04 something else")
+        answer = json.loads(engine.ask(site))
+        expected = json.loads(recording.answers[exchange][site])
+        if exchange == ("join", 1):  # nothing is in the vault yet, its key is new
+            assert answer["cache"]["cape"].pop("vault_key")
+            assert expected["cache"]["cape"].pop("vault_key")
+        assert answer == expected
+
+
+def test_lost_side_files_are_made_again_from_the_files_that_were_mapped(tmp_path) -> None:
+    """Not from whatever else lies in the folder."""
+    data = helper.write_data(tmp_path / "data")
+    extra = helper.subjects(1, seed=99)[0]
+    answers = []
+    for keep in (True, False):
+        settings = {**settings_of("capedjica"), "data": [f"sub-{m:02d}.npy" for m in range(3)]}
+        engine = Engine(tmp_path / f"work{keep}", data, settings)
+        engine.until("pca")
+        np.save(data / "local0" / "sub-zz.npy", extra)
+        if not keep:
+            shutil.rmtree(engine.work / "local0" / "cache")
+        answers.append(json.loads(engine.ask("local0"))["output"]["body"])
+        (data / "local0" / "sub-zz.npy").unlink()
+    assert answers[0] == answers[1]
+
+
+def test_files_that_changed_during_the_run_are_not_summed(tmp_path) -> None:
+    data = helper.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica")).until("pca")
+    shutil.rmtree(engine.work / "local0" / "cache")
+    (data / "local0" / "sub-00.npy").unlink()
+    with pytest.raises(CapeError):
+        engine.ask("local0")
+
+
+STATE = {
+    "receipt": "output/.cape/receipt.json",
+    "answer": "output/.cape/*/*[0-9].json",
+    "vault": "output/.cape/*/vault-x25519",
+    "given": "output/.cape/*/given.json",
+    "folder": "output/.cape",
+}
+
+
+@pytest.mark.parametrize("what", STATE)
+@pytest.mark.parametrize("answered", [False, True])
+def test_lost_state_ends_in_a_clear_error_never_in_a_second_draw(
+    unseeded, tmp_path, draws, what, answered
+) -> None:
+    """Answers are equal or there is none: whatever left the site, left it once."""
+    engine = unseeded.before["iterate", 1].copy(tmp_path / "work")
+    first = engine.ask("local0") if answered else None
+    drawn = len(draws)
+    found = sorted((engine.work / "local0").glob(STATE[what]))
+    assert found
+    for path in found:
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+    try:
+        again = engine.ask("local0")
+    except StateLostError as err:
+        assert err.public.startswith("CAPE-E210 state lost at site local0: ")
+        assert "nothing is released again, start a new run." in err.public
+    else:
+        # the key and the list of files are not needed to repeat a stored answer, and before the
+        # first answer there is no other one that it could differ from
+        assert what in ("vault", "given") if answered else what == "answer"
+        assert first in (None, again)
+    if answered:
+        assert len(draws) == drawn
+
+
+@pytest.mark.parametrize("damage", [b"", b"{}", b"[1]", b"{", b"\xff\xfe", b'{"nonce":1}'])
+def test_damaged_state_is_lost_state(unseeded, tmp_path, draws, damage) -> None:
+    for what in ("receipt", "given"):
+        engine = unseeded.before["whitening", 1].copy(tmp_path / what)
+        (path,) = (engine.work / "local0").glob(STATE[what])
+        path.write_bytes(damage)
+        if what == "given" and damage in (b"{}", b'{"nonce":1}'):
+            continue
+        with pytest.raises(StateLostError, match="state lost at site local0"):
+            engine.ask("local0")
+        assert draws == []
+
+
+@pytest.mark.parametrize(
+    "cache",
+    [
+        {"cape": {}}, {"cape": []}, {"cape": {"head": {}, "model": {}}}, {"cape": 7},
+        {"cape": {"head": {"computation": "x"}, "nonce": "0", "vault_key": ""}},
+    ],
+)  # fmt: skip
+def test_a_damaged_cache_is_lost_state(unseeded, tmp_path, draws, cache) -> None:
+    engine = unseeded.before["whitening", 1].copy(tmp_path / "work")
+    for party in ("local0", "remote"):
+        engine.caches[party] = cache
+        with pytest.raises(StateLostError, match="cache is missing or damaged"):
+            engine.ask(party, engine.input if party == "local0" else engine.inbox)
+    assert draws == []
+
+
+def test_a_cache_of_another_run_is_lost_state(unseeded, tmp_path, draws) -> None:
+    engine = unseeded.before["whitening", 1].copy(tmp_path / "work")
+    engine.caches["local0"]["cape"]["nonce"] = "00" * 16
+    with pytest.raises(StateLostError, match="journal of this run is missing"):
+        engine.ask("local0")
+    assert draws == []
+
+
+# -- documents that are none -----------------------------------------------------------------------
+
+BAD_INPUT = {
+    "empty": (
+        b"",
+        b"CAPE-E158 The request cannot be read: standard input is not one JSON document.",
+    ),
+    "not JSON": (b"{'input':", b"standard input is not one JSON document."),
+    "two documents": (b"{}{}", b"standard input is not one JSON document."),
+    "NaN": (b'{"input": NaN, "cache": {}, "state": {}}', b"not one JSON document."),
+    "Infinity": (b'{"input": -Infinity}', b"not one JSON document."),
+    "not UTF-8": (b"\xff\xfe{}", b"not one JSON document."),
+    "a list": (b"[1]", b"the document is not a mapping."),
+    "no state": (b'{"input": {}, "cache": {}}', b"'state' must be a mapping."),
+    "deep": (b"[" * 100_000, b"not one JSON document."),
+}
+
+
+@pytest.mark.parametrize("case", ["empty", "NaN"])
+@pytest.mark.parametrize("role", ["local", "remote"])
+def test_bad_input_exits_with_1_and_the_public_text_only(role, case) -> None:
+    text, expected = BAD_INPUT[case]
+    code, out, err = in_process(role, text)
+    assert (code, out) == (1, b"")
+    assert err.endswith(expected + b"\n")
+    assert err.startswith(b"CAPE-E158 The request cannot be read: ")
+    assert err.count(b"\n") == 1
+
+
+def main_here(role: str, text: bytes, monkeypatch, tmp_path) -> tuple[int, bytes, bytes]:
+    """Call `main` in this process, its descriptors pointed at files."""
+    paths = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
+    paths[0].write_bytes(text)
+    saved = [os.dup(1), os.dup(2)]
+    with paths[0].open("rb") as stdin, paths[1].open("wb") as out, paths[2].open("wb") as err:
+        sys.stdout.flush()
+        os.dup2(out.fileno(), 1)
+        os.dup2(err.fileno(), 2)
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(sys, "stdin", type("Text", (), {"buffer": stdin})())
+                code = coinstac.main(role)
+        finally:
+            os.dup2(saved[0], 1)
+            os.dup2(saved[1], 2)
+            for handle in saved:
+                os.close(handle)
+    return code, paths[1].read_bytes(), paths[2].read_bytes()
+
+
+@pytest.mark.parametrize("case", BAD_INPUT)
+def test_every_kind_of_bad_input_is_refused_in_public_words(case, monkeypatch, tmp_path) -> None:
+    text, expected = BAD_INPUT[case]
+    for role in ("local", "remote"):
+        code, out, err = main_here(role, text, monkeypatch, tmp_path)
+        assert (code, out) == (1, b"")
+        assert err.endswith(expected + b"\n")
+
+
+def test_main_writes_one_line_of_ascii(recording, tmp_path, monkeypatch) -> None:
+    engine = recording.at(("pca", 1), tmp_path / "work")
+    monkeypatch.setenv(*policy_of(engine, "local0").popitem())
+    text = engine.document("local0", engine.input)
+    code, out, err = main_here("local", text, monkeypatch, tmp_path)
+    assert (code, out, err) == (0, recording.answers["pca", 1]["local0"] + b"\n", b"")
+    assert out.isascii()
+    assert out.count(b"\n") == 1
+
+
+def test_a_document_of_another_role_or_shape_is_refused(recording, tmp_path) -> None:
+    engine = recording.at(("join", 1), tmp_path / "work")
+    document = json.loads(engine.document("local0", engine.input))
+    with pytest.raises(MessageError, match="role 'site', allowed local, remote"):
+        coinstac.run("site", document)
+    with pytest.raises(MessageError, match="the first message of a site is its card"):
+        coinstac.run("remote", document)
+    for name in ("input", "cache", "state"):
+        for value in (None, [], "x", 1):
+            with pytest.raises(MessageError, match=f"'{name}' must be a mapping"):
+                coinstac.run("local", {**document, name: value})
+    for name in ("clientId", "baseDirectory", "outputDirectory", "transferDirectory"):
+        state = {**document["state"], name: 5}
+        with pytest.raises(MessageError, match=rf"'state\.{name}' must be a text"):
+            coinstac.run("local", {**document, "state": state})
+    with pytest.raises(MessageError, match="'input' must be a mapping"):
+        coinstac.run("local", [])
+    cards = {site: json.loads(text)["output"]
+             for site, text in recording.answers["join", 1].items() if site != "remote"}  # fmt: skip
+    with pytest.raises(ConfigError, match="unknown setting 'local"):
+        engine.ask("local0", cards)
+    for wrong in ({}, {"local0": {}}, {"local0": {"body": 1}}, {"local0": None}):
+        with pytest.raises(MessageError, match="the first message of a site is its card"):
+            engine.ask("remote", wrong)
+    body = {**cards["local0"]["body"], "settings": "{"}
+    with pytest.raises(MessageError, match="settings are not JSON"):
+        engine.ask("remote", {**cards, "local0": {**cards["local0"], "body": body}})
+    body = {**cards["local0"]["body"], "settings": "[]"}
+    with pytest.raises(MessageError, match="settings are not a mapping"):
+        engine.ask("remote", {**cards, "local0": {**cards["local0"], "body": body}})
+    body = {**cards["local0"]["body"], "computation": "cape"}
+    with pytest.raises(ConfigError, match=r"unknown setting 'computation=cape'; did you mean"):
+        engine.ask("remote", {**cards, "local0": {**cards["local0"], "body": body}})
+
+
+STRAY = """
+import os, sys, warnings
+import cape.drivers.coinstac as coinstac
+real = coinstac.run
+def run(role, document):
+    print("stray"); sys.stdout.write("stray"); sys.stderr.write("stray")
+    os.write(1, b"stray"); os.write(2, b"stray"); os.system("echo stray; echo stray >&2")
+    warnings.warn("stray"); print("stray", file=sys.__stdout__)
+    {then}
+    return real(role, document)
+coinstac.run = run
+raise SystemExit(coinstac.main("local"))
+"""
+
+
+@pytest.mark.parametrize("then", ["pass", "raise RuntimeError('stray /secret/path')"])
+def test_stray_prints_cannot_mix_with_the_answer(recording, tmp_path, then) -> None:
+    engine = recording.at(("pca", 1), tmp_path / "work")
+    text = engine.document("local0", engine.input)
+    found = in_process("local", text, policy_of(engine, "local0"), STRAY.format(then=then))
+    if then == "pass":
+        assert found == (0, recording.answers["pca", 1]["local0"] + b"\n", b"")
+    else:
+        text = b"CAPE-E000 internal error; see the private log of this site.\n"
+        assert found == (1, b"", text)
+
+
+def test_an_unexpected_error_is_told_to_the_site_only(recording, tmp_path, monkeypatch) -> None:
+    engine = recording.at(("pca", 1), tmp_path / "work")
+
+    def broken(*args, **kwargs):
+        raise RuntimeError("value 31337.25 of sub-01")
+
+    monkeypatch.setattr(coinstac, "advance_site", broken)
+    monkeypatch.setenv(*policy_of(engine, "local0").popitem())
+    text = engine.document("local0", engine.input)
+    code, out, err = main_here("local", text, monkeypatch, tmp_path)
+    assert (code, out) == (1, b"")
+    assert err == b"CAPE-E000 internal error; see the private log of this site.\n"
+    told = (engine.work / "local0" / "output" / "site-error.txt").read_text()
+    assert "value 31337.25 of sub-01" in told
+    assert told.startswith("CAPE-E000")
+
+
+def test_an_error_whose_details_cannot_be_written_keeps_its_public_text(
+    recording, tmp_path
+) -> None:
+    engine = recording.at(("pca", 1), tmp_path / "work")
+    shutil.rmtree(engine.work / "local0" / "output")
+    (engine.work / "local0" / "output").write_text("a file where a folder is needed")
+    with pytest.raises(StateLostError, match="receipt"):
+        engine.ask("local0")
+
+
+# -- production runs -------------------------------------------------------------------------------
+
+
+def masked(engine) -> dict[tuple, bytes]:
+    """Return every masked vector of a finished run, by site and exchange."""
+    found = {}
+    exchanges = list(engine.before)
+    for exchange, after in zip(exchanges, [*exchanges[1:], None], strict=True):
+        inbox = engine.before[after].inbox if after else {}
+        for site, message in inbox.items():
+            if "total" in message["body"]:
+                found[site, exchange] = wire.decode(message["body"], Masked).total.tobytes()
+    return found
+
+
+def test_two_production_runs_on_equal_data_share_no_masked_vector(
+    unseeded, tmp_path_factory
+) -> None:
+    folder = tmp_path_factory.mktemp("second")
+    other = play_unseeded(folder, unseeded.data)
+    one, two = masked(unseeded), masked(other)
+    assert set(one) == set(two)
+    assert len(one) == 3 * 5  # probe, pca, whitening, two rounds, at three sites
+    assert all(one[key] != two[key] for key in one)
+    words = [w for text in (*one.values(), *two.values()) for w in np.frombuffer(text, "<u8")]
+    assert len(set(words)) == len(words)
+    for engine in (unseeded, other):
+        results = json.loads((engine.work / "remote/transfer/results.json").read_text())
+        assert results["private"] is True
+        assert results["epsilon"] == pytest.approx(100.0)
+    names = {
+        json.loads((e.work / "remote/transfer/results.json").read_text())["run"]
+        for e in (unseeded, other)
+    }
+    assert len(names) == 2
+
+
+def test_a_repeated_first_document_after_a_finished_run_is_a_new_run(unseeded, tmp_path) -> None:
+    """A new nonce: nothing of the old run matches."""
+    engine = unseeded.before["iterate", 1].copy(tmp_path / "work")
+    old = engine.journal("local0").name
+    engine.caches["local0"] = {}
+    answer = json.loads(engine.ask("local0", settings_of("capedjica")))
+    assert answer["output"]["body"]["nonce"] != old
+    assert engine.journal("local0").name == answer["output"]["body"]["nonce"]
+
+
+def test_two_runs_differ_in_everything_that_is_drawn_and_in_nothing_else(unseeded) -> None:
+    seqs = [engine.caches["local0"]["cape"]["head"]["cursor"]["seq"]
+            for engine in list(unseeded.before.values())[1:]]  # fmt: skip
+    assert seqs == list(range(1, 8))
+
+
+# -- a site that refuses in the middle of a run ----------------------------------------------------
+
+
+@pytest.mark.parametrize("through", ["environment", "mapped file"])
+def test_a_site_that_refuses_at_round_5_ends_the_run_with_the_last_good_state(
+    tmp_path, through
+) -> None:
+    data = helper.write_data(tmp_path / "data")
+    settings = settings_of("capedjica", n_rounds=7)
+    policy = replace(POLICY, simulation_seed=-1)
+    engine = Engine(tmp_path / "work", data, settings, policy=policy)
+    veto = helper.policy_text(SitePolicy(min_subjects=1, veto=True))
+    if through == "mapped file":
+        for site in engine.sites:
+            (data / site / "p.toml").write_text(helper.policy_text(policy))
+            (engine.work / site / "site-policy.toml").write_text("not read = =")
+        engine.input["policy"] = ["p.toml"]
+    engine.until("iterate", 5)
+    good = engine.caches["remote"]["cape"]["model"]["unmixing"]
+    if through == "mapped file":
+        (data / "local2" / "p.toml").write_text(veto)
+    else:
+        (engine.work / "local2" / "site-policy.toml").write_text(veto)
+    engine.exchange()
+    bodies = {site: message["body"] for site, message in engine.inbox.items()}
+    assert [bodies[site]["refused"] for site in engine.sites] == [False, False, True]
+    assert engine.cursor == ("report", 1)
+    with helper.without_pages():
+        engine.play()
+    results = json.loads((engine.work / "remote/transfer/results.json").read_text())
+    assert results["status"] == "budget_exhausted"
+    assert results["rounds"] == 4
+    assert results["private"] is True
+    assert 0 < results["mu_unspent"] < results["mu"]
+    assert results["mu_spent"] < results["mu"]
+    assert results["epsilon_spent"] < results["epsilon"]
+    stored = np.load(engine.work / "remote/transfer/unmixing.npz")
+    last_good = wire._decode_array(good["W"], np.dtype("<f8"), "W")
+    # the solver's last good state, in final order and sign
+    assert sorted(np.abs(stored["W"]).sum(1)) == pytest.approx(sorted(np.abs(last_good).sum(1)))
+    privacy = json.loads((engine.work / "remote/transfer/privacy.json").read_text())
+    assert "iterate" in json.dumps(privacy)
+
+
+@pytest.mark.parametrize("stage", ["pca", "whitening"])
+def test_a_site_that_refuses_before_the_solver_ends_the_run_with_an_error(tmp_path, stage) -> None:
+    data = helper.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica")).until(stage)
+    engine.allow("local1", SitePolicy(min_subjects=1, veto=True, allow_not_private=True))
+    with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site local1 refuses"):
+        engine.exchange()
+
+
+def test_files_about_subjects_are_written_where_the_mapped_policy_allows_it(tmp_path) -> None:
+    data = helper.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    for site in engine.sites:
+        policy = replace(POLICY, private_results=site == "local1")
+        (data / site / "p.toml").write_text(helper.policy_text(policy))
+    engine.input["policy"] = ["p.toml"]
+    with helper.without_pages():
+        engine.play()
+    written = {
+        site: [p for p in (engine.work / site / "output").rglob("*") if p.is_file()]
+        for site in engine.sites
+    }
+    assert written["local1"]
+    assert not written["local0"]
+    assert not written["local2"]
+
+
+# -- refusals in join ------------------------------------------------------------------------------
+
+
+def joined_with(changes: dict, **settings) -> Consortium:
+    """Play the first round with site local1's card changed."""
+    party = Consortium(**settings)
+
+    def change(inbox):
+        return {**inbox, "local1": helper.changed(inbox["local1"], **changes)}
+
+    party.exchange(change)
+    return party
+
+
+OTHER_GRID = helper.FeatureSpace.of_labels(
+    "mask", np.ones((2, 2, 3), dtype=np.int32), np.diag([8.0, 8, 8, 1])
+)
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "words"),
+    [
+        ({"protocol": 2}, "E155", "local1 has 2"),
+        ({"version": "9.9.9"}, "E155", "local1 has 9.9.9"),
+        ({"computation": "capecca"}, "E204", "computation differs: .*local1 has capecca"),
+        ({"space": helper.FeatureSpace.of_matrix(13)}, "E144", "local0 has 12, local1 has 13"),
+        ({"space": replace(OTHER_GRID, n_features=12)}, "E124", "grid differs.*local1 has"),
+        (
+            {"space": helper.FeatureSpace.of_matrix(12, (3, 4))},
+            "E124",
+            "The grid differs between sites: .*local1 has",
+        ),
+        (
+            {"space": replace(helper.FeatureSpace.of_matrix(12), digest="00" * 32)},
+            "E124",
+            "The mask hash differs between sites: .*local1 has 0000",
+        ),
+        (
+            {"space": replace(helper.FeatureSpace.of_matrix(12), affine=(2.0,) * 16)},
+            "E124",
+            "The affine differs between sites: .*local1 has",
+        ),
+    ],
+)
+def test_a_mismatch_at_one_site_is_refused_in_join(changes, code, words) -> None:
+    with pytest.raises(CapeError, match=words) as caught:
+        joined_with(changes)
+    assert caught.value.code == f"CAPE-{code}"
+    assert "local1" in caught.value.public
+
+
+def test_other_settings_at_one_site_are_named(tmp_path) -> None:
+    data = helper.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    mine = {**engine.input, "n_rounds": 9}
+    inbox = {
+        site: json.loads(engine.ask(site, mine if site == "local1" else None))["output"]
+        for site in engine.sites
+    }
+    expected = "E151 Settings differ between sites: n_rounds: local0 has 2, local1 has 9, local2"
+    with pytest.raises(CapeError, match=expected) as caught:
+        engine.ask("remote", inbox)
+    assert "epsilon" not in caught.value.public
+
+
+def test_another_repetition_time_is_refused_with_site_and_figures() -> None:
+    tr = {"local0": (2.0, 2.0), "local1": (2.0, 2.5), "local2": (0.0, 0.0)}
+    with pytest.raises(CapeError, match=r"E134 .*local1 has 2 to 2\.5 s; allowed 2 s"):
+        _with_tr(tr, 2.0).exchange()
+    assert any("repetition time differs" in w for w in _with_tr(tr, 0.0).exchange().body.warnings)
+
+
+def _with_tr(ranges, tr: float) -> Consortium:
+    party = Consortium(tr=ranges)
+    config = replace(party.config, tr=tr)
+    party.config = config
+    party.runs = {site: replace(run, config=config) for site, run in party.runs.items()}
+    party.state = replace(party.state, config=config)
+    for site in party.parties.values():
+        site.config = config
+    return party
+
+
+def test_the_same_nonce_at_two_sites_is_refused_by_name() -> None:
+    party = Consortium()
+
+    def change(inbox):
+        return {
+            **inbox,
+            "local2": helper.changed(inbox["local2"], nonce=inbox["local1"].body.nonce),
+        }
+
+    with pytest.raises(CapeError, match="E204 nonce differs: local1, local2 sent the same"):
+        party.exchange(change)
+
+
+def test_too_few_sites_are_refused(tmp_path) -> None:
+    two = dict(list(helper.datasets().items())[:2])
+    with pytest.raises(ConfigError, match="E152 2 sites joined, min_sites=3; with two sites"):
+        Consortium(data=two).exchange()
+    with pytest.raises(ConfigError, match="E152 assumed_colluders=3 of 3 sites; allowed 0 to 2"):
+        Consortium(assumed_colluders=3).exchange()
+
+
+def test_a_plan_past_the_budget_is_refused_before_join_ends() -> None:
+    party = Consortium(round_mu=5.0, epsilon=1.0)
+    inbox = party.answers()
+    with pytest.raises(PrivacyBudgetError) as caught:
+        party.combine(inbox)
+    text = caught.value.public
+    assert text.startswith("CAPE-E230 the fixed rounds of ")
+    for word in (r"needs mu 7.07", "is left", "raise epsilon", "use fewer rounds"):
+        assert word in text
+    assert party.state.ledger is None
+    assert not [e for log in party.events.values() for e in log if e[0] == "charge"]
+    assert not [e for log in party.events.values() for e in log if e[-1] == "noise"]
+
+
+def test_a_fixed_mu_that_fits_is_kept() -> None:
+    party = Consortium(round_mu=0.5, epsilon=8.0).until("pca")
+    mus = [float(e.mu2) ** 0.5 for e in party.state.model.roster.plan if e.phase == "iterate"]
+    assert mus == pytest.approx([0.5, 0.5], rel=1e-6)
+    assert all(mu <= 0.5 for mu in mus)
+
+
+@pytest.mark.parametrize(
+    ("policy", "code"),
+    [
+        (SitePolicy(min_subjects=9), "CAPE-E153"),
+        (SitePolicy(min_subjects=1, max_epsilon=1.0), "CAPE-E154"),
+        (SitePolicy(min_subjects=1, max_delta=1e-9), "CAPE-E154"),
+        (SitePolicy(min_subjects=1, veto=True), "CAPE-E154"),
+        (SitePolicy(min_subjects=1, allow_computations=("other",)), "CAPE-E154"),
+        (SitePolicy(min_subjects=1), ""),
+    ],
+)
+def test_a_site_refuses_in_join_what_its_policy_does_not_allow(policy, code) -> None:
+    party = Consortium(policy=policy)
+    if not code:
+        party.exchange()
+        return
+    with pytest.raises((PrivacyBudgetError, DataError)) as caught:
+        party.exchange()
+    assert caught.value.code == code
+    assert "local0" in caught.value.public
+    drawn = {entry[-1] for log in party.events.values() for entry in log}
+    assert drawn <= {"nonce"}
+
+
+def test_a_run_without_noise_needs_the_consent_of_every_site(tmp_path) -> None:
+    data = helper.write_data(tmp_path / "data")
+    for allowed in (False, True):
+        policy = SitePolicy(min_subjects=1, allow_not_private=allowed)
+        engine = Engine(tmp_path / str(allowed), data, settings_of("capedjica", private=False),
+                        policy=policy)  # fmt: skip
+        if allowed:
+            engine.exchange()
+        else:
+            with pytest.raises(PrivacyBudgetError, match="E154"):
+                engine.exchange()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        SitePolicy(min_subjects=1, min_assumed_colluders=2),
+        SitePolicy(min_subjects=1, max_features=8),
+    ],
+)
+def test_a_site_refuses_a_roster_that_its_policy_does_not_allow(policy) -> None:
+    party = Consortium(policy=policy)
+    party.exchange()
+    with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site local0"):
+        party.exchange()
+
+
+def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
+    data = helper.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    path = engine.work / "local0" / "site-policy.toml"
+    for text in (b"veto = = true", b"\xff\xfe", None):
+        path.unlink()
+        if text is not None:
+            path.write_bytes(text)
+        with pytest.raises(ConfigError, match="E012 the site policy cannot be read") as caught:
+            engine.ask("local0")
+        assert "site-policy.toml" not in caught.value.public
+        if text is None:
+            break
+    path.write_text("vetoo = true")
+    with pytest.raises(ConfigError, match="site policy: vetoo.*did you mean 'veto'"):
+        engine.ask("local0")
+
+
+def test_without_a_policy_file_the_defaults_hold(tmp_path) -> None:
+    assert coinstac.read_policy(tmp_path, {}) == SitePolicy()
+    (tmp_path / "p.toml").write_text("min_subjects = 7")
+    assert coinstac.read_policy(tmp_path, {"policy": "/somewhere/p.toml"}).min_subjects == 7
+    assert coinstac.read_policy(tmp_path, {"policy": ["p.toml"]}).min_subjects == 7
+
+
+# -- order -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("exchange", BEFORE_REPORT)
+def test_the_order_of_keys_in_a_site_s_document_never_matters(
+    recording, tmp_path, exchange
+) -> None:
+    engine = recording.at(exchange, tmp_path / "work")
+    os.environ.update(policy_of(engine, "local0"))
+    try:
+        document = json.loads(engine.document("local0", engine.input))
+
+        def backwards(value):
+            if isinstance(value, dict):
+                return {key: backwards(value[key]) for key in sorted(value, reverse=True)}
+            return value
+
+        answer = coinstac.run("local", backwards(document))
+    finally:
+        del os.environ[coinstac.POLICY_VARIABLE]
+    assert answer["output"] == json.loads(recording.answers[exchange]["local0"])["output"]
