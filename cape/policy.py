@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -95,12 +96,14 @@ def _typed(name: str, default: object, value: object) -> object:
         if isinstance(value, bool):
             return value
         kind = "true or false"
-    elif isinstance(value, int | float) and not isinstance(value, bool):
-        if isinstance(default, float) or value == int(value):
-            return type(default)(value)  # type: ignore[call-arg]
-        kind = "a whole number"
     else:
-        kind = "a number"
+        least = -1 if name == "simulation_seed" else 0
+        kind = f"a {'number' if isinstance(default, float) else 'whole number'}, {least} or more"
+        # TOML knows inf and nan: a limit of nan would never refuse.
+        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+            whole = isinstance(default, float) or value == int(value)
+            if whole and value >= least:
+                return type(default)(value)  # type: ignore[call-arg]
     raise ConfigError(
         "E011", setting=f"site policy: {name}", got=value, allowed=kind, do=f"see cape {VERSION}."
     )

@@ -195,7 +195,8 @@ def _scalar_back(document: Json, hint: Any, where: str) -> Any:
         if abs(number) <= SAFE_INT or str(number) != document:
             raise _refuse(where, "not a canonical number")
         return number
-    _scalar(document, hint, where)
+    if _scalar(document, hint, where) != document:
+        raise _refuse(where, "not a canonical number")  # JavaScript would have rounded it
     return document
 
 

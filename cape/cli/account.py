@@ -19,7 +19,7 @@ from cape.privacy.accounting import display_epsilon
 from cape.privacy.chain import read_entries
 from cape.privacy.comparison_formulas import PAPER_RELEASE_DELTA, Releases, Sites
 from cape.privacy.comparisons import PaperDeltas, Row, compare, paper_deltas
-from cape.privacy.correlated import paper_colluders, view_factor
+from cape.privacy.correlated import paper_colluders, positive, view_factor
 
 DELTA = 1e-5
 
@@ -126,21 +126,11 @@ def planned(
     if (mu is None) == (noise_multiplier is None):
         problem = "the noise of a round has to be given once"
         raise ConfigError("E012", problem=problem, do="pass --mu or --noise-multiplier.")
-    sites = None
-    if n_sites is not None:
-        c = default_colluders(n_sites) if colluders is None else colluders
-        f = view_factor(n_sites=n_sites, colluders=c, ratio=ratio)
-        sites = Sites(n_sites=n_sites, colluders=c, factor=f)
-    elif colluders is not None:
-        problem = "colluders without sites"
-        raise ConfigError("E012", problem=problem, do="pass --sites too.")
+    sites = _asked_sites(n_sites, colluders, ratio)
     if noise_multiplier is not None:
-        if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
-            raise ConfigError(
-                "E011", setting="noise-multiplier", got=noise_multiplier,
-                allowed="finite, more than 0", do="correct it.",
-            )  # fmt: skip
-        mu = math.sqrt(1 if sites is None else sites.factor) / noise_multiplier
+        mu = math.sqrt(1 if sites is None else sites.factor) / positive(
+            "noise-multiplier", noise_multiplier
+        )
     made = Releases.repeated(float(mu or 0.0), rounds=rounds, per_round=per_round, sites=sites)
     return Account(
         releases=replace(made, release_delta=release_delta),
@@ -149,6 +139,17 @@ def planned(
         unit="rounds",
         source=f"{rounds} rounds of {per_round}" if per_round > 1 else f"{rounds} rounds",
     )
+
+
+def _asked_sites(n_sites: int | None, colluders: int | None, ratio: float) -> Sites | None:
+    if n_sites is None:
+        if colluders is not None:
+            problem = "colluders without sites"
+            raise ConfigError("E012", problem=problem, do="pass --sites too.")
+        return None
+    c = default_colluders(n_sites) if colluders is None else colluders
+    f = view_factor(n_sites=n_sites, colluders=c, ratio=ratio)
+    return Sites(n_sites=n_sites, colluders=c, factor=f)
 
 
 def paper_figure_6() -> Account:

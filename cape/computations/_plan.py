@@ -74,6 +74,7 @@ def _with_noise(config: Config, stages: Sequence[Stage], shares: int) -> tuple[E
     plan: list[Event] = []
     for stage in stages:
         part = max(0.0, 1.0 - fixed2) * stage.share / total if total else 0.0
+        part = 0.0 if stage.fixed_mu else part
         weights = [asked.weight for asked in stage.asked]
         mus = split_mu(budget.mu, [part * w / sum(weights) for w in weights]) if part else ()
         for i, asked in enumerate(stage.asked):

@@ -186,8 +186,7 @@ def victim_mu2(
             allowed=f"sites 0 to {n - 1} other than the victim, {victim}",
             do="name sites of the scheme.",
         )
-    honest = [s for s in range(n) if s not in colluders]
-    bottom = math.fsum(_hidden(scheme, s) for s in honest)
+    bottom = math.fsum(_hidden(scheme, s) for s in range(n) if s not in colluders)
     w, q = scheme.weights[victim], scheme.seed_variances[victim]
     total = q + scheme.local_variances[victim]
     extra = 0.0 if q == 0.0 else (w * q / total) ** 2 / bottom

@@ -1,0 +1,208 @@
+"""`join`: what must be equal everywhere is compared, and every difference is named."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cape.computations._join import Draft, compare, join, make_roster
+from cape.computations._model import Model, everybody, joined
+from cape.config import VERSION, Config
+from cape.errors import CapeError, ConfigError, ConsortiumError
+from cape.messages import FORMAT, Cursor, FeatureSpace, Roster, SiteCard
+from cape.privacy.mechanisms import Event
+
+CONFIG = Config(epsilon=1.0, delta=1e-5)
+SPACE = FeatureSpace.of_matrix(6)
+EVENT = Event(
+    phase="pca", round=1, field="total", shape="psd", size=21, log2_gamma=17, clip_int=10**6,
+    delta_int=1414220, variance=10**12, shares=2,
+)  # fmt: skip
+DRAFT = Draft(plan=(EVENT,), n_basis=5, warnings=("a warning",))
+
+
+def card(i: int, **changed: Any) -> SiteCard:
+    fields: dict[str, Any] = {
+        "protocol": FORMAT, "version": VERSION, "computation": "toy",
+        "settings": json.dumps(CONFIG.settings(), sort_keys=True), "nonce": f"{i:032x}",
+        "n_subjects": 5 + i, "space": SPACE, "tr_low": 0.0, "tr_high": 0.0, "noise": "os",
+    }  # fmt: skip
+    return SiteCard(**(fields | changed))
+
+
+def cards(**changed: Any) -> dict[str, SiteCard]:
+    """Return three cards; `changed` is what site B says otherwise."""
+    return {"A": card(0), "B": card(1, **changed), "C": card(2)}
+
+
+def settings(**changed: Any) -> str:
+    return json.dumps({**CONFIG.settings(), **changed}, sort_keys=True)
+
+
+IMAGE = FeatureSpace.of_labels("mask", np.ones((2, 3, 1), np.int32), np.diag([2.0, 2, 2, 1]))
+
+
+def test_equal_cards_pass() -> None:
+    compare(cards(), CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"protocol": 2}, "E155 Versions differ between sites: A has 1, B has 2, C has 1. Install"),
+        ({"version": "9"}, f"E155 Versions differ between sites: A has {VERSION}, B has 9, C has"),
+        ({"computation": "x"}, "E204 computation differs: A has toy, B has x, C has toy; the run"),
+        (
+            {"settings": settings(epsilon=2.0)},
+            "E151 Settings differ between sites: epsilon: A has 1.0, B has 2.0, C has 1.0. All",
+        ),
+        (
+            {"settings": settings(extra=1, delta=1e-6)},
+            "E151 Settings differ between sites: delta: A has 1e-05, B has 1e-06, C has 1e-05; "
+            "extra: A has None, B has 1, C has None. All",
+        ),
+        (
+            {"space": FeatureSpace.of_matrix(7)},
+            "E144 The number of features differs between sites: A has 6, B has 7, C has 6; use",
+        ),
+        ({"space": IMAGE}, "E124 The grid differs between sites: A has ('matrix', ()), B has"),
+        (
+            {"space": replace(SPACE, affine=(1.0,))},
+            "E124 The affine differs between sites: A has (), B has (1.0,), C has (); map",
+        ),
+        (
+            {"space": replace(SPACE, digest="00")},
+            f"E124 The mask hash differs between sites: A has {SPACE.digest}, B has 00, C has",
+        ),
+        ({"nonce": f"{2:032x}"}, "E204 nonce differs: B, C sent the same one; the run ends"),
+    ],
+)
+def test_a_difference_is_named_with_its_sites(changed, expected) -> None:
+    with pytest.raises(ConsortiumError) as caught:
+        compare(cards(**changed), CONFIG)
+    assert caught.value.public.startswith(f"CAPE-{expected}")
+
+
+def test_fewer_sites_than_the_owner_allows_are_refused() -> None:
+    two = {"A": card(0), "B": card(1)}
+    with pytest.raises(ConfigError, match="E152 2 sites joined, min_sites=3; with two sites"):
+        compare(two, CONFIG)
+    compare(two, replace(CONFIG, min_sites=2))
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "wrong"),
+    [(2.0, 2.0, ""), (1.999, 2.001, ""), (0.0, 0.0, ""), (2.0, 2.1, "2 to 2.1 s"),
+     (1.9, 2.0, "1.9 to 2 s"), (0.8, 0.8, "0.8 to 0.8 s")],
+)  # fmt: skip
+def test_repetition_times_fit_the_one_that_the_owner_named(low, high, wrong) -> None:
+    config = replace(CONFIG, tr=2.0, tr_tolerance=1.5e-3)
+    found = cards(tr_low=low, tr_high=high)
+    compare(found, CONFIG)
+    if not wrong:
+        compare(found, config)
+        return
+    with pytest.raises(ConsortiumError) as caught:
+        compare(found, config)
+    expected = f"CAPE-E134 The repetition time differs: B has {wrong}; allowed 2 s."
+    assert caught.value.public.startswith(expected)
+
+
+def test_the_roster_lists_the_sites_and_the_whole_plan() -> None:
+    seen = []
+
+    def planner(*given: Any) -> Draft:
+        seen.append(given)
+        return DRAFT
+
+    roster = make_roster(cards(), CONFIG, planner)
+    assert seen == [(CONFIG, 3, 18, SPACE)]
+    assert [(e.site, e.nonce, e.n_subjects) for e in roster.sites] == [
+        ("A", f"{0:032x}", 5), ("B", f"{1:032x}", 6), ("C", f"{2:032x}", 7)
+    ]  # fmt: skip
+    assert (roster.n_sites, roster.n_subjects, roster.n_basis) == (3, 18, 5)
+    assert (roster.colluders, roster.survivors, roster.shares) == (1, 3, 2)
+    assert roster.plan == (EVENT,)
+    assert roster.config == CONFIG.digest()
+    assert roster.warnings == ("a warning",)
+    assert not roster.seeded
+    assert make_roster(cards(noise="seeded"), CONFIG, planner).seeded
+
+
+def test_different_repetition_times_are_a_warning_if_the_owner_named_none() -> None:
+    found = cards(tr_low=2.0, tr_high=2.0)
+    (_, warning) = make_roster(found, CONFIG, lambda *a: DRAFT).warnings
+    assert warning.startswith("The repetition time differs between sites")
+    named = make_roster(found, replace(CONFIG, tr=2.0), lambda *a: DRAFT)
+    assert named.warnings == ("a warning",)
+
+
+@pytest.mark.parametrize("number", [3, 4, 100])
+def test_as_many_colluders_as_sites_are_refused(number) -> None:
+    config = replace(CONFIG, assumed_colluders=number)
+    with pytest.raises(ConfigError, match=f"assumed_colluders={number} of 3 sites; allowed 0 to 2"):
+        make_roster(cards(), config, lambda *a: DRAFT)
+    assert make_roster(cards(), replace(CONFIG, assumed_colluders=2), lambda *a: DRAFT).shares == 1
+
+
+class FakeSite(SimpleNamespace):
+    def memo(self, name, key, build):
+        self.log.append("data")
+
+    def admit(self, facts):
+        self.log.append(type(facts).__name__)
+        if type(facts).__name__ == self.refuses:
+            raise ConfigError("E012", problem="refused", do="stop")
+
+
+def fake(refuses: str = "") -> Any:
+    noise = SimpleNamespace(label="os")
+    noise.stream = lambda *context: noise
+    noise.token_bytes = bytes
+    source = SimpleNamespace(space=SPACE, n_subjects=4, tr_range=(2.0, 2.1))
+    config = replace(CONFIG, feature_space="matrix")
+    return FakeSite(id="A", config=config, noise=noise, source=source, refuses=refuses, log=[])
+
+
+def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
+    phase = join("toy", lambda *a: DRAFT, then="next").phase
+    site = fake()
+    sent = phase.answer(site, Model())
+    assert site.log == ["NoneType", "data", "SiteCard"]
+    assert (sent.n_subjects, sent.tr_low, sent.tr_high, sent.nonce) == (4, 2.0, 2.1, "00" * 16)
+    assert json.loads(sent.settings) == site.config.settings()
+    for refuses, seen in (
+        ("NoneType", ["NoneType"]),
+        ("SiteCard", ["NoneType", "data", "SiteCard"]),
+    ):
+        site = fake(refuses)
+        with pytest.raises(ConfigError, match="refused"):
+            phase.answer(site, Model())
+        assert site.log == seen
+
+
+def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
+    phase = join("toy", lambda *a: DRAFT, then="next").phase
+    party = SimpleNamespace(config=CONFIG)
+    roster, then = phase.combine(party, cards(), Model())
+    assert (type(roster), then, phase.then) == (Roster, "next", ("next",))
+    assert phase.absorb(Model(), roster).roster == roster
+    with pytest.raises(CapeError, match="E155"):
+        phase.combine(party, cards(version="9"), Model())
+
+
+def test_the_roster_fixes_who_answers() -> None:
+    roster = make_roster(cards(), CONFIG, lambda *a: DRAFT)
+    model, cursor = Model(roster=roster), Cursor(seq=9, phase="iterate", round=4)
+    everybody(model, ["C", "A", "B"], cursor)
+    with pytest.raises(ConsortiumError, match="E156 Site B is missing .* in iterate round 4"):
+        everybody(model, ["C", "A"], cursor)
+    with pytest.raises(ConsortiumError, match="E204 list of sites differs: D never joined"):
+        everybody(model, ["C", "A", "B", "D"], cursor)
+    with pytest.raises(RuntimeError, match="no roster before join"):
+        joined(Model())

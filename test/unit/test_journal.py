@@ -1,0 +1,223 @@
+"""What a site writes down: stored once, repeated exactly, refused otherwise."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from cape.drivers import journal as module
+from cape.drivers.journal import Journal, write_atomically
+from cape.errors import ReplayError, StateLostError
+
+NONCE, KEY, ENTROPY = "0f" * 16, b"k" * 32, b"e" * 12
+
+
+@pytest.fixture
+def journal(tmp_path) -> Journal:
+    made = Journal(tmp_path, "B")
+    made.begin(NONCE)
+    return made
+
+
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / ".cape" / NONCE
+
+
+def test_a_stored_answer_is_returned_and_another_request_refused(journal, tmp_path) -> None:
+    journal.store(1, "r1", {"output": 1})
+    assert journal.answered(1, "r1") == {"output": 1}
+    assert journal.answered(2, "r2") is None
+    journal.store(2, "r2", {"output": 2})
+    assert journal.answered(2, "r2") == {"output": 2}
+    with pytest.raises(ReplayError, match="E203 round 2 was answered already"):
+        journal.answered(2, "other")
+    again = Journal(tmp_path, "B")
+    again.resume(NONCE)
+    assert again.answered(2, "r2") == {"output": 2}
+    assert again.receipt() == {"nonce": NONCE, "seq": 2, "request": "r2"}
+
+
+def test_only_the_last_answer_is_kept(journal, tmp_path) -> None:
+    for seq in range(1, 5):
+        journal.store(seq, f"r{seq}", {"output": seq})
+    assert sorted(p.name for p in folder(tmp_path).iterdir()) == ["4.json"]
+
+
+def test_a_cache_older_or_newer_than_the_receipt_is_lost_state(journal) -> None:
+    journal.store(3, "r3", {})
+    for seq in (1, 2, 5, 9):
+        with pytest.raises(StateLostError, match="E210 state lost at site B: cache of round 3"):
+            journal.answered(seq, f"r{seq}")
+
+
+def test_a_receipt_of_another_run_is_lost_state(journal, tmp_path) -> None:
+    journal.store(1, "r1", {})
+    other = Journal(tmp_path, "B")
+    other.resume("00" * 16)
+    with pytest.raises(StateLostError, match="journal of this run is missing"):
+        other.answered(1, "r1")
+
+
+@pytest.mark.parametrize(
+    "damage", [None, b"", b"{", b"[]", b"{}", b"\xff", b'{"nonce": "x", "seq": "y", "request": 1}']
+)
+def test_a_missing_or_damaged_receipt_is_lost_state(journal, tmp_path, damage) -> None:
+    journal.store(1, "r1", {})
+    path = tmp_path / ".cape" / "receipt.json"
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage)
+    with pytest.raises(StateLostError, match="receipt is missing or damaged"):
+        journal.answered(1, "r1")
+    assert journal.first_answer("r1") is None
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b"{}", b'{"request": "r2"}', b"7"])
+def test_a_missing_or_damaged_answer_is_lost_state(journal, tmp_path, damage) -> None:
+    journal.store(2, "r2", {})
+    path = folder(tmp_path) / "2.json"
+    path.unlink()
+    if damage is not None:
+        path.write_bytes(damage)
+    with pytest.raises(StateLostError, match="answer of round 2 is missing or damaged"):
+        journal.answered(2, "r2")
+
+
+def test_the_first_answer_is_repeated_to_whom_has_no_cache_yet(journal, tmp_path) -> None:
+    fresh = Journal(tmp_path, "B")
+    assert fresh.first_answer("r1") is None
+    journal.store(1, "r1", {"output": 1})
+    assert fresh.first_answer("r1") == {"output": 1}
+    assert fresh.first_answer("other") is None  # another run begins
+    (folder(tmp_path) / "1.json").unlink()
+    assert fresh.first_answer("r1") is None  # nothing was released: it may be answered afresh
+    journal.store(2, "r1", {"output": 2})
+    assert fresh.first_answer("r1") is None
+
+
+def test_beginning_removes_what_an_earlier_run_left(journal, tmp_path) -> None:
+    journal.store(5, "r5", {})
+    journal.keep("x", b"secret", KEY, ENTROPY)
+    second = Journal(tmp_path, "B")
+    second.begin("11" * 16)
+    assert [p.name for p in (tmp_path / ".cape").iterdir()] == ["11" * 16]
+    assert (tmp_path / ".cape" / ("11" * 16)).stat().st_mode & 0o777 == 0o700
+
+
+def test_clearing_removes_everything(journal, tmp_path) -> None:
+    journal.store(1, "r", {})
+    journal.clear()
+    assert list(tmp_path.iterdir()) == []
+    journal.clear()
+
+
+def test_a_secret_is_sealed_and_opens_with_its_key_only(journal, tmp_path) -> None:
+    journal.keep("x25519", b"secret bytes", KEY, ENTROPY)
+    (path,) = folder(tmp_path).iterdir()
+    assert b"secret" not in path.read_bytes()
+    assert KEY not in path.read_bytes()
+    assert journal.secret("x25519", KEY) == b"secret bytes"
+    with pytest.raises(StateLostError, match="key of this run is missing or damaged"):
+        journal.secret("x25519", b"q" * 32)
+    with pytest.raises(StateLostError):
+        journal.secret("x25519", b"")
+    with pytest.raises(StateLostError):
+        journal.secret("other", KEY)
+    path.rename(path.with_name("vault-other"))  # bound to its name
+    with pytest.raises(StateLostError):
+        journal.secret("other", KEY)
+
+
+def test_a_secret_of_another_run_does_not_open(journal, tmp_path) -> None:
+    journal.keep("x", b"secret", KEY, ENTROPY)
+    folder(tmp_path).rename(tmp_path / ".cape" / ("22" * 16))
+    other = Journal(tmp_path, "B")
+    other.resume("22" * 16)
+    with pytest.raises(StateLostError):
+        other.secret("x", KEY)
+
+
+def test_burning_removes_secrets_and_nothing_else(journal, tmp_path) -> None:
+    journal.store(1, "r", {})
+    for name in ("x", "y"):
+        journal.keep(name, b"secret", KEY, ENTROPY)
+    journal.burn()
+    journal.burn()
+    assert [p.name for p in folder(tmp_path).iterdir()] == ["1.json"]
+    Journal(tmp_path, "B").burn()  # no run: nothing to burn
+
+
+def test_a_charge_is_written_once(journal, tmp_path) -> None:
+    journal.charge({"round": 1, "phase": "pca"})
+    journal.charge({"phase": "pca", "round": 1})
+    journal.charge({"phase": "pca", "round": 2})
+    lines = (folder(tmp_path) / "ledger.jsonl").read_text().splitlines()
+    assert [json.loads(line)["round"] for line in lines] == [1, 2]
+
+
+def test_without_its_folder_nothing_can_be_charged(journal) -> None:
+    journal.clear()
+    with pytest.raises(StateLostError, match="journal of this run is missing"):
+        journal.charge({"phase": "pca"})
+
+
+def test_what_the_site_mapped_is_kept(journal, tmp_path) -> None:
+    journal.give({"data": ["a.npy"]})
+    assert journal.given() == {"data": ["a.npy"]}
+    for damage in (b"", b"{", b"[1]", b"7"):
+        (folder(tmp_path) / "given.json").write_bytes(damage)
+        with pytest.raises(StateLostError, match="list of mapped files is missing"):
+            journal.given()
+
+
+def test_files_are_for_the_site_s_own_user_only(journal, tmp_path) -> None:
+    journal.store(1, "r", {})
+    journal.keep("x", b"secret", KEY, ENTROPY)
+    journal.charge({})
+    journal.give({})
+    files = [p for p in (tmp_path / ".cape").rglob("*") if p.is_file()]
+    assert len(files) == 5
+    assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
+
+
+def test_a_file_is_replaced_whole_and_synced_before_its_name(tmp_path, monkeypatch) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"old")
+    done = []
+    real = module.os.replace
+
+    def replace(old, new):
+        assert Path(old).read_bytes() == b"new"
+        assert Path(new).read_bytes() == b"old"
+        done.append("replace")
+        real(old, new)
+
+    monkeypatch.setattr(module.os, "replace", replace)
+    monkeypatch.setattr(module.os, "fsync", lambda handle: done.append("fsync"))
+    write_atomically(path, b"new")
+    assert done == ["fsync", "replace", "fsync"]
+    assert path.read_bytes() == b"new"
+    assert [p.name for p in tmp_path.iterdir()] == ["x"]
+
+
+def test_the_receipt_follows_the_answer_it_is_about(journal, monkeypatch) -> None:
+    names = []
+    real = module.os.replace
+
+    def replace(old, new):
+        names.append(Path(new).name)
+        real(old, new)
+
+    monkeypatch.setattr(module.os, "replace", replace)
+    journal.store(3, "r", {})
+    assert names == ["3.json", "receipt.json"]
+
+
+def test_an_answer_with_a_number_that_json_does_not_know_is_not_stored(journal) -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        journal.store(1, "r", {"output": float("nan")})
+    with pytest.raises(StateLostError):
+        journal.receipt()

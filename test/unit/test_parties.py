@@ -1,0 +1,308 @@
+"""The ports of the parties: working arrays that may be lost, charges, policy, publishing."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cape.config import Config
+from cape.drivers.parties import (
+    NO_REQUEST,
+    AggregatorParty,
+    FileMemo,
+    FileSource,
+    MemoryMemo,
+    SiteParty,
+)
+from cape.errors import DataError, PrivacyBudgetError, StateLostError
+from cape.messages import FeatureSpace, Roster, RosterEntry, SiteCard
+from cape.phases import Stacks
+from cape.policy import SitePolicy
+from cape.privacy.ledger import Budget, Ledger
+from cape.privacy.mechanisms import Event
+from cape.privacy.randomness import SecureNoise
+
+CONFIG = replace(
+    Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"
+)
+EVENT = Event(
+    phase="pca", round=1, field="total", shape="psd", size=21, log2_gamma=17, clip_int=10**6,
+    delta_int=1414220, variance=10**15, shares=2,
+)  # fmt: skip
+STACKS = Stacks(
+    arrays=(np.arange(24, dtype=np.float32).reshape(2, 3, 4), np.zeros((1, 3, 5), np.float32)),
+    labels=(("a", "\u00e9"), ("c",)),
+)
+
+
+def same(a: Stacks | None, b: Stacks) -> bool:
+    return (
+        a is not None
+        and a.labels == b.labels
+        and len(a.arrays) == len(b.arrays)
+        and all(
+            x.dtype == y.dtype and x.shape == y.shape and x.tobytes() == y.tobytes()
+            for x, y in zip(a.arrays, b.arrays, strict=True)
+        )
+    )
+
+
+# -- working arrays --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["memory", "file"])
+def test_working_arrays_come_back_under_their_name_and_key_only(kind, tmp_path) -> None:
+    memo = MemoryMemo() if kind == "memory" else FileMemo(tmp_path / "deep" / "folder", "local0")
+    assert memo.get("basis", "k") is None
+    memo.put("basis", "k", STACKS)
+    assert same(memo.get("basis", "k"), STACKS)
+    assert memo.get("basis", "other") is None
+    assert memo.get("reduced", "k") is None
+    memo.put("basis", "other", Stacks(arrays=(), labels=()))
+    assert memo.get("basis", "k") is None
+    assert memo.get("basis", "other") == Stacks(arrays=(), labels=())
+
+
+def test_side_files_are_private_and_belong_to_one_party(tmp_path) -> None:
+    one, two = FileMemo(tmp_path, "local0"), FileMemo(tmp_path, "../local 1/x")
+    one.put("basis", "k", STACKS)
+    two.put("basis", "k", Stacks(arrays=(), labels=()))
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert len(files) == 2
+    assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
+    assert {path.parent for path in files} == {tmp_path}
+    one.forget()
+    assert one.get("basis", "k") is None
+    assert two.get("basis", "k") is not None
+    one.forget()
+
+
+@pytest.fixture(scope="module")
+def side_file(tmp_path_factory) -> tuple[FileMemo, Path, bytes]:
+    folder = tmp_path_factory.mktemp("memo")
+    memo = FileMemo(folder, "local0")
+    memo.put("basis", "k", STACKS)
+    (path,) = folder.iterdir()
+    return memo, path, path.read_bytes()
+
+
+@given(data=st.data())
+@settings(max_examples=300)
+def test_a_damaged_side_file_is_lost_or_whole(data, side_file) -> None:
+    """It is never other data, and never an error."""
+    memo, path, whole = side_file
+    damaged = bytearray(whole)
+    kind = data.draw(st.sampled_from(["change", "cut", "insert", "replace"]))
+    where = data.draw(st.integers(0, len(whole) - 1))
+    if kind == "change":
+        damaged[where] ^= data.draw(st.integers(1, 255))
+    elif kind == "cut":
+        del damaged[where:]
+    elif kind == "insert":
+        damaged[where:where] = data.draw(st.binary(min_size=1, max_size=20))
+    else:
+        damaged = bytearray(data.draw(st.binary(max_size=64)))
+        damaged[:0] = data.draw(
+            st.sampled_from([b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"PK\x05\x06"])
+        )
+    path.write_bytes(bytes(damaged))
+    found = memo.get("basis", "k")
+    assert found is None or same(found, STACKS)
+
+
+def test_a_side_file_of_something_else_is_lost(tmp_path) -> None:
+    memo = FileMemo(tmp_path, "local0")
+    memo.put("basis", "k", STACKS)
+    (path,) = tmp_path.iterdir()
+    heads: list[Any] = ["[]", "{}", '{"key": "k"}', '{"key": "k", "labels": 3}', "nonsense"]
+    for head in heads:
+        with path.open("wb") as file:
+            np.savez(file, head=np.array(head))
+        assert memo.get("basis", "k") is None
+    with path.open("wb") as file:
+        np.save(file, np.arange(3))
+    assert memo.get("basis", "k") is None
+    with path.open("wb") as file:  # a pickle is never opened
+        np.savez(file, head=np.array({"key": "k"}, dtype=object))
+    assert memo.get("basis", "k") is None
+
+
+# -- a site ----------------------------------------------------------------------------------------
+
+
+def party(**changed: Any) -> SiteParty:
+    fields: dict[str, Any] = {
+        "site": "B", "computation": "toy", "config": CONFIG, "noise": SecureNoise(),
+        "policy": SitePolicy(), "source": None, "memo": MemoryMemo(), "request": NO_REQUEST,
+        "on_charge": lambda line: None, "keep": None, "secret": None, "publish": None,
+    }  # fmt: skip
+    return SiteParty(**(fields | changed))
+
+
+def ledger() -> Ledger:
+    return Ledger(budget=Budget.of(epsilon=1.0, delta=1e-5))
+
+
+def test_a_charge_is_written_down_before_the_ledger_moves() -> None:
+    lines = []
+    site = party(on_charge=lambda line: lines.append((dict(line), site.ledger)))
+    with pytest.raises(StateLostError, match="E210 state lost at site B: ledger"):
+        site.charge(EVENT)
+    site.ledger = before = ledger()
+    site.charge(EVENT)
+    assert site.ledger.events == (EVENT,)
+    ((line, at_that_time),) = lines
+    assert at_that_time is before
+    assert (line["phase"], line["round"]) == ("pca", 1)
+    with pytest.raises(PrivacyBudgetError, match="it was charged already"):
+        site.charge(EVENT)
+    assert len(lines) == 1
+
+
+def test_a_charge_that_cannot_be_written_down_is_none() -> None:
+    def fail(line: Any) -> None:
+        raise OSError("disk full")
+
+    site = party(on_charge=fail)
+    site.ledger = ledger()
+    with pytest.raises(OSError, match="disk full"):
+        site.charge(EVENT)
+    assert site.ledger.events == ()
+
+
+def test_policy_and_budget_come_before_the_line() -> None:
+    lines: list[Any] = []
+    for policy, change in ((SitePolicy(veto=True), {}), (SitePolicy(), {"variance": 2**20})):
+        site = party(policy=policy, on_charge=lines.append)
+        site.ledger = ledger()
+        with pytest.raises(PrivacyBudgetError):
+            site.charge(replace(EVENT, **change))
+        assert site.ledger.events == ()
+    assert lines == []
+
+
+def roster(*sites: str) -> Roster:
+    entries = tuple(RosterEntry(site=s, nonce="0" * 32, n_subjects=4) for s in sites)
+    return Roster(
+        sites=entries, config="", space=FeatureSpace.of_matrix(6), n_basis=6, colluders=1,
+        survivors=3, seeded=False, plan=(), warnings=(),
+    )  # fmt: skip
+
+
+def test_a_site_admits_settings_card_and_roster_one_after_the_other() -> None:
+    card = SiteCard(
+        protocol=1, version="", computation="", settings="", nonce="", n_subjects=3,
+        space=FeatureSpace.of_matrix(6), tr_low=0.0, tr_high=0.0, noise="os",
+    )  # fmt: skip
+    site = party()
+    for facts in (None, card, roster("A", "B", "C")):
+        site.admit(facts)
+    with pytest.raises(DataError, match="E153"):
+        site.admit(replace(card, n_subjects=2))
+    for sites in (("A", "C"), ("A", "B", "B")):
+        with pytest.raises(PrivacyBudgetError, match="E231 .*the site is not listed"):
+            site.admit(roster(*sites))
+    strict = party(policy=SitePolicy(max_features=5))
+    strict.admit(card)
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        strict.admit(roster("A", "B", "C"))
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        party(policy=SitePolicy(veto=True)).admit(None)
+
+
+def test_working_arrays_are_built_once() -> None:
+    built = []
+
+    def build() -> Stacks:
+        built.append(1)
+        return STACKS
+
+    site = party()
+    assert site.memo("basis", "k", build) is site.memo("basis", "k", build)
+    assert built == [1]
+    site.memo("basis", "other", build)
+    assert built == [1, 1]
+
+
+def test_files_about_subjects_are_written_if_the_site_wants_them() -> None:
+    from cape.computations._results import SiteOutcome
+
+    result = SiteOutcome(
+        site="B", outcome_status="converged", names=(), time_courses=iter(()), ledger=ledger()
+    )
+    written: list[Any] = []
+    party(publish=written.append).publish(result)
+    assert written == []
+    allowed = party(publish=written.append, policy=SitePolicy(private_results=True))
+    allowed.publish("something else")
+    assert written == []
+    allowed.publish(result)
+    assert written == [result]
+
+
+# -- the aggregator --------------------------------------------------------------------------------
+
+
+def test_the_aggregator_keeps_a_ledger_and_publishes_outcomes_only() -> None:
+    written: list[Any] = []
+    aggregator = AggregatorParty(config=CONFIG, publish=written.append)
+    with pytest.raises(StateLostError, match="state lost at the aggregator: ledger"):
+        aggregator.charge(EVENT)
+    aggregator.ledger = ledger()
+    aggregator.charge(EVENT)
+    assert aggregator.ledger.events == (EVENT,)
+    aggregator.publish("no outcome")
+    assert written == []
+    assert aggregator.digest(EVENT) == party().digest(EVENT)
+
+
+# -- data in files ---------------------------------------------------------------------------------
+
+
+def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None:
+    loads: list[Any] = []
+    data = SimpleNamespace(
+        space=FeatureSpace.of_matrix(6), subjects=(1, 2), tr_low=2.0, tr_high=2.5, fingerprint="f"
+    )
+
+    def load(base, given, config, *, site):
+        loads.append((base, given, site))
+        return data
+
+    monkeypatch.setattr("cape.data.load_site", load)
+    monkeypatch.setattr(
+        "cape.data.reduce_to_basis", lambda data, B, config: iter([("a", (B, config))])
+    )
+    chosen = {"data": ["a.npy"], "policy": ["p.toml"], "contents": "f"}
+    source = FileSource(tmp_path, chosen, CONFIG, "B")
+    assert loads == []
+    assert source.n_subjects == 2
+    assert source.tr_range == (2.0, 2.5)
+    assert source.space == FeatureSpace.of_matrix(6)
+    assert source.contents == "f"
+    assert list(source.reduced(6)) == [("a", (None, CONFIG))]
+    assert loads == [(tmp_path, {"data": ["a.npy"]}, "B")]
+    changed = FileSource(tmp_path, {**chosen, "contents": "g"}, CONFIG, "B")
+    with pytest.raises(DataError, match="E161 Files changed during the run at site B"):
+        _ = changed.n_subjects
+
+
+def test_a_source_is_the_folder_that_it_names(tmp_path) -> None:
+    rng = np.random.default_rng(0)
+    for m in range(3):
+        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((6, 9)))
+    config = replace(CONFIG, mask="MNI152-8mm")
+    source = FileSource(tmp_path, {}, config, "B")
+    stacks = list(source.reduced(4))
+    assert [label for label, _ in stacks] == ["0", "1", "2"] or len(stacks) == 3
+    assert source.n_subjects == 3
+    assert json.dumps(source.contents)
+    assert len(source.contents) == 64

@@ -1,0 +1,223 @@
+"""The plan: made by the aggregator from the settings, believed by no site."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from fractions import Fraction
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from cape.algorithms.estimators import Asked
+from cape.computations._plan import Stage, make_plan, shares_of, verify_plan
+from cape.config import Config
+from cape.errors import CapeError, ConfigError, PrivacyBudgetError
+from cape.messages import FeatureSpace, Roster, RosterEntry
+from cape.privacy.ledger import Budget, Plan
+from cape.privacy.mechanisms import Event
+
+CONFIG = Config(epsilon=1.0, delta=1e-5)
+SIZES = {"local0": 5, "local1": 7, "local2": 4, "local3": 9}
+
+
+def asked(size: int = 10, clip: float = 1.0, shape: Any = "ball", weight: float = 1.0) -> Asked:
+    return Asked(size=size, clip=clip, shape=shape, weight=weight)
+
+
+STAGES = (
+    Stage(phase="pca", asked=(asked(size=21, shape="psd"),), share=0.4),
+    Stage(phase="iterate", asked=(asked(weight=1.0), asked(weight=3.0)), share=0.6),
+)
+
+
+def plan_of(config: Config = CONFIG, stages: Any = STAGES) -> tuple[Event, ...]:
+    return make_plan(config, stages, n_sites=len(SIZES), n_subjects=sum(SIZES.values()))
+
+
+def roster_of(own: Config = CONFIG, stages: Any = STAGES, /, **changed: Any) -> Roster:
+    fields = {
+        "sites": tuple(
+            RosterEntry(site=site, nonce=f"{i}" * 32, n_subjects=n)
+            for i, (site, n) in enumerate(SIZES.items())
+        ),
+        "config": own.digest(), "space": FeatureSpace.of_matrix(6), "n_basis": 6,
+        "colluders": own.colluders(4), "survivors": 4, "seeded": False,
+        "plan": plan_of(own, stages), "warnings": (),
+    }  # fmt: skip
+    return Roster(**(fields | changed))
+
+
+def verify(roster: Roster, config: Config = CONFIG, stages: Any = STAGES) -> None:
+    verify_plan(SimpleNamespace(id="local1", config=config), roster, stages)
+
+
+# -- made ------------------------------------------------------------------------------------------
+
+
+def test_the_plan_spends_the_budget_and_no_more() -> None:
+    plan = plan_of()
+    mu2 = Budget.of(epsilon=1.0, delta=1e-5).mu2
+    total = Plan(releases=plan).total_mu2
+    assert total <= mu2
+    assert float(total / mu2) == pytest.approx(1.0, abs=1e-5)
+    assert [(e.phase, e.round, e.field) for e in plan] == [
+        ("pca", 1, "total"), ("iterate", 1, "total"), ("iterate", 2, "total")
+    ]  # fmt: skip
+    parts = [float(event.mu2 / total) for event in plan]
+    assert parts == pytest.approx([0.4, 0.15, 0.45], abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("changed", "shares"),
+    [
+        ({}, 3),
+        ({"assumed_colluders": 0}, 4),
+        ({"assumed_colluders": 3}, 1),
+        ({"noise": "local"}, 1),
+    ],
+)
+def test_noise_is_calibrated_for_the_shares_that_nobody_can_subtract(changed, shares) -> None:
+    config = replace(CONFIG, **changed)
+    assert shares_of(config, 4) == shares
+    plan = plan_of(config)
+    assert {event.shares for event in plan} == {shares}
+    one = plan_of(replace(CONFIG, assumed_colluders=3))
+    # the total noise of h shares is that of one
+    for event, alone in zip(plan, one, strict=True):
+        scale = Fraction(4) ** (event.log2_gamma - alone.log2_gamma)
+        assert float(event.variance * shares / (alone.variance * scale)) == pytest.approx(
+            1, rel=1e-3
+        )
+
+
+def test_shares_are_relative_and_stages_without_a_release_take_none() -> None:
+    doubled = tuple(replace(stage, share=2 * stage.share) for stage in STAGES)
+    assert plan_of(stages=doubled) == plan_of()
+    empty = (*STAGES, Stage(phase="whitening", asked=(), share=5.0))
+    assert plan_of(stages=empty) == plan_of()
+
+
+def test_a_fixed_mu_comes_first_and_the_rest_is_shared() -> None:
+    budget = Budget.of(epsilon=1.0, delta=1e-5)
+    mu = budget.mu / 4
+    stages = (STAGES[0], replace(STAGES[1], fixed_mu=mu))
+    plan = plan_of(stages=stages)
+    assert [math.sqrt(e.mu2) for e in plan[1:]] == pytest.approx([mu, mu], rel=1e-5)
+    assert all(event.mu2 <= Fraction(mu) ** 2 for event in plan[1:])
+    left = budget.mu2 * (1 - 2 * Fraction(1, 16))
+    assert float(plan[0].mu2 / left) == pytest.approx(1.0, abs=1e-5)
+
+
+@pytest.mark.parametrize("factor", [0.71, 1.0, 10.0])
+def test_fixed_rounds_that_leave_nothing_are_refused_with_figures(factor) -> None:
+    mu = Budget.of(epsilon=1.0, delta=1e-5).mu
+    stages = (STAGES[0], replace(STAGES[1], fixed_mu=factor * mu))
+    with pytest.raises(PrivacyBudgetError) as caught:
+        plan_of(stages=stages)
+    text = caught.value.public
+    assert text.startswith("CAPE-E230 the fixed rounds of pca needs mu ")
+    assert f"{math.sqrt(2) * factor * mu:.6g}" in text
+    assert f"{mu:.6g} of {mu:.6g} is left" in text
+    assert "raise epsilon" in text
+
+
+def test_fixed_rounds_alone_past_the_budget_are_refused_with_what_would_fit() -> None:
+    mu = Budget.of(epsilon=1.0, delta=1e-5).mu
+    rounds = Stage(phase="iterate", asked=(asked(),) * 5, share=1.0, fixed_mu=0.6 * mu)
+    with pytest.raises(PrivacyBudgetError, match=r"plan of 5 releases .*the first 2 fit; .*raise"):
+        plan_of(stages=(rounds,))
+
+
+def test_a_run_without_noise_has_a_plan_without_a_budget() -> None:
+    plan = plan_of(replace(CONFIG, private=False))
+    assert {event.variance for event in plan} == {0}
+    assert not Plan(releases=plan).private
+
+
+def test_a_sum_that_could_leave_the_integers_is_refused() -> None:
+    with pytest.raises(ConfigError, match="E221 the sum may reach"):
+        make_plan(replace(CONFIG, epsilon=1000.0), STAGES, n_sites=4, n_subjects=2**45)
+
+
+# -- checked by a site -----------------------------------------------------------------------------
+
+
+def test_an_honest_plan_is_accepted() -> None:
+    verify(roster_of())
+    config = replace(CONFIG, private=False)
+    verify(roster_of(config), config)
+
+
+def event_changed(i: int, **changed: Any) -> tuple[Event, ...]:
+    plan = plan_of()
+    return (*plan[:i], replace(plan[i], **changed), *plan[i + 1 :])
+
+
+E0 = plan_of()[0]
+E1 = plan_of()[1]
+LIES = {
+    "less noise": {"plan": event_changed(0, variance=E0.variance // 2)},
+    "a little less noise": {"plan": event_changed(0, variance=E0.variance - E0.variance // 1000)},
+    "no noise": {"plan": event_changed(0, variance=0)},
+    "hardly noise": {"plan": event_changed(0, variance=2**19)},
+    "too much noise": {"plan": event_changed(0, variance=2**57)},
+    "a smaller sensitivity": {"plan": event_changed(0, delta_int=E0.delta_int - 1)},
+    "a larger clip": {"plan": event_changed(0, clip_int=E0.clip_int + 1)},
+    "a larger clip, consistently": {
+        "plan": event_changed(1, clip_int=4 * E1.clip_int, delta_int=4 * E1.delta_int)
+    },
+    "another scale": {"plan": event_changed(1, log2_gamma=E1.log2_gamma - 1)},
+    "more shares": {"plan": event_changed(0, shares=4)},
+    "more shares, less noise": {
+        "plan": event_changed(0, shares=4, variance=E0.variance * 3 // 4 + 1)
+    },
+    "a longer vector": {"plan": event_changed(0, size=E0.size + 1)},
+    "a shorter vector": {"plan": event_changed(1, size=E1.size - 1)},
+    "another shape": {"plan": event_changed(1, shape="psd")},
+    "one more round": {"plan": (*plan_of(), replace(plan_of()[2], round=3))},
+    "one round less": {"plan": plan_of()[:-1]},
+    "another phase": {"plan": event_changed(1, phase="leak")},
+    "no plan": {"plan": ()},
+    "fewer colluders": {"colluders": 0},
+    "more colluders": {"colluders": 2},
+    "fewer survivors": {"survivors": 3},
+    "other settings": {"config": replace(CONFIG, epsilon=2.0).digest()},
+    "another budget": {"plan": plan_of(replace(CONFIG, epsilon=2.0))},
+    "another delta": {"plan": plan_of(replace(CONFIG, delta=1e-4))},
+    "no privacy": {"plan": plan_of(replace(CONFIG, private=False))},
+    "a round twice": {"plan": (*plan_of(), replace(plan_of()[1], field="again"))},
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_site_refuses_a_plan_that_is_not_its_own(lie) -> None:
+    with pytest.raises(CapeError) as caught:
+        verify(roster_of(**LIES[lie]))
+    error = caught.value
+    if isinstance(error, PrivacyBudgetError) and error.code == "CAPE-E231":
+        assert "site local1" in error.public
+    else:
+        assert error.code in ("CAPE-E230", "CAPE-E012"), error.public
+
+
+def test_a_private_release_in_a_run_without_noise_is_refused() -> None:
+    config = replace(CONFIG, private=False)
+    with pytest.raises(PrivacyBudgetError, match="E231 plan refused by site local1"):
+        verify(roster_of(config, plan=plan_of()), config)
+
+
+def test_local_noise_counts_on_one_share_only() -> None:
+    config = replace(CONFIG, noise="local")
+    verify(roster_of(config), config)
+    with pytest.raises(PrivacyBudgetError, match="other noise shares"):
+        verify(roster_of(config, plan=plan_of()), config)
+
+
+def test_a_sum_that_could_overflow_is_refused_by_the_site_too() -> None:
+    large = tuple(
+        RosterEntry(site=site, nonce=f"{i}" * 32, n_subjects=2**60) for i, site in enumerate(SIZES)
+    )
+    with pytest.raises(ConfigError, match="E221"):
+        verify(roster_of(sites=large))

@@ -1,0 +1,124 @@
+"""The site's own file: it can only tighten what the owner of a run asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+
+import pytest
+
+from cape.config import Config
+from cape.errors import ConfigError, DataError, PrivacyBudgetError
+from cape.policy import SitePolicy
+
+CONFIG = Config(epsilon=4.0, delta=1e-5)
+
+
+def test_the_defaults_protect_small_sites_and_nothing_else_is_refused() -> None:
+    policy = SitePolicy.from_mapping({})
+    assert policy == SitePolicy()
+    assert (policy.min_subjects, policy.allow_not_private, policy.simulation_seed) == (3, False, -1)
+    policy.check_settings("B", "capedjica", CONFIG)
+    policy.check_run("B", colluders=0, n_basis=5000, n_subjects=3)
+
+
+def test_every_setting_is_read_from_a_file() -> None:
+    given = {
+        "min_subjects": 5, "max_epsilon": 2, "max_delta": 1e-6, "min_assumed_colluders": 1,
+        "max_features": 100, "allow_computations": ["capedjica"], "allow_not_private": True,
+        "simulation_seed": 0, "private_results": True, "veto": True,
+    }  # fmt: skip
+    policy = SitePolicy.from_mapping(given)
+    assert set(given) == {field.name for field in dataclasses.fields(policy)}
+    for name, value in given.items():
+        found = getattr(policy, name)
+        assert found == (tuple(value) if isinstance(value, list) else value)
+        assert type(found) is type(getattr(SitePolicy(), name))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"veeto": True}, "E010 unknown setting 'site policy: veeto'; did you mean 'veto'"),
+        ({"qqq": True}, r"E010 unknown setting 'site policy: qqq'"),
+        ({"veto": 1}, "veto=1: allowed true or false"),
+        ({"veto": "true"}, "allowed true or false"),
+        ({"min_subjects": "5"}, "allowed a whole number, 0 or more"),
+        ({"min_subjects": True}, "allowed a whole number"),
+        ({"min_subjects": 2.5}, "allowed a whole number"),
+        ({"min_subjects": -1}, "allowed a whole number, 0 or more"),
+        ({"max_epsilon": -1}, "allowed a number, 0 or more"),
+        ({"simulation_seed": -2}, "allowed a whole number, -1 or more"),
+        ({"max_epsilon": True}, "allowed a number"),
+        ({"max_epsilon": [1]}, "allowed a number"),
+        ({"allow_computations": "capedjica"}, "allowed a list of texts"),
+        ({"allow_computations": [1]}, "allowed a list of texts"),
+    ],
+)
+def test_a_mistake_in_the_file_stops_the_site(given, text) -> None:
+    with pytest.raises(ConfigError, match=text):
+        SitePolicy.from_mapping(given)
+
+
+@pytest.mark.parametrize("text", ["inf", "nan", "-inf"])
+@pytest.mark.parametrize("name", ["max_epsilon", "max_delta", "min_subjects"])
+def test_a_number_that_is_not_finite_is_a_mistake_too(name, text) -> None:
+    """A limit of nan would never refuse."""
+    with pytest.raises(ConfigError, match="E011"):
+        SitePolicy.from_mapping({name: float(text)})
+
+
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    assert SitePolicy.from_mapping({"min_subjects": 5.0}).min_subjects == 5
+    assert type(SitePolicy.from_mapping({"max_epsilon": 2}).max_epsilon) is float
+
+
+@pytest.mark.parametrize(
+    ("policy", "config", "refused"),
+    [
+        ({"veto": True}, {}, True),
+        ({"allow_computations": ("capecca",)}, {}, True),
+        ({"allow_computations": ("capecca", "capedjica")}, {}, False),
+        ({}, {"private": False}, True),
+        ({"allow_not_private": True}, {"private": False}, False),
+        ({"max_epsilon": 4.0}, {}, False),
+        ({"max_epsilon": 3.999}, {}, True),
+        ({"max_delta": 1e-5}, {}, False),
+        ({"max_delta": 0.99e-5}, {}, True),
+        ({"min_assumed_colluders": 2}, {}, False),  # S_C by default: known with the roster
+        ({"min_assumed_colluders": 2}, {"assumed_colluders": 1}, True),
+        ({"min_assumed_colluders": 2}, {"assumed_colluders": 2}, False),
+        ({"min_assumed_colluders": 1}, {"assumed_colluders": 0}, True),
+    ],
+)
+def test_settings_that_a_site_does_not_allow_are_refused_by_name(policy, config, refused) -> None:
+    own = SitePolicy(**policy)
+    if not refused:
+        own.check_settings("B", "capedjica", replace(CONFIG, **config))
+        return
+    with pytest.raises(PrivacyBudgetError, match="CAPE-E154 Site policy of site B refuses"):
+        own.check_settings("B", "capedjica", replace(CONFIG, **config))
+
+
+@pytest.mark.parametrize(
+    ("policy", "run", "code"),
+    [
+        ({"min_assumed_colluders": 2}, {"colluders": 1}, "E154"),
+        ({"min_assumed_colluders": 2}, {"colluders": 2}, ""),
+        ({"max_features": 99}, {"n_basis": 100}, "E154"),
+        ({"max_features": 100}, {"n_basis": 100}, ""),
+        ({"max_features": 0}, {"n_basis": 10**6}, ""),
+        ({"min_subjects": 4}, {"n_subjects": 3}, "E153"),
+        ({"min_subjects": 3}, {"n_subjects": 3}, ""),
+    ],
+)
+def test_a_roster_that_a_site_does_not_allow_is_refused(policy, run, code) -> None:
+    facts = {"colluders": 1, "n_basis": 100, "n_subjects": 9, **run}
+    if not code:
+        SitePolicy(**policy).check_run("B", **facts)
+        return
+    with pytest.raises((PrivacyBudgetError, DataError)) as caught:
+        SitePolicy(**policy).check_run("B", **facts)
+    assert caught.value.code == f"CAPE-{code}"
+    assert "ite B" in caught.value.public
+    assert str(facts["n_subjects"]) not in caught.value.public.replace("E153", "")
