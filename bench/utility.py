@@ -96,11 +96,9 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     }
     computation = load("capedjica")
     config = computation.config.from_input(settings(arguments, study))
-    policy = SitePolicy(
-        min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed
-    )
+    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed)
     link = MemoryLink(computation, config, sources, policy, None)
-    play(link, arguments.sites, None)
+    play(link, None)
     outcome: Outcome | None = link.outcome
     assert outcome is not None
     planted = study.B.T @ study.A  # the maps in the basis; W_total applies to it
