@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     config = computation.config.from_input(settings(arguments, study))
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed)
     link = MemoryLink(computation, config, sources, policy, None)
-    play(link, arguments.sites, None)
+    play(link, None)
     outcome: Outcome | None = link.outcome
     assert outcome is not None
     planted = study.B.T @ study.A  # the maps in the basis; W_total applies to it

@@ -91,11 +91,19 @@ class Config:
         group="Privacy",
         help="-1: max(1, ceil(S/3) - 1).  0 trusts every participating site.",
     )
-    aggregation: Literal["all-sites"] = option(
+    aggregation: Literal["all-sites", "secagg"] = option(
         "all-sites",
         "Secure aggregation",
         group="Privacy",
-        help="all-sites: a missing site ends the run and nothing is revealed.",
+        help="all-sites: a missing site ends the run and nothing is revealed.  secagg: sites may "
+        "drop out as long as min_survivors remain (Bonawitz et al. 2017).",
+    )
+    min_survivors: int = option(
+        0,
+        "Sites that must remain",
+        low=0,
+        group="Privacy",
+        help="aggregation=secagg only; at least floor(2 S / 3) + 1.  The noise suffices for them.",
     )
     zero_sum: Literal["ring"] = option(
         "ring",
@@ -185,6 +193,12 @@ class Config:
         if self.assumed_colluders >= 0:
             return self.assumed_colluders
         return max(1, math.ceil(n_sites / 3) - 1)
+
+    def survivors(self, n_sites: int) -> int:
+        """Return t, the sites that must answer: all, or ``max(min_survivors, 2 S // 3 + 1)``."""
+        if self.aggregation == "all-sites":
+            return n_sites
+        return max(self.min_survivors, 2 * n_sites // 3 + 1)
 
     @classmethod
     def from_input(cls, given: Mapping[str, object]) -> Self:

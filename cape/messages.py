@@ -5,6 +5,8 @@ refuses to encode a reply with an unmarked field:
 
 ``Public``    settings, counts and keys that do not depend on data (or are public by definition)
 ``Ring``      integers modulo 2^64 that carry a mask: uniform noise to whoever lacks the others'
+``Sealed``    encrypted from one site to another: the aggregator relays what it cannot read
+``Opened``    a share of a mask, opened so that the sum over the survivors can be read
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from __future__ import annotations
 import base64
 import hashlib
 import zlib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 import numpy as np
@@ -36,6 +39,8 @@ class Marker:
 
 PUBLIC = Marker("public")
 RING = Marker("ring")
+SEALED = Marker("sealed")
+OPENED = Marker("opened")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -227,6 +232,65 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class KeyAdvertisement:
+    """Reply of `zero-sum` where sites may drop out: the public keys of all releases to come."""
+
+    keys: Annotated[bytes, PUBLIC]
+    identity_key: Annotated[bytes, PUBLIC]
+    signature: Annotated[bytes, PUBLIC]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KeyAdvertisements:
+    """Broadcast of `zero-sum` where sites may drop out: what each site of U1 sent."""
+
+    sites: Mapping[str, KeyAdvertisement]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedShares:
+    """Reply of `zero-sum.shares`: shares of the own secrets, one ciphertext per other site."""
+
+    sealed: Annotated[Mapping[str, bytes], SEALED]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SealedShareBook:
+    """Broadcast of `zero-sum.shares`: sender to receiver to ciphertext; the senders are U2."""
+
+    sealed: Mapping[str, Mapping[str, bytes]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Survivors:
+    """Broadcast of a masked sum where sites may drop out: the sites that were summed, U3."""
+
+    sites: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurvivorSignature:
+    """Reply of `*.consistency`: signature over the list of survivors of this release."""
+
+    signature: Annotated[bytes, PUBLIC]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurvivorSignatures:
+    """Broadcast of `*.consistency`: all signatures; the signers are U4."""
+
+    signatures: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MaskShares:
+    """Reply of `*.unmask`: a share of the self mask of each survivor, of the key of each other."""
+
+    self_masks: Annotated[Mapping[str, bytes], OPENED]
+    mask_keys: Annotated[Mapping[str, bytes], OPENED]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Done:
     """Reply of `report`: the site wrote its own files."""
 
@@ -242,7 +306,7 @@ class Closing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RoundRecord:
-    """One released round, as everybody sees it."""
+    """One released round, as everybody sees it; no `survivors` where all sites must answer."""
 
     phase: str
     round: int
@@ -250,3 +314,4 @@ class RoundRecord:
     noise_norm: float
     step_norm: float
     stability: float
+    survivors: tuple[str, ...] = field(default=(), metadata={"added": True})

@@ -14,7 +14,7 @@ transitions; it reads no byte and no clock (the drivers do).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -105,9 +105,19 @@ class Aggregator(Protocol):
     config: Config
     cursor: Cursor
     ledger: Ledger | None
+    lost: frozenset[str]
+    """Sites that were asked in this round and did not answer."""
+    request: bytes
+    """SHA-256 of the broadcast that is being answered."""
 
     def digest(self, message: object) -> bytes:
         """Return the SHA-256 of the canonical bytes of a message."""
+
+    def keep(self, name: str, value: bytes) -> None:
+        """Store what only the aggregator holds, such as a masked sum; empty bytes remove it."""
+
+    def secret(self, name: str) -> bytes:
+        """Return what was kept; StateLostError if it is gone."""
 
     def charge(self, event: Event) -> None:
         """Put a release on record."""
@@ -120,11 +130,26 @@ class Aggregator(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Attendance:
+    """Who is asked in a phase, and the fewest sites that must answer."""
+
+    sites: tuple[str, ...]
+    least: int
+
+
+def anybody(model: object) -> Attendance | None:
+    """Return None: the sites of the run are not known yet."""
+    del model
+    return None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Phase(Generic[R, B, M]):
     """One row of the protocol: what a site sends, what the aggregator answers, the three verbs.
 
-    `then` lists what may open next: itself or later phases, so that (phase, round) never repeats
-    in a run; empty for the last phase, whose `combine` returns None as the next phase.
+    `then` lists what may open next: itself, later phases, or an earlier phase of the same stage
+    (`stage_of`), which begins the next round of that stage; so (phase, round) never repeats in a
+    run.  Empty for the last phase, whose `combine` returns None as the next phase.
     """
 
     name: str
@@ -134,6 +159,7 @@ class Phase(Generic[R, B, M]):
     combine: Callable[[Aggregator, Mapping[str, R], M], tuple[B, str | None]]
     absorb: Callable[[M, B], M]
     then: tuple[str, ...]
+    attendance: Callable[[M], Attendance | None] = anybody
 
 
 AnyPhase = Phase[Any, Any, Any]  # a table is heterogeneous
@@ -177,6 +203,11 @@ class Computation(Generic[M]):
         return {phase.name: phase for phase in rows}
 
 
+def stage_of(name: str) -> str:
+    """Return the stage of a phase: ``iterate`` of ``iterate.unmask``.  Its phases share rounds."""
+    return name.partition(".")[0]
+
+
 def check_table(rows: list[AnyPhase]) -> None:
     """Raise ValueError unless names are unique, `then` points onward, all is reached, last ends."""
     names = [phase.name for phase in rows]
@@ -184,7 +215,8 @@ def check_table(rows: list[AnyPhase]) -> None:
         raise ValueError(f"phase names repeat: {names}")
     reached = {names[0]}
     for i, phase in enumerate(rows):
-        wrong = [n for n in phase.then if n not in names[i:]]
+        own = [n for n in names if stage_of(n) == stage_of(phase.name)]
+        wrong = [n for n in phase.then if n not in names[i:] and n not in own]
         if wrong:
             raise ValueError(f"'{phase.name}' may open itself or later phases, not {wrong}")
         reached |= set(phase.then)
@@ -242,12 +274,13 @@ def start(computation: Computation[M], config: Config) -> Run[M]:
 
 def opened(computation: Computation[M], run: Run[M], name: str) -> Cursor:
     """Return the cursor after phase `name` opens, or raise OutOfPhaseError naming what may open."""
-    allowed = computation.phases(run.config)[run.cursor.phase].then
-    if name not in allowed:
-        raise OutOfPhaseError(
-            "E201", computation=computation.name, phase=name, allowed=list(allowed)
-        )
-    again = run.cursor.round + 1 if name == run.cursor.phase else 1
+    here, phases = run.cursor.phase, computation.phases(run.config)
+    if name not in phases[here].then:
+        allowed = list(phases[here].then)
+        raise OutOfPhaseError("E201", computation=computation.name, phase=name, allowed=allowed)
+    names = list(phases)
+    within = run.cursor.round if stage_of(name) == stage_of(here) else 0
+    again = within + 1 if within == 0 or names.index(name) <= names.index(here) else within
     return Cursor(seq=run.cursor.seq + 1, phase=name, round=again)
 
 
@@ -306,6 +339,7 @@ def advance_aggregator(
     """
     phase = computation.phases(run.config)[run.cursor.phase]
     _agree(run, inbox, joined=bool(run.run))
+    party.lost = _missing(run.cursor, phase.attendance(run.model), sorted(inbox, key=str.encode))
     party.cursor, party.ledger = run.cursor, run.ledger
     replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
     for site, reply in replies.items():
@@ -323,8 +357,9 @@ def advance_aggregator(
         return run, _wrap(run, run.cursor, body), True
     cursor = opened(computation, run, name)
     run = replace(run, cursor=cursor, model=phase.absorb(run.model, body))
-    progress = computation.progress(run.config, run.model, run.ledger, cursor)
-    return run, replace(_wrap(run, cursor, body), progress=progress), False
+    stage = replace(cursor, phase=stage_of(name))
+    progress = computation.progress(run.config, run.model, run.ledger, stage)
+    return run, replace(_wrap(run, cursor, body), progress=replace(progress, phase=name)), False
 
 
 def _wrap(run: Run[M], cursor: Cursor, body: T) -> Envelope[T]:
@@ -337,6 +372,21 @@ def _wrap(run: Run[M], cursor: Cursor, body: T) -> Envelope[T]:
         config=run.config.digest(),
         body=body,
     )
+
+
+def _missing(
+    cursor: Cursor, attendance: Attendance | None, answered: Sequence[str]
+) -> frozenset[str]:
+    """Return who was asked and did not answer; ConsortiumError if that is one too many."""
+    if attendance is None:
+        return frozenset()
+    asked, present = frozenset(attendance.sites), frozenset(answered)
+    lost, strange = asked - present, present - asked
+    if lost and len(asked & present) < attendance.least:
+        raise ConsortiumError("E156", site=min(lost), phase=cursor.phase, round=cursor.round)
+    if strange:
+        raise ConsortiumError("E204", field="list of sites", sites=f"{min(strange)} was not asked")
+    return lost
 
 
 def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope], *, joined: bool) -> None:

@@ -4,6 +4,9 @@ The type of what arrives comes from the table of the computation, never from the
 no pickle, no unknown field.  Every value is checked when encoding and when decoding: finite,
 of the declared dtype, within size.  Arrays are base64 of little-endian data, so they are exact.
 
+A field declared with ``metadata={ADDED: True}`` came after the first release of a format: it is
+left out while it has its default value, so that older messages keep their bytes.
+
 COINSTAC passes documents through JavaScript: whole numbers beyond 2^53 travel as text, -0.0 as
 0.0, and a float that JavaScript printed without its point is still a float here.
 """
@@ -32,6 +35,8 @@ MAX_TEXT: Final = 8 * 2**20
 MAX_ITEMS: Final = 2**16
 """Longest tuple or mapping."""
 SAFE_INT: Final = 2**53 - 1
+ADDED: Final = "added"
+"""Key of the metadata of a field that older messages do not have."""
 
 Json = Any
 
@@ -70,6 +75,12 @@ def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls, include_extras=True)
 
 
+@functools.cache
+def _added(cls: type) -> dict[str, Any]:
+    """Return the defaults of the fields of a dataclass that may be left out."""
+    return {f.name: f.default for f in dataclasses.fields(cls) if f.metadata.get(ADDED)}
+
+
 def encode_reply(reply: Any) -> Json:
     """Encode what a site sends: every field must carry a marker (why it may leave)."""
     kind: Any = type(reply)
@@ -85,9 +96,11 @@ def encode(value: object, hint: Any, where: str = "message") -> Json:
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
         if type(value) is not hint:
             raise _refuse(where, f"{type(value).__name__} instead of {hint.__name__}")
+        added = _added(hint)
         return {
             name: encode(getattr(value, name), sub, f"{hint.__name__}.{name}")
             for name, sub in _hints(hint).items()
+            if name not in added or getattr(value, name) != added[name]
         }
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is np.ndarray:
@@ -108,12 +121,13 @@ def decode(document: Json, hint: Any, where: str = "message") -> Any:
     """Return the value of type `hint` in `document`; MessageError if there is none."""
     hint = _strip(hint)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        names = _hints(hint)
-        if not isinstance(document, dict) or set(document) != set(names):
+        names, added = _hints(hint), _added(hint)
+        if not isinstance(document, dict) or set(document) | set(added) != set(names):
             raise _refuse(where, f"the fields of {hint.__name__} are {sorted(names)}")
         fields = {
             name: decode(document[name], sub, f"{hint.__name__}.{name}")
             for name, sub in names.items()
+            if name in document
         }
         try:
             return hint(**fields)
@@ -179,6 +193,8 @@ def _scalar(value: Any, hint: Any, where: str) -> Json:
         return value if abs(value) <= SAFE_INT else str(value)
     if hint in (str, bool) and type(value) is hint:
         return value
+    if hint is bytes and type(value) is bytes:
+        return base64.b64encode(value).decode("ascii")
     raise _refuse(where, f"{type(value).__name__} instead of {getattr(hint, '__name__', hint)}")
 
 
@@ -195,6 +211,8 @@ def _scalar_back(document: Json, hint: Any, where: str) -> Any:
         if abs(number) <= SAFE_INT or str(number) != document:
             raise _refuse(where, "not a canonical number")
         return number
+    if hint is bytes:
+        return _bytes_back(document, where)
     if _scalar(document, hint, where) != document:
         raise _refuse(where, "not a canonical number")  # JavaScript would have rounded it
     return document
@@ -205,6 +223,16 @@ def _is_finite(value: Any) -> bool:
         return math.isfinite(value)
     except OverflowError:  # a whole number past the largest float
         return False
+
+
+def _bytes_back(document: Json, where: str) -> bytes:
+    try:
+        raw = base64.b64decode(document, validate=True)
+    except (binascii.Error, TypeError, ValueError) as err:
+        raise _refuse(where, "not base64") from err
+    if base64.b64encode(raw).decode("ascii") != document:
+        raise _refuse(where, "not canonical base64")
+    return raw
 
 
 def _dtype(hint: Any) -> np.dtype[Any]:

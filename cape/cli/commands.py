@@ -132,6 +132,13 @@ def simulate(
     seed: Annotated[
         int | None, typer.Option(help="Reproducible noise: a simulation, NOT PRIVATE.")
     ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SITE@PHASE:ROUND",
+            help="A site falls silent there, such as local2@iterate:5; repeat it.",
+        ),
+    ] = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -149,6 +156,7 @@ def simulate(
         through=through.value,
         settings=settings,
         seed=seed,
+        drops=drop or (),
         on_progress=Rounds(as_json=as_json, quiet=quiet),
     )
     _show_results(folder, as_json=as_json)

@@ -136,6 +136,15 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
             problem=f"assumed_colluders={colluders} of {n_sites} sites",
             do=f"allowed 0 to {n_sites - 1}.",
         )
+    survivors = config.survivors(n_sites)
+    if config.aggregation == "secagg" and not (
+        colluders < survivors <= n_sites < 2 * survivors - colluders
+    ):
+        raise ConfigError(
+            "E152",
+            problem=f"min_survivors={survivors}, assumed_colluders={colluders} of {n_sites} sites",
+            do="needed: t <= S and 2 t > S + S_C; else two groups could be told different things.",
+        )
     draft = planner(config, n_sites, n_subjects, first.space)
     warnings = list(draft.warnings)
     if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
@@ -151,7 +160,7 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
         space=first.space,
         n_basis=draft.n_basis,
         colluders=colluders,
-        survivors=n_sites,
+        survivors=survivors,
         seeded=any(card.noise == "seeded" for card in cards.values()),
         plan=draft.plan,
         warnings=tuple(warnings),

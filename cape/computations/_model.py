@@ -2,14 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import Whitener
-from cape.errors import ConsortiumError
-from cape.messages import Cursor, KeyBook, Roster, RoundRecord
+from cape.messages import (
+    KeyAdvertisements,
+    KeyBook,
+    Roster,
+    RoundRecord,
+    SealedShareBook,
+    SurvivorSignatures,
+)
+from cape.phases import Attendance
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DropOuts:
+    """Public state of a run whose sites may drop out (``aggregation=secagg``).
+
+    Attributes
+    ----------
+    advertised : KeyAdvertisements
+        Public keys of U1.
+    asked : tuple of str
+        Sites asked in the present phase: those that answered the last one.
+    participants : tuple of str
+        Sites that were asked for the release under way.
+    survivors : tuple of str
+        U3 of the last release.
+    releases : int
+        Key sets used up.
+    shares : SealedShareBook or None
+        From `zero-sum.shares` until the sites have opened them.
+    signatures : SurvivorSignatures or None
+        From `*.consistency` until the release is done.
+    """
+
+    advertised: KeyAdvertisements
+    asked: tuple[str, ...]
+    participants: tuple[str, ...] = ()
+    survivors: tuple[str, ...] = ()
+    releases: int = 0
+    shares: SealedShareBook | None = None
+    signatures: SurvivorSignatures | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,6 +61,8 @@ class Model:
         Estimator states: V (d, k), U (k, k), W (k, k); None before the first release of a stage.
     trace : tuple of RoundRecord
         One line per released round.
+    drop_outs : DropOuts or None
+        Who is left, where sites may drop out.
     """
 
     roster: Roster | None = None
@@ -33,6 +72,7 @@ class Model:
     whitener: Whitener | None = None
     unmixing: Unmixing | None = None
     trace: tuple[RoundRecord, ...] = ()
+    drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
 
 
 def joined(model: Model) -> Roster:
@@ -42,10 +82,11 @@ def joined(model: Model) -> Roster:
     return model.roster
 
 
-def everybody(model: Model, sites: Iterable[str], cursor: Cursor) -> None:
-    """Raise ConsortiumError unless exactly the sites of the roster answered."""
-    present, listed = set(sites), {entry.site for entry in joined(model).sites}
-    if late := sorted(listed - present):
-        raise ConsortiumError("E156", site=late[0], phase=cursor.phase, round=cursor.round)
-    if new := sorted(present - listed):
-        raise ConsortiumError("E204", field="list of sites", sites=f"{new[0]} never joined")
+def attendance(model: Model) -> Attendance | None:
+    """Return who is asked in the present phase and how many must answer; None before `join`."""
+    if model.roster is None:
+        return None
+    sites = tuple(entry.site for entry in model.roster.sites)
+    if model.drop_outs is not None:
+        sites = model.drop_outs.asked
+    return Attendance(sites=sites, least=model.roster.survivors)

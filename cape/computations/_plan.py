@@ -40,7 +40,7 @@ def shares_of(config: Config, n_sites: int) -> int:
 
     h = t - S_C with correlated noise; with ``noise=local`` each site carries all of it alone.
     """
-    return 1 if config.noise == "local" else n_sites - config.colluders(n_sites)
+    return 1 if config.noise == "local" else config.survivors(n_sites) - config.colluders(n_sites)
 
 
 def make_plan(
@@ -138,7 +138,8 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
     own = {(stage.phase, i + 1): a for stage in stages for i, a in enumerate(stage.asked)}
     if {(e.phase, e.round) for e in roster.plan} != set(own):
         raise refuse("the releases are not those of the settings")
-    if roster.colluders != config.colluders(roster.n_sites) or roster.survivors != roster.n_sites:
+    public = (config.colluders(roster.n_sites), config.survivors(roster.n_sites))
+    if (roster.colluders, roster.survivors) != public:
         raise refuse("the number of colluders or survivors is not that of the settings")
     if roster.config != config.digest():
         raise refuse("the settings are others than this site's")

@@ -14,7 +14,7 @@ import numpy as np
 from cape.algorithms.arrangement import apply_order
 from cape.algorithms.estimators import Array, Data
 from cape.computations import _views
-from cape.computations._model import Model, everybody, joined
+from cape.computations._model import Model, attendance, joined
 from cape.computations._results import Outcome, SiteOutcome
 from cape.messages import Closing, Done
 from cape.phases import Aggregator, One, Phase, Site
@@ -33,7 +33,7 @@ def report(write_site: SiteWriter, write_consortium: Writer) -> One:
     def combine(
         party: Aggregator, replies: Mapping[str, Done], model: Model
     ) -> tuple[Closing, str | None]:
-        everybody(model, replies, party.cursor)
+        del replies
         outcome = write_consortium(party, model)
         party.publish(outcome)
         return Closing(status=outcome.status), None
@@ -51,6 +51,7 @@ def report(write_site: SiteWriter, write_consortium: Writer) -> One:
             combine=combine,
             absorb=absorb,
             then=(),
+            attendance=attendance,
         )
     )
 

@@ -16,8 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Data, Estimator, Query
-from cape.computations._model import Model, everybody, joined
-from cape.computations._zero_sum import mask
+from cape.computations._model import Model, attendance, joined
+from cape.computations._secagg import DroppableSum
+from cape.computations._zero_sum import hide
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError
 from cape.messages import Masked, RoundRecord
@@ -25,7 +26,8 @@ from cape.phases import Aggregator, AnyPhase, Phase, Site, Stacks
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import Event, overflow_bound, verify_event
 from cape.privacy.sampler import discrete_gaussian
-from cape.secagg.field import decode_sum, quantized_sum
+from cape.secagg.field import Integers, decode_sum, quantized_sum
+from cape.secagg.protocol_aggregator import SurvivorSum
 
 FIELD = "total"
 CHUNK = 32
@@ -66,9 +68,21 @@ class SecureSum:
     close: Callable[[Config, Model], Any] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Return the phase of the all-sites secure sum."""
-        del config
+        """Return the phases of one release under the chosen aggregation."""
         end = ("report",) if self.close is not None else ()
+        then = (self.name, *(stage.name for stage in self.later), *end)
+        if config.aggregation == "secagg":
+            return DroppableSum(
+                name=self.name,
+                field=FIELD,
+                broadcast=self.state,
+                answer=self._answer,
+                size=self._charged_size,
+                bound=self._bound,
+                finish=self._finish,
+                absorb=self._absorb,
+                then=then,
+            ).phases()
         return (
             Phase(
                 name=self.name,
@@ -77,7 +91,8 @@ class SecureSum:
                 answer=self._answer,
                 combine=self._combine,
                 absorb=self._absorb,
-                then=(self.name, *(stage.name for stage in self.later), *end),
+                then=then,
+                attendance=attendance,
             ),
         )
 
@@ -94,7 +109,7 @@ class SecureSum:
 
     def _answer(self, site: Site, model: Model) -> Masked:
         query = self.estimator(site.config, model).query(self.current(site.config, model))
-        event = Plan(releases=joined(model).plan).find(site.cursor.phase, site.cursor.round)
+        event = self._event(site, model)
         check_query(event, query)
         total = clipped_sum(chunks(self.sees(site, model)), query, event)
         try:
@@ -104,29 +119,51 @@ class SecureSum:
         if event.private:
             entropy = site.noise.stream(site.id, event.phase, event.round, "noise")
             total = total + discrete_gaussian(event.variance, query.size, entropy)
-        hidden = total.view(np.uint64) + mask(site, model, query.size, FIELD)
-        return Masked(total=hidden, refused=False)
+        return Masked(total=hide(site, model, total, FIELD), refused=False)
 
     def _combine(
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
     ) -> tuple[Any, str | None]:
-        everybody(model, replies, party.cursor)
-        config, roster = party.config, joined(model)
-        state = self.current(config, model)
+        roster = joined(model)
         if refusing := [site for site, reply in replies.items() if reply.refused]:
-            return self._stopped(config, model, refusing[0])
-        estimator = self.estimator(config, model)
-        event = Plan(releases=roster.plan).find(party.cursor.phase, party.cursor.round)
-        party.charge(event)
-        size = estimator.query(state).size
+            return self._stopped(party.config, model, refusing[0])
+        size = self._charged_size(party, model)
         for site, reply in replies.items():
             if reply.total.shape != (size,):
                 problem = f"site {site} sent {reply.total.shape} numbers, needed {size}"
                 raise MessageError("E202", problem=problem)
-        bound = overflow_bound(event, roster.n_sites, roster.n_subjects)
-        total = decode_sum([reply.total for reply in replies.values()], bound=bound)
-        mean = total / (event.gamma * roster.n_subjects)
-        state = estimator.step(state, mean, event.noise_std(roster.n_sites, roster.n_subjects))
+        vectors = [reply.total for reply in replies.values()]
+        total = decode_sum(vectors, bound=self._bound(party, model))
+        return self._step(party, model, total, len(vectors), roster.n_subjects)
+
+    def _finish(
+        self, party: Aggregator, total: SurvivorSum, model: Model
+    ) -> tuple[Any, str | None]:
+        """Take the step of a sum over the sites that are left."""
+        return self._step(party, model, total.total, len(total.survivors), total.n_subjects)
+
+    def _event(self, party: Site | Aggregator, model: Model) -> Event:
+        return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
+
+    def _charged_size(self, party: Aggregator, model: Model) -> int:
+        """Put the release on record and return the length of its vector."""
+        party.charge(self._event(party, model))
+        state = self.current(party.config, model)
+        return self.estimator(party.config, model).query(state).size
+
+    def _bound(self, party: Aggregator, model: Model) -> int:
+        roster = joined(model)
+        return overflow_bound(self._event(party, model), roster.n_sites, roster.n_subjects)
+
+    def _step(
+        self, party: Aggregator, model: Model, total: Integers, n_sites: int, n_subjects: int
+    ) -> tuple[Any, str | None]:
+        """Turn a sum over sites into the next state and the phase to open."""
+        config, event = party.config, self._event(party, model)
+        mean = total / (event.gamma * n_subjects)
+        state = self.estimator(config, model).step(
+            self.current(config, model), mean, event.noise_std(n_sites, n_subjects)
+        )
         after = replace(model, **{self.into: state})
         name = self._next(config, after)
         if name == "report" and self.close is not None:
@@ -154,6 +191,7 @@ class SecureSum:
             noise_norm=state.record.noise_norm,
             step_norm=state.record.step_norm,
             stability=state.record.stability,
+            survivors=model.drop_outs.survivors if model.drop_outs else (),
         )
         refused = getattr(state, "status", "") == "budget_exhausted"
         trace = model.trace if refused else (*model.trace, record)

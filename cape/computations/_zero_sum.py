@@ -2,7 +2,8 @@
 
 Every site makes one X25519 key pair for this run; pairwise keys then give every release its
 zero-sum noise e_s, uniform over the integers modulo 2^64, without another exchange.  The probe
-masks a vector of zeros: its sum must be zero before any budget is spent.
+masks a vector of zeros: its sum must be zero before any budget is spent.  Where sites may drop
+out, keys and probe are those of `cape.computations._secagg`.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
-from cape.computations._model import Model, everybody, joined
+from cape.computations import _secagg
+from cape.computations._model import Model, attendance, joined
 from cape.config import Config
 from cape.errors import SecureAggregationError
 from cape.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
@@ -20,11 +23,13 @@ from cape.phases import Aggregator, AnyPhase, Phase, Site
 from cape.privacy.ledger import Budget, Ledger
 from cape.secagg import keys
 from cape.secagg.field import decode_sum
+from cape.secagg.protocol_aggregator import SurvivorSum
 
 PlanCheck = Callable[[Site, Roster], None]
 """A site's own check of the plan that the aggregator sent; raises if anything is off."""
 
 KEY_NAME = "x25519"
+PROBE = "zero-sum.probe"
 PROBE_SIZE = 8
 KEY_BYTES = 32
 
@@ -37,8 +42,22 @@ class ZeroSum:
         self._then = then
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Return both phases."""
-        del config
+        """Return the phases of the chosen aggregation."""
+        if config.aggregation == "secagg":
+            return (
+                *_secagg.key_phases(self._prepare, then=PROBE),
+                *_secagg.DroppableSum(
+                    name=PROBE,
+                    field="probe",
+                    broadcast=Fingerprint,
+                    answer=_probe,
+                    size=lambda party, model: PROBE_SIZE,
+                    bound=lambda party, model: 0,
+                    finish=self._opened,
+                    absorb=_absorb_fingerprint,
+                    then=(self._then,),
+                ).phases(),
+            )
         return (
             Phase(
                 name="zero-sum",
@@ -47,24 +66,29 @@ class ZeroSum:
                 answer=self._advertise,
                 combine=_collect,
                 absorb=_absorb_keys,
-                then=("zero-sum.probe",),
+                then=(PROBE,),
+                attendance=attendance,
             ),
             Phase(
-                name="zero-sum.probe",
+                name=PROBE,
                 reply=Masked,
                 broadcast=Fingerprint,
                 answer=_probe,
                 combine=self._compare,
                 absorb=_absorb_fingerprint,
                 then=(self._then,),
+                attendance=attendance,
             ),
         )
 
-    def _advertise(self, site: Site, model: Model) -> PublicKey:
+    def _prepare(self, site: Site, model: Model) -> None:
         roster = joined(model)
         site.admit(roster)
         self._verify(site, roster)
         site.ledger = empty_ledger(site.config)
+
+    def _advertise(self, site: Site, model: Model) -> PublicKey:
+        self._prepare(site, model)
         secret = site.noise.stream(site.id, "zero-sum", 1, "key").token_bytes(KEY_BYTES)
         site.keep(KEY_NAME, secret)
         public = keys.public_key(keys.private_key_from_bytes(secret))
@@ -73,12 +97,20 @@ class ZeroSum:
     def _compare(
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
     ) -> tuple[Fingerprint, str | None]:
-        everybody(model, replies, party.cursor)
         total = decode_sum([reply.total for reply in replies.values()], bound=0)
         if total.shape != (PROBE_SIZE,):
             raise SecureAggregationError("E220", problem="the probe has another length")
         digest = keys.roster_digest(key_roster(joined(model), book(model)))
         party.ledger = empty_ledger(party.config)
+        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), self._then
+
+    def _opened(
+        self, party: Aggregator, total: SurvivorSum, model: Model
+    ) -> tuple[Fingerprint, str | None]:
+        """Return the fingerprint once the masks of the sites that are left have cancelled."""
+        del total  # all zeros: its bound is 0
+        party.ledger = empty_ledger(party.config)
+        digest = _secagg.key_digest(party, model)
         return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), self._then
 
 
@@ -112,6 +144,13 @@ def key_roster(roster: Roster, agreed: KeyBook) -> list[keys.RosterEntry]:
     ]
 
 
+def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
+    """Return the vector of this site, (d,) int64, as it may leave: masked modulo 2^64."""
+    if site.config.aggregation == "secagg":
+        return _secagg.hide(site, model, noisy, field)
+    return noisy.view(np.uint64) + mask(site, model, noisy.size, field)
+
+
 def mask(site: Site, model: Model, size: int, field: str) -> RingVector:
     """Return the zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
 
@@ -142,8 +181,8 @@ def mask(site: Site, model: Model, size: int, field: str) -> RingVector:
 def _collect(
     party: Aggregator, replies: Mapping[str, PublicKey], model: Model
 ) -> tuple[KeyBook, str | None]:
-    everybody(model, replies, party.cursor)
-    return KeyBook(public_keys=tuple(r.public_key for r in replies.values())), "zero-sum.probe"
+    del party, model
+    return KeyBook(public_keys=tuple(r.public_key for r in replies.values())), PROBE
 
 
 def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
@@ -151,8 +190,8 @@ def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
 
 
 def _probe(site: Site, model: Model) -> Masked:
-    zeros = np.zeros(PROBE_SIZE, dtype=np.uint64)
-    return Masked(total=zeros + mask(site, model, PROBE_SIZE, "probe"), refused=False)
+    zeros = np.zeros(PROBE_SIZE, dtype=np.int64)
+    return Masked(total=hide(site, model, zeros, "probe"), refused=False)
 
 
 def _absorb_fingerprint(model: Model, shown: Fingerprint) -> Model:

@@ -328,14 +328,31 @@ def _aggregator(call: _Call) -> Document:
         write_consortium(call.transfer, outcome)
         published.append(outcome)
 
-    party = AggregatorParty(config=state.config, publish=publish)
+    request, kept = _aggregator_memory(call.cache)
+    party = AggregatorParty(config=state.config, publish=publish, request=request, kept=kept)
     state, envelope, ended = advance_aggregator(computation, state, inbox, party)
     if not ended:
-        return _document(computation, state, encode_broadcast(envelope))
+        answer = _document(computation, state, encode_broadcast(envelope))
+        if state.config.aggregation == "secagg":
+            answer["cache"]["cape"]["request"] = request_digest(envelope).hex()
+            answer["cache"]["cape"]["kept"] = {name: raw.hex() for name, raw in kept.items()}
+        return answer
     from cape.report import components_table, summary
 
     output = {"summary": summary(published[0]), "components": components_table(published[0])}
     return _document(computation, state, output, success=True)
+
+
+def _aggregator_memory(cache: Mapping[str, Any] | None) -> tuple[bytes, dict[str, bytes]]:
+    """Return the digest of the last broadcast and what the aggregator kept, if sites may drop."""
+    from cape.errors import StateLostError
+
+    cache = cache or {}
+    try:
+        kept = {str(name): bytes.fromhex(raw) for name, raw in cache.get("kept", {}).items()}
+        return bytes.fromhex(cache.get("request", NO_REQUEST.hex())), kept
+    except (AttributeError, TypeError, ValueError):
+        raise StateLostError("E210", site="the aggregator", what="cache") from None
 
 
 def _joining(inbox: Mapping[str, Any]) -> tuple[Computation[Any], Config]:

@@ -231,11 +231,34 @@ class SiteParty:
 class AggregatorParty:
     """The aggregator for one round: what `cape.phases.Aggregator` asks for."""
 
-    def __init__(self, *, config: Config, publish: Callable[[Outcome], None]) -> None:
+    def __init__(
+        self,
+        *,
+        config: Config,
+        publish: Callable[[Outcome], None],
+        request: bytes = NO_REQUEST,
+        kept: dict[str, bytes] | None = None,
+    ) -> None:
         self.config = config
         self.cursor = Cursor(seq=1, phase="", round=1)
         self.ledger: Ledger | None = None
+        self.lost: frozenset[str] = frozenset()
+        self.request = request
         self._publish = publish
+        self._kept = {} if kept is None else kept
+
+    def keep(self, name: str, value: bytes) -> None:
+        """Store what only the aggregator holds; empty bytes remove it."""
+        if value:
+            self._kept[name] = value
+        else:
+            self._kept.pop(name, None)
+
+    def secret(self, name: str) -> bytes:
+        """Return what was kept; StateLostError if it is gone."""
+        if name not in self._kept:
+            raise StateLostError("E210", site="the aggregator", what=name)
+        return self._kept[name]
 
     def digest(self, message: object) -> bytes:
         """Return the SHA-256 of the canonical bytes of a message."""

@@ -31,6 +31,7 @@ from cape.computations._results import Outcome, SiteOutcome
 from cape.config import Config
 from cape.drivers import coinstac
 from cape.drivers.codec import encode_reply, request_digest
+from cape.drivers.drops import FIRST, Attendees, Drop, read_drop
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, FileSource, MemoryMemo, SiteParty
 from cape.errors import CapeError, ConfigError, DataError
 from cape.messages import Progress
@@ -74,6 +75,8 @@ OnProgress = Callable[[ProgressLine], None]
 class Link(Protocol):
     """One way to carry messages: `exchange` plays a round and returns None when the run ended."""
 
+    attendees: Attendees
+
     def exchange(self) -> tuple[Progress | None, int]:
         """Play one round; returns the public line of the broadcast and the bytes of one reply."""
 
@@ -85,6 +88,7 @@ def simulate(
     through: str = "memory",
     settings: Mapping[str, object] | None = None,
     seed: int | None = None,
+    drops: Sequence[str] = (),
     on_progress: OnProgress | None = None,
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
@@ -102,6 +106,8 @@ def simulate(
     seed : int, optional
         Reproducible noise.  The result is stamped not private; without a seed the noise comes
         from the operating system and counts.
+    drops : sequence of str
+        Drop-outs on purpose, each ``site@phase:round``: the site is silent from there on.
     on_progress : callable, optional
         Called after every exchange.
 
@@ -125,8 +131,8 @@ def simulate(
         simulation_seed=-1 if seed is None else seed,
     )
     try:
-        link = _link(through, sites, chosen, policy, work)
-        play(link, len(sites), on_progress)
+        link = _link(through, sites, chosen, policy, work, drops)
+        play(link, on_progress)
         _collect(work, out, list(sites))
     finally:
         _keep_errors(work, out)
@@ -137,14 +143,15 @@ def simulate(
     return consortium
 
 
-def play(link: Link, n_sites: int, on_progress: OnProgress | None) -> None:
+def play(link: Link, on_progress: OnProgress | None) -> None:
     """Play all rounds of a run."""
     last: Progress | None = None
     for exchange in range(1, MAX_EXCHANGES):
         began = time.monotonic()
         progress, size = link.exchange()
         if on_progress is not None:
-            on_progress(_line(exchange, last, progress, time.monotonic() - began, n_sites, size))
+            seconds, n_sites = time.monotonic() - began, link.attendees.count
+            on_progress(_line(exchange, last, progress, seconds, n_sites, size))
         if progress is None:
             return
         last = progress
@@ -209,17 +216,21 @@ def _link(
     settings: Mapping[str, object],
     policy: SitePolicy,
     work: Path,
+    drops: Sequence[str],
 ) -> Link:
+    chosen = dict(settings)
+    computation = load(str(chosen.pop("computation", coinstac.PRODUCT)))
+    config = computation.config.from_input(chosen)
+    phases = computation.phases(config)
+    silent = [read_drop(text, sites=sites, phases=phases) for text in drops]
+    attendees = Attendees(list(sites), silent, survives=config.aggregation == "secagg")
     if through == "memory":
-        chosen = dict(settings)
-        computation = load(str(chosen.pop("computation", coinstac.PRODUCT)))
-        config = computation.config.from_input(chosen)
         sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
-        return MemoryLink(computation, config, sources, policy, work)
+        return MemoryLink(computation, config, sources, policy, work, drops=silent)
     if through == "wire":
-        return DocumentLink(sites, settings, policy, work, InProcess(work))
+        return DocumentLink(sites, settings, policy, work, InProcess(work), attendees)
     if through == "process":
-        return DocumentLink(sites, settings, policy, work, NewProcess(work))
+        return DocumentLink(sites, settings, policy, work, NewProcess(work), attendees)
     raise ConfigError(
         "E011",
         setting="through",
@@ -239,14 +250,19 @@ class MemoryLink:
         sources: Mapping[str, Source],
         policy: SitePolicy,
         out: Path | None,
+        *,
+        drops: Sequence[Drop] = (),
     ) -> None:
         self._computation, self._config, self._out = computation, config, out
+        survives = config.aggregation == "secagg"
+        self.attendees = Attendees(list(sources), drops, survives=survives)
         self._parties = {
             site: self._party(site, source, policy) for site, source in sources.items()
         }
         self._runs: dict[str, Run[Any]] = {s: start(computation, config) for s in sources}
         self._state = start(computation, config)
         self._request: AnyEnvelope | None = None
+        self._kept: dict[str, bytes] = {}
         self.outcome: Outcome | None = None
 
     def _party(self, site: str, source: Source, policy: SitePolicy) -> SiteParty:
@@ -280,12 +296,19 @@ class MemoryLink:
         """Let every site answer and the aggregator combine."""
         digest = NO_REQUEST if self._request is None else request_digest(self._request)
         inbox: dict[str, AnyEnvelope] = {}
-        for site, party in self._parties.items():
+        cursor = self._state.cursor
+        for site in self.attendees.asked(cursor.phase, cursor.round):
+            party = self._parties[site]
             party.request = digest
-            self._runs[site], inbox[site] = advance_site(
-                self._computation, self._runs[site], self._request, party
-            )
-        aggregator = AggregatorParty(config=self._config, publish=self._publish)
+            try:
+                self._runs[site], inbox[site] = advance_site(
+                    self._computation, self._runs[site], self._request, party
+                )
+            except CapeError as err:
+                self.attendees.failed(site, cursor.phase, err)
+        aggregator = AggregatorParty(
+            config=self._config, publish=self._publish, request=digest, kept=self._kept
+        )
         self._state, self._request, ended = advance_aggregator(
             self._computation, self._state, inbox, aggregator
         )
@@ -369,8 +392,9 @@ class DocumentLink:
         policy: SitePolicy,
         work: Path,
         call: Caller,
+        attendees: Attendees,
     ) -> None:
-        self._call, self._work = call, work
+        self._call, self._work, self.attendees = call, work, attendees
         self._bases = dict(sites)
         self._caches: dict[str, Any] = {party: {} for party in (*sites, "remote")}
         self._input: Any = dict(settings)
@@ -401,9 +425,17 @@ class DocumentLink:
     def exchange(self) -> tuple[Progress | None, int]:
         """Let every site answer, two at a time or more, and the aggregator combine."""
         self._iteration += 1
+        first = self._iteration == 1
+        phase, number = (FIRST, 1) if first else (self._input["phase"], self._input["round"])
+        answers: dict[str, tuple[Any, bool, int]] = {}
         with ThreadPoolExecutor(max_workers=self._width()) as pool:
-            asked = {s: pool.submit(self._ask, "local", s, self._input) for s in self._bases}
-            answers = {site: future.result() for site, future in asked.items()}
+            left = self.attendees.asked(phase, number)
+            asked = {s: pool.submit(self._ask, "local", s, self._input) for s in left}
+            for site, future in asked.items():
+                try:
+                    answers[site] = future.result()
+                except CapeError as err:
+                    self.attendees.failed(site, phase, err)
         size = max(answer[2] for answer in answers.values())
         inbox = {site: answer[0] for site, answer in answers.items()}
         self._input, ended, _ = self._ask("remote", "remote", inbox)

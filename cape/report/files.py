@@ -54,6 +54,8 @@ def results_of(outcome: Outcome) -> dict[str, Any]:
         "rounds_planned": outcome.rounds_planned,
         "n_sites": roster.n_sites,
         "n_subjects": roster.n_subjects,
+        "min_survivors": roster.survivors,
+        "survivors": statement.survivors(outcome),
         "n_components": int(outcome.A.shape[1]),
         "n_features": space.n_features,
         "n_basis": roster.n_basis,

@@ -125,6 +125,12 @@ class Figures:
     delta: float
 
 
+def survivors(outcome: Outcome) -> list[str]:
+    """Return the sites whose data are in the last sum; all of them unless sites dropped out."""
+    last = outcome.trace[-1].survivors if outcome.trace else ()
+    return list(last or (entry.site for entry in outcome.roster.sites))
+
+
 def delta_of(outcome: Outcome) -> float:
     """Return the total delta of the run."""
     budget = outcome.ledger.budget
@@ -173,6 +179,7 @@ def statement(outcome: Outcome) -> Json:
         "n_sites": roster.n_sites,
         "assumed_colluders": roster.colluders,
         "min_survivors": roster.survivors,
+        "survivors": survivors(outcome),
         "n_subjects": roster.n_subjects,
         "subjects_per_site": {entry.site: entry.n_subjects for entry in roster.sites},
         "noise": outcome.settings.get("noise"),

@@ -55,11 +55,13 @@ class Setup:
         Which time stages 1 and 2 run, from 1.
     n_sets : int
         Key sets of this batch: releases that it serves.
+    min_survivors : int
+        Threshold t asked for; it is never below floor(2 S / 3) + 1.
 
     Raises
     ------
     ConfigError
-        Too many assumed colluders: two disjoint groups could be opened.
+        Too many assumed colluders (two disjoint groups could be opened), or a threshold above S.
     """
 
     salt: bytes
@@ -67,18 +69,22 @@ class Setup:
     colluders: int
     batch: int
     n_sets: int
+    min_survivors: int = 0
 
     def __post_init__(self) -> None:
         """Check that no two groups of t sites can be told different things."""
         n_sites, t = len(self.sizes), self.threshold
+        if t > n_sites:
+            problem = f"{t} of {n_sites} sites cannot survive"
+            raise ConfigError("E012", problem=problem, do="lower min_survivors")
         if not (self.colluders < t and 2 * t > n_sites + self.colluders):
             problem = f"{self.colluders} assumed colluders of {n_sites} sites are too many"
             raise ConfigError("E012", problem=problem, do="lower assumed_colluders")
 
     @property
     def threshold(self) -> int:
-        """Sites that must answer at every stage, t = floor(2 S / 3) + 1."""
-        return 2 * len(self.sizes) // 3 + 1
+        """Sites that must answer at every stage, t = max(min_survivors, floor(2 S / 3) + 1)."""
+        return max(self.min_survivors, 2 * len(self.sizes) // 3 + 1)
 
     @property
     def coordinates(self) -> dict[str, int]:

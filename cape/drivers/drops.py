@@ -1,0 +1,77 @@
+"""Drop-outs on purpose: which site of a simulation falls silent, and when.
+
+``local2@iterate:5`` is silent from round 5 of `iterate` on; ``local2@iterate.unmask:5`` from the
+last stage of that release.  A site that is gone stays out: it has missed a broadcast.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from cape.errors import CapeError, ConfigError
+
+FIRST = "join"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Drop:
+    """One site falls silent when this phase and round are asked."""
+
+    site: str
+    phase: str
+    round: int
+
+
+def read_drop(text: str, *, sites: Collection[str], phases: Collection[str]) -> Drop:
+    """Return the drop-out of ``site@phase:round`` (round 1 if left out); ConfigError if wrong."""
+    site, at, rest = text.partition("@")
+    phase, colon, number = rest.partition(":")
+    round_ = int(number) if number.isascii() and number.isdigit() else 0 if colon else 1
+    if site not in sites or phase not in phases or phase == FIRST or not at or round_ < 1:
+        raise ConfigError(
+            "E011",
+            setting="drop",
+            got=text,
+            allowed=f"SITE@PHASE:ROUND with a site of {sorted(sites)} and a phase of "
+            f"{[name for name in phases if name != FIRST]}",
+            do="such as local2@iterate:5.",
+        )
+    return Drop(site=site, phase=phase, round=round_)
+
+
+class Attendees:
+    """Who still answers in a simulation.
+
+    Parameters
+    ----------
+    sites : sequence of str
+        All sites.
+    drops : sequence of Drop
+        Who falls silent when.
+    survives : bool
+        Whether a site that fails counts as one that dropped out (``aggregation=secagg``); else
+        its error ends the run.
+    """
+
+    def __init__(self, sites: Sequence[str], drops: Sequence[Drop], *, survives: bool) -> None:
+        self._left = list(sites)
+        self._drops = drops
+        self._survives = survives
+
+    @property
+    def count(self) -> int:
+        """Sites that are left."""
+        return len(self._left)
+
+    def asked(self, phase: str, round: int) -> tuple[str, ...]:
+        """Return the sites that hear this request."""
+        silent = {d.site for d in self._drops if (d.phase, d.round) == (phase, round)}
+        self._left = [site for site in self._left if site not in silent]
+        return tuple(self._left)
+
+    def failed(self, site: str, phase: str, err: CapeError) -> None:
+        """Go on without a site that failed; raises its error where the run cannot."""
+        if not self._survives or phase == FIRST or self.count == 1:
+            raise err
+        self._left.remove(site)

@@ -1,0 +1,414 @@
+"""Whole runs whose sites drop out, through the real engine: the survivors' sum, or nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import itertools
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cape import wire
+from cape.drivers import simulate as driver
+from cape.drivers.drops import Drop, read_drop
+from cape.drivers.synth import write_consortium
+from cape.errors import (
+    CapeError,
+    ConfigError,
+    ConsortiumError,
+    ProtocolError,
+    SecureAggregationError,
+)
+from cape.messages import Masked, MaskShares, SealedShares, SurvivorSignature
+from cape.phases import advance_aggregator, advance_site
+from cape.secagg.protocol_site import ReadySite
+
+spec = importlib.util.spec_from_file_location("tiny", Path(__file__).parent / "tiny.py")
+assert spec is not None
+assert spec.loader is not None
+tiny = importlib.util.module_from_spec(spec)
+sys.modules.setdefault("tiny", tiny)  # dataclasses look their module up
+spec.loader.exec_module(tiny)
+
+KEY_STAGES = (
+    "zero-sum",
+    "zero-sum.shares",
+    "zero-sum.probe",
+    "zero-sum.probe.consistency",
+    "zero-sum.probe.unmask",
+)
+RELEASE_STAGES = ("mean", "mean.consistency", "mean.unmask")
+STAGES = [(name, 1) for name in KEY_STAGES] + [(name, 2) for name in RELEASE_STAGES]
+
+
+def threshold(n_sites: int) -> int:
+    return 2 * n_sites // 3 + 1
+
+
+def check_pattern(n_sites: int, gone: tuple[str, ...], stage: tuple[str, int]) -> None:
+    """All of `gone` fall silent at one stage: exact sums over who is left, or an abort."""
+    data = tiny.data_of(n_sites)
+    drops = [Drop(site=site, phase=stage[0], round=stage[1]) for site in gone]
+    link = tiny.link_of(tiny.settings(private="false", aggregation="secagg"), data, drops=drops)
+    everybody, left = sorted(data), sorted(set(data) - set(gone))
+    if len(left) < threshold(n_sites):
+        with pytest.raises(ConsortiumError, match="E156"):
+            tiny.released(link)
+        mean = link._state.model.mean
+        assert mean is None or mean.rounds < stage[1]  # nothing of that round was read
+        return
+    found = tiny.released(link)
+    inside = {1: left, 2: left, 3: left}
+    if stage[0] in RELEASE_STAGES:
+        inside[1] = everybody
+        inside[2] = left if stage[0] == "mean" else everybody
+    for round_, sites in inside.items():
+        np.testing.assert_array_equal(found[round_].mean, tiny.plain_mean(link, data, sites))
+        assert list(link._state.model.trace[round_ - 1].survivors) == sites
+    heads = {link._runs[site].ledger.head for site in left}
+    assert heads == {link._state.ledger.head}
+
+
+def subsets(n_sites: int) -> list[tuple[str, ...]]:
+    """Everything up to one site too many."""
+    names = [f"site{i}" for i in range(n_sites)]
+    most = n_sites - threshold(n_sites) + 1
+    return [c for size in range(1, most + 1) for c in itertools.combinations(names, size)]
+
+
+@pytest.mark.parametrize("stage", STAGES, ids=lambda s: f"{s[0]}:{s[1]}")
+@pytest.mark.parametrize(
+    ("n_sites", "gone"),
+    [
+        (3, ("site0",)),
+        (4, ("site0",)),
+        (4, ("site3",)),
+        (4, ("site1", "site2")),
+        (5, ("site2",)),
+        (5, ("site0", "site4")),
+    ],
+)
+def test_the_sum_is_that_of_the_survivors_or_the_run_ends(
+    n_sites: int, gone: tuple[str, ...], stage: tuple[str, int]
+) -> None:
+    check_pattern(n_sites, gone, stage)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stage", STAGES, ids=lambda s: f"{s[0]}:{s[1]}")
+@pytest.mark.parametrize("n_sites", [3, 4, 5])
+def test_every_subset_of_sites_may_drop_out_at_every_stage(
+    n_sites: int, stage: tuple[str, int]
+) -> None:
+    for gone in subsets(n_sites):
+        check_pattern(n_sites, gone, stage)
+
+
+def test_sites_may_drop_out_one_after_the_other() -> None:
+    data = tiny.data_of(7)  # t = 5
+    drops = [
+        Drop(site="site6", phase="mean.unmask", round=1),
+        Drop(site="site0", phase="mean", round=2),
+    ]
+    link = tiny.link_of(tiny.settings(private="false", aggregation="secagg"), data, drops=drops)
+    found = tiny.released(link)
+    sites = sorted(data)
+    for round_, inside in ((1, sites), (2, sites[1:6]), (3, sites[1:6])):
+        np.testing.assert_array_equal(found[round_].mean, tiny.plain_mean(link, data, inside))
+
+
+def test_both_ways_of_aggregation_give_the_same_sum() -> None:
+    data = tiny.data_of(3)
+    means = [
+        tiny.released(tiny.link_of(tiny.settings(aggregation=way), data))[3]
+        for way in ("all-sites", "secagg")
+    ]
+    # S = 3: t = 3 = S, so both plans are one, and the seeded noise is the same.
+    np.testing.assert_array_equal(means[0].mean, means[1].mean)
+    assert means[0].noise_std == means[1].noise_std
+
+
+def test_noise_is_made_for_the_fewest_survivors_from_the_start() -> None:
+    data = tiny.data_of(5)
+    drops = [Drop(site="site1", phase="mean", round=2)]
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), data, drops=drops)
+    found = tiny.released(link)
+    roster = link._state.model.roster
+    assert (roster.survivors, roster.colluders) == (4, 1)
+    assert {event.shares for event in roster.plan} == {3}
+    left = ["site0", "site2", "site3", "site4"]
+    event = roster.plan[1]
+    n_subjects = sum(len(data[site]) for site in left)
+    assert found[2].noise_std == event.noise_std(4, n_subjects)
+    error = found[2].mean - tiny.plain_mean(link, data, left)
+    assert 0 < np.abs(error).max() < 6 * found[2].noise_std
+
+
+def test_more_survivors_may_be_asked_for() -> None:
+    data = tiny.data_of(4)
+    drops = [Drop(site="site1", phase="mean", round=1)]
+    config = tiny.settings(aggregation="secagg", min_survivors=4)
+    with pytest.raises(ConsortiumError, match="E156"):
+        tiny.released(tiny.link_of(config, data, drops=drops))
+
+
+@pytest.mark.parametrize("wrong", [{"min_survivors": 6}, {"assumed_colluders": 3}])
+def test_a_threshold_that_protects_nobody_is_refused(wrong: dict[str, int]) -> None:
+    config = tiny.settings(aggregation="secagg", **wrong)
+    with pytest.raises(ConfigError, match="E152"):
+        tiny.released(tiny.link_of(config, tiny.data_of(5)))
+
+
+def test_a_missing_site_ends_an_all_sites_run() -> None:
+    drops = [Drop(site="site1", phase="mean", round=2)]
+    link = tiny.link_of(tiny.settings(), tiny.data_of(4), drops=drops)
+    with pytest.raises(ConsortiumError, match=r"E156 Site site1 .* mean round 2"):
+        tiny.released(link)
+
+
+# -- messages that do not belong -----------------------------------------------------------------
+
+
+def on_the_way(monkeypatch: pytest.MonkeyPatch, phase: str, round_: int, change: Any) -> None:
+    """Let `change(inbox)` alter what arrives at the aggregator in one exchange."""
+
+    def altered(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+        if (run.cursor.phase, run.cursor.round) == (phase, round_):
+            change(inbox)
+        return advance_aggregator(computation, run, inbox, party)
+
+    monkeypatch.setattr(driver, "advance_aggregator", altered)
+
+
+def body(inbox: Any, site: str, **fields: Any) -> None:
+    message = dataclasses.replace(inbox[site].body, **fields)
+    inbox[site] = dataclasses.replace(inbox[site], body=message)
+
+
+def flipped(raw: bytes, at: int = -1) -> bytes:
+    changed = bytearray(raw)
+    changed[at] ^= 1
+    return bytes(changed)
+
+
+def tampered_signature(inbox: Any) -> None:
+    body(inbox, "site1", signature=flipped(inbox["site1"].body.signature))
+
+
+def tampered_self_mask(inbox: Any) -> None:
+    shares = dict(inbox["site1"].body.self_masks)
+    shares["site2"] = flipped(shares["site2"], 0)
+    body(inbox, "site1", self_masks=shares)
+
+
+def withheld_share(inbox: Any) -> None:
+    shares = dict(inbox["site1"].body.self_masks)
+    del shares["site2"]
+    body(inbox, "site1", self_masks=shares)
+
+
+def too_many_shares(inbox: Any) -> None:
+    body(inbox, "site1", mask_keys={"site2": bytes(66)})
+
+
+def tampered_mask(inbox: Any) -> None:
+    body(inbox, "site1", total=inbox["site1"].body.total + np.uint64(1 << 63))
+
+
+def truncated_mask(inbox: Any) -> None:
+    body(inbox, "site1", total=inbox["site1"].body.total[:-1])
+
+
+def tampered_keys(inbox: Any) -> None:
+    body(inbox, "site1", keys=flipped(inbox["site1"].body.keys))
+
+
+def replayed(inbox: Any) -> None:
+    inbox["site1"] = dataclasses.replace(inbox["site1"], round=1)
+
+
+def borrowed(inbox: Any) -> None:
+    inbox["site1"] = inbox["site2"]
+
+
+def stranger(inbox: Any) -> None:
+    inbox["site9"] = inbox["site2"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "round_", "change", "refusal"),
+    [
+        ("zero-sum", 1, tampered_keys, SecureAggregationError),
+        ("zero-sum", 1, borrowed, SecureAggregationError),
+        ("mean", 2, truncated_mask, ProtocolError),
+        ("mean", 2, tampered_mask, SecureAggregationError),
+        ("mean", 2, borrowed, SecureAggregationError),
+        ("mean", 2, replayed, ConsortiumError),
+        ("mean", 2, stranger, ConsortiumError),
+        ("mean.consistency", 2, tampered_signature, SecureAggregationError),
+        ("mean.consistency", 2, borrowed, SecureAggregationError),
+        ("mean.unmask", 2, tampered_self_mask, SecureAggregationError),
+        ("mean.unmask", 2, withheld_share, ProtocolError),
+        ("mean.unmask", 2, too_many_shares, ProtocolError),
+        ("mean.unmask", 2, replayed, ConsortiumError),
+    ],
+)
+def test_a_message_that_does_not_belong_is_refused(
+    monkeypatch: pytest.MonkeyPatch, phase: str, round_: int, change: Any, refusal: type[CapeError]
+) -> None:
+    on_the_way(monkeypatch, phase, round_, change)
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(4))
+    with pytest.raises(refusal):
+        tiny.released(link)
+    mean = link._state.model.mean
+    assert mean is None or mean.rounds < round_
+
+
+def test_a_late_answer_is_refused_and_changes_nothing() -> None:
+    drops = [Drop(site="site1", phase="mean", round=2)]
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(4), drops=drops)
+    while link._state.cursor.phase != "mean.consistency" or link._state.cursor.round != 2:
+        link.exchange()
+    state, party = link._state, link._parties["site1"]
+    with pytest.raises(ProtocolError):  # it has missed a broadcast: out for the rest of the run
+        advance_site(tiny.TINY, link._runs["site1"], link._request, party)
+    inbox = {
+        site: advance_site(tiny.TINY, link._runs[site], link._request, link._parties[site])[1]
+        for site in ("site0", "site2", "site3")
+    }
+    aggregator = driver.AggregatorParty(
+        config=link._config, publish=lambda outcome: None, kept=dict(link._kept)
+    )
+    late = {**inbox, "site1": dataclasses.replace(inbox["site0"])}
+    with pytest.raises(ConsortiumError, match="was not asked"):
+        advance_aggregator(tiny.TINY, state, late, aggregator)
+    after, _, _ = advance_aggregator(tiny.TINY, state, inbox, aggregator)
+    assert after.cursor.phase == "mean.unmask"
+
+
+@pytest.mark.parametrize("phase", ["zero-sum.shares", "zero-sum.probe", "mean", "mean.unmask"])
+def test_a_stage_asked_twice_finds_its_keys_used(phase: str) -> None:
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
+    while link._state.cursor.phase != phase:
+        link.exchange()
+    run, party = link._runs["site0"], link._parties["site0"]
+    party.request = driver.request_digest(link._request)
+    advance_site(tiny.TINY, run, link._request, party)
+    with pytest.raises((SecureAggregationError, ProtocolError)):
+        advance_site(tiny.TINY, run, link._request, party)
+
+
+def test_a_ciphertext_changed_by_the_relay_stops_the_site_it_was_for() -> None:
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
+    while link._state.cursor.phase != "zero-sum.probe":
+        link.exchange()
+    request = link._request
+    book = {sender: dict(sealed) for sender, sealed in request.body.sealed.items()}
+    book["site1"]["site0"] = flipped(book["site1"]["site0"])
+    request = dataclasses.replace(request, body=dataclasses.replace(request.body, sealed=book))
+    with pytest.raises(SecureAggregationError, match="do not open"):
+        advance_site(tiny.TINY, link._runs["site0"], request, link._parties["site0"])
+
+
+def test_sites_that_are_shown_different_lists_of_survivors_open_nothing() -> None:
+    """The aggregator claims towards one site that another one dropped out, to get both shares."""
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(4))
+    while link._state.cursor.phase != "mean.consistency":
+        link.exchange()
+    request = link._request
+    short = tuple(site for site in request.body.sites if site != "site3")
+    lie = dataclasses.replace(request, body=dataclasses.replace(request.body, sites=short))
+    signed = {
+        site: advance_site(
+            tiny.TINY, link._runs[site], lie if site == "site0" else request, link._parties[site]
+        )[1]
+        for site in sorted(link._parties)
+    }
+    aggregator = driver.AggregatorParty(
+        config=link._config, publish=lambda outcome: None, kept=dict(link._kept)
+    )
+    with pytest.raises(SecureAggregationError, match="signature of site0"):
+        advance_aggregator(tiny.TINY, link._state, signed, aggregator)
+
+
+# -- secrets and bytes ---------------------------------------------------------------------------
+
+
+def test_a_key_set_is_gone_once_it_was_used() -> None:
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
+    left = []
+    while link.exchange()[0] is not None:
+        if link._state.cursor.phase in ("mean.consistency", "report"):
+            state = wire.decode(wire.loads(link._parties["site0"].secret("secagg")), ReadySite)
+            left.append((len(state.key_sets), state.used))
+    # The probe takes one set, each of the three rounds another one.
+    assert left == [(2, 2), (1, 3), (0, 4), (0, 4)]
+
+
+def test_replies_of_every_stage_carry_markers_and_survive_the_wire() -> None:
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
+    seen: dict[str, Any] = {}
+
+    def watch(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+        for envelope in inbox.values():
+            seen[run.cursor.phase] = envelope.body
+        return advance_aggregator(computation, run, inbox, party)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(driver, "advance_aggregator", watch)
+        tiny.released(link)
+    kinds = {
+        "zero-sum.shares": SealedShares,
+        "mean": Masked,
+        "mean.consistency": SurvivorSignature,
+        "mean.unmask": MaskShares,
+    }
+    for phase, kind in kinds.items():
+        text = wire.dumps(wire.encode_reply(seen[phase]))
+        assert wire.dumps(wire.encode_reply(wire.decode(wire.loads(text), kind))) == text
+
+
+def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path) -> None:
+    write_consortium(
+        tmp_path / "data", preset="paper", n_sites=4, n_subjects=12, n_timepoints=60, n_networks=2
+    )
+    maps = []
+    for through in ("memory", "wire"):
+        folder = driver.simulate(
+            tmp_path / "data",
+            out=tmp_path / through,
+            through=through,
+            seed=5,
+            drops=["local2@iterate.consistency:1"],
+            settings={
+                "epsilon": 50,
+                "delta": 1e-3,
+                "n_rounds": 2,
+                "n_basis": 4,
+                "min_timepoints": 30,
+                "aggregation": "secagg",
+            },
+        )
+        results = driver.results(folder)
+        assert results["survivors"] == ["local0", "local1", "local3"]
+        assert results["min_survivors"] == 3
+        with np.load(folder / "unmixing.npz") as stored:
+            maps.append(stored["A"].tobytes())
+    assert maps[0] == maps[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["local0", "local9@mean:1", "local0@unmask:1", "local0@mean:0", "local0@join", "@mean"]
+)
+def test_a_drop_out_that_cannot_be_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="SITE@PHASE:ROUND"):
+        read_drop(text, sites=["local0"], phases=["join", "mean"])
+
+
+def test_a_drop_out_without_a_round_is_in_the_first() -> None:
+    drop = read_drop("local0@mean", sites=["local0"], phases=["join", "mean"])
+    assert drop == Drop(site="local0", phase="mean", round=1)

@@ -1,0 +1,195 @@
+"""The smallest computation over the real secure sum: three rounds of a clipped mean.
+
+Every party runs in memory through the engine, as in a real run; a site's answer is the first time
+point of each subject, so the plain sum is known exactly.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Asked, Query, StepRecord
+from cape.computations import _views
+from cape.computations._join import Draft, join
+from cape.computations._model import Model, joined
+from cape.computations._plan import Stage, make_plan, verify_plan
+from cape.computations._report import report
+from cape.computations._secure_sum import SecureSum
+from cape.computations._zero_sum import ZeroSum
+from cape.config import Config
+from cape.drivers.drops import Drop
+from cape.drivers.simulate import MemoryLink
+from cape.messages import FeatureSpace, Progress
+from cape.phases import Computation
+from cape.policy import SitePolicy
+from cape.secagg.field import quantized_sum
+
+SIZE = 4
+CLIP = 2.0
+ROUNDS = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mean:
+    """What is released."""
+
+    mean: Array
+    noise_std: float
+    rounds: int
+    record: StepRecord
+    status: str = "max_rounds"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MeanEstimator:
+    """Asks for the first time point."""
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        return (Asked(size=rows, clip=CLIP, shape="ball", weight=1.0),) * ROUNDS
+
+    def start(self, rows: int) -> Mean:
+        record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+        return Mean(mean=np.zeros(rows), noise_std=0.0, rounds=0, record=record)
+
+    def query(self, state: Mean) -> Query:
+        return Query(
+            size=SIZE, clip=CLIP, shape="ball", answer=lambda stack: stack[:, :, 0].astype(float)
+        )
+
+    def step(self, state: Mean, mean: Array, noise_std: float) -> Mean:
+        return replace(state, mean=mean, noise_std=noise_std, rounds=state.rounds + 1)
+
+    def done(self, state: Mean) -> bool:
+        return state.rounds >= ROUNDS
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TinyModel(Model):
+    mean: Mean | None = None
+
+
+STAGES = (Stage(phase="mean", asked=MeanEstimator().schedule(SIZE), share=1.0),)
+
+
+def draft(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+    plan = make_plan(config, STAGES, n_sites=n_sites, n_subjects=n_subjects)
+    return Draft(plan=plan, n_basis=SIZE, warnings=())
+
+
+def progress(config: Any, model: Any, ledger: Any, cursor: Any) -> Progress:
+    return Progress(
+        phase=cursor.phase,
+        round=cursor.round,
+        rounds=ROUNDS,
+        exchange=cursor.seq,
+        exchanges=cursor.seq,
+        mu=0.0,
+        mu_budget=0.0,
+        epsilon=0.0,
+        step=0.0,
+        stability=0.0,
+    )
+
+
+MEAN = SecureSum(
+    name="mean",
+    state=Mean,
+    into="mean",
+    estimator=lambda config, model: MeanEstimator(),
+    rows=lambda model: SIZE,
+    sees=lambda site, model: _views.prepared(site, joined(model).space),
+    close=lambda config, model: model.mean,
+)
+
+TINY = Computation(
+    name="tiny",
+    cite="test only",
+    config=Config,
+    model=TinyModel,
+    start=TinyModel,
+    progress=progress,
+    table=(
+        join("tiny", draft, then="zero-sum"),
+        ZeroSum(lambda site, roster: verify_plan(site, roster, STAGES), then="mean"),
+        MEAN,
+        report(lambda site, model: None, lambda party, model: SimpleNamespace(status="done")),
+    ),
+)
+
+
+@dataclass(frozen=True)
+class TinySource:
+    """Subjects of one site, shape (n, SIZE, 2)."""
+
+    data: Any
+    tr_range: tuple[float, float] = (0.0, 0.0)
+    space: FeatureSpace = field(default_factory=lambda: FeatureSpace.of_matrix(SIZE))
+
+    @property
+    def n_subjects(self) -> int:
+        return len(self.data)
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Any]]:
+        for i, subject in enumerate(self.data):
+            yield f"s{i}", subject
+
+
+def data_of(n_sites: int) -> dict[str, Any]:
+    rng = np.random.default_rng(n_sites)
+    return {
+        f"site{i}": rng.normal(size=(3 + i, SIZE, 2)).astype(np.float32) for i in range(n_sites)
+    }
+
+
+def settings(**given: object) -> Config:
+    chosen: dict[str, object] = {
+        "epsilon": 4.0,
+        "delta": 1e-3,
+        "feature_space": "matrix",
+        "basis": "none",
+        **given,
+    }
+    return Config.from_input(chosen)
+
+
+def link_of(
+    config: Config,
+    data: dict[str, Any],
+    *,
+    drops: Sequence[Drop] = (),
+    seed: int = 3,
+    computation: Computation[Any] = TINY,
+) -> MemoryLink:
+    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=seed)
+    sources = {site: TinySource(values) for site, values in data.items()}
+    return MemoryLink(computation, config, sources, policy, None, drops=drops)
+
+
+def released(link: MemoryLink) -> dict[int, Mean]:
+    """Play the run to its end; returns what was released, by round."""
+    found: dict[int, Mean] = {}
+    while link.exchange()[0] is not None:
+        mean = link._state.model.mean
+        if mean is not None:
+            found[mean.rounds] = mean
+    return found
+
+
+def plain_mean(link: MemoryLink, data: dict[str, Any], sites: Sequence[str]) -> Array:
+    """The mean over the subjects of these sites, of exactly the integers that are summed."""
+    event = link._state.model.roster.plan[0]
+    total = sum(
+        quantized_sum(
+            data[site][:, :, 0].astype(float),
+            log2_gamma=event.log2_gamma,
+            clip_int=event.clip_int,
+            shape=event.shape,
+        ).total
+        for site in sites
+    )
+    return total / (event.gamma * sum(len(data[site]) for site in sites))
