@@ -171,7 +171,7 @@ def _progress(config: Config, model: Model, ledger: Ledger | None, cursor: Curso
         round=cursor.round,
         rounds=rounds,
         exchange=cursor.seq,
-        exchanges=4 + len(planned),
+        exchanges=7 + 3 * len(planned) if config.aggregation == "secagg" else 4 + len(planned),
         mu=(ledger.mu_spent() or 0.0) if budgeted and ledger else 0.0,
         mu_budget=ledger.budget.mu if budgeted and ledger and ledger.budget else 0.0,
         epsilon=(ledger.epsilon_spent() or 0.0) if budgeted and ledger else 0.0,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import make_dataclass
 from typing import Any, Literal
 
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cape import wire
-from cape.errors import CapeError, MessageError
+from cape.errors import MessageError
 
 DTYPES = (np.float64, np.float32, np.uint64, np.int64, np.uint8)
 
@@ -34,7 +35,7 @@ def arrays(dtype: Any) -> st.SearchStrategy[np.ndarray]:
 
 scalars = st.sampled_from(
     [
-        (int, integers), (float, floats), (str, texts), (bool, st.booleans()),
+        (int, integers), (float, floats), (str, texts), (bool, st.booleans()), (bytes, st.binary(max_size=9)),
         (Literal["a", "b"], st.sampled_from(["a", "b"])),
         *((npt.NDArray[dtype], arrays(dtype)) for dtype in DTYPES),
     ]
@@ -82,7 +83,7 @@ def same(a: Any, b: Any) -> bool:
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_any_declared_value_survives_and_has_one_form(data: st.DataObject) -> None:
     hint, values = data.draw(declared)
     value = data.draw(values)
@@ -94,7 +95,7 @@ def test_any_declared_value_survives_and_has_one_form(data: st.DataObject) -> No
 
 
 @given(data=st.data())
-@settings(max_examples=150)
+@settings(max_examples=100)
 def test_damaged_bytes_are_refused_or_seen_and_never_crash(data: st.DataObject) -> None:
     """Cut, changed, repeated bytes: MessageError, or a value that is checked by its type."""
     hint, values = data.draw(declared)
@@ -128,7 +129,7 @@ json_values = st.recursive(
 
 
 @given(document=json_values, data=st.data())
-@settings(max_examples=200)
+@settings(max_examples=150)
 def test_any_document_decodes_to_its_declared_type_or_is_refused(document, data) -> None:
     hint, _ = data.draw(declared)
     try:
@@ -141,10 +142,8 @@ def test_any_document_decodes_to_its_declared_type_or_is_refused(document, data)
 
 @given(text=st.binary(max_size=40) | st.text(max_size=40))
 def test_any_bytes_are_json_or_refused(text) -> None:
-    try:
+    with suppress(MessageError):
         wire.loads(text)
-    except CapeError as err:
-        assert type(err) is MessageError
 
 
 @given(bad=st.sampled_from([math.nan, math.inf, -math.inf]), place=st.integers(0, 5))

@@ -145,6 +145,8 @@ class Consortium:
         self.request: AnyEnvelope | None = None
         self.outcome: Outcome | None = None
         self.ended = False
+        self._kept: dict[str, bytes] = {}
+        self._kept_after: dict[str, bytes] = {}
         self.sent: list[dict[str, AnyEnvelope]] = []
         self.broadcasts: list[AnyEnvelope] = []
         self.models: list[tuple[Any, ...]] = []
@@ -193,8 +195,17 @@ class Consortium:
         self, inbox: Mapping[str, AnyEnvelope], run: Run[Any] | None = None
     ) -> tuple[Run[Any], AnyEnvelope, bool]:
         """Let the aggregator combine; its state stays."""
-        party = AggregatorParty(config=self.config, publish=self._publish)
+        request = NO_REQUEST if self.request is None else request_digest(self.request)
+        self._kept_after = dict(self._kept)
+        party = AggregatorParty(
+            config=self.config, publish=self._publish, request=request, kept=self._kept_after
+        )
         return advance_aggregator(self.computation, run or self.state, inbox, party)
+
+    def go_on(self, result: tuple[Run[Any], AnyEnvelope, bool]) -> None:
+        """Take over what `combine` returned last."""
+        self.state, self.request, self.ended = result
+        self._kept = self._kept_after
 
     def _publish(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -208,7 +219,7 @@ class Consortium:
         inbox = self.answers()
         self.sent.append(dict(inbox))
         self.models.append((self.state.model, *(run.model for run in self.runs.values())))
-        self.state, self.request, self.ended = self.combine(change(inbox) if change else inbox)
+        self.go_on(self.combine(change(inbox) if change else inbox))
         self.broadcasts.append(self.request)
         return self.request
 

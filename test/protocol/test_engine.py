@@ -198,7 +198,7 @@ def test_g4_the_run_is_named_by_the_roster_that_each_site_got() -> None:
     roster = party.request.body
     assert party.request.run == hashlib.sha256(canonical(roster)).hexdigest()[:32]
     entries = tuple(replace(entry, nonce="0" * 32) for entry in roster.sites)
-    with pytest.raises(MessageError, match="run .* is not"):
+    with pytest.raises(MessageError, match=r"run .* is not"):
         party.answer("local0", changed(party.request, sites=entries))
 
 
@@ -209,8 +209,8 @@ def test_g5_seq_grows_by_exactly_one() -> None:
             party.answer("local0", replace(party.request, seq=seq))
     with pytest.raises(ProtocolError, match="E205 expected seq round 1, got round 2"):
         party.answer("local0", replace(party.request, round=2))
+    party.request = None
     with pytest.raises(ProtocolError, match="E205 expected seq 6, got none"):
-        party.request = None
         party.answer("local0")
 
 
@@ -251,7 +251,7 @@ def test_g6_another_request_for_an_answered_round_is_refused(recording, tmp_path
     engine.ask("local0")
     files = tree(engine.work / "local0" / "output" / ".cape")
     other = {**engine.input, "progress": {**engine.input["progress"], "mu": 0.125}}
-    with pytest.raises(ReplayError, match="E203 round . was answered already"):
+    with pytest.raises(ReplayError, match=r"E203 round . was answered already"):
         engine.ask("local0", other)
     assert tree(engine.work / "local0" / "output" / ".cape") == files
     assert engine.ask("local0") == recording.answers[exchange]["local0"]
@@ -440,6 +440,33 @@ def test_g8_a_site_that_dies_at_any_write_goes_on_with_the_same_bytes(
     assert len(lines) == len(set(lines))
 
 
+def test_g8_where_sites_may_drop_out_a_site_that_dies_answers_the_same_or_not_at_all(
+    tmp_path, disk
+) -> None:
+    """Key sets are used once: between using one and storing the answer there is no way back."""
+    recording = from_fixture.record(tmp_path, aggregation="secagg")
+    outcomes = set()
+    for exchange in [e for e in recording.exchanges if e[0].startswith("iterate") and e[1] == 1]:
+        for step in range(9):
+            engine = recording.at(exchange, tmp_path / f"{exchange[0]}-{step}")
+            disk.log.clear()
+            disk.die_before = step
+            try:
+                engine.ask("local0")
+            except disk.Died:
+                disk.die_before = None
+                try:
+                    answer = engine.ask("local0")
+                except CapeError as err:
+                    outcomes.add(err.code)
+                else:
+                    assert answer == recording.answers[exchange]["local0"]
+                    outcomes.add("same")
+            else:
+                break
+    assert "same" in outcomes
+
+
 # -- G9: order of arrival --------------------------------------------------------------------------
 
 
@@ -447,12 +474,12 @@ def test_g9_the_order_of_arrival_gives_identical_bytes(recording) -> None:
     party = Consortium()
     while not party.ended:
         inbox = party.answers()
-        results = []
+        results, whole = [], None
         for order in (sorted(inbox), sorted(inbox, reverse=True), ["local1", "local2", "local0"]):
-            run, broadcast, party.ended = party.combine({site: inbox[site] for site in order})
-            results.append((canonical(run.model), canonical(broadcast.body), run, broadcast))
-        assert len({result[:2] for result in results}) == 1
-        party.state, party.request = results[0][2:]
+            whole = party.combine({site: inbox[site] for site in order})
+            results.append((canonical(whole[0].model), canonical(whole[1].body)))
+        assert len(set(results)) == 1
+        party.go_on(whole)
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES[:-1])
@@ -719,12 +746,77 @@ def test_g14_masks_of_a_smaller_sum_do_not_cancel() -> None:
 
 
 def test_g14_a_roster_without_the_site_itself_is_refused() -> None:
-    party = Consortium()
-    with pytest.raises(PrivacyBudgetError, match="E231 plan refused by site local2: .* not listed"):
-        party.exchange()
-        roster = replace(party.request.body, sites=party.request.body.sites[:2])
-        run = hashlib.sha256(canonical(roster)).hexdigest()[:32]
+    party = Consortium().until("zero-sum")
+    roster = replace(party.request.body, sites=party.request.body.sites[:2])
+    run = hashlib.sha256(canonical(roster)).hexdigest()[:32]
+    with pytest.raises(PrivacyBudgetError, match=r"E231 plan refused by site local2: .*not listed"):
         party.answer("local2", replace(party.request, body=roster, run=run))
+
+
+# -- a dishonest aggregator ------------------------------------------------------------------------
+
+
+def named(request, **body):
+    """Return a roster that was changed before anybody saw it: the run bears its name."""
+    roster = replace(request.body, **body)
+    return replace(request, body=roster, run=hashlib.sha256(canonical(roster)).hexdigest()[:32])
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        lambda r: {"plan": tuple(replace(e, variance=e.variance // 4) for e in r.plan)},
+        lambda r: {"plan": tuple(replace(e, variance=0) for e in r.plan)},
+        lambda r: {"plan": r.plan[:-1]},
+        lambda r: {"colluders": 0},
+        lambda r: {"config": "0" * 64},
+        lambda r: {"n_basis": 4},
+    ],
+    ids=["less noise", "no noise", "fewer rounds", "fewer colluders", "other settings", "basis"],
+)
+def test_a_plan_that_is_not_that_of_the_settings_is_refused_before_a_key_is_made(lie) -> None:
+    party = Consortium().until("zero-sum")
+    with pytest.raises(PrivacyBudgetError):
+        party.answer("local0", named(party.request, **lie(party.request.body)))
+    assert party.secrets == []
+
+
+def test_sites_that_were_told_different_things_give_a_sum_of_noise() -> None:
+    """Masks are bound to the broadcast that is answered, down to its public line."""
+    for exchange in (("zero-sum.probe", 1), ("pca", 1), ("iterate", 1), ("iterate", 2)):
+        party = Consortium().until(*exchange)
+        inbox = {site: party.answer(site)[1] for site in party.parties}
+        party.combine(inbox)
+        other = replace(party.request, progress=replace(party.request.progress, mu=0.125))
+        inbox["local1"] = party.answer("local1", other)[1]
+        with pytest.raises(SecureAggregationError, match="masks do not cancel"):
+            party.combine(inbox)
+
+
+def test_a_changed_key_is_found_by_the_site_it_belongs_to() -> None:
+    party = Consortium().until("zero-sum.probe")
+    book = party.request.body.public_keys
+    mine = keys.public_key(keys.private_key_from_bytes(bytes(range(32)))).hex()
+    swapped = changed(party.request, public_keys=(book[0], mine, book[2]))
+    with pytest.raises(SecureAggregationError, match="the key of local1 was changed"):
+        party.answer("local1", swapped)
+    inbox = {site: party.answer(site, swapped)[1] for site in ("local0", "local2")}
+    assert not np.array_equal(inbox["local0"].body.total, party.answer("local0")[1].body.total)
+    for wrong in (book[:2], (*book, mine), (book[0], book[0], book[2]), (*book[:2], "zz")):
+        with pytest.raises(SecureAggregationError):
+            party.answer("local0", changed(party.request, public_keys=tuple(wrong)))
+
+
+def test_the_order_and_the_sizes_of_the_roster_are_part_of_every_mask() -> None:
+    party = Consortium().until("pca")
+    total = party.answer("local0")[1].body.total
+    run = party.runs["local0"]
+    roster = run.model.roster
+    entries = (replace(roster.sites[0], n_subjects=4), *roster.sites[1:])
+    party.runs["local0"] = replace(
+        run, model=replace(run.model, roster=replace(roster, sites=entries))
+    )
+    assert not np.array_equal(party.answer("local0")[1].body.total, total)
 
 
 # -- G15: one answer whatever carries it -----------------------------------------------------------

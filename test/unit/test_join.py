@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from cape.computations._join import Draft, compare, join, make_roster
-from cape.computations._model import Model, everybody, joined
+from cape.computations._model import Model, attendance, joined
 from cape.config import VERSION, Config
 from cape.errors import CapeError, ConfigError, ConsortiumError
-from cape.messages import FORMAT, Cursor, FeatureSpace, Roster, SiteCard
+from cape.messages import FORMAT, FeatureSpace, Roster, SiteCard
+from cape.phases import Attendance
 from cape.privacy.mechanisms import Event
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
@@ -196,13 +197,24 @@ def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
         phase.combine(party, cards(version="9"), Model())
 
 
-def test_the_roster_fixes_who_answers() -> None:
+def test_the_roster_fixes_who_is_asked() -> None:
     roster = make_roster(cards(), CONFIG, lambda *a: DRAFT)
-    model, cursor = Model(roster=roster), Cursor(seq=9, phase="iterate", round=4)
-    everybody(model, ["C", "A", "B"], cursor)
-    with pytest.raises(ConsortiumError, match="E156 Site B is missing .* in iterate round 4"):
-        everybody(model, ["C", "A"], cursor)
-    with pytest.raises(ConsortiumError, match="E204 list of sites differs: D never joined"):
-        everybody(model, ["C", "A", "B", "D"], cursor)
+    assert attendance(Model(roster=roster)) == Attendance(sites=("A", "B", "C"), least=3)
+    assert attendance(Model()) is None
     with pytest.raises(RuntimeError, match="no roster before join"):
         joined(Model())
+
+
+@pytest.mark.parametrize(
+    ("colluders", "survivors", "expected"), [(1, 2, 3), (1, 3, 3), (0, 3, 3), (2, 3, 3), (1, 4, 0)]
+)
+def test_survivors_that_protect_nobody_are_refused(colluders, survivors, expected) -> None:
+    """Needed: S_C < t <= S and 2 t > S + S_C."""
+    config = replace(
+        CONFIG, aggregation="secagg", assumed_colluders=colluders, min_survivors=survivors
+    )
+    if expected:
+        assert make_roster(cards(), config, lambda *a: DRAFT).survivors == expected
+        return
+    with pytest.raises(ConfigError, match=r"E152 min_survivors=., assumed_colluders=. of 3 sites"):
+        make_roster(cards(), config, lambda *a: DRAFT)

@@ -208,7 +208,7 @@ def test_a_site_admits_settings_card_and_roster_one_after_the_other() -> None:
     with pytest.raises(DataError, match="E153"):
         site.admit(replace(card, n_subjects=2))
     for sites in (("A", "C"), ("A", "B", "B")):
-        with pytest.raises(PrivacyBudgetError, match="E231 .*the site is not listed"):
+        with pytest.raises(PrivacyBudgetError, match=r"E231 .*the site is not listed"):
             site.admit(roster(*sites))
     strict = party(policy=SitePolicy(max_features=5))
     strict.admit(card)

@@ -14,6 +14,7 @@ from cape.config import Config
 from cape.errors import ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
 from cape.messages import Cursor, Progress
 from cape.phases import (
+    Attendance,
     Computation,
     Envelope,
     One,
@@ -23,6 +24,7 @@ from cape.phases import (
     advance_site,
     check_table,
     opened,
+    stage_of,
     start,
 )
 
@@ -230,6 +232,56 @@ def test_sites_are_ordered_by_the_bytes_of_their_names() -> None:
     party = aggregator()
     advance_aggregator(TOY, run, inbox, party)
     assert party.order == [sorted(names, key=str.encode)]
+
+
+def attending(least: int, *sites: str) -> Computation:
+    rows = [
+        replace(p, attendance=lambda model: Attendance(sites=sites, least=least))
+        for p in (FIRST, LAST)
+    ]
+    return replace(TOY, table=tuple(One(phase=p) for p in rows))
+
+
+@pytest.mark.parametrize(
+    ("least", "sites", "lost", "text"),
+    [
+        (3, "abc", "", ""),
+        (3, "abcd", "d", ""),
+        (4, "abcd", "", "E156 Site d is missing or answered late in first round 1; the run ends"),
+        (4, "dabce", "", "E156 Site d is missing"),
+        (1, "ab", "", "E204 list of sites differs: c was not asked"),
+        (2, "abx", "", "E204 list of sites differs: c was not asked"),
+        (3, "abx", "", "E156 Site x is missing"),
+    ],
+)
+def test_who_is_asked_must_answer(least, sites, lost, text) -> None:
+    run = start(TOY, CONFIG)
+    _, inbox = replies(run)
+    party = aggregator()
+    if text:
+        with pytest.raises(ConsortiumError, match=text):
+            advance_aggregator(attending(least, *sites), run, inbox, party)
+        assert party.order == []
+    else:
+        advance_aggregator(attending(least, *sites), run, inbox, party)
+        assert party.lost == frozenset(lost)
+
+
+def test_a_stage_of_several_phases_shares_its_rounds() -> None:
+    names = {"a": ("a.x",), "a.x": ("a.y",), "a.y": ("a", "b"), "b": ("b", "c"), "c": ()}
+    table = tuple(One(phase=phase(name, then)) for name, then in names.items())
+    toy = replace(TOY, table=table)
+    run = start(toy, CONFIG)
+    seen = []
+    for name in ("a.x", "a.y", "a", "a.x", "a.y", "b", "b", "c"):
+        run = replace(run, cursor=opened(toy, run, name))
+        seen.append((run.cursor.phase, run.cursor.round))
+    assert seen == [
+        ("a.x", 1), ("a.y", 1), ("a", 2), ("a.x", 2), ("a.y", 2), ("b", 1), ("b", 2), ("c", 1)
+    ]  # fmt: skip
+    assert len(set(seen)) == len(seen)
+    assert run.cursor.seq == 9
+    assert stage_of("a.x") == stage_of("a") == "a"
 
 
 def test_opening_counts_seq_and_round() -> None:
