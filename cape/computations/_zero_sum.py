@@ -34,6 +34,11 @@ PROBE_SIZE = 8
 KEY_BYTES = 32
 
 
+def entry(stage: str, config: Config) -> str:
+    """Return the phase that opens a release of `stage`."""
+    return f"{stage}.zero-sum" if config.zero_sum == "gaussian" else stage
+
+
 class ZeroSum:
     """Two lines of a table: keys, then the probe; `verify` is the site's look at the plan."""
 
@@ -43,6 +48,7 @@ class ZeroSum:
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of the chosen aggregation."""
+        then = entry(self._then, config)
         if config.aggregation == "secagg":
             return (
                 *_secagg.key_phases(self._prepare, then=PROBE),
@@ -55,7 +61,7 @@ class ZeroSum:
                     bound=lambda party, model: 0,
                     finish=self._opened,
                     absorb=_absorb_fingerprint,
-                    then=(self._then,),
+                    then=(then,),
                 ).phases(),
             )
         return (
@@ -76,7 +82,7 @@ class ZeroSum:
                 answer=_probe,
                 combine=self._compare,
                 absorb=_absorb_fingerprint,
-                then=(self._then,),
+                then=(then,),
                 attendance=attendance,
             ),
         )
@@ -102,7 +108,9 @@ class ZeroSum:
             raise SecureAggregationError("E220", problem="the probe has another length")
         digest = keys.roster_digest(key_roster(joined(model), book(model)))
         party.ledger = empty_ledger(party.config)
-        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), self._then
+        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), entry(
+            self._then, party.config
+        )
 
     def _opened(
         self, party: Aggregator, total: SurvivorSum, model: Model
@@ -111,7 +119,9 @@ class ZeroSum:
         del total  # all zeros: its bound is 0
         party.ledger = empty_ledger(party.config)
         digest = _secagg.key_digest(party, model)
-        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), self._then
+        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), entry(
+            self._then, party.config
+        )
 
 
 def empty_ledger(config: Config) -> Ledger:

@@ -92,7 +92,7 @@ def cost(event: Event) -> Fraction | None:
     """
     if not event.private:
         return None
-    square, variance = event.delta_int**2, event.shares * event.variance
+    square, variance = event.mu2_terms
     return Fraction(-(-(square << _BITS) // variance), 1 << _BITS)
 
 
@@ -308,6 +308,7 @@ def _event(event: Event, *, n_sites: int, n_subjects: int) -> Json:
         "delta_int": event.delta_int,
         "s2": str(event.variance),
         "shares": event.shares,
+        **({"seed_ratio": event.seed_ratio} if event.seed_ratio else {}),
         "noise_std_share": math.sqrt(event.variance) / event.gamma,
         "noise_std_mean": event.noise_std(n_sites, n_subjects),
         "mu2": f"{event.mu2.numerator}/{event.mu2.denominator}" if event.private else None,

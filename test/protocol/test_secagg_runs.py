@@ -31,7 +31,7 @@ spec = importlib.util.spec_from_file_location("tiny", Path(__file__).parent / "t
 assert spec is not None
 assert spec.loader is not None
 tiny = importlib.util.module_from_spec(spec)
-sys.modules.setdefault("tiny", tiny)  # dataclasses look their module up
+sys.modules["tiny"] = tiny  # dataclasses look their module up
 spec.loader.exec_module(tiny)
 
 KEY_STAGES = (
