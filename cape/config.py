@@ -126,11 +126,12 @@ class Config:
         group="Privacy",
         help="local: each site adds the whole noise by itself (conventional, for comparison).",
     )
-    key_trust: Literal["aggregator"] = option(
+    key_trust: Literal["aggregator", "pinned"] = option(
         "aggregator",
         "Who is trusted to relay keys",
         group="Privacy",
-        help="aggregator: honest but curious; compare the roster fingerprints by phone.",
+        help="aggregator: honest but curious; compare the roster fingerprints by phone.  pinned: "
+        "nobody; every site keeps its identity_key and the sites' roster.json in its own folder.",
     )
     min_sites: int = option(3, "Fewest sites", low=2, group="Privacy")
     accept_low_quality: bool = option(

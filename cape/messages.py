@@ -207,9 +207,11 @@ class Roster:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicKey:
-    """Reply of `zero-sum`: the X25519 public key of this run, hex."""
+    """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if keys are pinned."""
 
     public_key: Annotated[str, PUBLIC]
+    identity_key: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+    signature: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -217,14 +219,20 @@ class KeyBook:
     """Broadcast of `zero-sum`: the public keys in the order of the roster."""
 
     public_keys: tuple[str, ...]
+    identity_keys: tuple[str, ...] = field(default=(), metadata={"added": True})
+    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masked:
-    """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget."""
+    """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget.
+
+    `signature` is that of the key roster, in `zero-sum.probe` with pinned keys.
+    """
 
     total: Annotated[RingVector, RING]
     refused: Annotated[bool, PUBLIC]
+    signature: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -247,6 +255,7 @@ class Fingerprint:
     """Broadcast of `zero-sum.probe`: masks cancel; first 16 hex digits of the key roster."""
 
     fingerprint: str
+    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

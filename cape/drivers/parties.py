@@ -22,7 +22,7 @@ from cape.computations._views import public_basis
 from cape.config import Config
 from cape.errors import DataError, PrivacyBudgetError, StateLostError
 from cape.messages import Cursor, FeatureSpace, Roster, SiteCard
-from cape.phases import Source, Stacks
+from cape.phases import Identity, Source, Stacks
 from cape.policy import SitePolicy
 from cape.privacy.ledger import Ledger
 from cape.privacy.mechanisms import Event
@@ -172,6 +172,7 @@ class SiteParty:
         keep: Callable[[str, bytes], None],
         secret: Callable[[str], bytes],
         publish: Callable[[SiteOutcome], None],
+        identity: Callable[[], Identity],
     ) -> None:
         self.id = site
         self.config = config
@@ -182,6 +183,7 @@ class SiteParty:
         self.source = source
         self.keep = keep
         self.secret = secret
+        self.identity = identity
         self._computation = computation
         self._policy = policy
         self._memo = memo

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import sys
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,12 +22,7 @@ from cape.privacy.mechanisms import Event, check_overflow, plan_event, verify_ev
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
 
-spec = importlib.util.spec_from_file_location("tiny", Path(__file__).parent / "tiny.py")
-assert spec is not None
-assert spec.loader is not None
-tiny = importlib.util.module_from_spec(spec)
-sys.modules["tiny"] = tiny  # dataclasses look their module up
-spec.loader.exec_module(tiny)
+tiny = sys.modules["cape_test_tiny"]  # conftest.py
 
 SEED = 3
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import itertools
 import sys
 from pathlib import Path
@@ -27,12 +26,7 @@ from cape.messages import Masked, MaskShares, SealedShares, SurvivorSignature
 from cape.phases import advance_aggregator, advance_site
 from cape.secagg.protocol_site import ReadySite
 
-spec = importlib.util.spec_from_file_location("tiny", Path(__file__).parent / "tiny.py")
-assert spec is not None
-assert spec.loader is not None
-tiny = importlib.util.module_from_spec(spec)
-sys.modules["tiny"] = tiny  # dataclasses look their module up
-spec.loader.exec_module(tiny)
+tiny = sys.modules["cape_test_tiny"]  # conftest.py
 
 KEY_STAGES = (
     "zero-sum",
