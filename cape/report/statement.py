@@ -191,6 +191,7 @@ def statement(outcome: Outcome) -> Json:
         "n_subjects": roster.n_subjects,
         "subjects_per_site": {entry.site: entry.n_subjects for entry in roster.sites},
         "noise": outcome.settings.get("noise"),
+        "aggregation": outcome.settings.get("aggregation"),
         "zero_sum": outcome.settings.get("zero_sum"),
         "key_trust": outcome.settings.get("key_trust"),
         "roster_fingerprint": outcome.fingerprint,
