@@ -105,11 +105,20 @@ class Config:
         group="Privacy",
         help="aggregation=secagg only; at least floor(2 S / 3) + 1.  The noise suffices for them.",
     )
-    zero_sum: Literal["ring"] = option(
+    zero_sum: Literal["ring", "gaussian"] = option(
         "ring",
         "Zero-sum noise",
         group="Privacy",
-        help="ring: uniform over the integers modulo 2^64, from pairwise keys.",
+        help="ring: uniform over the integers modulo 2^64, from pairwise keys.  gaussian: Imtiaz "
+        "et al., Alg. 1 and 2, in exact integers, charged with the corrected formula.",
+    )
+    seed_ratio: int = option(
+        1000,
+        "Variance of a seed of the zero-sum noise over that of the local noise",
+        low=0,
+        high=10**6,
+        group="Privacy",
+        help="zero_sum=gaussian only; larger costs no accuracy.  0: as many as sites (the paper).",
     )
     noise: Literal["correlated", "local"] = option(
         "correlated",
@@ -117,11 +126,12 @@ class Config:
         group="Privacy",
         help="local: each site adds the whole noise by itself (conventional, for comparison).",
     )
-    key_trust: Literal["aggregator"] = option(
+    key_trust: Literal["aggregator", "pinned"] = option(
         "aggregator",
         "Who is trusted to relay keys",
         group="Privacy",
-        help="aggregator: honest but curious; compare the roster fingerprints by phone.",
+        help="aggregator: honest but curious; compare the roster fingerprints by phone.  pinned: "
+        "nobody; every site keeps its identity_key and the sites' roster.json in its own folder.",
     )
     min_sites: int = option(3, "Fewest sites", low=2, group="Privacy")
     accept_low_quality: bool = option(
@@ -179,6 +189,8 @@ class Config:
             raise ConfigError(
                 "E011", setting="delta", got=self.delta, allowed="1e-15 to 0.1", do="1e-5 is usual."
             )
+        if self.zero_sum == "gaussian":
+            self._check_gaussian()
         if self.mask.startswith("MNI152-"):
             known = [f"MNI152-{mm}mm" for mm in (10, 8, 6, 4, 3)]
             if self.mask not in known:
@@ -187,6 +199,24 @@ class Config:
             raise _out_of_range("mask", self.mask, "MNI152-10mm, -8mm, -6mm, -4mm, -3mm or file")
         if self.image_shape:
             parse_shape(self.image_shape)
+
+    def _check_gaussian(self) -> None:
+        """Refuse what Gaussian zero-sum noise does not protect."""
+        problem = ""
+        if self.aggregation != "all-sites":
+            problem = "zero_sum=gaussian with sites that may drop out: e_s would no longer cancel"
+        elif not self.private:
+            problem = "zero_sum=gaussian with private=false: every site's sum would be seen"
+        elif self.noise != "correlated":
+            problem = "zero_sum=gaussian with noise=local: it only hides correlated noise"
+        if problem:
+            raise ConfigError("E012", problem=problem, do="use zero_sum=ring.")
+
+    def ratio(self, n_sites: int) -> int:
+        """Return r of the Gaussian zero-sum noise for `n_sites` sites; 0 for masks (r infinite)."""
+        if self.zero_sum != "gaussian":
+            return 0
+        return self.seed_ratio or n_sites
 
     def colluders(self, n_sites: int) -> int:
         """Return S_C for `n_sites` sites (default ``max(1, ceil(S/3) - 1)``)."""

@@ -6,6 +6,7 @@ refuses to encode a reply with an unmarked field:
 ``Public``    settings, counts and keys that do not depend on data (or are public by definition)
 ``Ring``      integers modulo 2^64 that carry a mask: uniform noise to whoever lacks the others'
 ``Sealed``    encrypted from one site to another: the aggregator relays what it cannot read
+``Released``  a site's own sum under its local and zero-sum noise, charged as seen by everybody
 ``Opened``    a share of a mask, opened so that the sum over the survivors can be read
 """
 
@@ -25,6 +26,7 @@ from cape.algorithms.estimators import Array
 from cape.privacy.mechanisms import Event
 
 RingVector = npt.NDArray[np.uint64]
+Integers = npt.NDArray[np.int64]
 
 FORMAT = 1
 """Version of the envelope and of the messages in it."""
@@ -41,6 +43,7 @@ PUBLIC = Marker("public")
 RING = Marker("ring")
 SEALED = Marker("sealed")
 OPENED = Marker("opened")
+RELEASED = Marker("released")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, order=True)
@@ -204,9 +207,11 @@ class Roster:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicKey:
-    """Reply of `zero-sum`: the X25519 public key of this run, hex."""
+    """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if keys are pinned."""
 
     public_key: Annotated[str, PUBLIC]
+    identity_key: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+    signature: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -214,13 +219,34 @@ class KeyBook:
     """Broadcast of `zero-sum`: the public keys in the order of the roster."""
 
     public_keys: tuple[str, ...]
+    identity_keys: tuple[str, ...] = field(default=(), metadata={"added": True})
+    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Masked:
-    """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget."""
+    """Reply of every release: a masked sum, or a refusal (empty vector) by the site's budget.
+
+    `signature` is that of the key roster, in `zero-sum.probe` with pinned keys.
+    """
 
     total: Annotated[RingVector, RING]
+    refused: Annotated[bool, PUBLIC]
+    signature: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SeedSum:
+    """Broadcast of `*.zero-sum`: T, the sum of the seeds of Gaussian zero-sum noise."""
+
+    total: Integers
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Released:
+    """Reply of a release with Gaussian zero-sum noise: S (x + g) + S e_hat - T, or a refusal."""
+
+    total: Annotated[Integers, RELEASED]
     refused: Annotated[bool, PUBLIC]
 
 
@@ -229,6 +255,7 @@ class Fingerprint:
     """Broadcast of `zero-sum.probe`: masks cancel; first 16 hex digits of the key roster."""
 
     fingerprint: str
+    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -62,6 +62,14 @@ class Source(Protocol):
         """Yield (label, Y_m (d, T_m)) in the first `n_basis` directions of the public basis."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Pinned keys as a site holds them: its own secret, and every site's public key."""
+
+    secret: bytes = dataclasses.field(repr=False)
+    roster: Mapping[str, bytes]
+
+
 class Site(Protocol):
     """One site, for the length of one round."""
 
@@ -88,6 +96,9 @@ class Site(Protocol):
 
     def secret(self, name: str) -> bytes:
         """Return a secret of this run; StateLostError if it is gone."""
+
+    def identity(self) -> Identity:
+        """Return the pinned keys from the site's own files; ConfigError if there are none."""
 
     def digest(self, message: object) -> bytes:
         """Return the SHA-256 of the canonical bytes of a message."""

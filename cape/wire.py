@@ -81,6 +81,10 @@ def _added(cls: type) -> dict[str, Any]:
     return {f.name: f.default for f in dataclasses.fields(cls) if f.metadata.get(ADDED)}
 
 
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
 def encode_reply(reply: Any) -> Json:
     """Encode what a site sends: every field must carry a marker (why it may leave)."""
     kind: Any = type(reply)
@@ -100,7 +104,7 @@ def encode(value: object, hint: Any, where: str = "message") -> Json:
         return {
             name: encode(getattr(value, name), sub, f"{hint.__name__}.{name}")
             for name, sub in _hints(hint).items()
-            if name not in added or getattr(value, name) != added[name]
+            if name not in added or not _is_default(getattr(value, name), added[name])
         }
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is np.ndarray:

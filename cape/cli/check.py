@@ -135,6 +135,7 @@ def _event(row: Mapping[str, Any]) -> Event:
         delta_int=row["delta_int"],
         variance=int(row["s2"]),
         shares=row["shares"],
+        seed_ratio=row.get("seed_ratio", 0),
     )
 
 

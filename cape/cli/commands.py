@@ -211,6 +211,22 @@ app.command()(account)
 
 
 @app.command()
+def keygen(
+    out: Annotated[Path, typer.Option(help="File to write; keep it as identity_key.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make the identity key of a site (key_trust=pinned) and print its public half."""
+    from cape.drivers.identity import make_key
+
+    public = make_key(out)
+    if as_json:
+        json_line({"event": "result", "public_key": public, "path": str(out)})
+        return
+    say(f"public key: {public}")
+    say("Give it to the other sites past the aggregator; each keeps all of them in roster.json.")
+
+
+@app.command()
 def compspec(
     check: Annotated[bool, typer.Option("--check", help="Write nothing; fail on drift.")] = False,
     folder: Annotated[

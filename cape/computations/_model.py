@@ -13,6 +13,7 @@ from cape.messages import (
     Roster,
     RoundRecord,
     SealedShareBook,
+    SeedSum,
     SurvivorSignatures,
 )
 from cape.phases import Attendance
@@ -63,6 +64,10 @@ class Model:
         One line per released round.
     drop_outs : DropOuts or None
         Who is left, where sites may drop out.
+    signatures : tuple of str
+        Of all sites over the key roster, where keys are pinned.
+    seed_sum : SeedSum or None
+        T of Alg. 1 during a release with Gaussian zero-sum noise.
     """
 
     roster: Roster | None = None
@@ -73,6 +78,8 @@ class Model:
     unmixing: Unmixing | None = None
     trace: tuple[RoundRecord, ...] = ()
     drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
+    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
+    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
 
 
 def joined(model: Model) -> Roster:

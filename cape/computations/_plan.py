@@ -56,7 +56,8 @@ def make_plan(
         A sum could leave the integers modulo 2^64.
     """
     if config.private:
-        plan = _with_noise(config, stages, shares_of(config, n_sites))
+        shares = shares_of(config, n_sites)
+        plan = _with_noise(config, stages, shares, config.ratio(n_sites))
         budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
     else:
         plan, budget = _without_noise(stages, n_subjects), None
@@ -66,7 +67,9 @@ def make_plan(
     return plan
 
 
-def _with_noise(config: Config, stages: Sequence[Stage], shares: int) -> tuple[Event, ...]:
+def _with_noise(
+    config: Config, stages: Sequence[Stage], shares: int, seed_ratio: int
+) -> tuple[Event, ...]:
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
     free = [stage for stage in stages if stage.asked and not stage.fixed_mu]
     total = sum(stage.share for stage in free)
@@ -98,6 +101,7 @@ def _with_noise(config: Config, stages: Sequence[Stage], shares: int) -> tuple[E
                     clip=asked.clip,
                     mu=mu,
                     shares=shares,
+                    seed_ratio=seed_ratio,
                 )
             )
     return tuple(plan)
@@ -153,6 +157,8 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
             verify_event(event, asked.clip, site=site.id)
             if event.shares != shares_of(config, roster.n_sites):
                 raise refuse(f"{event.phase} counts on other noise shares than the settings")
+            if event.seed_ratio != config.ratio(roster.n_sites):
+                raise refuse(f"{event.phase} counts on other zero-sum noise than the settings")
         check_overflow(event, roster.n_sites, roster.n_subjects)
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta) if config.private else None
     check_plan(Plan(releases=roster.plan), budget)

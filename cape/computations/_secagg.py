@@ -20,6 +20,7 @@ import numpy.typing as npt
 
 from cape import wire
 from cape.computations._model import DropOuts, Model, attendance, joined
+from cape.computations._pinned import pinned
 from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
 from cape.messages import (
     KeyAdvertisement,
@@ -142,10 +143,11 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
         prepare(site, model)
         roster = joined(model)
         entropy = site.noise.stream(site.id, "zero-sum", 1, "keys")
+        fresh = entropy.token_bytes(keys.KEY_BYTES)
         state = protocol_sharing.advertise(
             setup_of(site.digest(roster), roster),
             site=site.id,
-            identity_secret=entropy.token_bytes(keys.KEY_BYTES),
+            identity_secret=site.identity().secret if pinned(site) else fresh,
             token_bytes=entropy.token_bytes,
         )
         _keep(site, SECRET, state)
@@ -197,7 +199,7 @@ def _share(site: Site, model: Model) -> SealedShares:
     after, message = protocol_sharing.share(
         state,
         advertised(state.setup, drop_outs(model).advertised),
-        pinned=None,
+        pinned=site.identity().roster if pinned(site) else None,
         token_bytes=site.noise.stream(site.id, "zero-sum.shares", 1, "shares").token_bytes,
     )
     _keep(site, SECRET, after)

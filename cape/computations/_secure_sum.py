@@ -16,9 +16,10 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Data, Estimator, Query
+from cape.computations._gaussian import GaussianSum
 from cape.computations._model import Model, attendance, joined
 from cape.computations._secagg import DroppableSum
-from cape.computations._zero_sum import hide
+from cape.computations._zero_sum import entry, hide
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError
 from cape.messages import Masked, RoundRecord
@@ -70,7 +71,21 @@ class SecureSum:
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of one release under the chosen aggregation."""
         end = ("report",) if self.close is not None else ()
-        then = (self.name, *(stage.name for stage in self.later), *end)
+        stages = (self, *self.later)
+        then = (*(entry(stage.name, config) for stage in stages), *end)
+        if config.zero_sum == "gaussian":
+            return GaussianSum(
+                name=self.name,
+                broadcast=self.state,
+                event=self._event,
+                size=self._size,
+                noisy=self._noisy,
+                charge=self._charged_size,
+                step=self._step_of_all,
+                stopped=self._stopped,
+                absorb=self._absorb,
+                then=then,
+            ).phases()
         if config.aggregation == "secagg":
             return DroppableSum(
                 name=self.name,
@@ -108,6 +123,13 @@ class SecureSum:
         return self.estimator(config, model).done(self.current(config, model))
 
     def _answer(self, site: Site, model: Model) -> Masked:
+        noisy = self._noisy(site, model)
+        if noisy is None:
+            return Masked(total=np.zeros(0, dtype=np.uint64), refused=True)
+        return Masked(total=hide(site, model, noisy, FIELD), refused=False)
+
+    def _noisy(self, site: Site, model: Model) -> Integers | None:
+        """Return x + g of this site, or None if its policy or budget refuses the release."""
         query = self.estimator(site.config, model).query(self.current(site.config, model))
         event = self._event(site, model)
         check_query(event, query)
@@ -115,16 +137,15 @@ class SecureSum:
         try:
             site.charge(event)  # on record before any noise is drawn
         except PrivacyBudgetError:
-            return Masked(total=np.zeros(0, dtype=np.uint64), refused=True)
+            return None
         if event.private:
             entropy = site.noise.stream(site.id, event.phase, event.round, "noise")
             total = total + discrete_gaussian(event.variance, query.size, entropy)
-        return Masked(total=hide(site, model, total, FIELD), refused=False)
+        return total
 
     def _combine(
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
     ) -> tuple[Any, str | None]:
-        roster = joined(model)
         if refusing := [site for site, reply in replies.items() if reply.refused]:
             return self._stopped(party.config, model, refusing[0])
         size = self._charged_size(party, model)
@@ -134,7 +155,13 @@ class SecureSum:
                 raise MessageError("E202", problem=problem)
         vectors = [reply.total for reply in replies.values()]
         total = decode_sum(vectors, bound=self._bound(party, model))
-        return self._step(party, model, total, len(vectors), roster.n_subjects)
+        return self._step_of_all(party, model, total)
+
+    def _step_of_all(
+        self, party: Aggregator, model: Model, total: Integers
+    ) -> tuple[Any, str | None]:
+        roster = joined(model)
+        return self._step(party, model, total, roster.n_sites, roster.n_subjects)
 
     def _finish(
         self, party: Aggregator, total: SurvivorSum, model: Model
@@ -148,8 +175,10 @@ class SecureSum:
     def _charged_size(self, party: Aggregator, model: Model) -> int:
         """Put the release on record and return the length of its vector."""
         party.charge(self._event(party, model))
-        state = self.current(party.config, model)
-        return self.estimator(party.config, model).query(state).size
+        return self._size(party.config, model)
+
+    def _size(self, config: Config, model: Model) -> int:
+        return self.estimator(config, model).query(self.current(config, model)).size
 
     def _bound(self, party: Aggregator, model: Model) -> int:
         roster = joined(model)
@@ -172,7 +201,7 @@ class SecureSum:
 
     def _next(self, config: Config, model: Model) -> str:
         stages = (self, *self.later)
-        waiting = (stage.name for stage in stages if not stage.finished(config, model))
+        waiting = (entry(s.name, config) for s in stages if not s.finished(config, model))
         return next(waiting, "report")
 
     def _stopped(self, config: Config, model: Model, site: str) -> tuple[Any, str]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from cape.computations import _secagg
+from cape.computations import _pinned, _secagg
 from cape.computations._model import Model, attendance, joined
 from cape.config import Config
 from cape.errors import SecureAggregationError
@@ -34,6 +34,11 @@ PROBE_SIZE = 8
 KEY_BYTES = 32
 
 
+def entry(stage: str, config: Config) -> str:
+    """Return the phase that opens a release of `stage`."""
+    return f"{stage}.zero-sum" if config.zero_sum == "gaussian" else stage
+
+
 class ZeroSum:
     """Two lines of a table: keys, then the probe; `verify` is the site's look at the plan."""
 
@@ -43,6 +48,7 @@ class ZeroSum:
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of the chosen aggregation."""
+        then = entry(self._then, config)
         if config.aggregation == "secagg":
             return (
                 *_secagg.key_phases(self._prepare, then=PROBE),
@@ -55,7 +61,7 @@ class ZeroSum:
                     bound=lambda party, model: 0,
                     finish=self._opened,
                     absorb=_absorb_fingerprint,
-                    then=(self._then,),
+                    then=(then,),
                 ).phases(),
             )
         return (
@@ -76,7 +82,7 @@ class ZeroSum:
                 answer=_probe,
                 combine=self._compare,
                 absorb=_absorb_fingerprint,
-                then=(self._then,),
+                then=(then,),
                 attendance=attendance,
             ),
         )
@@ -92,7 +98,7 @@ class ZeroSum:
         secret = site.noise.stream(site.id, "zero-sum", 1, "key").token_bytes(KEY_BYTES)
         site.keep(KEY_NAME, secret)
         public = keys.public_key(keys.private_key_from_bytes(secret))
-        return PublicKey(public_key=public.hex())
+        return _pinned.advertised(site, model, public)
 
     def _compare(
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
@@ -102,7 +108,9 @@ class ZeroSum:
             raise SecureAggregationError("E220", problem="the probe has another length")
         digest = keys.roster_digest(key_roster(joined(model), book(model)))
         party.ledger = empty_ledger(party.config)
-        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), self._then
+        signed = tuple(reply.signature for reply in replies.values() if reply.signature)
+        shown = Fingerprint(fingerprint=keys.roster_fingerprint(digest), signatures=signed)
+        return shown, entry(self._then, party.config)
 
     def _opened(
         self, party: Aggregator, total: SurvivorSum, model: Model
@@ -111,7 +119,9 @@ class ZeroSum:
         del total  # all zeros: its bound is 0
         party.ledger = empty_ledger(party.config)
         digest = _secagg.key_digest(party, model)
-        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), self._then
+        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), entry(
+            self._then, party.config
+        )
 
 
 def empty_ledger(config: Config) -> Ledger:
@@ -136,18 +146,30 @@ def key_roster(roster: Roster, agreed: KeyBook) -> list[keys.RosterEntry]:
         publics = [bytes.fromhex(text) for text in agreed.public_keys]
     except ValueError:
         raise SecureAggregationError("E220", problem="a public key is not hexadecimal") from None
-    return [
-        keys.RosterEntry(
-            site=entry.site, n_subjects=entry.n_subjects, public_key=public, identity_key=b""
-        )
-        for entry, public in zip(roster.sites, publics, strict=True)
-    ]
+    identities = agreed.identity_keys or ("",) * roster.n_sites
+    if len(identities) != roster.n_sites:
+        raise SecureAggregationError("E220", problem="one identity key per site is needed")
+    try:
+        return [
+            keys.RosterEntry(
+                site=entry.site,
+                n_subjects=entry.n_subjects,
+                public_key=public,
+                identity_key=bytes.fromhex(identity),
+            )
+            for entry, public, identity in zip(roster.sites, publics, identities, strict=True)
+        ]
+    except ValueError:
+        raise SecureAggregationError("E220", problem="an identity key is not hexadecimal") from None
 
 
 def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
     """Return the vector of this site, (d,) int64, as it may leave: masked modulo 2^64."""
     if site.config.aggregation == "secagg":
         return _secagg.hide(site, model, noisy, field)
+    entries = key_roster(joined(model), book(model))
+    if site.cursor.phase != PROBE:
+        _pinned.check_roster(site, model, entries)
     return noisy.view(np.uint64) + mask(site, model, noisy.size, field)
 
 
@@ -166,8 +188,7 @@ def mask(site: Site, model: Model, size: int, field: str) -> RingVector:
     if own is None or own.public_key != public:
         raise SecureAggregationError("E220", problem=f"the key of {site.id} was changed")
     keys.check_roster(entries, own=own, sizes=sizes)
-    digest = site.digest(roster)
-    salt = keys.run_salt(digest[:16].hex(), digest)
+    salt = _pinned.salt_of(site, roster)
     label = keys.MaskLabel(
         phase=site.cursor.phase,
         round=site.cursor.round,
@@ -181,8 +202,14 @@ def mask(site: Site, model: Model, size: int, field: str) -> RingVector:
 def _collect(
     party: Aggregator, replies: Mapping[str, PublicKey], model: Model
 ) -> tuple[KeyBook, str | None]:
-    del party, model
-    return KeyBook(public_keys=tuple(r.public_key for r in replies.values())), PROBE
+    del model
+    answers = list(replies.values())
+    agreed = KeyBook(public_keys=tuple(r.public_key for r in answers))
+    if party.config.key_trust == "pinned":
+        identities = tuple(r.identity_key for r in answers)
+        signatures = tuple(r.signature for r in answers)
+        agreed = replace(agreed, identity_keys=identities, signatures=signatures)
+    return agreed, PROBE
 
 
 def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
@@ -191,8 +218,13 @@ def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
 
 def _probe(site: Site, model: Model) -> Masked:
     zeros = np.zeros(PROBE_SIZE, dtype=np.int64)
-    return Masked(total=hide(site, model, zeros, "probe"), refused=False)
+    signature = ""
+    if site.config.aggregation != "secagg":  # there the list of survivors is signed
+        entries = key_roster(joined(model), book(model))
+        _pinned.check_keys(site, model, entries, book(model))
+        signature = _pinned.signed_roster(site, entries)
+    return Masked(total=hide(site, model, zeros, "probe"), refused=False, signature=signature)
 
 
 def _absorb_fingerprint(model: Model, shown: Fingerprint) -> Model:
-    return replace(model, fingerprint=shown.fingerprint)
+    return replace(model, fingerprint=shown.fingerprint, signatures=shown.signatures)

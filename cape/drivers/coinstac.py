@@ -29,6 +29,7 @@ from cape.drivers.codec import (
     request_digest,
     settings_of,
 )
+from cape.drivers.identity import read_identity
 from cape.drivers.journal import Journal
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, FileMemo, FileSource, SiteParty
 from cape.errors import CapeError, ConfigError, MessageError, ProtocolError, public_text
@@ -260,7 +261,14 @@ def _party(
         keep=lambda name, secret: journal.keep(name, secret, vault_key, os.urandom(12)),
         secret=lambda name: journal.secret(name, vault_key),
         publish=publish,
+        identity=lambda: read_identity(_own_folders(call.base), call.party),
     )
+
+
+def _own_folders(base: Path) -> list[Path]:
+    """Return where a site may keep its identity: with its data, or with its policy."""
+    named = os.environ.get(POLICY_VARIABLE)
+    return [base, Path(named).parent] if named else [base]
 
 
 def noise_of(policy: SitePolicy) -> NoiseSource:

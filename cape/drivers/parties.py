@@ -20,9 +20,9 @@ from cape.algorithms.estimators import Data
 from cape.computations._results import Outcome, SiteOutcome
 from cape.computations._views import public_basis
 from cape.config import Config
-from cape.errors import DataError, PrivacyBudgetError, StateLostError
+from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.messages import Cursor, FeatureSpace, Roster, SiteCard
-from cape.phases import Source, Stacks
+from cape.phases import Identity, Source, Stacks
 from cape.policy import SitePolicy
 from cape.privacy.ledger import Ledger
 from cape.privacy.mechanisms import Event
@@ -172,6 +172,7 @@ class SiteParty:
         keep: Callable[[str, bytes], None],
         secret: Callable[[str], bytes],
         publish: Callable[[SiteOutcome], None],
+        identity: Callable[[], Identity] | None = None,
     ) -> None:
         self.id = site
         self.config = config
@@ -182,11 +183,19 @@ class SiteParty:
         self.source = source
         self.keep = keep
         self.secret = secret
+        self._identity = identity
         self._computation = computation
         self._policy = policy
         self._memo = memo
         self._on_charge = on_charge
         self._publish = publish
+
+    def identity(self) -> Identity:
+        """Return the pinned keys from the site's own files."""
+        if self._identity is None:
+            problem = "key_trust=pinned is not possible here"
+            raise ConfigError("E012", problem=problem, do="use key_trust=aggregator.")
+        return self._identity()
 
     def memo(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
         """Return kept working arrays, or build and keep them."""

@@ -32,6 +32,7 @@ from cape.config import Config
 from cape.drivers import coinstac
 from cape.drivers.codec import encode_reply, request_digest
 from cape.drivers.drops import FIRST, Attendees, Drop, read_drop
+from cape.drivers.identity import read_identity
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, FileSource, MemoryMemo, SiteParty
 from cape.errors import CapeError, ConfigError, DataError
 from cape.messages import Progress
@@ -226,7 +227,9 @@ def _link(
     attendees = Attendees(list(sites), silent, survives=config.aggregation == "secagg")
     if through == "memory":
         sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
-        return MemoryLink(computation, config, sources, policy, work, drops=silent)
+        link = MemoryLink(computation, config, sources, policy, work, drops=silent)
+        link.folders = dict(sites)
+        return link
     if through == "wire":
         return DocumentLink(sites, settings, policy, work, InProcess(work), attendees)
     if through == "process":
@@ -263,6 +266,7 @@ class MemoryLink:
         self._state = start(computation, config)
         self._request: AnyEnvelope | None = None
         self._kept: dict[str, bytes] = {}
+        self.folders: dict[str, Path] = {}
         self.outcome: Outcome | None = None
 
     def _party(self, site: str, source: Source, policy: SitePolicy) -> SiteParty:
@@ -285,6 +289,7 @@ class MemoryLink:
             keep=vault.__setitem__,
             secret=vault.__getitem__,
             publish=publish,
+            identity=lambda: read_identity([self.folders[site]], site),
         )
 
     def _publish(self, outcome: Outcome) -> None:

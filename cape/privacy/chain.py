@@ -29,7 +29,8 @@ def write_entries(events: Sequence[Event]) -> tuple[Entry, ...]:
     """Return the entries of charged releases for JSON, in order.
 
     Keys: seq (from 1), prev_digest, release, phase, round, field, kind, d, log2_gamma, C_int,
-    Delta_int, s2, h, mu2 ("p/q" in lowest terms, or "infinite"), view, unit.
+    Delta_int, s2, h, mu2 ("p/q" in lowest terms, or "infinite"), view, unit; with
+    Gaussian zero-sum noise also seed_ratio.
     """
     entries, head = [], GENESIS
     for seq, event in enumerate(events, start=1):
@@ -83,7 +84,7 @@ def chain_head(events: Sequence[Event]) -> str:
 
 def _entry(seq: int, prev_digest: str, event: Event) -> Entry:
     mu2 = event.mu2 if event.private else None
-    return {
+    entry: Entry = {
         "seq": seq,
         "prev_digest": prev_digest,
         "release": event.name,
@@ -101,6 +102,9 @@ def _entry(seq: int, prev_digest: str, event: Event) -> Entry:
         "view": VIEW,
         "unit": UNIT,
     }
+    if event.seed_ratio:
+        entry["seed_ratio"] = event.seed_ratio
+    return entry
 
 
 def _event(entry: Mapping[str, object]) -> Event:
@@ -116,6 +120,7 @@ def _event(entry: Mapping[str, object]) -> Event:
         delta_int=cast(int, entry["Delta_int"]),
         variance=cast(int, entry["s2"]),
         shares=cast(int, entry["h"]),
+        seed_ratio=cast(int, entry.get("seed_ratio", 0)),
     )
 
 

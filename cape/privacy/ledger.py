@@ -271,7 +271,8 @@ def check_plan(plan: Plan, budget: Budget | None) -> None:
 
 def _enclose(events: Sequence[Event]) -> tuple[Fraction, Fraction]:
     """Return bounds of the sum of mu_j^2, 2^-256 per event apart; cheap for thousands of them."""
-    low = sum((event.delta_int**2 << _BITS) // (event.shares * event.variance) for event in events)
+    terms = (event.mu2_terms for event in events)
+    low = sum((top << _BITS) // bottom for top, bottom in terms)
     high = low + len(events)
     return Fraction(low, 1 << _BITS), Fraction(high, 1 << _BITS)
 

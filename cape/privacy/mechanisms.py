@@ -12,6 +12,7 @@ whose noise nobody can subtract): tau_g^2 = Delta^2 / (mu^2 h), hence mu = Delta
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from dataclasses import dataclass
 from fractions import Fraction
@@ -67,6 +68,9 @@ class Event:
     shares : int
         h, noise shares that the headline viewer cannot subtract; 1 where every site's own noise
         protects its own release (no correlated noise).
+    seed_ratio : int
+        r of Gaussian zero-sum noise (Imtiaz et al., Alg. 1): integer variance of a seed over s2;
+        0 where masks modulo 2^64 hide all but the sum.
 
     Raises
     ------
@@ -85,10 +89,12 @@ class Event:
     delta_int: int
     variance: int
     shares: int
+    seed_ratio: int = dataclasses.field(default=0, metadata={"added": True})
 
     def __post_init__(self) -> None:
         """Check types and trivial ranges."""
         least = {"round": 0, "size": 1, "clip_int": 1, "delta_int": 1, "variance": 0, "shares": 1}
+        least["seed_ratio"] = 0
         for name in (*least, "log2_gamma"):
             value = getattr(self, name)
             if type(value) is not int or value < least.get(name, -MAX_LOG2_GAMMA):
@@ -112,7 +118,7 @@ class Event:
 
     @property
     def mu2(self) -> Fraction:
-        """mu^2 = Delta_int^2 / (h s2), exact.
+        """mu^2 = Delta_int^2 / (h s2), exact; times (r + h) / (r + 1) where the seeds are Gaussian.
 
         Raises
         ------
@@ -122,7 +128,20 @@ class Event:
         if not self.private:
             problem = f"{self.name} carries no noise and has no mu"
             raise PrivacyBudgetError("E012", problem=problem, do="only private=false allows that.")
-        return Fraction(self.delta_int**2, self.shares * self.variance)
+        return Fraction(*self.mu2_terms)
+
+    @property
+    def mu2_terms(self) -> tuple[int, int]:
+        """Numerator and denominator of `mu2`, not reduced; without noise the latter is 0."""
+        top, bottom = self.delta_int**2, self.shares * self.variance
+        if self.seed_ratio:  # every site's reply is seen, with its seed and the sum of the seeds
+            top, bottom = top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)
+        return top, bottom
+
+    @property
+    def seed_variance(self) -> int:
+        """Integer variance r s2 of a seed of Gaussian zero-sum noise."""
+        return self.seed_ratio * self.variance
 
     @property
     def gamma(self) -> float:
@@ -157,12 +176,13 @@ def plan_event(
     clip: float,
     mu: float,
     shares: int,
+    seed_ratio: int = 0,
 ) -> Event:
     """Choose the integers of a release with at most a given mu.
 
     Parameters
     ----------
-    phase, round, field, shape, size, shares
+    phase, round, field, shape, size, shares, seed_ratio
         See `Event`.
     clip : float
         C > 0, bound of the L2 norm of one subject's vector, in the vector's units.
@@ -182,8 +202,9 @@ def plan_event(
     """
     c, m = _positive("clip", clip), _positive("mu", mu)
     factor2 = 4 if shape == "ball" else 2  # Delta^2 / C^2
+    view = Fraction(seed_ratio + shares, seed_ratio + 1) if seed_ratio else Fraction(1)
     # gamma <= 2^22 / tau_g, with tau_g = Delta / (mu sqrt(h)): compare the squares.
-    log2_gamma = _floor_log4(_NOISE_UNITS**2 * m**2 * shares / (factor2 * c**2))
+    log2_gamma = _floor_log4(_NOISE_UNITS**2 * m**2 * shares / (factor2 * c**2 * view))
     while _clip_int(c, log2_gamma) ** 2 < _CLIP_PER_ROUNDING**2 * size:
         log2_gamma += 1
     while size * _clip_int(c, log2_gamma) ** 2 >= 2**63:  # very long vectors of a loud release
@@ -199,8 +220,9 @@ def plan_event(
         log2_gamma=log2_gamma,
         clip_int=clip_int,
         delta_int=delta_int,
-        variance=math.ceil(delta_int**2 / (m**2 * shares)),
+        variance=math.ceil(delta_int**2 * view / (m**2 * shares)),
         shares=shares,
+        seed_ratio=seed_ratio,
     )
     if problem := _misfit(event, c):
         text = f"{event.name}: {problem}"
@@ -263,15 +285,23 @@ def overflow_bound(event: Event, n_sites: int, n_subjects: int) -> int:
     return n_subjects * event.clip_int + _ceil_root(144 * n_sites * event.variance)
 
 
+def seed_bound(event: Event, n_sites: int) -> int:
+    """Return ceil(12 sqrt(S r s2)): no entry of the sum of the seeds is larger, in units."""
+    return _ceil_root(144 * n_sites * event.seed_variance)
+
+
 def check_overflow(event: Event, n_sites: int, n_subjects: int) -> None:
     """Refuse a release whose sum could leave the integers modulo 2^64.
 
     Raises
     ------
     ConfigError
-        If `overflow_bound` is 2^62 or more.
+        If `overflow_bound` is 2^62 or more; with Gaussian zero-sum noise also if a reply is.
     """
     bound = overflow_bound(event, n_sites, n_subjects)
+    if event.seed_ratio:  # S (x + g) + S e_hat - T of one site, and their sum
+        one = _ceil_root(144 * event.variance) + _ceil_root(576 * event.seed_variance)
+        bound = n_sites * max(bound, one + n_subjects * event.clip_int)
     if bound >= 2**MAX_LOG2_SUM:
         raise ConfigError("E221", got=bound.bit_length())
 
@@ -311,6 +341,8 @@ def _misfit(event: Event, clip: Fraction) -> str:
         return "the integer sensitivity is not that of its clip"
     if event.private and not SMALLEST_VARIANCE <= event.variance <= LARGEST_VARIANCE:
         return "the noise is not between 2^10 and 2^28 units"
+    if event.seed_variance > LARGEST_VARIANCE:
+        return "the seeds of the zero-sum noise are above 2^28 units"
     if event.clip_int**2 < _CLIP_PER_ROUNDING**2 * event.size:
         return "the integer clip is too small for the vector"
     if event.size * event.clip_int**2 >= 2**63:

@@ -88,10 +88,18 @@ def _in_words(privacy: dict[str, Any]) -> tuple[Block, ...]:
         f"other (epsilon {display_epsilon(epsilon)}), up to a probability of "
         f"{privacy['delta']:g} (delta)."
     )
+    hidden = "single sums are hidden by masks that cancel only in the total."
+    if privacy.get("zero_sum") == "gaussian":
+        hidden = "noise that cancels only in the total was added to single sums, which are seen."
+    elif privacy.get("aggregation") == "secagg":
+        hidden += (
+            f" Sites could drop out; the noise suffices for {privacy['min_survivors']} of "
+            f"{privacy['n_sites']}, and {len(privacy['survivors'])} are in the last sum."
+        )
     second = (
         f"The unit is {privacy['unit']}; the relation is {privacy['relation']}. Every site added "
         "exact discrete Gaussian noise to sums of clipped whole numbers before anything left it; "
-        "single sums are hidden by masks that cancel only in the total."
+        f"{hidden}"
     )
     blocks: list[Block] = [Text(text=first), Text(text=formal), Text(text=second)]
     if colluders == 0:

@@ -31,9 +31,17 @@ _BITS = 256
 UNIT = "one subject: everything the run reads of one person at one site"
 RELATION = "replace-one"
 
-ASSUMPTIONS = (
+CURIOUS = (
     "The aggregator follows the protocol and is curious: it may study all it receives, together "
-    "with at most the assumed number of sites.",
+    "with at most the assumed number of sites."
+)
+PINNED = (
+    "The aggregator may lie, together with at most the assumed number of sites: identity keys that "
+    "the sites exchanged beforehand, past it, detect other keys and other lists of sites. It can "
+    "always stop the run."
+)
+DROPPING = "Which sites drop out, and when, does not depend on their data."
+ASSUMPTIONS = (
     "Sites keep their own noise and keys secret and add their noise share.",
     "The random numbers of each site's operating system cannot be predicted, and X25519, HKDF and "
     "ChaCha20 hold.",
@@ -92,7 +100,7 @@ def cost(event: Event) -> Fraction | None:
     """
     if not event.private:
         return None
-    square, variance = event.delta_int**2, event.shares * event.variance
+    square, variance = event.mu2_terms
     return Fraction(-(-(square << _BITS) // variance), 1 << _BITS)
 
 
@@ -183,19 +191,27 @@ def statement(outcome: Outcome) -> Json:
         "n_subjects": roster.n_subjects,
         "subjects_per_site": {entry.site: entry.n_subjects for entry in roster.sites},
         "noise": outcome.settings.get("noise"),
+        "aggregation": outcome.settings.get("aggregation"),
         "zero_sum": outcome.settings.get("zero_sum"),
         "key_trust": outcome.settings.get("key_trust"),
         "roster_fingerprint": outcome.fingerprint,
         "views": _views(outcome),
         "if_more_collude": _beyond(outcome),
         "budget": _budget(outcome, numbers),
-        "assumptions": list(ASSUMPTIONS),
+        "assumptions": _assumptions(outcome),
         "not_covered": list(NOT_COVERED),
         "events": events(outcome.ledger, delta=numbers.delta, n_sites=roster.n_sites,
                          n_subjects=roster.n_subjects, promised=outcome.label == "dp"),
         "ledger": {"head": outcome.ledger.head, "entries": list(outcome.ledger.entries())},
         "warnings": list(outcome.warnings),
     }  # fmt: skip
+
+
+def _assumptions(outcome: Outcome) -> list[str]:
+    """Return what the guarantee rests on under the settings of this run."""
+    pinned = outcome.settings.get("key_trust") == "pinned"
+    drops = (DROPPING,) if outcome.settings.get("aggregation") == "secagg" else ()
+    return [PINNED if pinned else CURIOUS, *ASSUMPTIONS, *drops]
 
 
 def _budget(outcome: Outcome, numbers: Figures) -> Json:
@@ -308,6 +324,7 @@ def _event(event: Event, *, n_sites: int, n_subjects: int) -> Json:
         "delta_int": event.delta_int,
         "s2": str(event.variance),
         "shares": event.shares,
+        **({"seed_ratio": event.seed_ratio} if event.seed_ratio else {}),
         "noise_std_share": math.sqrt(event.variance) / event.gamma,
         "noise_std_mean": event.noise_std(n_sites, n_subjects),
         "mu2": f"{event.mu2.numerator}/{event.mu2.denominator}" if event.private else None,

@@ -1,4 +1,4 @@
-"""Fixtures of the protocol tests; what they are made of is in `consortium.py`."""
+"""Fixtures of the protocol tests; what they are made of is in `consortium.py` and `tiny.py`."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ from types import ModuleType
 import pytest
 
 
-def _load() -> ModuleType:
-    """Import `consortium.py`, once for all test modules."""
-    name = "cape_test_consortium"
+def _load(file: str) -> ModuleType:
+    """Import a file of this folder, once for all test modules."""
+    name = f"cape_test_{file}"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, Path(__file__).parent / "consortium.py")
+        path = Path(__file__).parent / f"{file}.py"
+        spec = importlib.util.spec_from_file_location(name, path)
         sys.modules[name] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules[name])
     return sys.modules[name]
 
 
-consortium = _load()
+consortium = _load("consortium")
+tiny = _load("tiny")
 
 
 @pytest.fixture(scope="session")

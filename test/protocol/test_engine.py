@@ -596,6 +596,7 @@ def test_g12_masked_is_built_in_the_secure_sum_and_the_probe_only() -> None:
     assert {name: n for name, n in builders.items() if n} == {
         "_secure_sum.py": 2,
         "_zero_sum.py": 1,
+        "_gaussian.py": 1,  # seeds: pure noise
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import itertools
 import sys
 from pathlib import Path
@@ -20,19 +19,18 @@ from cape.errors import (
     CapeError,
     ConfigError,
     ConsortiumError,
+    PrivacyBudgetError,
     ProtocolError,
     SecureAggregationError,
 )
-from cape.messages import Masked, MaskShares, SealedShares, SurvivorSignature
+from cape.messages import Cursor, Masked, MaskShares, SealedShares, SurvivorSignature
 from cape.phases import advance_aggregator, advance_site
+from cape.policy import SitePolicy
+from cape.privacy.randomness import SeededNoise
+from cape.privacy.sampler import discrete_gaussian
 from cape.secagg.protocol_site import ReadySite
 
-spec = importlib.util.spec_from_file_location("tiny", Path(__file__).parent / "tiny.py")
-assert spec is not None
-assert spec.loader is not None
-tiny = importlib.util.module_from_spec(spec)
-sys.modules.setdefault("tiny", tiny)  # dataclasses look their module up
-spec.loader.exec_module(tiny)
+tiny = sys.modules["cape_test_tiny"]  # conftest.py
 
 KEY_STAGES = (
     "zero-sum",
@@ -146,6 +144,40 @@ def test_noise_is_made_for_the_fewest_survivors_from_the_start() -> None:
     assert found[2].noise_std == event.noise_std(4, n_subjects)
     error = found[2].mean - tiny.plain_mean(link, data, left)
     assert 0 < np.abs(error).max() < 6 * found[2].noise_std
+
+
+def test_the_noise_in_the_sum_is_the_shares_of_the_survivors_exactly() -> None:
+    data = tiny.data_of(5)
+    drops = [Drop(site="site1", phase="mean", round=2)]
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), data, drops=drops, seed=11)
+    found = tiny.released(link)
+    for event in link._state.model.roster.plan:
+        inside = sorted(data) if event.round == 1 else ["site0", "site2", "site3", "site4"]
+        scale = event.gamma * sum(len(data[site]) for site in inside)
+        total = tiny.plain_mean(link, data, inside) * scale
+        for site in inside:
+            stream = SeededNoise(11).stream(site, "mean", event.round, "noise")
+            total = total + discrete_gaussian(event.variance, tiny.SIZE, stream)
+        np.testing.assert_array_equal(found[event.round].mean, total / scale)
+
+
+def test_a_site_that_refuses_a_release_is_one_that_dropped_out() -> None:
+    data = tiny.data_of(5)
+    link = tiny.link_of(tiny.settings(aggregation="secagg"), data)
+    while link._state.cursor != Cursor(seq=link._state.cursor.seq, phase="mean", round=2):
+        link.exchange()
+    link._parties["site3"]._policy = SitePolicy(veto=True)
+    link.exchange()
+    assert link._state.model.drop_outs.survivors == ("site0", "site1", "site2", "site4")
+    left = tiny.released(link)
+    assert max(left) == 3
+    assert link.attendees.count == 4  # its own list of survivors stopped it
+    other = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
+    while other._state.cursor.phase != "mean":
+        other.exchange()
+    other._parties["site2"]._policy = SitePolicy(veto=True)
+    with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site site2"):
+        other.exchange()
 
 
 def test_more_survivors_may_be_asked_for() -> None:

@@ -332,3 +332,17 @@ def test_a_thousand_rounds_of_different_noise_are_charged_quickly():
         assert ledger.epsilon_spent() > 0.0
     assert ledger.mu_spent() == pytest.approx(math.sqrt(ledger.spent_mu2), rel=1e-15)
     assert Fraction(ledger.mu_spent()) ** 2 >= ledger.spent_mu2
+
+
+def test_entries_of_gaussian_seeds_name_their_ratio_and_are_read_back():
+    plain, gaussian = event(1), event(2, seed_ratio=4, shares=3)
+    ledger = Ledger(budget=Budget.of(epsilon=50.0, delta=1e-5)).charge(plain).charge(gaussian)
+    entries = json.loads(json.dumps(ledger.entries()))
+    assert "seed_ratio" not in entries[0]
+    assert entries[1]["seed_ratio"] == 4
+    assert read_entries(entries, head=ledger.head) == (plain, gaussian)
+    assert ledger.spent_mu2 == plain.mu2 + gaussian.mu2
+    with pytest.raises(PrivacyBudgetError, match="entry 2 of the ledger"):
+        read_entries([entries[0], {**entries[1], "seed_ratio": 5}], head=ledger.head)
+    with pytest.raises(PrivacyBudgetError, match="entry 1 of the ledger"):
+        read_entries([{**entries[0], "seed_ratio": 0}])

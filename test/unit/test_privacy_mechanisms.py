@@ -14,6 +14,7 @@ from cape.privacy.mechanisms import (
     overflow_bound,
     plan_event,
     plan_event_without_noise,
+    seed_bound,
     verify_event,
 )
 
@@ -270,3 +271,31 @@ def test_a_site_refuses_integers_whose_squares_do_not_fit():
 def test_the_ends_of_the_noise_range_are_allowed():
     verify_event(replace(GOOD, variance=2**20), 0.35)
     verify_event(replace(GOOD, variance=2**56), 0.35)
+
+
+@pytest.mark.parametrize("ratio", [1, 4, 1000])
+def test_gaussian_seeds_are_charged_by_the_corrected_formula_and_calibrated_for_it(ratio):
+    gaussian, masked = planned(seed_ratio=ratio), planned()
+    r, h = ratio, gaussian.shares
+    charged = Fraction(gaussian.delta_int**2 * (r + h), h * gaussian.variance * (r + 1))
+    assert gaussian.mu2 == charged == Fraction(*gaussian.mu2_terms)
+    assert 0 <= 1 - gaussian.mu2 / Fraction(0.01) ** 2 < 1e-9
+    assert gaussian.seed_variance == r * gaussian.variance
+    assert masked.seed_variance == seed_bound(masked, 4) == 0
+    assert (seed_bound(gaussian, 4) - 1) ** 2 < 144 * 4 * r * gaussian.variance
+    assert seed_bound(gaussian, 4) ** 2 >= 144 * 4 * r * gaussian.variance
+
+
+def test_gaussian_seeds_past_the_sampler_are_refused():
+    loud = event(variance=2**50, seed_ratio=100, clip_int=1024)
+    with pytest.raises(PrivacyBudgetError, match="seeds of the zero-sum noise are above 2\\^28"):
+        verify_event(loud, 1.0)
+    verify_event(replace(loud, seed_ratio=0), 1.0)
+
+
+def test_a_reply_with_gaussian_seeds_has_to_fit_62_bits_by_itself():
+    big = event(clip_int=2**30, delta_int=2**31, variance=2**44)
+    check_overflow(big, 4, 2**31)
+    with pytest.raises(ConfigError, match="E221"):
+        check_overflow(replace(big, seed_ratio=1000), 4, 2**31)
+    check_overflow(replace(big, seed_ratio=1000), 4, 2**29)

@@ -599,3 +599,12 @@ def test_a_vector_changed_on_the_way_spoils_the_sum_and_is_refused_by_its_bound(
     approved, _ = protocol_aggregator.collect_signatures(pending, run.marks())
     with pytest.raises(SecureAggregationError, match="masks do not cancel"):
         protocol_aggregator.unmask_sum(approved, run.answers(), bound=BOUND)
+
+
+def test_more_survivors_may_be_asked_for_but_not_more_than_there_are():
+    sizes = {str(i): 1 for i in range(5)}
+    wanted = change(SETUP, sizes=sizes, colluders=1, min_survivors=5)
+    assert (change(SETUP, sizes=sizes, colluders=1).threshold, wanted.threshold) == (4, 5)
+    assert change(SETUP, sizes=sizes, colluders=1, min_survivors=2).threshold == 4
+    with pytest.raises(ConfigError, match="6 of 5 sites cannot survive; lower min_survivors"):
+        change(SETUP, sizes=sizes, colluders=1, min_survivors=6)

@@ -1,0 +1,231 @@
+"""Pinned identity keys: an aggregator that swaps keys or splits the roster is found out."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cape.cli import main
+from cape.drivers import simulate as driver
+from cape.drivers.identity import make_key, read_identity
+from cape.drivers.synth import write_consortium
+from cape.errors import CapeError, ConfigError, SecureAggregationError
+from cape.phases import advance_aggregator, advance_site
+from cape.secagg import keys
+from cape.wire import digest
+
+tiny = sys.modules["cape_test_tiny"]  # conftest.py
+
+WAYS = ({"zero_sum": "ring"}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})
+
+
+def folders_of(top: Path, sites: Any) -> dict[str, Path]:
+    """A folder per site with its key and the list of all."""
+    folders, roster = {}, {}
+    for site in sites:
+        folders[site] = top / site
+        folders[site].mkdir(parents=True, exist_ok=True)
+        roster[site] = make_key(folders[site] / "identity_key")
+    for folder in folders.values():
+        (folder / "roster.json").write_text(json.dumps(roster), encoding="utf-8")
+    return folders
+
+
+def pinned_link(top: Path, n_sites: int = 3, **given: object) -> Any:
+    data = tiny.data_of(n_sites)
+    link = tiny.link_of(tiny.settings(key_trust="pinned", **given), data)
+    link.folders = folders_of(top, data)
+    return link
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_a_run_with_pinned_keys_gives_what_it_gives_without(
+    tmp_path: Path, way: dict[str, str]
+) -> None:
+    link = pinned_link(tmp_path, **way)
+    pinned = tiny.released(link)[3].mean
+    plain = tiny.released(tiny.link_of(tiny.settings(**way), tiny.data_of(3)))[3].mean
+    assert pinned.tolist() == plain.tolist()
+    if "aggregation" not in way:
+        assert len(link._state.model.signatures) == 3
+
+
+def swapped(inbox: Any) -> None:
+    """The aggregator puts a key of its own in the place of that of site1."""
+    body = inbox["site1"].body
+    fake = keys.public_key(keys.private_key_from_bytes(bytes(range(32)))).hex()
+    inbox["site1"] = dataclasses.replace(
+        inbox["site1"], body=dataclasses.replace(body, public_key=fake)
+    )
+
+
+def unsigned(inbox: Any) -> None:
+    body = dataclasses.replace(inbox["site1"].body, signature="")
+    inbox["site1"] = dataclasses.replace(inbox["site1"], body=body)
+
+
+def other_identity(inbox: Any) -> None:
+    """A key that is signed well, by somebody else."""
+    body = inbox["site2"].body
+    changed = dataclasses.replace(
+        inbox["site1"].body, identity_key=body.identity_key, signature=body.signature
+    )
+    inbox["site1"] = dataclasses.replace(inbox["site1"], body=changed)
+
+
+def on_the_way(monkeypatch: pytest.MonkeyPatch, phase: str, change: Any) -> None:
+    def altered(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+        if run.cursor.phase == phase:
+            change(inbox)
+        return advance_aggregator(computation, run, inbox, party)
+
+    monkeypatch.setattr(driver, "advance_aggregator", altered)
+
+
+@pytest.mark.parametrize(
+    ("phase", "change", "text"),
+    [
+        ("zero-sum", swapped, "signature of site1"),
+        ("zero-sum", unsigned, "signature of site1"),
+        ("zero-sum", other_identity, "identity key"),
+        ("zero-sum.probe", unsigned, "one signature per site"),
+    ],
+)
+def test_a_lie_about_keys_ends_the_run_before_anything_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, phase: str, change: Any, text: str
+) -> None:
+    on_the_way(monkeypatch, phase, change)
+    link = pinned_link(tmp_path)
+    with pytest.raises(SecureAggregationError, match=text):
+        tiny.released(link)
+    assert link._state.model.mean is None
+    assert not link._state.ledger or not link._state.ledger.events
+
+
+def test_without_pinned_keys_a_swapped_key_is_seen_by_its_owner_only(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The honest-but-curious assumption: who swaps all keys towards each site is not seen."""
+    on_the_way(monkeypatch, "zero-sum", swapped)
+    link = tiny.link_of(tiny.settings(), tiny.data_of(3))
+    link.exchange()
+    link.exchange()
+    request, party = link._request, link._parties["site0"]
+    party.request = driver.request_digest(request)
+    advance_site(tiny.TINY, link._runs["site0"], request, party)  # site0 notices nothing
+    with pytest.raises(SecureAggregationError, match="key of site1 was changed"):
+        link.exchange()
+
+
+def test_sites_that_saw_different_rosters_are_told_apart_before_a_release(tmp_path: Path) -> None:
+    link = pinned_link(tmp_path)
+    while link._state.cursor.phase != "mean":
+        link.exchange()
+    request, party = link._request, link._parties["site0"]
+    party.request = driver.request_digest(request)
+    signatures = request.body.signatures
+    for wrong in ((), signatures[:2], (signatures[1], signatures[0], signatures[2])):
+        lie = dataclasses.replace(request, body=dataclasses.replace(request.body, signatures=wrong))
+        with pytest.raises(SecureAggregationError):
+            advance_site(tiny.TINY, link._runs["site0"], lie, party)
+
+
+def test_with_drop_outs_an_advertisement_by_another_identity_is_refused(tmp_path: Path) -> None:
+    link = pinned_link(tmp_path, aggregation="secagg")
+    others = folders_of(tmp_path / "others", link.folders)
+    link.folders["site0"] = others["site0"]  # site0 pinned another list
+    link.exchange()
+    link.exchange()
+    with pytest.raises(SecureAggregationError, match="not the pinned one"):
+        advance_site(tiny.TINY, link._runs["site0"], link._request, link._parties["site0"])
+
+
+# -- files of a site -----------------------------------------------------------------------------
+
+
+def test_a_key_file_is_private_and_never_replaced(tmp_path: Path) -> None:
+    public = make_key(tmp_path / "identity_key")
+    assert (tmp_path / "identity_key").stat().st_mode & 0o777 == 0o600
+    assert len(bytes.fromhex(public)) == 32
+    with pytest.raises(ConfigError, match="exists already"):
+        make_key(tmp_path / "identity_key")
+
+
+def test_keygen_prints_the_public_half(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["keygen", "--out", str(tmp_path / "identity_key"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    folder = folders_of(tmp_path / "x", ["a"])["a"]
+    (folder / "identity_key").unlink()
+    (tmp_path / "identity_key").rename(folder / "identity_key")
+    (folder / "roster.json").write_text(json.dumps({"a": shown["public_key"]}))
+    identity = read_identity([tmp_path, folder], "a")
+    assert identity.roster["a"].hex() == shown["public_key"]
+    assert identity.secret.hex() not in repr(identity)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("identity_key", "zz"),
+        ("identity_key", "00"),
+        ("identity_key", "11" * 32),
+        ("roster.json", "{"),
+        ("roster.json", "[]"),
+        ("roster.json", '{"a": 1}'),
+        ("roster.json", "{}"),
+    ],
+)
+def test_damaged_identity_files_are_refused(tmp_path: Path, name: str, content: str) -> None:
+    folder = folders_of(tmp_path, ["a"])["a"]
+    (folder / name).write_text(content, encoding="utf-8")
+    with pytest.raises(ConfigError, match="needs the files identity_key"):
+        read_identity([folder], "a")
+
+
+def test_a_site_without_its_files_does_not_run(tmp_path: Path) -> None:
+    link = pinned_link(tmp_path)
+    (link.folders["site1"] / "identity_key").unlink()
+    with pytest.raises(CapeError, match="at site site1"):
+        tiny.released(link)
+
+
+def test_messages_without_pinned_keys_keep_their_bytes() -> None:
+    link = tiny.link_of(tiny.settings(), tiny.data_of(3))
+    while link._state.cursor.phase != "mean":
+        link.exchange()
+    assert link._state.model.keys.identity_keys == ()
+    assert digest(link._state.model.keys) == digest(
+        type(link._state.model.keys)(public_keys=link._state.model.keys.public_keys)
+    )
+
+
+def test_the_simulator_and_the_report_know_pinned_keys(tmp_path: Path) -> None:
+    write_consortium(
+        tmp_path / "data", preset="paper", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=2
+    )
+    folders_of(tmp_path / "data", ["local0", "local1", "local2"])
+    assumed = []
+    for trust in ("pinned", "aggregator"):
+        folder = driver.simulate(
+            tmp_path / "data",
+            out=tmp_path / trust,
+            through="wire",
+            settings={
+                "epsilon": 50,
+                "delta": 1e-3,
+                "n_rounds": 1,
+                "n_basis": 4,
+                "min_timepoints": 30,
+                "key_trust": trust,
+            },
+        )
+        privacy = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
+        assert privacy["key_trust"] == trust
+        assumed.append(privacy["assumptions"][0])
+    assert "may lie" in assumed[0]
+    assert "follows the protocol and is curious" in assumed[1]
