@@ -1,21 +1,22 @@
-"""What every party of a run holds in common after each round, and how a stage reads it."""
+"""What every party of a run holds in common after each round, and the line that a round shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cape.algorithms.pca import Subspace
-from cape.algorithms.unmixing import Unmixing
-from cape.algorithms.whitening import Whitener
+from cape.config import Config
 from cape.messages import (
+    Cursor,
     KeyAdvertisements,
     KeyBook,
+    Progress,
     Roster,
     RoundRecord,
     SealedShareBook,
     SurvivorSignatures,
 )
 from cape.phases import Attendance
+from cape.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,12 +54,13 @@ class DropOuts:
 class Model:
     """The public state: released values and what follows from them; equal bit for bit everywhere.
 
+    Every computation has these; it adds one field per stage, the state of its estimator, which is
+    None before the first release of the stage.
+
     Attributes
     ----------
     roster, keys, fingerprint
         From `join`, `zero-sum` and `zero-sum.probe`.
-    subspace, whitener, unmixing
-        Estimator states: V (d, k), U (k, k), W (k, k); None before the first release of a stage.
     trace : tuple of RoundRecord
         One line per released round.
     drop_outs : DropOuts or None
@@ -68,9 +70,6 @@ class Model:
     roster: Roster | None = None
     keys: KeyBook | None = None
     fingerprint: str = ""
-    subspace: Subspace | None = None
-    whitener: Whitener | None = None
-    unmixing: Unmixing | None = None
     trace: tuple[RoundRecord, ...] = ()
     drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
 
@@ -90,3 +89,23 @@ def attendance(model: Model) -> Attendance | None:
     if model.drop_outs is not None:
         sites = model.drop_outs.asked
     return Attendance(sites=sites, least=model.roster.survivors)
+
+
+def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor) -> Progress:
+    """Return the public line of a broadcast: where the run is and what it has spent."""
+    planned = model.roster.plan if model.roster else ()
+    rounds = sum(event.phase == cursor.phase for event in planned) or 1
+    budgeted = config.private and ledger is not None and ledger.budget is not None
+    last = model.trace[-1] if model.trace else None
+    return Progress(
+        phase=cursor.phase,
+        round=cursor.round,
+        rounds=rounds,
+        exchange=cursor.seq,
+        exchanges=4 + len(planned),
+        mu=(ledger.mu_spent() or 0.0) if budgeted and ledger else 0.0,
+        mu_budget=ledger.budget.mu if budgeted and ledger and ledger.budget else 0.0,
+        epsilon=(ledger.epsilon_spent() or 0.0) if budgeted and ledger else 0.0,
+        step=last.step_norm if last else 0.0,
+        stability=last.stability if last else 0.0,
+    )

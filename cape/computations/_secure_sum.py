@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -30,12 +30,14 @@ from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.secagg.protocol_aggregator import SurvivorSum
 
 FIELD = "total"
+M = TypeVar("M", bound=Model)
+
 CHUNK = 32
 """Subjects whose answers are held at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecureSum:
+class SecureSum(Generic[M]):
     """A line of a table: a stage that makes one release per round until its estimator is done.
 
     Attributes
@@ -61,11 +63,11 @@ class SecureSum:
     name: str
     state: type
     into: str
-    estimator: Callable[[Config, Model], Estimator[Any]]
-    rows: Callable[[Model], int]
-    sees: Callable[[Site, Model], Stacks]
-    later: tuple[SecureSum, ...] = ()
-    close: Callable[[Config, Model], Any] | None = None
+    estimator: Callable[[Config, M], Estimator[Any]]
+    rows: Callable[[M], int]
+    sees: Callable[[Site, M], Stacks]
+    later: tuple[SecureSum[M], ...] = ()
+    close: Callable[[Config, M], Any] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of one release under the chosen aggregation."""
@@ -96,18 +98,18 @@ class SecureSum:
             ),
         )
 
-    def current(self, config: Config, model: Model) -> Any:
+    def current(self, config: Config, model: M) -> Any:
         """Return the released state, or the one to start from."""
         released = getattr(model, self.into)
         if released is not None:
             return released
         return self.estimator(config, model).start(self.rows(model))
 
-    def finished(self, config: Config, model: Model) -> bool:
+    def finished(self, config: Config, model: M) -> bool:
         """Tell whether this stage needs no further release."""
         return self.estimator(config, model).done(self.current(config, model))
 
-    def _answer(self, site: Site, model: Model) -> Masked:
+    def _answer(self, site: Site, model: M) -> Masked:
         query = self.estimator(site.config, model).query(self.current(site.config, model))
         event = self._event(site, model)
         check_query(event, query)
@@ -122,7 +124,7 @@ class SecureSum:
         return Masked(total=hide(site, model, total, FIELD), refused=False)
 
     def _combine(
-        self, party: Aggregator, replies: Mapping[str, Masked], model: Model
+        self, party: Aggregator, replies: Mapping[str, Masked], model: M
     ) -> tuple[Any, str | None]:
         roster = joined(model)
         if refusing := [site for site, reply in replies.items() if reply.refused]:
@@ -137,26 +139,26 @@ class SecureSum:
         return self._step(party, model, total, len(vectors), roster.n_subjects)
 
     def _finish(
-        self, party: Aggregator, total: SurvivorSum, model: Model
+        self, party: Aggregator, total: SurvivorSum, model: M
     ) -> tuple[Any, str | None]:
         """Take the step of a sum over the sites that are left."""
         return self._step(party, model, total.total, len(total.survivors), total.n_subjects)
 
-    def _event(self, party: Site | Aggregator, model: Model) -> Event:
+    def _event(self, party: Site | Aggregator, model: M) -> Event:
         return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
 
-    def _charged_size(self, party: Aggregator, model: Model) -> int:
+    def _charged_size(self, party: Aggregator, model: M) -> int:
         """Put the release on record and return the length of its vector."""
         party.charge(self._event(party, model))
         state = self.current(party.config, model)
         return self.estimator(party.config, model).query(state).size
 
-    def _bound(self, party: Aggregator, model: Model) -> int:
+    def _bound(self, party: Aggregator, model: M) -> int:
         roster = joined(model)
         return overflow_bound(self._event(party, model), roster.n_sites, roster.n_subjects)
 
     def _step(
-        self, party: Aggregator, model: Model, total: Integers, n_sites: int, n_subjects: int
+        self, party: Aggregator, model: M, total: Integers, n_sites: int, n_subjects: int
     ) -> tuple[Any, str | None]:
         """Turn a sum over sites into the next state and the phase to open."""
         config, event = party.config, self._event(party, model)
@@ -170,12 +172,12 @@ class SecureSum:
             state = self.close(config, after)
         return state, name
 
-    def _next(self, config: Config, model: Model) -> str:
+    def _next(self, config: Config, model: M) -> str:
         stages = (self, *self.later)
         waiting = (stage.name for stage in stages if not stage.finished(config, model))
         return next(waiting, "report")
 
-    def _stopped(self, config: Config, model: Model, site: str) -> tuple[Any, str]:
+    def _stopped(self, config: Config, model: M, site: str) -> tuple[Any, str]:
         """Return the last good state when a site refused this release; nothing was summed."""
         if self.close is None:
             raise PrivacyBudgetError("E154", site=site)
@@ -183,7 +185,7 @@ class SecureSum:
         after = replace(model, **{self.into: state})
         return self.close(config, after), "report"
 
-    def _absorb(self, model: Model, state: Any) -> Model:
+    def _absorb(self, model: M, state: Any) -> M:
         record = RoundRecord(
             phase=self.name,
             round=1 + sum(row.phase == self.name for row in model.trace),
