@@ -296,23 +296,24 @@ def budget(mu: float) -> dict[str, object]:
 
 
 def canary_run(
-    bits: np.ndarray, *, n_rounds: int, mu: float = 2.0, amplitude: float = 3.0
+    bits: np.ndarray, *, n_rounds: int, mu: float = 2.0, rows: int = 0
 ) -> tuple[Wiretap, dict[str, np.ndarray]]:
     """Return a run of four sites, the last of which colludes, and the subjects of each site.
 
-    Subject k holds `amplitude` times bit k at row k: past the clip norm 1, so clipping counts.
+    Subject k holds 3 times bit k at row k: past the clip norm 1, so clipping counts.  `rows` is
+    the length of the vector, if there are to be more entries than subjects.
     """
-    n = len(bits)
+    n, D = len(bits), rows or len(bits)
     owned = {f"local{s}": np.arange(s, n, 3) for s in range(3)}
     sources = {}
     for site, own in owned.items():
         matrices = []
         for k in own:
-            Y = np.zeros((n, 1), dtype=np.float32)
-            Y[k] = amplitude * bits[k]
+            Y = np.zeros((D, 1), dtype=np.float32)
+            Y[k] = 3.0 * bits[k]
             matrices.append(Y)
-        sources[site] = Subjects(matrices=tuple(matrices), n_features=n)
-    sources["local3"] = Subjects(matrices=(np.zeros((n, 1), np.float32),), n_features=n)
+        sources[site] = Subjects(matrices=tuple(matrices), n_features=D)
+    sources["local3"] = Subjects(matrices=(np.zeros((D, 1), np.float32),), n_features=D)
     settings = {
         **budget(mu * math.sqrt(n_rounds)),
         "mu": mu,
