@@ -24,7 +24,7 @@ from cape.computations._results import Outcome, Table
 from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
-from cape.errors import ConfigError
+from cape.errors import ConfigError, PrivacyBudgetError
 from cape.messages import FeatureSpace, Roster
 from cape.phases import Aggregator, Computation, Site, Stacks
 from cape.privacy.accounting import check_delta
@@ -151,6 +151,8 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 
 def _verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
+    if roster.n_basis != roster.space.n_features:
+        raise PrivacyBudgetError("E231", site=site.id, problem="columns are missing or too many")
     verify_plan(site, roster, stages(site.config, roster.n_basis))
 
 

@@ -30,6 +30,7 @@ def write_all(folder: Path, outcome: Outcome) -> None:
     files.write_json(
         folder / "settings.json", {"settings": settings, "digest": outcome.config_digest}
     )
+    files.write_table(folder / "rounds.tsv", files.round_rows(outcome))
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", csv_text(table))
 

@@ -198,7 +198,8 @@ def test_all_ways_of_a_run_give_the_same_files(consortium, tmp_path):
     ]
     files = sorted(path.name for path in folders[0].iterdir())
     assert files == [
-        "histogram.csv", "index.html", "mean.csv", "privacy.json", "results.json", "settings.json"
+        "histogram.csv", "index.html", "mean.csv", "privacy.json", "results.json", "rounds.tsv",
+        "settings.json",
     ]  # fmt: skip
     for name in files:
         assert len({(folder / name).read_bytes() for folder in folders}) == 1, name
