@@ -18,6 +18,7 @@ from cape.algorithms.columns import ColumnHistogram, ColumnMean
 from cape.cli.check import check_file
 from cape.computations import capemean, load, names
 from cape.computations._plan import make_plan, verify_plan
+from cape.data.signals import clean
 from cape.drivers.parties import SiteParty
 from cape.drivers.simulate import DocumentLink, InProcess, play, simulate
 from cape.errors import ConfigError, PrivacyBudgetError
@@ -111,6 +112,22 @@ def test_integers_of_neighbours_differ_by_at_most_the_stated_sensitivity(pair, n
         gap = sum(int(a - b) ** 2 for a, b in zip(*u, strict=True))
         assert gap <= event.delta_int**2
         assert np.linalg.norm(answers, axis=1).max() <= math.sqrt(D) + 1e-9  # nothing is clipped
+
+
+# -- data as they are -----------------------------------------------------------------------------
+
+
+def test_data_keep_mean_and_scale_and_lose_a_trend_only_if_asked():
+    values = np.array([[5, 5, 5, 5], [0, 2, 4, 6], [1, np.nan, 3, 2]], dtype=np.float32)
+    given = {"epsilon": 8, "delta": 1e-5}
+    kept, quality = clean(values, 0, load("capemean").config.from_input(given))
+    assert kept.tolist() == [[5, 5, 5, 5], [0, 2, 4, 6], [1, 2, 3, 2]]  # NaN: mean of its row
+    assert (quality.n_bad, quality.n_constant) == (1, 1)
+    config = load("capemean").config.from_input({**given, "detrend": "linear"})
+    level = clean(values, 0, config)[0]
+    assert np.allclose(level[:2], [[5] * 4, [3] * 4], atol=1e-6)
+    with pytest.raises(ConfigError):
+        load("capedjica").config.from_input({**given, "standardize": "none"})
 
 
 # -- settings and plan ----------------------------------------------------------------------------
