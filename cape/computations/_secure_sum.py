@@ -138,9 +138,7 @@ class SecureSum(Generic[M]):
         total = decode_sum(vectors, bound=self._bound(party, model))
         return self._step(party, model, total, len(vectors), roster.n_subjects)
 
-    def _finish(
-        self, party: Aggregator, total: SurvivorSum, model: M
-    ) -> tuple[Any, str | None]:
+    def _finish(self, party: Aggregator, total: SurvivorSum, model: M) -> tuple[Any, str | None]:
         """Take the step of a sum over the sites that are left."""
         return self._step(party, model, total.total, len(total.survivors), total.n_subjects)
 

@@ -43,6 +43,8 @@ def results_of(outcome: Outcome) -> dict[str, Any]:
         "status": outcome.status,
         "reason": outcome.reason,
         "n_sites": roster.n_sites,
+        "min_survivors": roster.survivors,
+        "survivors": statement.survivors(outcome),
         "n_subjects": roster.n_subjects,
         "n_features": space.n_features,
         "n_basis": roster.n_basis,

@@ -24,6 +24,7 @@ from scipy import stats
 
 from cape.algorithms.linalg import svec
 from cape.computations import _secure_sum, load
+from cape.drivers.drops import Attendees
 from cape.drivers.journal import Journal
 from cape.drivers.simulate import DocumentLink, InProcess
 from cape.policy import SitePolicy
@@ -277,7 +278,9 @@ def check_asked_twice_is_answered_once(folder: Path) -> None:
         "min_timepoints": 3,
     }  # fmt: skip
     work = folder / "work"
-    link = DocumentLink(sites, settings, SitePolicy(min_subjects=1), work, InProcess(work))
+    everybody = Attendees(list(sites), [], survives=False)
+    policy = SitePolicy(min_subjects=1)
+    link = DocumentLink(sites, settings, policy, work, InProcess(work), everybody)
     while True:
         link.exchange()
         if link._input["phase"] == "mean":

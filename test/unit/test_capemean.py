@@ -19,6 +19,7 @@ from cape.cli.check import check_file
 from cape.computations import capemean, load, names
 from cape.computations._plan import make_plan, verify_plan
 from cape.data.signals import clean
+from cape.drivers.drops import Attendees
 from cape.drivers.parties import SiteParty
 from cape.drivers.simulate import DocumentLink, InProcess, play, simulate
 from cape.errors import ConfigError, PrivacyBudgetError
@@ -238,8 +239,10 @@ def test_the_engine_gets_flat_numbers(consortium, tmp_path):
     settings = {"computation": "capemean", "epsilon": 8, "delta": 1e-5, "feature_space": "matrix",
                 "min_timepoints": 3}  # fmt: skip
     work = tmp_path / "work"
-    link = DocumentLink(sites, settings, SitePolicy(min_subjects=1), work, InProcess(work))
-    play(link, len(sites), None)
+    everybody = Attendees(list(sites), [], survives=False)
+    policy = SitePolicy(min_subjects=1)
+    link = DocumentLink(sites, settings, policy, work, InProcess(work), everybody)
+    play(link, None)
     assert link._input["summary"]["status"] == "released"
     assert set(link._input["components"]) == {"1", "2", "3"}
     assert set(link._input["components"]["1"]) == {"mean", "noise_std", "low_95", "high_95"}
