@@ -29,7 +29,7 @@ from cape.algorithms.estimators import Data
 from cape.algorithms.metrics import isi, match_maps
 from cape.algorithms.synthetic import PRESETS, Study, generate
 from cape.computations import load
-from cape.computations._results import Outcome
+from cape.computations._results import IcaOutcome
 from cape.drivers.simulate import MemoryLink, play
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
@@ -99,8 +99,8 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed)
     link = MemoryLink(computation, config, sources, policy, None)
     play(link, None)
-    outcome: Outcome | None = link.outcome
-    assert outcome is not None
+    outcome = link.outcome
+    assert isinstance(outcome, IcaOutcome)
     planted = study.B.T @ study.A  # the maps in the basis; W_total applies to it
     lifted = study.B @ outcome.A
     square = outcome.W_total.shape[0] == planted.shape[1]

@@ -175,7 +175,7 @@ class Config:
     )
     drop_first_volumes: int = option(0, "Volumes to drop", low=0, high=1000, group="Data")
     detrend: Literal["linear", "none"] = option("linear", "Detrending", group="Data")
-    standardize: Literal["variance", "demean"] = option(
+    standardize: Literal["variance", "demean", "none"] = option(
         "variance", "Scaling of each voxel", group="Data"
     )
     exclude_bad_subjects: bool = option(True, "Leave out subjects that fail", group="Data")

@@ -89,6 +89,10 @@ class CapeDjicaConfig(Config):
         help="0: planned from epsilon.  A plan that does not fit is refused.",
     )
 
+    standardize: Literal["variance", "demean"] = option(
+        "variance", "Scaling of each voxel", group="Data"
+    )
+
     def check(self) -> None:
         """Check what the settings say together."""
         Config.check(self)

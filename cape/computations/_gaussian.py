@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
@@ -26,10 +26,11 @@ from cape.privacy.sampler import discrete_gaussian
 from cape.secagg.field import Integers, decode_sum
 
 SEED = "seed"
+M = TypeVar("M", bound=Model)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GaussianSum:
+class GaussianSum(Generic[M]):
     """Two phases of a table: the sum of the seeds, then the release.
 
     Attributes
@@ -56,13 +57,13 @@ class GaussianSum:
 
     name: str
     broadcast: type
-    event: Callable[[Site | Aggregator, Model], Event]
-    size: Callable[[Config, Model], int]
-    noisy: Callable[[Site, Model], Integers | None]
-    charge: Callable[[Aggregator, Model], object]
-    step: Callable[[Aggregator, Model, Integers], tuple[Any, str | None]]
-    stopped: Callable[[Config, Model, str], tuple[Any, str | None]]
-    absorb: Callable[[Model, Any], Model]
+    event: Callable[[Site | Aggregator, M], Event]
+    size: Callable[[Config, M], int]
+    noisy: Callable[[Site, M], Integers | None]
+    charge: Callable[[Aggregator, M], object]
+    step: Callable[[Aggregator, M, Integers], tuple[Any, str | None]]
+    stopped: Callable[[Config, M, str], tuple[Any, str | None]]
+    absorb: Callable[[M, Any], M]
     then: tuple[str, ...]
 
     def phases(self) -> tuple[AnyPhase, ...]:
@@ -90,7 +91,7 @@ class GaussianSum:
             ),
         )
 
-    def _seed(self, site: Site, model: Model) -> Masked:
+    def _seed(self, site: Site, model: M) -> Masked:
         """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
         event, size = self.event(site, model), self.size(site.config, model)
         entropy = site.noise.stream(site.id, event.phase, event.round, "seed")
@@ -99,7 +100,7 @@ class GaussianSum:
         return Masked(total=hide(site, model, seed, SEED), refused=False)
 
     def _sum_seeds(
-        self, party: Aggregator, replies: Mapping[str, Masked], model: Model
+        self, party: Aggregator, replies: Mapping[str, Masked], model: M
     ) -> tuple[SeedSum, str | None]:
         bound = seed_bound(self.event(party, model), joined(model).n_sites)
         vectors = [reply.total for reply in replies.values()]
@@ -108,7 +109,7 @@ class GaussianSum:
             raise MessageError("E202", problem="the seeds have another length")
         return SeedSum(total=total), self.name
 
-    def _answer(self, site: Site, model: Model) -> Released:
+    def _answer(self, site: Site, model: M) -> Released:
         """Return S (x + g) + S e_hat - T.  Alg. 1, line 4, and Alg. 2, line 4."""
         noisy = self.noisy(site, model)
         if noisy is None or model.seed_sum is None:
@@ -121,7 +122,7 @@ class GaussianSum:
         return Released(total=total, refused=False)
 
     def _combine(
-        self, party: Aggregator, replies: Mapping[str, Released], model: Model
+        self, party: Aggregator, replies: Mapping[str, Released], model: M
     ) -> tuple[Any, str | None]:
         if refusing := [site for site, reply in replies.items() if reply.refused]:
             return self.stopped(party.config, model, refusing[0])

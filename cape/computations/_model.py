@@ -1,15 +1,15 @@
-"""What every party of a run holds in common after each round, and how a stage reads it."""
+"""What every party of a run holds in common after each round, and the line that a round shows."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from cape.algorithms.pca import Subspace
-from cape.algorithms.unmixing import Unmixing
-from cape.algorithms.whitening import Whitener
+from cape.config import Config
 from cape.messages import (
+    Cursor,
     KeyAdvertisements,
     KeyBook,
+    Progress,
     Roster,
     RoundRecord,
     SealedShareBook,
@@ -17,6 +17,8 @@ from cape.messages import (
     SurvivorSignatures,
 )
 from cape.phases import Attendance
+from cape.privacy.accounting import gdp_mu
+from cape.privacy.ledger import Ledger
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,12 +56,13 @@ class DropOuts:
 class Model:
     """The public state: released values and what follows from them; equal bit for bit everywhere.
 
+    Every computation has these; it adds one field per stage, the state of its estimator, which is
+    None before the first release of the stage.
+
     Attributes
     ----------
     roster, keys, fingerprint
         From `join`, `zero-sum` and `zero-sum.probe`.
-    subspace, whitener, unmixing
-        Estimator states: V (d, k), U (k, k), W (k, k); None before the first release of a stage.
     trace : tuple of RoundRecord
         One line per released round.
     drop_outs : DropOuts or None
@@ -73,9 +76,6 @@ class Model:
     roster: Roster | None = None
     keys: KeyBook | None = None
     fingerprint: str = ""
-    subspace: Subspace | None = None
-    whitener: Whitener | None = None
-    unmixing: Unmixing | None = None
     trace: tuple[RoundRecord, ...] = ()
     drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
     signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
@@ -97,3 +97,32 @@ def attendance(model: Model) -> Attendance | None:
     if model.drop_outs is not None:
         sites = model.drop_outs.asked
     return Attendance(sites=sites, least=model.roster.survivors)
+
+
+EXCHANGES = {
+    ("all-sites", "ring"): (4, 1),
+    ("all-sites", "gaussian"): (4, 2),
+    ("secagg", "ring"): (7, 3),
+}
+"""Exchanges of a run without its releases, and of one release."""
+
+
+def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor) -> Progress:
+    """Return the public line of a broadcast: where the run is and what it has spent."""
+    planned = model.roster.plan if model.roster else ()
+    rounds = sum(event.phase == cursor.phase for event in planned) or 1
+    spent = ledger if config.private else None
+    last = model.trace[-1] if model.trace else None
+    setting_up, each = EXCHANGES[config.aggregation, config.zero_sum]
+    return Progress(
+        phase=cursor.phase,
+        round=cursor.round,
+        rounds=rounds,
+        exchange=cursor.seq,
+        exchanges=setting_up + each * len(planned),
+        mu=(spent.mu_spent() or 0.0) if spent else 0.0,
+        mu_budget=gdp_mu(epsilon=config.epsilon, delta=config.delta) if config.private else 0.0,
+        epsilon=(spent.epsilon_spent() or 0.0) if spent else 0.0,
+        step=last.step_norm if last else 0.0,
+        stability=last.stability if last else 0.0,
+    )

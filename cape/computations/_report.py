@@ -8,37 +8,43 @@ phase, so no host's arithmetic can flip a map.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import TypeVar
 
 import numpy as np
 
 from cape.algorithms.arrangement import apply_order
 from cape.algorithms.estimators import Array, Data
 from cape.computations import _views
+from cape.computations._ica_model import IcaModel
 from cape.computations._model import Model, attendance, joined
-from cape.computations._results import Outcome, SiteOutcome
+from cape.computations._results import Outcome, SiteOutcome, Table
+from cape.computations._zero_sum import empty_ledger
+from cape.config import VERSION
 from cape.messages import Closing, Done
 from cape.phases import Aggregator, One, Phase, Site
 
-Writer = Callable[[Aggregator, Model], Outcome]
-SiteWriter = Callable[[Site, Model], SiteOutcome]
+M = TypeVar("M", bound=Model)
 
 
-def report(write_site: SiteWriter, write_consortium: Writer) -> One:
+def report(
+    write_site: Callable[[Site, M], SiteOutcome],
+    write_consortium: Callable[[Aggregator, M], Outcome],
+) -> One:
     """Return the last line of a table."""
 
-    def answer(site: Site, model: Model) -> Done:
+    def answer(site: Site, model: M) -> Done:
         site.publish(write_site(site, model))
         return Done(written=True)
 
     def combine(
-        party: Aggregator, replies: Mapping[str, Done], model: Model
+        party: Aggregator, replies: Mapping[str, Done], model: M
     ) -> tuple[Closing, str | None]:
         del replies
         outcome = write_consortium(party, model)
         party.publish(outcome)
         return Closing(status=outcome.status), None
 
-    def absorb(model: Model, closing: Closing) -> Model:
+    def absorb(model: M, closing: Closing) -> M:
         del closing
         return model
 
@@ -56,13 +62,67 @@ def report(write_site: SiteWriter, write_consortium: Writer) -> One:
     )
 
 
+def outcome_in_tables(
+    name: str,
+    party: Aggregator,
+    model: Model,
+    *,
+    status: str,
+    reason: str,
+    tables: tuple[Table, ...],
+) -> Outcome:
+    """Return the result of a computation whose released values are tables.
+
+    Parameters
+    ----------
+    name : str
+        Of the computation.
+    party, model
+        As `report` hands them over.
+    status, reason : str
+        How the run ended: a word, and a sentence.
+    tables : tuple of Table
+        Each becomes a file and a table of the page.
+    """
+    roster = joined(model)
+    private = party.config.private and not roster.seeded
+    return Outcome(
+        computation=name,
+        version=VERSION,
+        run=party.digest(roster)[:16].hex(),
+        config_digest=party.config.digest(),
+        settings=party.config.settings(),
+        label="dp" if private else "none",
+        status=status,
+        reason=reason,
+        roster=roster,
+        fingerprint=model.fingerprint,
+        ledger=party.ledger or empty_ledger(party.config),
+        trace=model.trace,
+        warnings=roster.warnings,
+        tables=tables,
+    )
+
+
+def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
+    """Return what a site writes if a computation has nothing for single subjects: its ledger."""
+    del model
+    return SiteOutcome(
+        site=site.id,
+        outcome_status="done",
+        names=(),
+        time_courses=iter(()),
+        ledger=site.ledger or empty_ledger(site.config),
+    )
+
+
 def component_names(n_components: int) -> tuple[str, ...]:
     """Return C01, C02 ... in the final order."""
     return tuple(f"C{i:02d}" for i in range(1, n_components + 1))
 
 
 def time_courses(
-    site: Site, model: Model, unmixing: Array, order: tuple[int, ...]
+    site: Site, model: IcaModel, unmixing: Array, order: tuple[int, ...]
 ) -> Iterator[tuple[str, Data]]:
     """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign."""
     V = _views.subspace(model).V

@@ -14,10 +14,40 @@ from cape.config import Value
 from cape.messages import FeatureSpace, Roster, RoundRecord
 from cape.privacy.ledger import Ledger
 
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Released values as rows, for a file and for the page.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, without ``.csv``.
+    title : str
+        What the rows are.
+    note : str
+        How to read them: units, what the errors are.
+    header : tuple of str
+        One name per column.
+    rows : tuple of tuple
+        None is an empty cell: not released.
+    """
+
+    name: str
+    title: str
+    note: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Outcome:
     """The result of the consortium: released quantities, settings, ledger.
+
+    What every computation has.  One whose result is tables needs no more; another extends it, and
+    `cape.report` its writers.
 
     Attributes
     ----------
@@ -28,23 +58,17 @@ class Outcome:
     label : {"dp", "none"}
         "dp": exact subject-level figure; "none": nothing is promised.
     status, reason : str
-        converged | max_rounds | budget_exhausted | diverged, and one sentence why.
+        A word how the run ended, and one sentence why.
     roster, fingerprint
         Sites, space, plan; first digits of the roster of keys.
     ledger : Ledger
         What was charged.
-    V, U, W, W_total, A : ndarray
-        Basis directions (d, k), whitener (k, k), unmixing of white data (k, k), unmixing of
-        features (k, D), maps (D, k); rows of W, W_total and columns of A in final order and sign.
-    eigenvalues, edge, gap_ratio, rank_status
-        Spectrum of the released PCA statistic (d,), top of its pure-noise spectrum, largest gap
-        over the edge, and what the rank guard said.
     trace : tuple of RoundRecord
         All released rounds.
-    rounds_planned : int
-        Planned rounds of the solver.
     warnings : tuple of str
         Sentences for the reader.
+    tables : tuple of Table
+        Released values.
     """
 
     computation: str
@@ -55,10 +79,40 @@ class Outcome:
     label: str
     status: str
     reason: str
-    stability: float
     roster: Roster
     fingerprint: str
     ledger: Ledger
+    trace: tuple[RoundRecord, ...]
+    warnings: tuple[str, ...]
+    tables: tuple[Table, ...] = ()
+
+    @property
+    def space(self) -> FeatureSpace:
+        """The feature space of all sites."""
+        return self.roster.space
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IcaOutcome(Outcome):
+    """The result of joint ICA.
+
+    Attributes
+    ----------
+    status : str
+        converged | max_rounds | budget_exhausted | diverged.
+    stability : float
+        Agreement of the directions now and some rounds before.
+    V, U, W, W_total, A : ndarray
+        Basis directions (d, k), whitener (k, k), unmixing of white data (k, k), unmixing of
+        features (k, D), maps (D, k); rows of W, W_total and columns of A in final order and sign.
+    eigenvalues, edge, gap_ratio, rank_status
+        Spectrum of the released PCA statistic (d,), top of its pure-noise spectrum, largest gap
+        over the edge, and what the rank guard said.
+    rounds_planned : int
+        Planned rounds of the solver.
+    """
+
+    stability: float
     V: Array
     U: Array
     W: Array
@@ -68,14 +122,7 @@ class Outcome:
     edge: float
     gap_ratio: float
     rank_status: str
-    trace: tuple[RoundRecord, ...]
     rounds_planned: int
-    warnings: tuple[str, ...]
-
-    @property
-    def space(self) -> FeatureSpace:
-        """The feature space of `A` and `W_total`."""
-        return self.roster.space
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -31,12 +31,14 @@ from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.secagg.protocol_aggregator import SurvivorSum
 
 FIELD = "total"
+M = TypeVar("M", bound=Model)
+
 CHUNK = 32
 """Subjects whose answers are held at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SecureSum:
+class SecureSum(Generic[M]):
     """A line of a table: a stage that makes one release per round until its estimator is done.
 
     Attributes
@@ -62,11 +64,11 @@ class SecureSum:
     name: str
     state: type
     into: str
-    estimator: Callable[[Config, Model], Estimator[Any]]
-    rows: Callable[[Model], int]
-    sees: Callable[[Site, Model], Stacks]
-    later: tuple[SecureSum, ...] = ()
-    close: Callable[[Config, Model], Any] | None = None
+    estimator: Callable[[Config, M], Estimator[Any]]
+    rows: Callable[[M], int]
+    sees: Callable[[Site, M], Stacks]
+    later: tuple[SecureSum[M], ...] = ()
+    close: Callable[[Config, M], Any] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of one release under the chosen aggregation."""
@@ -111,24 +113,24 @@ class SecureSum:
             ),
         )
 
-    def current(self, config: Config, model: Model) -> Any:
+    def current(self, config: Config, model: M) -> Any:
         """Return the released state, or the one to start from."""
         released = getattr(model, self.into)
         if released is not None:
             return released
         return self.estimator(config, model).start(self.rows(model))
 
-    def finished(self, config: Config, model: Model) -> bool:
+    def finished(self, config: Config, model: M) -> bool:
         """Tell whether this stage needs no further release."""
         return self.estimator(config, model).done(self.current(config, model))
 
-    def _answer(self, site: Site, model: Model) -> Masked:
+    def _answer(self, site: Site, model: M) -> Masked:
         noisy = self._noisy(site, model)
         if noisy is None:
             return Masked(total=np.zeros(0, dtype=np.uint64), refused=True)
         return Masked(total=hide(site, model, noisy, FIELD), refused=False)
 
-    def _noisy(self, site: Site, model: Model) -> Integers | None:
+    def _noisy(self, site: Site, model: M) -> Integers | None:
         """Return x + g of this site, or None if its policy or budget refuses the release."""
         query = self.estimator(site.config, model).query(self.current(site.config, model))
         event = self._event(site, model)
@@ -144,7 +146,7 @@ class SecureSum:
         return total
 
     def _combine(
-        self, party: Aggregator, replies: Mapping[str, Masked], model: Model
+        self, party: Aggregator, replies: Mapping[str, Masked], model: M
     ) -> tuple[Any, str | None]:
         if refusing := [site for site, reply in replies.items() if reply.refused]:
             return self._stopped(party.config, model, refusing[0])
@@ -157,35 +159,31 @@ class SecureSum:
         total = decode_sum(vectors, bound=self._bound(party, model))
         return self._step_of_all(party, model, total)
 
-    def _step_of_all(
-        self, party: Aggregator, model: Model, total: Integers
-    ) -> tuple[Any, str | None]:
+    def _step_of_all(self, party: Aggregator, model: M, total: Integers) -> tuple[Any, str | None]:
         roster = joined(model)
         return self._step(party, model, total, roster.n_sites, roster.n_subjects)
 
-    def _finish(
-        self, party: Aggregator, total: SurvivorSum, model: Model
-    ) -> tuple[Any, str | None]:
+    def _finish(self, party: Aggregator, total: SurvivorSum, model: M) -> tuple[Any, str | None]:
         """Take the step of a sum over the sites that are left."""
         return self._step(party, model, total.total, len(total.survivors), total.n_subjects)
 
-    def _event(self, party: Site | Aggregator, model: Model) -> Event:
+    def _event(self, party: Site | Aggregator, model: M) -> Event:
         return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
 
-    def _charged_size(self, party: Aggregator, model: Model) -> int:
+    def _charged_size(self, party: Aggregator, model: M) -> int:
         """Put the release on record and return the length of its vector."""
         party.charge(self._event(party, model))
         return self._size(party.config, model)
 
-    def _size(self, config: Config, model: Model) -> int:
+    def _size(self, config: Config, model: M) -> int:
         return self.estimator(config, model).query(self.current(config, model)).size
 
-    def _bound(self, party: Aggregator, model: Model) -> int:
+    def _bound(self, party: Aggregator, model: M) -> int:
         roster = joined(model)
         return overflow_bound(self._event(party, model), roster.n_sites, roster.n_subjects)
 
     def _step(
-        self, party: Aggregator, model: Model, total: Integers, n_sites: int, n_subjects: int
+        self, party: Aggregator, model: M, total: Integers, n_sites: int, n_subjects: int
     ) -> tuple[Any, str | None]:
         """Turn a sum over sites into the next state and the phase to open."""
         config, event = party.config, self._event(party, model)
@@ -199,12 +197,12 @@ class SecureSum:
             state = self.close(config, after)
         return state, name
 
-    def _next(self, config: Config, model: Model) -> str:
+    def _next(self, config: Config, model: M) -> str:
         stages = (self, *self.later)
         waiting = (entry(s.name, config) for s in stages if not s.finished(config, model))
         return next(waiting, "report")
 
-    def _stopped(self, config: Config, model: Model, site: str) -> tuple[Any, str]:
+    def _stopped(self, config: Config, model: M, site: str) -> tuple[Any, str]:
         """Return the last good state when a site refused this release; nothing was summed."""
         if self.close is None:
             raise PrivacyBudgetError("E154", site=site)
@@ -212,7 +210,7 @@ class SecureSum:
         after = replace(model, **{self.into: state})
         return self.close(config, after), "report"
 
-    def _absorb(self, model: Model, state: Any) -> Model:
+    def _absorb(self, model: M, state: Any) -> M:
         record = RoundRecord(
             phase=self.name,
             round=1 + sum(row.phase == self.name for row in model.trace),

@@ -16,6 +16,7 @@ import numpy as np
 from cape.algorithms import basis, whitening
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.pca import Subspace
+from cape.computations._ica_model import IcaModel
 from cape.computations._model import Model, joined
 from cape.config import Config, parse_shape
 from cape.errors import ConfigError
@@ -83,7 +84,7 @@ def raw(site: Site, model: Model) -> Stacks:
     return _mapped(prepared(site, roster.space), lambda Y: unit_trace(Y[:d]))
 
 
-def reduced(site: Site, model: Model, *, prewhiten: whitening.Prewhiten) -> Stacks:
+def reduced(site: Site, model: IcaModel, *, prewhiten: whitening.Prewhiten) -> Stacks:
     """Return Z0_m = V'Y_m (k, T), filtered in time and scaled to unit trace."""
     V = subspace(model).V
 
@@ -95,7 +96,7 @@ def reduced(site: Site, model: Model, *, prewhiten: whitening.Prewhiten) -> Stac
     return site.memo("reduced", _key(V), build)
 
 
-def whitened(site: Site, model: Model, U: Array, *, prewhiten: whitening.Prewhiten) -> Stacks:
+def whitened(site: Site, model: IcaModel, U: Array, *, prewhiten: whitening.Prewhiten) -> Stacks:
     """Return Z_m = U Z0_m (k, T), the same for all rounds of a solver."""
 
     def build() -> Stacks:
@@ -106,7 +107,7 @@ def whitened(site: Site, model: Model, U: Array, *, prewhiten: whitening.Prewhit
     return site.memo("whitened", _key(subspace(model).V, U), build)
 
 
-def subspace(model: Model) -> Subspace:
+def subspace(model: IcaModel) -> Subspace:
     """Return the released subspace of a run that has one."""
     if model.subspace is None:
         raise RuntimeError("no subspace before the pca release")

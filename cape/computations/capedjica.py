@@ -35,18 +35,18 @@ from cape.computations._djica import (
     stages,
     strength,
 )
+from cape.computations._ica_model import IcaModel
 from cape.computations._join import join
-from cape.computations._model import Model, joined
+from cape.computations._model import Model, joined, progress
 from cape.computations._plan import verify_plan
 from cape.computations._report import component_names, report, time_courses
-from cape.computations._results import Outcome, SiteOutcome
+from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum, empty_ledger
 from cape.config import VERSION, Config
 from cape.errors import PrivacyBudgetError
-from cape.messages import Cursor, Progress, Roster
+from cape.messages import Roster
 from cape.phases import Aggregator, Computation, Site, Stacks
-from cape.privacy.ledger import Ledger
 
 __all__ = ["COMPUTATION", "CapeDjicaConfig", "plan_run"]
 
@@ -66,7 +66,7 @@ def _verify(site: Site, roster: Roster) -> None:
 # -- the end of a run ----------------------------------------------------------------------------
 
 
-def white_unmixing(model: Model) -> Array:
+def white_unmixing(model: IcaModel) -> Array:
     """Return W U (k, k) with the rows of W scaled to sources of unit variance."""
     if model.unmixing is None or model.whitener is None:
         raise RuntimeError("no unmixing before the first round")
@@ -74,7 +74,7 @@ def white_unmixing(model: Model) -> Array:
     return unmixing
 
 
-def maps(config: Config, model: Model) -> Array:
+def maps(config: Config, model: IcaModel) -> Array:
     """Return A = B V (W U)^-1, shape (D, k), in the order of the solver."""
     B = _views.public_basis(config, joined(model).space, joined(model).n_basis)
     V = _views.subspace(model).V
@@ -82,7 +82,7 @@ def maps(config: Config, model: Model) -> Array:
     return np.asarray(np.linalg.solve(white_unmixing(model).T, directions.T).T)
 
 
-def _close(config: Config, model: Model) -> Unmixing:
+def _close(config: Config, model: IcaModel) -> Unmixing:
     """Return the last state of the solver with the signed order of its components."""
     if model.unmixing is None:
         raise RuntimeError("no unmixing before the first round")
@@ -90,14 +90,14 @@ def _close(config: Config, model: Model) -> Unmixing:
     return replace(model.unmixing, order=order)
 
 
-def _with_whitener(config: Config, model: Model) -> Model:
+def _with_whitener(config: Config, model: IcaModel) -> IcaModel:
     """Return the model with the whitener that needed no release."""
     if model.whitener is not None:
         return model
     return replace(model, whitener=WHITENING.current(config, model))
 
 
-def _write_site(site: Site, model: Model) -> SiteOutcome:
+def _write_site(site: Site, model: IcaModel) -> SiteOutcome:
     model = _with_whitener(site.config, model)
     unmixing = white_unmixing(model)
     order = model.unmixing.order if model.unmixing else ()
@@ -119,7 +119,7 @@ REASONS = {
 }
 
 
-def _outcome(party: Aggregator, model: Model) -> Outcome:
+def _outcome(party: Aggregator, model: IcaModel) -> IcaOutcome:
     model = _with_whitener(party.config, model)
     roster, subspace, state = joined(model), _views.subspace(model), model.unmixing
     if state is None or model.whitener is None:
@@ -132,7 +132,7 @@ def _outcome(party: Aggregator, model: Model) -> Outcome:
     warnings = list(roster.warnings)
     if subspace.status == "no_gap":
         warnings.append(NO_GAP)
-    return Outcome(
+    return IcaOutcome(
         computation=COMPUTATION.name,
         version=VERSION,
         run=party.digest(roster)[:16].hex(),
@@ -160,43 +160,23 @@ def _outcome(party: Aggregator, model: Model) -> Outcome:
     )
 
 
-def _progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor) -> Progress:
-    """Return the public line of a broadcast: where the run is and what it has spent."""
-    planned = model.roster.plan if model.roster else ()
-    rounds = sum(event.phase == cursor.phase for event in planned) or 1
-    budgeted = config.private and ledger is not None and ledger.budget is not None
-    last = model.trace[-1] if model.trace else None
-    return Progress(
-        phase=cursor.phase,
-        round=cursor.round,
-        rounds=rounds,
-        exchange=cursor.seq,
-        exchanges=7 + 3 * len(planned) if config.aggregation == "secagg" else 4 + len(planned),
-        mu=(ledger.mu_spent() or 0.0) if budgeted and ledger else 0.0,
-        mu_budget=ledger.budget.mu if budgeted and ledger and ledger.budget else 0.0,
-        epsilon=(ledger.epsilon_spent() or 0.0) if budgeted and ledger else 0.0,
-        step=last.step_norm if last else 0.0,
-        stability=last.stability if last else 0.0,
-    )
-
-
 # -- the protocol --------------------------------------------------------------------------------
 
 
-def _fixed(config: Config, model: Model) -> Regime:
+def _fixed(config: Config, model: IcaModel) -> Regime:
     roster = joined(model)
     return constants(own(config), roster.n_sites, roster.n_subjects)
 
 
-def _pca(config: Config, model: Model) -> Estimator[Any]:
+def _pca(config: Config, model: IcaModel) -> Estimator[Any]:
     return make_pca(own(config))
 
 
-def _whitening(config: Config, model: Model) -> Estimator[Any]:
+def _whitening(config: Config, model: IcaModel) -> Estimator[Any]:
     return make_whitening(own(config), _fixed(config, model), model.subspace)
 
 
-def _solver(config: Config, model: Model) -> Estimator[Any]:
+def _solver(config: Config, model: IcaModel) -> Estimator[Any]:
     return make_solver(own(config), _fixed(config, model))
 
 
@@ -204,15 +184,15 @@ def _d(model: Model) -> int:
     return joined(model).n_basis
 
 
-def _k(model: Model) -> int:
+def _k(model: IcaModel) -> int:
     return int(_views.subspace(model).V.shape[1])
 
 
-def _reduced(site: Site, model: Model) -> Stacks:
+def _reduced(site: Site, model: IcaModel) -> Stacks:
     return _views.reduced(site, model, prewhiten=own(site.config).prewhiten)
 
 
-def _whitened(site: Site, model: Model) -> Stacks:
+def _whitened(site: Site, model: IcaModel) -> Stacks:
     U = WHITENING.current(site.config, model).U
     return _views.whitened(site, model, U, prewhiten=own(site.config).prewhiten)
 
@@ -234,9 +214,9 @@ COMPUTATION = Computation(
     name="capedjica",
     cite="Imtiaz et al., Alg. 1-4; docs/deviations.md",
     config=CapeDjicaConfig,
-    model=Model,
-    start=Model,
-    progress=_progress,
+    model=IcaModel,
+    start=IcaModel,
+    progress=progress,
     table=(
         join("capedjica", plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(_verify, then="pca"),                  # PublicKey -> KeyBook; probe -> Fingerprint

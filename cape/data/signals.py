@@ -94,7 +94,8 @@ def clean(values: Data, n_dummy: int, config: Config) -> tuple[Data, Quality]:
     -------
     cleaned : ndarray, shape (D, T - n_dummy)
         float32, every row has mean 0; constant rows are 0.  NaN and infinite entries count as the
-        mean of their row, which is 0 afterwards.
+        mean of their row, which is 0 afterwards.  With ``standardize=none`` rows keep their mean
+        and scale, constant ones too.
     quality : Quality
         Counts.
     """
@@ -114,6 +115,7 @@ def clean(values: Data, n_dummy: int, config: Config) -> tuple[Data, Quality]:
         zero = ~block.any(axis=1)
         size = np.sqrt(np.mean(block * block, axis=1))
         level += block.sum(axis=0)
+        as_is = _without_trend(block, basis[:, 1:]) if config.standardize == "none" else None
         block -= (block @ basis) @ basis.T
         spread = np.sqrt(np.mean(block * block, axis=1))
         flat = spread <= FLAT * size  # zero rows included
@@ -122,12 +124,17 @@ def clean(values: Data, n_dummy: int, config: Config) -> tuple[Data, Quality]:
         if config.standardize == "variance":
             block /= np.where(flat, 1.0, spread)[:, None]
         block[flat] = 0.0
-        cleaned[first : first + BLOCK] = block
+        cleaned[first : first + BLOCK] = block if as_is is None else as_is
     quality = Quality(
         n_values=values.size, n_bad=n_bad, n_features=n_features, n_zero=n_zero,
         n_constant=n_constant, dummy_z=_first_volume_z(level / max(n_features, 1)),
     )  # fmt: skip
     return cleaned, quality
+
+
+def _without_trend(block: Array, trend: Array) -> Array:
+    """Return the rows less their trend, (T, 0 or 1) orthonormal columns; their mean stays."""
+    return block - (block @ trend) @ trend.T
 
 
 def _fill(block: Array) -> int:

@@ -9,6 +9,7 @@ With the same simulation seed all three give the same maps, bit for bit.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -103,7 +104,8 @@ def simulate(
     through : {"memory", "wire", "process"}
         How messages travel.
     settings : mapping, optional
-        Settings of the owner, over those of the file.
+        Settings of the owner, over those of the file.  ``computation`` chooses another one than
+        the file's; of the file then only settings that all computations have are used.
     seed : int, optional
         Reproducible noise.  The result is stamped not private; without a seed the noise comes
         from the operating system and counts.
@@ -118,7 +120,8 @@ def simulate(
         As in a real run; nothing of an earlier result is lost.
     """
     sites = site_folders(directory)
-    chosen = {**_owner_settings(directory), **(settings or {})}
+    given = dict(settings or {})
+    chosen = {**_meant_for(given.get("computation"), _owner_settings(directory)), **given}
     # A simulation warns where a real run refuses: finding out what is too little is its purpose.
     chosen.setdefault("accept_low_quality", True)
     out = out.resolve()
@@ -209,6 +212,22 @@ def _owner_settings(directory: Path) -> dict[str, object]:
         raise ConfigError(
             "E012", problem="settings.toml cannot be read", do="correct it.", detail=str(err)
         ) from err
+
+
+def _meant_for(name: object, settings: dict[str, object]) -> dict[str, object]:
+    """Return the file's settings, of another computation than `name` the common ones only.
+
+    Common are those that `name` has from `Config` as they are: what describes data and privacy.
+    """
+    if name is None or name == settings.get("computation", coinstac.PRODUCT):
+        return settings
+    inherited = {field.name: field for field in dataclasses.fields(Config)}
+    common = [
+        field.name
+        for field in dataclasses.fields(load(str(name)).config)
+        if field is inherited.get(field.name)
+    ]
+    return {key: value for key, value in settings.items() if key in common}
 
 
 def _link(
@@ -487,14 +506,14 @@ def _keep_errors(work: Path, out: Path) -> None:
 
 
 def compare_with_truth(truth: Path, unmixing: Path) -> tuple[float | None, float | None]:
-    """Return ISI of the gain matrix and mean matched |r| of the maps; None without truth.
+    """Return ISI of the gain matrix and mean matched |r| of the maps; None without truth or maps.
 
     Parameters
     ----------
     truth, unmixing : Path
         ``A`` (D, R) planted; ``W_total`` (k, D) and ``A`` (D, k) estimated.
     """
-    if not truth.is_file():
+    if not (truth.is_file() and unmixing.is_file()):
         return None, None
     with np.load(truth, allow_pickle=False) as stored:
         planted = stored["A"].astype(np.float64)

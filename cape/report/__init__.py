@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cape.computations._results import Outcome, SiteOutcome
+from cape.computations._results import IcaOutcome, Outcome, SiteOutcome
 from cape.report import files, methods
 
 Cell = str | int | float
@@ -21,7 +21,12 @@ def write_consortium(folder: Path, outcome: Outcome) -> None:
 
     Equal outcomes give equal bytes: no clock, no host name.
     """
-    files.write_all(folder, outcome)
+    if isinstance(outcome, IcaOutcome):
+        files.write_all(folder, outcome)
+    else:
+        from cape.report import tables
+
+        tables.write_all(folder, outcome)
     render(folder)
 
 
@@ -30,9 +35,11 @@ def render(folder: Path) -> Path:
 
     The page sees nothing but these files, so it shows released quantities and settings only.
     """
-    from cape.report.page import write_page
+    from cape.report import page, tables
 
-    return write_page(folder)
+    results = folder / "results.json"
+    in_tables = results.is_file() and "tables" in files.read_json(results)
+    return tables.write_page(folder) if in_tables else page.write_page(folder)
 
 
 def score(
@@ -52,6 +59,10 @@ def score(
         Stamp the page SIMULATION.
     """
     results = files.read_json(folder / "results.json")
+    if "tables" in results:  # nothing was planted that a table could be compared with
+        files.write_json(folder / "results.json", {**results, "simulation": simulation})
+        render(folder)
+        return
     results.update(q_ngi=q_ngi, map_correlation=map_correlation, simulation=simulation)
     files.write_json(folder / "results.json", results)
     text = methods.document(
@@ -72,16 +83,29 @@ def write_site(folder: Path, site: SiteOutcome) -> None:
 
 def summary(outcome: Outcome) -> dict[str, Cell]:
     """Return a few released numbers for the engine's own display: flat, no booleans, no null."""
-    results = files.results_of(outcome)
-    keys = ("status", "rounds", "n_sites", "n_subjects", "n_components", "epsilon", "delta", "mu",
-            "unit", "relation", "stability", "rank_status", "computation", "version", "run",
-            "fingerprint")  # fmt: skip
+    own: tuple[str, ...] = ()
+    if isinstance(outcome, IcaOutcome):
+        results = files.results_of(outcome)
+        own = ("rounds", "n_components", "stability", "rank_status")
+    else:
+        from cape.report import tables
+
+        results = tables.results_of(outcome)
+    keys = ("status", "n_sites", "n_subjects", "epsilon", "delta", "mu", "unit", "relation",
+            "computation", "version", "run", "fingerprint", *own)  # fmt: skip
     flat = {key: _flat(results[key]) for key in keys}
     return {**flat, "private": "yes" if results["private"] else "no"}
 
 
 def components_table(outcome: Outcome) -> dict[str, dict[str, Cell]]:
-    """Return the rows of components.tsv by name: flat numbers and texts."""
+    """Return the rows of components.tsv by name, or of the first table: flat numbers and texts."""
+    if not isinstance(outcome, IcaOutcome):
+        shown = outcome.tables[:1]
+        return {
+            str(row[0]): {n: _flat(v) for n, v in zip(table.header[1:], row[1:], strict=True)}
+            for table in shown
+            for row in table.rows
+        }
     header, rows = files.component_rows(outcome)
     return {
         row[0]: {name: _cell(text) for name, text in zip(header[1:], row[1:], strict=True)}

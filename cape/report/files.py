@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.arrangement import z_scores
-from cape.computations._results import Outcome
+from cape.computations._results import IcaOutcome, Outcome
 from cape.messages import FeatureSpace
 from cape.report import maps, methods, statement
 from cape.usefulness import g_eff, usable
@@ -28,7 +28,7 @@ MISSING = "n/a"
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
 
-def write_all(folder: Path, outcome: Outcome) -> None:
+def write_all(folder: Path, outcome: IcaOutcome) -> None:
     """Write every consortium file but index.html into `folder`, which is made if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     results, privacy = results_of(outcome), statement.statement(outcome)
@@ -43,7 +43,7 @@ def write_all(folder: Path, outcome: Outcome) -> None:
     write_maps(folder, outcome)
 
 
-def results_of(outcome: Outcome) -> dict[str, Any]:
+def results_of(outcome: IcaOutcome) -> dict[str, Any]:
     """Return the content of results.json."""
     roster, space, numbers = outcome.roster, outcome.space, statement.figures(outcome)
     return {
@@ -63,7 +63,7 @@ def results_of(outcome: Outcome) -> dict[str, Any]:
         "feature_space_digest": space.digest,
         "grid": list(space.shape),
         "affine": list(space.affine),
-        **_privacy(outcome, numbers),
+        **privacy_of(outcome, numbers),
         "q_ngi": None,
         "map_correlation": None,
         "simulation": False,
@@ -82,7 +82,7 @@ def results_of(outcome: Outcome) -> dict[str, Any]:
     }
 
 
-def _privacy(outcome: Outcome, numbers: statement.Figures) -> dict[str, Any]:
+def privacy_of(outcome: Outcome, numbers: statement.Figures) -> dict[str, Any]:
     """Return the privacy part of results.json."""
     return {
         "epsilon": numbers.epsilon,
@@ -100,7 +100,7 @@ def _privacy(outcome: Outcome, numbers: statement.Figures) -> dict[str, Any]:
     }
 
 
-def _size(outcome: Outcome, mu: float | None) -> dict[str, float | None]:
+def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
     """Return the effective size G of the run, and the one its components need (synthetic data)."""
     if mu is None:
         return {"g_eff": None, "g_needed": None}
@@ -120,7 +120,7 @@ def solver_rounds(outcome: Outcome) -> int:
     return sum(record.phase == last for record in outcome.trace)
 
 
-def component_rows(outcome: Outcome) -> Table:
+def component_rows(outcome: IcaOutcome) -> Table:
     """Return header and rows of components.tsv."""
     header = ("name", "share", "skewness", "kurtosis", "peak_feature", "peak_x_mm", "peak_y_mm",
               "peak_z_mm", "peak_z")  # fmt: skip
@@ -150,7 +150,7 @@ def round_rows(outcome: Outcome) -> Table:
     return header, rows
 
 
-def write_unmixing(path: Path, outcome: Outcome) -> None:
+def write_unmixing(path: Path, outcome: IcaOutcome) -> None:
     """Write the matrices as plain float64 arrays, no pickle."""
     np.savez(
         path,
@@ -164,7 +164,7 @@ def write_unmixing(path: Path, outcome: Outcome) -> None:
     )
 
 
-def write_maps(folder: Path, outcome: Outcome) -> None:
+def write_maps(folder: Path, outcome: IcaOutcome) -> None:
     """Write the z-maps: group_maps.nii.gz on a grid, group_maps.csv for plain columns."""
     z = z_scores(outcome.A)
     if outcome.space.kind != "matrix":

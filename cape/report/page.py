@@ -127,7 +127,7 @@ def compose(folder: Folder, *, with_pictures: bool) -> Page:
     return Page(
         title=f"Joint ICA of {results['n_subjects']} subjects at {results['n_sites']} sites",
         label=label,
-        banners=_banners(results),
+        banners=banners(results),
         cards=_cards(folder),
         sections=tuple(_stamp(section, label) for section in sections),
     )
@@ -142,15 +142,16 @@ def _stamp(section: Section, label: str) -> Section:
     return replace(section, blocks=blocks)
 
 
-def _banners(results: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    banners = []
+def banners(results: dict[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the strips above the title: simulation, not private."""
+    strips = []
     if results["simulation"]:
-        banners.append(("simulation", "SIMULATION: synthetic sites, not the data of people."))
+        strips.append(("simulation", "SIMULATION: synthetic sites, not the data of people."))
     if not results["private"]:
         cause = "the noise was seeded" if results["seeded"] else "no noise was added"
         text = f"NOT PRIVATE: {cause}; nothing is promised. Do not share results of real data."
-        banners.append(("danger", text))
-    return tuple(banners)
+        strips.append(("danger", text))
+    return tuple(strips)
 
 
 def _cards(folder: Folder) -> tuple[Card, ...]:
@@ -174,7 +175,7 @@ def _cards(folder: Folder) -> tuple[Card, ...]:
         Card(title="Subjects", value=str(results["n_subjects"]),
              note=f"at {_count(results['n_sites'], 'site')}"),
         Card(title="Components", value=str(results["n_components"]),
-             note=f"from {_features(results)}"),
+             note=f"from {features(results)}"),
         Card(title="Rounds", value=str(results["rounds"]),
              note=f"of {results['rounds_planned']} planned, solver {_solver(folder)}"),
         Card(title="Run", value=str(results["run"])[:8], note=f"cape {results['version']}, "
@@ -187,7 +188,7 @@ def _sites(results: dict[str, Any]) -> tuple[Block, ...]:
     grid = Grid(caption="Sites and accepted subjects (public by definition)",
                 header=("site", "subjects"), rows=rows)  # fmt: skip
     common = (
-        f"All sites used the same feature space: {_features(results)}, digest "
+        f"All sites used the same feature space: {features(results)}, digest "
         f"{results['feature_space_digest']}."
     )
     return (grid, Text(text=common), Bullets(title="Not released", items=NOT_RELEASED))
@@ -200,7 +201,7 @@ def _settings(folder: Folder) -> tuple[Block, ...]:
         "computation": results["computation"],
         "run": results["run"],
         "settings digest": results["config_digest"],
-        "feature space": _features(results),
+        "feature space": features(results),
         "feature space digest": results["feature_space_digest"],
         "roster fingerprint": results["fingerprint"],
         "ledger head": folder.privacy["ledger"]["head"],
@@ -211,7 +212,7 @@ def _settings(folder: Folder) -> tuple[Block, ...]:
         caption="All settings, defaults included",
         header=("setting", "value"),
         numeric_from=2,
-        rows=tuple((name, _setting(value)) for name, value in folder.settings.items()),
+        rows=tuple((name, setting_text(value)) for name, value in folder.settings.items()),
     )
     written = Grid(caption="Files beside this page", header=("file", "content"), numeric_from=2,
                    rows=tuple(FILES.items()))  # fmt: skip
@@ -223,7 +224,7 @@ def _methods(folder: Folder) -> tuple[Block, ...]:
     return (Text(text=text, tone="quote"), Bullets(title="References", items=methods.CITATIONS))
 
 
-def _features(results: dict[str, Any]) -> str:
+def features(results: dict[str, Any]) -> str:
     """Name the feature space in a few words."""
     n, d, grid = results["n_features"], results["n_basis"], results["grid"]
     word = {"mask": "voxels", "atlas": "parcels"}.get(results["feature_space"], "columns")
@@ -240,7 +241,8 @@ def _count(n: int, word: str) -> str:
     return f"{n} {word}" if n == 1 else f"{n} {word}s"
 
 
-def _setting(value: object) -> str:
+def setting_text(value: object) -> str:
+    """Return the value of a setting for people."""
     if isinstance(value, bool):
         return "true" if value else "false"
     return "(empty)" if value in ("", None) else str(value)

@@ -67,20 +67,24 @@ def _page(site: SiteOutcome, subjects: tuple[tuple[str, str, str], ...]) -> Page
             f"Charged at this site: epsilon {spent:.6g} at delta {budget.delta:g}, "
             f"of {budget.epsilon:g} allowed."
         ))  # fmt: skip
-    advice = (
+    advice: tuple[str, ...] = (
         "Keep this folder where the images are kept; the same rules apply.",
         "Time courses are computed from the common unmixing matrix and the data of this site. "
         "No privacy guarantee covers them.",
         "What may be shared is the consortium's index.html and the files beside it.",
     )
-    rules = Bullets(title="Rules", items=advice)
     status = f"Status of the run: {site.outcome_status.replace('_', ' ')}."
+    courses: tuple[Block, ...] = (Text(text=status), grid)
+    if not site.names:  # a computation without anything for single subjects
+        advice = (advice[0], advice[2])
+        courses = (Text(text="This computation has no results for single subjects."),)
+    rules = Bullets(title="Rules", items=advice)
     return Page(
         title=f"Private results of site {site.site}",
         label="",
         banners=(("danger", STRIP),),
         sections=(
-            Section(anchor="subjects", title="Time courses", blocks=(Text(text=status), grid)),
+            Section(anchor="subjects", title="Time courses", blocks=courses),
             Section(anchor="ledger", title="Ledger of this site", blocks=(cost, released)),
             Section(anchor="advice", title="Handling", blocks=(rules,)),
         ),

@@ -35,7 +35,8 @@ def arrays(dtype: Any) -> st.SearchStrategy[np.ndarray]:
 
 scalars = st.sampled_from(
     [
-        (int, integers), (float, floats), (str, texts), (bool, st.booleans()), (bytes, st.binary(max_size=9)),
+        (int, integers), (float, floats), (str, texts), (bool, st.booleans()),
+        (bytes, st.binary(max_size=9)),
         (Literal["a", "b"], st.sampled_from(["a", "b"])),
         *((npt.NDArray[dtype], arrays(dtype)) for dtype in DTYPES),
     ]

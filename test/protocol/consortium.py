@@ -41,9 +41,13 @@ SMALL: dict[str, dict[str, Any]] = {
     "capedjica": {
         "n_components": 3, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
         "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
-    }
+    },
+    "capemean": {"feature_space": "matrix", "min_timepoints": 30, "low": -3.0, "high": 3.0},
 }  # fmt: skip
 """Settings of the smallest run of a computation; another computation starts from its defaults."""
+
+SHORTER: dict[str, dict[str, Any]] = {"capedjica": {"n_rounds": 1}}
+"""For tests that start a process per round."""
 
 N_FEATURES = 12
 SIZES = (3, 4, 3)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cape.algorithms.arrangement import apply_order, arrange
-from cape.computations._results import Outcome, SiteOutcome
+from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.messages import FeatureSpace, Roster, RosterEntry, RoundRecord
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import Event, plan_event, plan_event_without_noise
@@ -68,7 +68,7 @@ def outcome(
     A: np.ndarray | None = None,
     seed: int = 5,
     **changes: object,
-) -> Outcome:
+) -> IcaOutcome:
     """Return an invented outcome with a real ledger; `changes` replace attributes."""
     rng = np.random.default_rng(seed)
     space = mask_space() if space is None else space
@@ -90,7 +90,7 @@ def outcome(
         plan=plan,
         warnings=(),
     )
-    made = Outcome(
+    made = IcaOutcome(
         computation="capedjica",
         version="0.1.0",
         run="ab12" * 8,
@@ -134,7 +134,7 @@ def outcome(
     return dataclasses.replace(made, **changes)
 
 
-def site_outcome(made: Outcome, labels: tuple[str, ...]) -> SiteOutcome:
+def site_outcome(made: IcaOutcome, labels: tuple[str, ...]) -> SiteOutcome:
     """Return what one site with these subjects would write."""
 
     def courses() -> Iterator[tuple[str, np.ndarray]]:

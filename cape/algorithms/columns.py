@@ -1,0 +1,162 @@
+"""Mean and histogram of every column (feature) over subjects: the two simplest estimators.
+
+Each subject answers for itself, from its own matrix X_m (D, T_m), and every subject weighs the
+same, however many time points it has.  Values lie in a public range [low, high]; what is outside
+counts as its end (mean), or in the two open bins (histogram).
+
+Source: Imtiaz et al., Alg. 2 with the mean of [0, 1] as its example.  Deviation: sums over
+subjects are divided by the public M, not averages of site means, so that sites of unequal size
+need no weights (H = 1 in Remark 3).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array, Asked, Data, Query, StepRecord
+
+Status = Literal["waiting", "released", "budget_exhausted"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnStatistic:
+    """State of both estimators; released quantities only.
+
+    Attributes
+    ----------
+    values : ndarray, shape (D,) or (D * (n_bins + 2),)
+        Means in units of the data; or fractions, column after column, the bin below `low` first
+        and the one above `high` last.  Unbiased, hence not forced into their range.
+    noise_std : float
+        Std of the noise on every value, known exactly; 0 without noise.
+    status : {"waiting", "released", "budget_exhausted"}
+    record : StepRecord
+    """
+
+    values: Array
+    noise_std: float
+    status: Status
+    record: StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnMean:
+    """Mean of each column: one release of D numbers.
+
+    One subject's answer is its own mean in units of half the range, a vector of [-1, 1]^D, so its
+    norm is at most sqrt(D) and nothing is lost to a clip.
+    """
+
+    low: float
+    high: float
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return the one planned release."""
+        return (Asked(size=rows, clip=math.sqrt(rows), shape="ball", weight=1.0),)
+
+    def start(self, rows: int) -> ColumnStatistic:
+        """Return the state before the release."""
+        return _waiting(rows)
+
+    def query(self, state: ColumnStatistic) -> Query:
+        """Ask for the mean over the subject's own time points."""
+        n = state.values.size
+        return Query(size=n, clip=math.sqrt(n), shape="ball", answer=self._answer)
+
+    def _answer(self, stack: Data) -> Array:
+        x, usable = _checked(stack)
+        inside = np.clip(x, self.low, self.high).mean(axis=2)
+        scaled = (inside - (self.low + self.high) / 2) / ((self.high - self.low) / 2)
+        return np.where(usable[:, np.newaxis], scaled, 0.0)
+
+    def step(self, state: ColumnStatistic, mean: Array, noise_std: float) -> ColumnStatistic:
+        """Return the means in units of the data."""
+        del state
+        half = (self.high - self.low) / 2
+        return _released((self.low + self.high) / 2 + half * mean, half * noise_std)
+
+    def done(self, state: ColumnStatistic) -> bool:
+        """Tell whether the release was made."""
+        return state.status != "waiting"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ColumnHistogram:
+    """Histogram of each column: one release of D (n_bins + 2) fractions.
+
+    One subject's answer is the fraction of its own time points in each bin.  Fractions of a column
+    are not negative and sum to 1, so the norm of all is at most sqrt(D), and two answers have an
+    inner product >= 0: their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
+    """
+
+    low: float
+    high: float
+    n_bins: int
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return the one planned release."""
+        size = rows * (self.n_bins + 2)
+        return (Asked(size=size, clip=math.sqrt(rows), shape="psd", weight=1.0),)
+
+    def start(self, rows: int) -> ColumnStatistic:
+        """Return the state before the release."""
+        return _waiting(rows * (self.n_bins + 2))
+
+    def query(self, state: ColumnStatistic) -> Query:
+        """Ask for the fractions of the subject's own time points."""
+        size = state.values.size
+        rows = size // (self.n_bins + 2)
+        return Query(size=size, clip=math.sqrt(rows), shape="psd", answer=self._answer)
+
+    def edges(self) -> Array:
+        """Return the n_bins + 1 edges of the closed bins; `high` itself is in the last of them."""
+        return np.linspace(self.low, self.high, self.n_bins + 1)
+
+    def _answer(self, stack: Data) -> Array:
+        x, usable = _checked(stack)
+        n, D, T = x.shape
+        bins = self.n_bins + 2
+        found = np.searchsorted(self.edges(), x, side="right")  # 0 is below low
+        found[x == self.high] = self.n_bins
+        flat = found + bins * np.arange(n * D).reshape(n, D, 1)
+        counts = np.bincount(flat.ravel(), minlength=n * D * bins).reshape(n, D * bins)
+        return np.where(usable[:, np.newaxis], counts / T, 0.0)
+
+    def step(self, state: ColumnStatistic, mean: Array, noise_std: float) -> ColumnStatistic:
+        """Return the fractions as they are: negative ones are noise, and cutting them is a bias."""
+        del state
+        return _released(mean, noise_std)
+
+    def done(self, state: ColumnStatistic) -> bool:
+        """Tell whether the release was made."""
+        return state.status != "waiting"
+
+
+def _checked(stack: Data) -> tuple[Array, npt.NDArray[np.bool_]]:
+    """Return a stack (n, D, T) that can be computed with, and which subjects count, (n,).
+
+    A subject with a value that is not finite, or without time points, answers with zeros.
+    """
+    x = np.asarray(stack, dtype=np.float64)
+    if x.shape[2] == 0:
+        return np.zeros((*x.shape[:2], 1)), np.zeros(len(x), dtype=np.bool_)
+    usable = np.asarray(np.isfinite(x).all(axis=(1, 2)), dtype=np.bool_)
+    return np.where(usable[:, np.newaxis, np.newaxis], x, 0.0), usable
+
+
+def _waiting(size: int) -> ColumnStatistic:
+    record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+    return ColumnStatistic(values=np.zeros(size), noise_std=0.0, status="waiting", record=record)
+
+
+def _released(values: Array, noise_std: float) -> ColumnStatistic:
+    norm = float(np.linalg.norm(values))
+    record = StepRecord(
+        statistic_norm=norm, noise_norm=noise_std * math.sqrt(values.size), step_norm=norm
+    )
+    return ColumnStatistic(values=values, noise_std=noise_std, status="released", record=record)

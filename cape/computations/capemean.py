@@ -1,0 +1,263 @@
+"""Private mean and histogram of the columns of each subject's matrix: the smallest computation.
+
+The paper's CAPE (Imtiaz et al., Alg. 2) estimates a mean from noisy sums of sites.  Here it is two
+secure sums, each of them one release: the mean of every column over subjects, and its histogram.
+The standard deviation of the noise is known, so every number comes with an exact error bar.
+
+This file is the model for adding a computation (docs/adding-a-computation.md).  In order: its
+settings, its public model, what its releases ask (which the planner and every site's own check
+both read), its result, its table.  The mathematics is in `cape.algorithms.columns`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cape.algorithms.columns import ColumnHistogram, ColumnMean, ColumnStatistic
+from cape.computations import _views
+from cape.computations._join import Draft, join
+from cape.computations._model import Model, joined, progress
+from cape.computations._plan import Stage, make_plan, verify_plan
+from cape.computations._report import nothing_for_sites, outcome_in_tables, report
+from cape.computations._results import Outcome, Table
+from cape.computations._secure_sum import SecureSum
+from cape.computations._zero_sum import ZeroSum
+from cape.config import Config, option
+from cape.errors import ConfigError, PrivacyBudgetError
+from cape.messages import FeatureSpace, Roster
+from cape.phases import Aggregator, Computation, Site, Stacks
+from cape.privacy.accounting import check_delta
+
+NORMAL_95 = 1.959963984540054
+"""Half width of the central 95 % of a normal law, in standard deviations."""
+
+NOISY = 0.1
+"""Noise std of the mean, as a part of the range, from which on a warning is given."""
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeMeanConfig(Config):
+    """Settings of capemean; data are taken as they are, in the columns as they are."""
+
+    low: float = option(
+        0.0,
+        "Smallest value",
+        help="A public constant, never from data: smaller values count as it.",
+    )
+    high: float = option(
+        1.0, "Largest value", help="A public constant, never from data: larger values count as it."
+    )
+    n_bins: int = option(
+        10, "Bins between smallest and largest value", low=1, high=100,
+        help="Two open bins take what lies outside.",
+    )  # fmt: skip
+    mean_share: float = option(
+        0.5, "Share of mu^2 for the mean", low=0.01, high=0.99, help="The rest: the histogram."
+    )
+    basis: Literal["none"] = option("none", "Public basis", group="Data")
+    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option(
+        "none", "Scaling of each column", group="Data"
+    )
+
+    def check(self) -> None:
+        """Check what the settings say together."""
+        Config.check(self)
+        if not self.low < self.high:
+            raise ConfigError(
+                "E011",
+                setting="low",
+                got=self.low,
+                allowed=f"below high = {self.high}",
+                do="give the public range of the values.",
+            )
+
+
+def own(config: Config) -> CapeMeanConfig:
+    """Return the settings as those of this computation."""
+    if not isinstance(config, CapeMeanConfig):
+        raise TypeError(f"settings of {type(config).__name__} given to capemean")
+    return config
+
+
+# -- the public model ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeMeanModel(Model):
+    """What all parties hold: states of the two estimators, None before their release."""
+
+    mean: ColumnStatistic | None = None
+    histogram: ColumnStatistic | None = None
+
+
+# -- what is released: one description for the planner and for every site's own check ------------
+
+
+def mean_of(config: Config, model: object = None) -> ColumnMean:
+    """Return the estimator of the means."""
+    del model
+    return ColumnMean(low=own(config).low, high=own(config).high)
+
+
+def histogram_of(config: Config, model: object = None) -> ColumnHistogram:
+    """Return the estimator of the histograms."""
+    del model
+    settings = own(config)
+    return ColumnHistogram(low=settings.low, high=settings.high, n_bins=settings.n_bins)
+
+
+def stages(config: Config, n_columns: int) -> tuple[Stage, ...]:
+    """Return all releases of a run and how they share the budget."""
+    share = own(config).mean_share
+    return (
+        Stage(phase="mean", asked=mean_of(config).schedule(n_columns), share=share),
+        Stage(phase="histogram", asked=histogram_of(config).schedule(n_columns), share=1.0 - share),
+    )
+
+
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+    """Return the plan of a run, made by the aggregator in `join`.
+
+    Raises
+    ------
+    ConfigError, PrivacyBudgetError
+        There is none: too many columns, delta too large for M, or noise too large for integers.
+    """
+    settings = own(config)
+    if settings.private:
+        check_delta(settings.delta, n_subjects=n_subjects)
+    D = space.n_features
+    if settings.max_features < D:
+        raise ConfigError(
+            "E145", setting="columns", got=D, allowed=settings.max_features, do="use an atlas."
+        )
+    plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
+    warnings: tuple[str, ...] = ()
+    part = plan[0].noise_std(n_sites, n_subjects) / 2  # the statistic spans -1 to 1
+    if not settings.private:
+        warnings = ("No noise is added: this run protects nobody.",)
+    elif part > NOISY:
+        warnings = (
+            f"The noise of every mean (std {part:.2g} of the range) is above {NOISY:g}: "
+            "use fewer columns, more subjects or a larger epsilon.",
+        )
+    return Draft(plan=plan, n_basis=D, warnings=warnings)
+
+
+def _verify(site: Site, roster: Roster) -> None:
+    """Check, as a site, the plan that the aggregator sent against the site's own settings."""
+    if roster.n_basis != roster.space.n_features:
+        raise PrivacyBudgetError("E231", site=site.id, problem="columns are missing or too many")
+    verify_plan(site, roster, stages(site.config, roster.n_basis))
+
+
+def _columns(model: CapeMeanModel) -> int:
+    return joined(model).n_basis
+
+
+def _subjects(site: Site, model: CapeMeanModel) -> Stacks:
+    """Return the subjects' matrices (D, T_m) as they are."""
+    return _views.prepared(site, joined(model).space)
+
+
+# -- the result ----------------------------------------------------------------------------------
+
+REASONS = {
+    "released": "All planned releases were made.",
+    "budget_exhausted": "A site refused the histogram; the means are complete.",
+}
+NOTE = (
+    "noise_std is the exact standard deviation of the noise that was added, which is the same for "
+    "all rows; low_95 and high_95 are 1.96 of it away. They say how far a number is from that of "
+    "these subjects, not how these subjects differ from others."
+)
+
+
+def _last(config: Config, model: CapeMeanModel) -> ColumnStatistic | None:
+    """Return the state that opens `report`; nothing needs to be arranged."""
+    del config
+    return model.histogram
+
+
+def _outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
+    if model.mean is None or model.histogram is None:
+        raise RuntimeError("no release before report")
+    status = model.histogram.status
+    return outcome_in_tables(
+        COMPUTATION.name,
+        party,
+        model,
+        status=status,
+        reason=REASONS[status],
+        tables=(mean_table(model.mean), histogram_table(party.config, model.histogram)),
+    )
+
+
+def mean_table(state: ColumnStatistic) -> Table:
+    """Return one row per column: the private mean and its error."""
+    return Table(
+        name="mean",
+        title="Mean of every column over subjects",
+        note=f"Every subject weighs the same. {NOTE}",
+        header=("column", "mean", "noise_std", "low_95", "high_95"),
+        rows=tuple(
+            (i, *_with_error(value, state.noise_std))
+            for i, value in enumerate(state.values.tolist(), 1)
+        ),
+    )
+
+
+def histogram_table(config: Config, state: ColumnStatistic) -> Table:
+    """Return one row per column and bin; the first and last bin of a column are open."""
+    edges = histogram_of(config).edges().tolist()
+    bins = list(zip(["-inf", *edges], [*edges, "inf"], strict=True))
+    known = state.status == "released"
+    return Table(
+        name="histogram",
+        title="Histogram of every column over subjects",
+        note=f"Mean fraction of a subject's own time points, unbiased; it may be below 0. {NOTE}",
+        header=("column", "from", "to", "fraction", "noise_std", "low_95", "high_95"),
+        rows=tuple(
+            (1 + i // len(bins), *bins[i % len(bins)],
+             *(_with_error(value, state.noise_std) if known else (None,) * 4))
+            for i, value in enumerate(state.values.tolist())
+        ),
+    )  # fmt: skip
+
+
+def _with_error(value: float, noise_std: float) -> tuple[float, float, float, float]:
+    half = NORMAL_95 * noise_std
+    return value, noise_std, value - half, value + half
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+HISTOGRAM = SecureSum(
+    name="histogram", state=ColumnStatistic, into="histogram",
+    estimator=histogram_of, rows=_columns, sees=_subjects, close=_last,
+)  # fmt: skip
+MEAN = SecureSum(
+    name="mean", state=ColumnStatistic, into="mean",
+    estimator=mean_of, rows=_columns, sees=_subjects, later=(HISTOGRAM,),
+)  # fmt: skip
+
+COMPUTATION = Computation(
+    name="capemean",
+    cite="Imtiaz et al., Alg. 2",
+    config=CapeMeanConfig,
+    model=CapeMeanModel,
+    start=CapeMeanModel,
+    progress=progress,
+    table=(
+        join("capemean", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_verify, then="mean"),                # PublicKey -> KeyBook; probe -> Fingerprint
+        MEAN,                                         # Masked -> ColumnStatistic
+        HISTOGRAM,                                    # Masked -> ColumnStatistic
+        report(nothing_for_sites, _outcome),          # Done -> Closing
+    ),
+)  # fmt: skip

@@ -1,0 +1,164 @@
+"""Files and page of a computation whose released values are tables.
+
+Nothing here knows the computation: the tables say themselves what their rows are.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+from typing import Any
+
+from cape.computations._results import Outcome, Table
+from cape.privacy.accounting import display_epsilon
+from cape.report import files, plain, privacy_text, statement
+from cape.report.blocks import Block, Card, Fold, Grid, Page, Section, Text
+from cape.report.methods import label_line
+from cape.report.page import banners, features, setting_text
+
+SHORT = 40
+"""Rows that are shown; a longer table is folded."""
+
+
+def write_all(folder: Path, outcome: Outcome) -> None:
+    """Write every consortium file but index.html into `folder`, which is made if needed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    settings = dict(outcome.settings)
+    files.write_json(folder / "results.json", results_of(outcome))
+    files.write_json(folder / "privacy.json", statement.statement(outcome))
+    files.write_json(
+        folder / "settings.json", {"settings": settings, "digest": outcome.config_digest}
+    )
+    files.write_table(folder / "rounds.tsv", files.round_rows(outcome))
+    for table in outcome.tables:
+        files.write_text(folder / f"{table.name}.csv", csv_text(table))
+
+
+def results_of(outcome: Outcome) -> dict[str, Any]:
+    """Return the content of results.json."""
+    roster, space = outcome.roster, outcome.space
+    return {
+        "schema": "cape-results-1",
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "n_sites": roster.n_sites,
+        "min_survivors": roster.survivors,
+        "survivors": statement.survivors(outcome),
+        "n_subjects": roster.n_subjects,
+        "n_features": space.n_features,
+        "n_basis": roster.n_basis,
+        "feature_space": space.kind,
+        "feature_space_digest": space.digest,
+        "grid": list(space.shape),
+        "affine": list(space.affine),
+        **files.privacy_of(outcome, statement.figures(outcome)),
+        "simulation": False,
+        "computation": outcome.computation,
+        "version": outcome.version,
+        "run": outcome.run,
+        "config_digest": outcome.config_digest,
+        "fingerprint": outcome.fingerprint,
+        "sites": {entry.site: entry.n_subjects for entry in roster.sites},
+        "warnings": list(outcome.warnings),
+        "tables": [
+            {"file": f"{table.name}.csv", "title": table.title, "note": table.note}
+            for table in outcome.tables
+        ],
+    }
+
+
+def csv_text(table: Table) -> str:
+    """Return a table as CSV, 12 digits, n/a for what was not released."""
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(table.header)
+    writer.writerows([[files.cell(value) for value in row] for row in table.rows])
+    return target.getvalue()
+
+
+def write_page(folder: Path) -> Path:
+    """Write index.html from the other files of `folder` and return its path."""
+    target = folder / "index.html"
+    files.write_text(target, plain.html(compose(folder), hint=""))
+    return target
+
+
+def compose(folder: Path) -> Page:
+    """Return the page as plain records: what stands in the files, and nothing else."""
+    results = files.read_json(folder / "results.json")
+    privacy = files.read_json(folder / "privacy.json")
+    settings = dict(files.read_json(folder / "settings.json")["settings"])
+    shown = [block for told in results["tables"] for block in _table(folder, told)]
+    sections = (
+        Section(anchor="privacy", title="Privacy in plain words",
+                blocks=privacy_text.promise(privacy)),
+        Section(anchor="ledger", title="What was released and what it cost",
+                blocks=privacy_text.ledger(privacy, with_pictures=False)),
+        Section(anchor="results", title="Results",
+                blocks=(Text(text=str(results["reason"])), *shown)),
+        Section(anchor="sites", title="Sites", blocks=(_sites(results),)),
+        Section(anchor="settings", title="Settings and provenance",
+                blocks=_settings(results, privacy, settings)),
+    )  # fmt: skip
+    return Page(
+        title=f"{results['computation']} of {results['n_subjects']} subjects at "
+        f"{results['n_sites']} sites",
+        label=label_line(results),
+        banners=banners(results),
+        cards=_cards(results),
+        sections=sections,
+    )
+
+
+def _table(folder: Path, told: dict[str, str]) -> tuple[Block, ...]:
+    """Return a table of the folder with its note; a long one is folded."""
+    text = (folder / told["file"]).read_text(encoding="utf-8")
+    header, *rows = csv.reader(io.StringIO(text))
+    grid = Grid(caption=told["title"], header=tuple(header),
+                rows=tuple(tuple(row) for row in rows))  # fmt: skip
+    short = len(rows) <= SHORT
+    block: Block = grid if short else Fold(summary=f"{told['title']}: {len(rows)} rows", grid=grid)
+    return (block, Text(text=f"{told['note']} File: {told['file']}."))
+
+
+def _cards(results: dict[str, Any]) -> tuple[Card, ...]:
+    note = f"at delta {results['delta']:g}" if results["private"] else "this run protects nobody"
+    return (
+        Card(title="Epsilon", value=display_epsilon(results["epsilon"]), note=note),
+        Card(title="Status", value=str(results["status"]).replace("_", " "), note=""),
+        Card(title="Subjects", value=str(results["n_subjects"]),
+             note=f"at {results['n_sites']} sites"),
+        Card(title="Features", value=str(results["n_features"]), note=features(results)),
+        Card(title="Run", value=str(results["run"])[:8], note=f"cape {results['version']}, "
+             f"{results['computation']}, roster fingerprint {results['fingerprint']}"),
+    )  # fmt: skip
+
+
+def _sites(results: dict[str, Any]) -> Grid:
+    rows = tuple((site, str(n)) for site, n in results["sites"].items())
+    return Grid(caption="Sites and accepted subjects (public by definition)",
+                header=("site", "subjects"), rows=rows)  # fmt: skip
+
+
+def _settings(
+    results: dict[str, Any], privacy: dict[str, Any], settings: dict[str, Any]
+) -> tuple[Block, ...]:
+    facts = {
+        "cape": results["version"],
+        "computation": results["computation"],
+        "run": results["run"],
+        "settings digest": results["config_digest"],
+        "feature space digest": results["feature_space_digest"],
+        "roster fingerprint": results["fingerprint"],
+        "ledger head": privacy["ledger"]["head"],
+    }
+    grid = Grid(caption="Provenance", header=("what", "value"), numeric_from=2,
+                rows=tuple((name, str(value)) for name, value in facts.items()))  # fmt: skip
+    chosen = Grid(
+        caption="All settings, defaults included",
+        header=("setting", "value"),
+        numeric_from=2,
+        rows=tuple((name, setting_text(value)) for name, value in settings.items()),
+    )
+    return (grid, Fold(summary=f"All {len(chosen.rows)} settings", grid=chosen))

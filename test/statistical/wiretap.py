@@ -1,0 +1,325 @@
+"""What an adversary records of a real run; loaded by path, since test/ is no package.
+
+`Wiretap` is the memory link of the simulator with ears: it keeps the replies that the aggregator
+gets, and the entropy that colluding sites draw, which gives them their own noise shares.  The
+`CANARY` computation makes one secure sum a round in which subject k answers with +-C e_k.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from cape.algorithms.estimators import Asked, Query, StepRecord
+from cape.computations import _secure_sum
+from cape.computations._join import Draft, join
+from cape.computations._model import Model, joined, progress
+from cape.computations._plan import Stage, make_plan, verify_plan
+from cape.computations._report import nothing_for_sites, outcome_in_tables, report
+from cape.computations._secure_sum import SecureSum
+from cape.computations._views import prepared
+from cape.computations._zero_sum import ZeroSum
+from cape.config import Config, option
+from cape.drivers import simulate
+from cape.messages import FeatureSpace, Masked
+from cape.phases import Computation
+from cape.policy import SitePolicy
+from cape.privacy.accounting import gdp_epsilon
+from cape.privacy.mechanisms import Event, overflow_bound
+from cape.privacy.randomness import SecureNoise
+
+DELTA = 1e-5
+ONE_SIDE = 5e-7
+"""Error probability of each Clopper-Pearson bound: a false accusation has at most 1e-6."""
+
+
+# -- certification --------------------------------------------------------------------------------
+
+
+def certified_mu(statistic: np.ndarray, bits: np.ndarray) -> float:
+    """Return a lower bound of mu from guesses "bit is +1" where the statistic is positive.
+
+    Any mu-GDP mechanism obeys Phi^-1(TPR) - Phi^-1(FPR) <= mu; both rates enter by their
+    Clopper-Pearson bounds, so that the result exceeds the true mu with probability < 1e-6.
+    """
+    guess, truth = statistic > 0, bits > 0
+    hits, positives = int((guess & truth).sum()), int(truth.sum())
+    alarms, negatives = int((guess & ~truth).sum()), int((~truth).sum())
+    low = stats.beta.ppf(ONE_SIDE, hits, positives - hits + 1)
+    high = stats.beta.isf(ONE_SIDE, alarms + 1, negatives - alarms)
+    return float(stats.norm.ppf(low) - stats.norm.ppf(high))
+
+
+# -- ears -----------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Entropy of the operating system that remembers, per stream, what it gave."""
+
+    label = "os"
+
+    def __init__(self, context: tuple[str | int, ...] = (), kept: dict | None = None) -> None:
+        self.context = context
+        self.kept: dict[tuple[str | int, ...], list[bytes]] = {} if kept is None else kept
+
+    def token_bytes(self, n: int) -> bytes:
+        drawn = SecureNoise().token_bytes(n)
+        self.kept.setdefault(self.context, []).append(drawn)
+        return drawn
+
+    def stream(self, *context: str | int) -> Recorder:
+        return Recorder((*self.context, *context), self.kept)
+
+
+class Replay:
+    """Gives recorded entropy again."""
+
+    label = "os"
+
+    def __init__(self, context: tuple[str | int, ...], pieces: list[bytes]) -> None:
+        self.context, self._pieces = context, iter(pieces)
+
+    def token_bytes(self, n: int) -> bytes:
+        piece = next(self._pieces)
+        assert len(piece) == n
+        return piece
+
+
+@dataclass(frozen=True)
+class Subjects:
+    """A source of invented subjects, each a matrix (D, T)."""
+
+    matrices: tuple[np.ndarray, ...]
+    n_features: int
+
+    @property
+    def space(self) -> FeatureSpace:
+        return FeatureSpace.of_matrix(self.n_features)
+
+    @property
+    def n_subjects(self) -> int:
+        return len(self.matrices)
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, np.ndarray]]:
+        for m, matrix in enumerate(self.matrices):
+            yield f"{m:04d}", matrix[:n_basis]
+
+
+class Wiretap(simulate.MemoryLink):
+    """A run in memory; `colluders` are sites that tell the aggregator their noise."""
+
+    def __init__(
+        self,
+        computation: Computation[Any],
+        settings: Mapping[str, object],
+        sources: Mapping[str, Subjects],
+        colluders: tuple[str, ...] = (),
+    ) -> None:
+        config = computation.config.from_input(settings)
+        super().__init__(computation, config, sources, SitePolicy(min_subjects=1), None)
+        self.colluders, self.sources = colluders, sources
+        for party in self._parties.values():
+            party.noise = Recorder()  # of all sites; only that of colluders is looked at
+        self.replies: dict[str, Any] = {}
+
+    def exchange(self) -> Any:
+        """Play a round and keep what the aggregator got."""
+        honest = simulate.advance_aggregator
+        for party in self._parties.values():
+            party.noise.kept.clear()
+
+        def listening(computation: Any, state: Any, inbox: Any, party: Any) -> Any:
+            self.replies = {site: envelope.body for site, envelope in inbox.items()}
+            self.cursor = state.cursor
+            return honest(computation, state, inbox, party)
+
+        simulate.advance_aggregator = listening
+        try:
+            return super().exchange()
+        finally:
+            simulate.advance_aggregator = honest
+
+    def until(self, phase: str) -> Wiretap:
+        """Play rounds until sites are about to answer `phase`."""
+        while self._state.cursor.phase != phase:
+            self.exchange()
+        return self
+
+    def snapshot(self) -> tuple[Any, ...]:
+        """Return the public state of all parties."""
+        return dict(self._runs), self._state, self._request
+
+    def back(self, snapshot: tuple[Any, ...]) -> None:
+        """Put the parties back to a snapshot, as if other noise had been drawn from there on."""
+        runs, self._state, self._request = snapshot
+        self._runs = dict(runs)
+
+    def event(self) -> Event:
+        """Return the release that was just made."""
+        plan = joined(self._state.model).plan
+        return next(e for e in plan if (e.phase, e.round) == (self.cursor.phase, self.cursor.round))
+
+    def share_of(self, site: str) -> np.ndarray:
+        """Return the noise share that a colluding site added, from the entropy it drew."""
+        assert site in self.colluders
+        event, size = self.event(), len(self.replies[site].total)
+        context = (site, event.phase, event.round, "noise")
+        pieces = self._parties[site].noise.kept[context]
+        return _secure_sum.discrete_gaussian(event.variance, size, Replay(context, pieces))
+
+    def seen(self) -> np.ndarray:
+        """Return the decoded sum less the colluders' noise: all that is left of the honest sites.
+
+        Colluders have no data here (their subjects answer with zeros).
+        """
+        total = np.zeros(len(next(iter(self.replies.values())).total), dtype=np.uint64)
+        for reply in self.replies.values():
+            assert type(reply) is Masked
+            total = total + reply.total
+        signed = total.view(np.int64)
+        roster = joined(self._state.model)
+        assert np.abs(signed).max() <= overflow_bound(
+            self.event(), roster.n_sites, roster.n_subjects
+        )
+        return signed - sum(self.share_of(site) for site in self.colluders)
+
+
+# -- the canary computation -----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryConfig(Config):
+    n_rounds: int = option(1, "Rounds")
+    mu: float = option(2.0, "mu of a round")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryState:
+    size: int
+    round: int
+    record: StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryModel(Model):
+    canary: CanaryState | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanaryEstimator:
+    """Subject k answers its own first column, with the other sign in every second round."""
+
+    n_rounds: int
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        return (Asked(size=rows, clip=1.0, shape="ball", weight=1.0),) * self.n_rounds
+
+    def start(self, rows: int) -> CanaryState:
+        nothing = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+        return CanaryState(size=rows, round=0, record=nothing)
+
+    def query(self, state: CanaryState) -> Query:
+        sign = sign_of(state.round + 1)
+
+        def answer(stack: np.ndarray) -> np.ndarray:
+            return sign * stack[:, :, 0].astype(np.float64)
+
+        return Query(size=state.size, clip=1.0, shape="ball", answer=answer)
+
+    def step(self, state: CanaryState, mean: np.ndarray, noise_std: float) -> CanaryState:
+        del mean, noise_std
+        return CanaryState(size=state.size, round=state.round + 1, record=state.record)
+
+    def done(self, state: CanaryState) -> bool:
+        return state.round >= self.n_rounds
+
+
+def sign_of(round_: int) -> float:
+    return 1.0 if round_ % 2 else -1.0
+
+
+def _stages(config: Any, rows: int) -> tuple[Stage, ...]:
+    asked = CanaryEstimator(n_rounds=config.n_rounds).schedule(rows)
+    return (Stage(phase="canary", asked=asked, share=1.0, fixed_mu=config.mu),)
+
+
+def _plan(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+    rows = space.n_features
+    plan = make_plan(config, _stages(config, rows), n_sites=n_sites, n_subjects=n_subjects)
+    return Draft(plan=plan, n_basis=rows, warnings=())
+
+
+CANARY = Computation(
+    name="canary",
+    cite="",
+    config=CanaryConfig,
+    model=CanaryModel,
+    start=CanaryModel,
+    progress=progress,
+    table=(
+        join("canary", _plan, then="zero-sum"),
+        ZeroSum(
+            lambda site, roster: verify_plan(site, roster, _stages(site.config, roster.n_basis)),
+            then="canary",
+        ),
+        SecureSum(
+            name="canary",
+            state=CanaryState,
+            into="canary",
+            estimator=lambda config, model: CanaryEstimator(n_rounds=config.n_rounds),
+            rows=lambda model: joined(model).n_basis,
+            sees=lambda site, model: prepared(site, joined(model).space),
+            close=lambda config, model: model.canary,
+        ),
+        report(
+            nothing_for_sites,
+            lambda party, model: outcome_in_tables(
+                "canary", party, model, status="done", reason="", tables=()
+            ),
+        ),
+    ),
+)
+
+
+def budget(mu: float) -> dict[str, object]:
+    """Return epsilon and delta that allow a total mu."""
+    return {"epsilon": gdp_epsilon(mu=mu * (1 + 1e-6), delta=DELTA), "delta": DELTA}
+
+
+def canary_run(
+    bits: np.ndarray, *, n_rounds: int, mu: float = 2.0, rows: int = 0
+) -> tuple[Wiretap, dict[str, np.ndarray]]:
+    """Return a run of four sites, the last of which colludes, and the subjects of each site.
+
+    Subject k holds 3 times bit k at row k: past the clip norm 1, so clipping counts.  `rows` is
+    the length of the vector, if there are to be more entries than subjects.
+    """
+    n, D = len(bits), rows or len(bits)
+    owned = {f"local{s}": np.arange(s, n, 3) for s in range(3)}
+    sources = {}
+    for site, own in owned.items():
+        matrices = []
+        for k in own:
+            Y = np.zeros((D, 1), dtype=np.float32)
+            Y[k] = 3.0 * bits[k]
+            matrices.append(Y)
+        sources[site] = Subjects(matrices=tuple(matrices), n_features=D)
+    sources["local3"] = Subjects(matrices=(np.zeros((D, 1), np.float32),), n_features=D)
+    settings = {
+        **budget(mu * math.sqrt(n_rounds)),
+        "mu": mu,
+        "n_rounds": n_rounds,
+        "feature_space": "matrix",
+        "basis": "none",
+        "max_features": 5000,
+    }
+    return Wiretap(CANARY, settings, sources, ("local3",)), owned
