@@ -1,10 +1,9 @@
 """The secure sum where sites may drop out: protocol stages as phases of a table.
 
 ``aggregation=secagg`` (Bonawitz et al. 2017).  Once per run the sites advertise keys and share
-their secrets, one key set for every release to come (`key_phases`).  Each sum then takes three
-phases (`DroppableSum`): ``X`` brings the masked vectors and names the survivors, ``X.consistency``
-their signatures on that list, ``X.unmask`` the shares that open the sum over the survivors, and
-nothing else.  The mathematics is `cape.secagg.protocol`; here is only who says what when.
+their secrets, one key set for every release to come (`key_phases`); each sum is then made by
+`cape.computations._survivors`.  The mathematics is `cape.secagg.protocol`; here is only who says
+what when.
 
 Secrets of a site stay in its vault between phases; what the model holds is public.
 """
@@ -12,35 +11,24 @@ Secrets of a site stay in its vault between phases; what the model holds is publ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from dataclasses import replace
+from typing import TypeVar
 
 from cape import wire
 from cape.computations._model import DropOuts, Model, attendance, joined
 from cape.computations._pinned import pinned
-from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
+from cape.errors import CapeError, SecureAggregationError
 from cape.messages import (
     KeyAdvertisement,
     KeyAdvertisements,
-    Masked,
-    MaskShares,
-    RingVector,
     Roster,
     SealedShareBook,
     SealedShares,
-    Survivors,
-    SurvivorSignature,
-    SurvivorSignatures,
 )
 from cape.phases import Aggregator, AnyPhase, Phase, Site
 from cape.secagg import keys, protocol, protocol_aggregator, protocol_sharing, protocol_site
-from cape.secagg.protocol_aggregator import PendingSum, SurvivorSum
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry
-PENDING = "pending"
 EXTRA_SETS = 1
 """Key sets besides one per planned release: for the probe."""
 
@@ -93,7 +81,7 @@ def key_digest(party: Site | Aggregator, model: Model) -> bytes:
     return protocol.roster_of(setup, advertised(setup, drop_outs(model).advertised).entries)
 
 
-def _table(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
+def table_of(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
     roster, left = joined(model), drop_outs(model)
     setup = setup_of(party.digest(roster), roster)
     listed = advertised(setup, left.advertised)
@@ -105,7 +93,7 @@ def _table(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
     )
 
 
-def _label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
+def label_of(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
     return keys.MaskLabel(
         phase=party.cursor.phase,
         round=party.cursor.round,
@@ -118,12 +106,12 @@ def _label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
 # -- secrets between phases ----------------------------------------------------------------------
 
 
-def _keep(party: Site | Aggregator, name: str, state: object) -> None:
+def keep(party: Site | Aggregator, name: str, state: object) -> None:
     """Store a state of the protocol; the one before it, with its used-up keys, is gone."""
     party.keep(name, wire.dumps(wire.encode(state, type(state))))
 
 
-def _kept(party: Site | Aggregator, name: str, kind: type[State]) -> State:
+def kept(party: Site | Aggregator, name: str, kind: type[State]) -> State:
     """Return the stored state; refused unless the protocol stands at that stage."""
     try:
         state: State = wire.decode(wire.loads(party.secret(name)), kind)
@@ -150,7 +138,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             identity_secret=site.identity().secret if pinned(site) else fresh,
             token_bytes=entropy.token_bytes,
         )
-        _keep(site, SECRET, state)
+        keep(site, SECRET, state)
         own = state.own
         return KeyAdvertisement(
             keys=own.keys, identity_key=own.identity_key, signature=own.signature
@@ -195,19 +183,19 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 
 def _share(site: Site, model: Model) -> SealedShares:
-    state = _kept(site, SECRET, protocol_sharing.AdvertisedSite)
+    state = kept(site, SECRET, protocol_sharing.AdvertisedSite)
     after, message = protocol_sharing.share(
         state,
         advertised(state.setup, drop_outs(model).advertised),
         pinned=site.identity().roster if pinned(site) else None,
         token_bytes=site.noise.stream(site.id, "zero-sum.shares", 1, "shares").token_bytes,
     )
-    _keep(site, SECRET, after)
+    keep(site, SECRET, after)
     return SealedShares(sealed=message.sealed)
 
 
 def _route(party: Aggregator, replies: Mapping[str, SealedShares], model: Model) -> SealedShareBook:
-    table = _table(party, model)
+    table = table_of(party, model)
     exchange = protocol.share_id(table.setup, table.roster)
     inbox = [
         protocol.SealedShares(site=site, exchange=exchange, sealed=reply.sealed)
@@ -222,211 +210,13 @@ def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
     return replace(model, drop_outs=replace(drop_outs(model), asked=asked, shares=book))
 
 
-def _ready(site: Site, model: Model) -> protocol_site.ReadySite:
+def ready(site: Site, model: Model) -> protocol_site.ReadySite:
     """Return the site's state before a release; opens the shares before the first one."""
     book = drop_outs(model).shares
     if book is None:
-        return _kept(site, SECRET, protocol_site.ReadySite)
-    state = _kept(site, SECRET, protocol_sharing.SharedSite)
+        return kept(site, SECRET, protocol_site.ReadySite)
+    state = kept(site, SECRET, protocol_sharing.SharedSite)
     received = protocol.SealedShareBook(
         exchange=protocol.share_id(state.first.setup, state.roster), sealed=book.sealed
     )
     return protocol_sharing.accept_shares(state, received)
-
-
-# -- stages 3, 3b and 4: one sum -----------------------------------------------------------------
-
-
-def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
-    """Return x + g under fresh masks of the next key set, uniform without the others' shares."""
-    after, message = protocol_site.mask_input(
-        _ready(site, model),
-        noisy.view(np.uint64),
-        label=_label(site, field, noisy.size),
-        participants=drop_outs(model).asked,
-    )
-    _keep(site, SECRET, after)
-    return message.masked
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DroppableSum:
-    """Three phases of a table: one modular sum over the sites that remain.
-
-    Attributes
-    ----------
-    name, field : str
-        Of the first phase, and of the masked vector.
-    broadcast : type
-        Of the result.
-    answer : callable
-        ``answer(site, model)``: the masked vector (made with `hide`).
-    size : callable
-        ``size(party, model)``: its length; where the aggregator charges the release.
-    bound : callable
-        ``bound(party, model)``: largest size of an entry of the true sum.
-    finish : callable
-        ``finish(party, total, model)``: the result, and the phase to open next.
-    absorb : callable
-        As in `Phase`.
-    then : tuple of str
-        What may open after the last phase.
-    """
-
-    name: str
-    field: str
-    broadcast: type
-    answer: Callable[[Site, Model], Masked]
-    size: Callable[[Aggregator, Model], int]
-    bound: Callable[[Aggregator, Model], int]
-    finish: Callable[[Aggregator, SurvivorSum, Model], tuple[Any, str | None]]
-    absorb: Callable[[Model, Any], Model]
-    then: tuple[str, ...]
-
-    def phases(self) -> tuple[AnyPhase, ...]:
-        """Return the phases."""
-        return (
-            Phase(
-                name=self.name,
-                reply=Masked,
-                broadcast=Survivors,
-                answer=self.answer,
-                combine=self._collect,
-                absorb=_absorb_survivors,
-                then=(f"{self.name}.consistency",),
-                attendance=attendance,
-            ),
-            Phase(
-                name=f"{self.name}.consistency",
-                reply=SurvivorSignature,
-                broadcast=SurvivorSignatures,
-                answer=_sign,
-                combine=self._check,
-                absorb=_absorb_signatures,
-                then=(f"{self.name}.unmask",),
-                attendance=attendance,
-            ),
-            Phase(
-                name=f"{self.name}.unmask",
-                reply=MaskShares,
-                broadcast=self.broadcast,
-                answer=_open,
-                combine=self._finish,
-                absorb=self._absorb,
-                then=self.then,
-                attendance=attendance,
-            ),
-        )
-
-    def _collect(
-        self, party: Aggregator, replies: Mapping[str, Masked], model: Model
-    ) -> tuple[Survivors, str | None]:
-        """Sum what came; a site that refuses the release is one that dropped out."""
-        table, left = _table(party, model), drop_outs(model)
-        refusing = [site for site, reply in replies.items() if reply.refused]
-        if refusing and len(replies) - len(refusing) < table.setup.threshold:
-            raise PrivacyBudgetError("E154", site=refusing[0])
-        label = _label(party, self.field, self.size(party, model))
-        exchange = protocol.release_id(
-            table.setup,
-            table.roster,
-            key_set=left.releases,
-            label=label,
-            participants=left.asked,
-        )
-        pending, listed = protocol_aggregator.collect_masked(
-            table,
-            [
-                protocol.MaskedInput(site=site, exchange=exchange, masked=reply.total)
-                for site, reply in replies.items()
-                if not reply.refused
-            ],
-            key_set=left.releases,
-            label=label,
-            participants=left.asked,
-        )
-        _keep(party, PENDING, pending)
-        return Survivors(sites=listed.survivors), f"{self.name}.consistency"
-
-    def _check(
-        self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: Model
-    ) -> tuple[SurvivorSignatures, str | None]:
-        del model
-        pending = _kept(party, PENDING, PendingSum)
-        signed, book = protocol_aggregator.collect_signatures(
-            pending,
-            [
-                protocol.SurvivorSignature(
-                    site=site, exchange=pending.exchange, signature=reply.signature
-                )
-                for site, reply in replies.items()
-            ],
-        )
-        _keep(party, PENDING, signed)
-        return SurvivorSignatures(signatures=book.signatures), f"{self.name}.unmask"
-
-    def _finish(
-        self, party: Aggregator, replies: Mapping[str, MaskShares], model: Model
-    ) -> tuple[Any, str | None]:
-        pending = _kept(party, PENDING, PendingSum)
-        total = protocol_aggregator.unmask_sum(
-            pending,
-            [
-                protocol.UnmaskShares(
-                    site=site,
-                    exchange=pending.exchange,
-                    self_masks=reply.self_masks,
-                    mask_keys=reply.mask_keys,
-                )
-                for site, reply in replies.items()
-            ],
-            bound=self.bound(party, model),
-        )
-        party.keep(PENDING, b"")
-        return self.finish(party, total, model)
-
-    def _absorb(self, model: Model, result: Any) -> Model:
-        left = drop_outs(model)
-        after = replace(left, releases=left.releases + 1, participants=(), signatures=None)
-        return self.absorb(replace(model, drop_outs=after), result)
-
-
-def _absorb_survivors(model: Model, listed: Survivors) -> Model:
-    left = drop_outs(model)
-    after = replace(
-        left,
-        asked=listed.sites,
-        participants=left.asked,
-        survivors=listed.sites,
-        shares=None,
-    )
-    return replace(model, drop_outs=after)
-
-
-def _sign(site: Site, model: Model) -> SurvivorSignature:
-    state = _kept(site, SECRET, protocol_site.ReadySite)
-    listed = protocol.SurvivorList(exchange=_exchange(state), survivors=drop_outs(model).survivors)
-    after, message = protocol_site.sign_survivors(state, listed)
-    _keep(site, SECRET, after)
-    return SurvivorSignature(signature=message.signature)
-
-
-def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
-    asked = tuple(keys.site_order(book.signatures))
-    return replace(model, drop_outs=replace(drop_outs(model), asked=asked, signatures=book))
-
-
-def _open(site: Site, model: Model) -> MaskShares:
-    state = _kept(site, SECRET, protocol_site.ReadySite)
-    signed = drop_outs(model).signatures
-    book = protocol.SignatureBook(
-        exchange=_exchange(state), signatures=signed.signatures if signed else {}
-    )
-    after, message = protocol_site.unmask(state, book)
-    _keep(site, SECRET, after)
-    return MaskShares(self_masks=message.self_masks, mask_keys=message.mask_keys)
-
-
-def _exchange(state: protocol_site.ReadySite) -> bytes:
-    """Return the exchange of the release under way: signatures are bound to it."""
-    return state.release.exchange if state.release is not None else b""
