@@ -82,6 +82,7 @@ def key_digest(party: Site | Aggregator, model: Model) -> bytes:
 
 
 def table_of(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
+    """Return the public keys of this run in the form of the protocol."""
     roster, left = joined(model), drop_outs(model)
     setup = setup_of(party.digest(roster), roster)
     listed = advertised(setup, left.advertised)
@@ -94,6 +95,7 @@ def table_of(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
 
 
 def label_of(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
+    """Return what one vector of masks is for: bound to the broadcast that is being answered."""
     return keys.MaskLabel(
         phase=party.cursor.phase,
         round=party.cursor.round,
