@@ -4,7 +4,7 @@ The whole protocol runs in memory: real secure sums with zero-sum masks, exact i
 discrete Gaussian noise, at the collusion-aware default.  Data come from the generator in its public
 basis; nothing is cached between seeds.
 
-    python bench/utility.py --preset paper --subjects 1024 --sites 4 --epsilon 1 --seeds 0,1,2 --json
+    python bench/utility.py --preset paper --subjects 1024 --epsilon 1 --seeds 0,1,2 --json
 
 ``--epsilon inf`` runs without noise.
 """
@@ -19,6 +19,7 @@ import resource
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -92,7 +93,7 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     edges = np.linspace(0, arguments.subjects, arguments.sites + 1).astype(int)
     sources = {
         f"local{s}": BlockSource(study=study, data=data, first=int(a), last=int(b))
-        for s, (a, b) in enumerate(zip(edges[:-1], edges[1:], strict=True))
+        for s, (a, b) in enumerate(pairwise(edges))
     }
     computation = load("capedjica")
     config = computation.config.from_input(settings(arguments, study))

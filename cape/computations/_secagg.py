@@ -1,10 +1,9 @@
 """The secure sum where sites may drop out: protocol stages as phases of a table.
 
 ``aggregation=secagg`` (Bonawitz et al. 2017).  Once per run the sites advertise keys and share
-their secrets, one key set for every release to come (`key_phases`).  Each sum then takes three
-phases (`DroppableSum`): ``X`` brings the masked vectors and names the survivors, ``X.consistency``
-their signatures on that list, ``X.unmask`` the shares that open the sum over the survivors, and
-nothing else.  The mathematics is `cape.secagg.protocol`; here is only who says what when.
+their secrets, one key set for every release to come (`key_phases`); each sum is then made by
+`cape.computations._survivors`.  The mathematics is `cape.secagg.protocol`; here is only who says
+what when.
 
 Secrets of a site stay in its vault between phases; what the model holds is public.
 """
@@ -12,35 +11,32 @@ Secrets of a site stay in its vault between phases; what the model holds is publ
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+<<<<<<< HEAD
 from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+=======
+from dataclasses import replace
+from typing import TypeVar
+>>>>>>> 4250ed3d65fc8289bd2ab0efc00e3a03b7573715
 
 from cape import wire
 from cape.computations._model import DropOuts, Model, attendance, joined
 from cape.computations._pinned import pinned
-from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
+from cape.errors import CapeError, SecureAggregationError
 from cape.messages import (
     KeyAdvertisement,
     KeyAdvertisements,
-    Masked,
-    MaskShares,
-    RingVector,
     Roster,
     SealedShareBook,
     SealedShares,
-    Survivors,
-    SurvivorSignature,
-    SurvivorSignatures,
 )
 from cape.phases import Aggregator, AnyPhase, Phase, Site
 from cape.secagg import keys, protocol, protocol_aggregator, protocol_sharing, protocol_site
-from cape.secagg.protocol_aggregator import PendingSum, SurvivorSum
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry
-PENDING = "pending"
 EXTRA_SETS = 1
 """Key sets besides one per planned release: for the probe."""
 
@@ -94,7 +90,8 @@ def key_digest(party: Site | Aggregator, model: Model) -> bytes:
     return protocol.roster_of(setup, advertised(setup, drop_outs(model).advertised).entries)
 
 
-def _table(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
+def table_of(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
+    """Return the public keys of this run in the form of the protocol."""
     roster, left = joined(model), drop_outs(model)
     setup = setup_of(party.digest(roster), roster)
     listed = advertised(setup, left.advertised)
@@ -106,7 +103,8 @@ def _table(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
     )
 
 
-def _label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
+def label_of(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
+    """Return what one vector of masks is for: bound to the broadcast that is being answered."""
     return keys.MaskLabel(
         phase=party.cursor.phase,
         round=party.cursor.round,
@@ -119,12 +117,12 @@ def _label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
 # -- secrets between phases ----------------------------------------------------------------------
 
 
-def _keep(party: Site | Aggregator, name: str, state: object) -> None:
+def keep(party: Site | Aggregator, name: str, state: object) -> None:
     """Store a state of the protocol; the one before it, with its used-up keys, is gone."""
     party.keep(name, wire.dumps(wire.encode(state, type(state))))
 
 
-def _kept(party: Site | Aggregator, name: str, kind: type[State]) -> State:
+def kept(party: Site | Aggregator, name: str, kind: type[State]) -> State:
     """Return the stored state; refused unless the protocol stands at that stage."""
     try:
         state: State = wire.decode(wire.loads(party.secret(name)), kind)
@@ -151,7 +149,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             identity_secret=site.identity().secret if pinned(site) else fresh,
             token_bytes=entropy.token_bytes,
         )
-        _keep(site, SECRET, state)
+        keep(site, SECRET, state)
         own = state.own
         return KeyAdvertisement(
             keys=own.keys, identity_key=own.identity_key, signature=own.signature
@@ -196,19 +194,19 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 
 def _share(site: Site, model: Model) -> SealedShares:
-    state = _kept(site, SECRET, protocol_sharing.AdvertisedSite)
+    state = kept(site, SECRET, protocol_sharing.AdvertisedSite)
     after, message = protocol_sharing.share(
         state,
         advertised(state.setup, drop_outs(model).advertised),
         pinned=site.identity().roster if pinned(site) else None,
         token_bytes=site.noise.stream(site.id, "zero-sum.shares", 1, "shares").token_bytes,
     )
-    _keep(site, SECRET, after)
+    keep(site, SECRET, after)
     return SealedShares(sealed=message.sealed)
 
 
 def _route(party: Aggregator, replies: Mapping[str, SealedShares], model: Model) -> SealedShareBook:
-    table = _table(party, model)
+    table = table_of(party, model)
     exchange = protocol.share_id(table.setup, table.roster)
     inbox = [
         protocol.SealedShares(site=site, exchange=exchange, sealed=reply.sealed)
@@ -223,16 +221,17 @@ def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
     return replace(model, drop_outs=replace(drop_outs(model), asked=asked, shares=book))
 
 
-def _ready(site: Site, model: Model) -> protocol_site.ReadySite:
+def ready(site: Site, model: Model) -> protocol_site.ReadySite:
     """Return the site's state before a release; opens the shares before the first one."""
     book = drop_outs(model).shares
     if book is None:
-        return _kept(site, SECRET, protocol_site.ReadySite)
-    state = _kept(site, SECRET, protocol_sharing.SharedSite)
+        return kept(site, SECRET, protocol_site.ReadySite)
+    state = kept(site, SECRET, protocol_sharing.SharedSite)
     received = protocol.SealedShareBook(
         exchange=protocol.share_id(state.first.setup, state.roster), sealed=book.sealed
     )
     return protocol_sharing.accept_shares(state, received)
+<<<<<<< HEAD
 
 
 # -- stages 3, 3b and 4: one sum -----------------------------------------------------------------
@@ -431,3 +430,5 @@ def _open(site: Site, model: Model) -> MaskShares:
 def _exchange(state: protocol_site.ReadySite) -> bytes:
     """Return the exchange of the release under way: signatures are bound to it."""
     return state.release.exchange if state.release is not None else b""
+=======
+>>>>>>> 4250ed3d65fc8289bd2ab0efc00e3a03b7573715

@@ -18,7 +18,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Data, Estimator, Query
 from cape.computations._gaussian import GaussianSum
 from cape.computations._model import Model, attendance, joined
-from cape.computations._secagg import DroppableSum
+from cape.computations._survivors import DroppableSum
 from cape.computations._zero_sum import entry, hide
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError

@@ -14,7 +14,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from cape.computations import _pinned, _secagg
+from cape.computations import _pinned, _secagg, _survivors
 from cape.computations._model import Model, attendance, joined
 from cape.config import Config
 from cape.errors import SecureAggregationError
@@ -52,7 +52,7 @@ class ZeroSum:
         if config.aggregation == "secagg":
             return (
                 *_secagg.key_phases(self._prepare, then=PROBE),
-                *_secagg.DroppableSum(
+                *_survivors.DroppableSum(
                     name=PROBE,
                     field="probe",
                     broadcast=Fingerprint,
@@ -166,7 +166,7 @@ def key_roster(roster: Roster, agreed: KeyBook) -> list[keys.RosterEntry]:
 def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
     """Return the vector of this site, (d,) int64, as it may leave: masked modulo 2^64."""
     if site.config.aggregation == "secagg":
-        return _secagg.hide(site, model, noisy, field)
+        return _survivors.hide(site, model, noisy, field)
     entries = key_roster(joined(model), book(model))
     if site.cursor.phase != PROBE:
         _pinned.check_roster(site, model, entries)

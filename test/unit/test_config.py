@@ -79,7 +79,7 @@ def test_truth_values_come_in_many_forms(given: object, expected: bool) -> None:
 
 def test_an_unknown_setting_names_the_nearest_one() -> None:
     err = refuse({"n_component": 20})
-    assert err.public == "CAPE-E010 unknown setting 'n_component'; did you mean 'n_components'?."
+    assert err.public == "CAPE-E010 unknown setting 'n_component'; did you mean 'n_components'?"
     assert "did you mean" not in refuse({"zzzz": 1}).public
 
 
