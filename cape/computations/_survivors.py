@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -52,8 +52,11 @@ def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> 
     return message.masked
 
 
+M = TypeVar("M", bound=Model)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DroppableSum:
+class DroppableSum(Generic[M]):
     """Three phases of a table: one modular sum over the sites that remain.
 
     Attributes
@@ -79,11 +82,11 @@ class DroppableSum:
     name: str
     field: str
     broadcast: type
-    answer: Callable[[Site, Model], Masked]
-    size: Callable[[Aggregator, Model], int]
-    bound: Callable[[Aggregator, Model], int]
-    finish: Callable[[Aggregator, SurvivorSum, Model], tuple[Any, str | None]]
-    absorb: Callable[[Model, Any], Model]
+    answer: Callable[[Site, M], Masked]
+    size: Callable[[Aggregator, M], int]
+    bound: Callable[[Aggregator, M], int]
+    finish: Callable[[Aggregator, SurvivorSum, M], tuple[Any, str | None]]
+    absorb: Callable[[M, Any], M]
     then: tuple[str, ...]
 
     def phases(self) -> tuple[AnyPhase, ...]:
@@ -122,7 +125,7 @@ class DroppableSum:
         )
 
     def _collect(
-        self, party: Aggregator, replies: Mapping[str, Masked], model: Model
+        self, party: Aggregator, replies: Mapping[str, Masked], model: M
     ) -> tuple[Survivors, str | None]:
         """Sum what came; a site that refuses the release is one that dropped out."""
         table, left = table_of(party, model), drop_outs(model)
@@ -152,7 +155,7 @@ class DroppableSum:
         return Survivors(sites=listed.survivors), f"{self.name}.consistency"
 
     def _check(
-        self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: Model
+        self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: M
     ) -> tuple[SurvivorSignatures, str | None]:
         del model
         pending = kept(party, PENDING, PendingSum)
@@ -169,7 +172,7 @@ class DroppableSum:
         return SurvivorSignatures(signatures=book.signatures), f"{self.name}.unmask"
 
     def _finish(
-        self, party: Aggregator, replies: Mapping[str, MaskShares], model: Model
+        self, party: Aggregator, replies: Mapping[str, MaskShares], model: M
     ) -> tuple[Any, str | None]:
         pending = kept(party, PENDING, PendingSum)
         total = protocol_aggregator.unmask_sum(
@@ -188,7 +191,7 @@ class DroppableSum:
         party.keep(PENDING, b"")
         return self.finish(party, total, model)
 
-    def _absorb(self, model: Model, result: Any) -> Model:
+    def _absorb(self, model: M, result: Any) -> M:
         left = drop_outs(model)
         after = replace(left, releases=left.releases + 1, participants=(), signatures=None)
         return self.absorb(replace(model, drop_outs=after), result)
