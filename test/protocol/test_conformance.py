@@ -81,7 +81,8 @@ def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeyp
     """Files of the consortium and of the sites; a killed and restarted process changes nothing."""
     data = from_fixture.write_data(tmp_path / "data")
     chosen = settings_of(name, computation=name, **from_fixture.SHORTER.get(name, {}))
-    monkeypatch.setattr(simulate, "NewProcess", AskedTwice)
+    if name == coinstac.PRODUCT:  # once is enough: the driver is the same for all
+        monkeypatch.setattr(simulate, "NewProcess", AskedTwice)
     monkeypatch.setenv("PYTHONPATH", str(from_fixture.no_pictures(tmp_path / "hidden")))
     found: dict[str, dict[str, bytes]] = {}
     for through in ("memory", "wire", "process"):
@@ -98,7 +99,7 @@ def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeyp
     results = json.loads(found["process"]["consortium/results.json"])
     assert (results["private"], results["epsilon"]) == (False, None)
     assert results["epsilon_planned"] == pytest.approx(100.0)
-    assert AskedTwice.repeats >= 6
+    assert AskedTwice.repeats >= 6 or name != coinstac.PRODUCT
 
 
 # -- b: codec --------------------------------------------------------------------------------------
@@ -213,17 +214,16 @@ def test_e_nothing_marked_public_depends_on_data(name, aggregation) -> None:
     """Two data sets of equal sizes give identical public fields, under the same seed."""
     one = finished(name, aggregation=aggregation)
     two = Consortium(name, from_fixture.datasets(seed=7), aggregation=aggregation).play()
-    releases = ("whitening", "iterate")  # after the first one
-    n_ring = 0
-    for mine, theirs in zip(one.sent, two.sent, strict=False):
+    n_ring, released = 0, False
+    for i, (mine, theirs) in enumerate(zip(one.sent, two.sent, strict=False)):
         for site in mine:
             a, b = mine[site], theirs[site]
             assert (a.v, a.seq, a.config) == (b.v, b.seq, b.config)
             for field, hint in typing.get_type_hints(type(a.body), include_extras=True).items():
                 (marker,) = (m for m in hint.__metadata__ if isinstance(m, Marker))
                 values = getattr(a.body, field), getattr(b.body, field)
-                if field == "signature" and a.phase.startswith(releases):
-                    continue  # over the broadcast that it answers, which holds a release
+                if field == "signature" and released:
+                    continue  # over the broadcast that it answers, which follows from a release
                 if marker.reason == "public":
                     assert values[0] == values[1], (site, a.phase, field)
                 elif marker.reason == "ring":
@@ -231,6 +231,7 @@ def test_e_nothing_marked_public_depends_on_data(name, aggregation) -> None:
                 else:  # shares of keys, which know no data either
                     assert marker.reason in ("sealed", "opened")
                     assert values[0].keys() == values[1].keys()
+        released |= canonical(one.broadcasts[i].body) != canonical(two.broadcasts[i].body)
     assert n_ring > 100
 
 
