@@ -20,7 +20,8 @@ from cape.computations._zero_sum import hide
 from cape.config import Config
 from cape.errors import MessageError, SecureAggregationError
 from cape.messages import Masked, Released, SeedSum
-from cape.phases import Aggregator, AnyPhase, Phase, Site
+from cape.phases import AnyPhase, Phase
+from cape.ports import Aggregator, Site
 from cape.privacy.mechanisms import Event, overflow_bound, seed_bound
 from cape.privacy.sampler import discrete_gaussian
 from cape.secagg.field import Integers, decode_sum

@@ -17,7 +17,8 @@ from cape.computations._views import prepared
 from cape.config import VERSION, Config
 from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
-from cape.phases import Aggregator, One, Phase, Site
+from cape.phases import One, Phase
+from cape.ports import Aggregator, Site
 from cape.privacy.mechanisms import Event
 
 NONCE_BYTES = 16

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from cape.computations._model import Model, joined
 from cape.errors import SecureAggregationError
 from cape.messages import KeyBook, PublicKey, Roster
-from cape.phases import Site
+from cape.ports import Site
 from cape.secagg import keys, seals
 
 

@@ -9,7 +9,7 @@ from cape.algorithms.estimators import Asked
 from cape.config import Config
 from cape.errors import PrivacyBudgetError
 from cape.messages import Roster
-from cape.phases import Site
+from cape.ports import Site
 from cape.privacy.ledger import Budget, Plan, check_plan, split_mu
 from cape.privacy.mechanisms import (
     Event,

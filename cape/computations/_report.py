@@ -21,7 +21,8 @@ from cape.computations._results import Outcome, SiteOutcome, Table
 from cape.computations._zero_sum import empty_ledger
 from cape.config import VERSION
 from cape.messages import Closing, Done
-from cape.phases import Aggregator, One, Phase, Site
+from cape.phases import One, Phase
+from cape.ports import Aggregator, Site
 
 M = TypeVar("M", bound=Model)
 

@@ -25,7 +25,8 @@ from cape.messages import (
     SealedShareBook,
     SealedShares,
 )
-from cape.phases import Aggregator, AnyPhase, Phase, Site
+from cape.phases import AnyPhase, Phase
+from cape.ports import Aggregator, Site
 from cape.secagg import keys, protocol, protocol_aggregator, protocol_sharing, protocol_site
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry

@@ -23,7 +23,8 @@ from cape.computations._zero_sum import entry, hide
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError
 from cape.messages import Masked, RoundRecord
-from cape.phases import Aggregator, AnyPhase, Phase, Site, Stacks
+from cape.phases import AnyPhase, Phase
+from cape.ports import Aggregator, Site, Stacks
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import Event, overflow_bound, verify_event
 from cape.privacy.sampler import discrete_gaussian

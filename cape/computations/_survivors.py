@@ -33,7 +33,8 @@ from cape.messages import (
     SurvivorSignature,
     SurvivorSignatures,
 )
-from cape.phases import Aggregator, AnyPhase, Phase, Site
+from cape.phases import AnyPhase, Phase
+from cape.ports import Aggregator, Site
 from cape.secagg import keys, protocol, protocol_aggregator, protocol_site
 from cape.secagg.protocol_aggregator import PendingSum, SurvivorSum
 

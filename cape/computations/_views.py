@@ -21,7 +21,7 @@ from cape.computations._model import Model, joined
 from cape.config import Config, parse_shape
 from cape.errors import ConfigError
 from cape.messages import FeatureSpace
-from cape.phases import Site, Stacks
+from cape.ports import Site, Stacks
 from cape.usefulness import BRAIN_ENERGY
 
 

@@ -19,7 +19,8 @@ from cape.computations._model import Model, attendance, joined
 from cape.config import Config
 from cape.errors import SecureAggregationError
 from cape.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
-from cape.phases import Aggregator, AnyPhase, Phase, Site
+from cape.phases import AnyPhase, Phase
+from cape.ports import Aggregator, Site
 from cape.privacy.ledger import Budget, Ledger
 from cape.secagg import keys
 from cape.secagg.field import decode_sum

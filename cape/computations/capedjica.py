@@ -46,7 +46,8 @@ from cape.computations._zero_sum import ZeroSum, empty_ledger
 from cape.config import VERSION, Config
 from cape.errors import PrivacyBudgetError
 from cape.messages import Roster
-from cape.phases import Aggregator, Computation, Site, Stacks
+from cape.phases import Computation
+from cape.ports import Aggregator, Site, Stacks
 
 __all__ = ["COMPUTATION", "CapeDjicaConfig", "plan_run"]
 

@@ -26,7 +26,8 @@ from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.messages import FeatureSpace, Roster
-from cape.phases import Aggregator, Computation, Site, Stacks
+from cape.phases import Computation
+from cape.ports import Aggregator, Site, Stacks
 from cape.privacy.accounting import check_delta
 
 NORMAL_95 = 1.959963984540054

@@ -12,7 +12,6 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from cape import wire
 from cape.computations import load
 from cape.computations._results import Outcome, SiteOutcome
 from cape.config import Config
+from cape.drivers.call import Call
 from cape.drivers.codec import (
     decode_envelope,
     decode_run,
@@ -32,15 +32,13 @@ from cape.drivers.codec import (
 from cape.drivers.identity import read_identity
 from cape.drivers.journal import Journal
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, FileMemo, FileSource, SiteParty
-from cape.errors import CapeError, ConfigError, MessageError, ProtocolError, public_text
+from cape.drivers.site_files import noise_of, own_folders, read_policy
+from cape.errors import CapeError, MessageError, ProtocolError, public_text
 from cape.phases import Computation, Run, advance_aggregator, advance_site, start
-from cape.policy import SitePolicy
-from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
 
 PRODUCT = "capedjica"
 SITE_INPUTS = ("data", "manifest", "policy")
 """The only inputs that a site gives; all else is the owner's."""
-POLICY_VARIABLE = "CAPE_SITE_POLICY"
 MAX_DOCUMENT = 100 * 2**20
 
 Document = dict[str, Any]
@@ -66,7 +64,7 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
     CapeError
         Its public text may be shown to everybody; details are in the site's own files.
     """
-    call = _Call.of(role, document)
+    call = Call.of(role, document)
     try:
         return _site(call) if role == "local" else _aggregator(call)
     except Exception as err:
@@ -74,56 +72,15 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
         raise
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Call:
-    """One document of the engine, checked for shape."""
-
-    role: str
-    input: dict[str, Any]
-    cache: dict[str, Any] | None
-    party: str
-    base: Path
-    output: Path
-    working: Path
-    transfer: Path
-
-    @classmethod
-    def of(cls, role: str, document: Mapping[str, Any]) -> _Call:
-        if role not in ("local", "remote"):
-            raise MessageError("E158", problem=f"role {role!r}, allowed local, remote")
-        parts = {}
-        for name in ("input", "cache", "state"):
-            part = document.get(name) if isinstance(document, Mapping) else None
-            if not isinstance(part, dict):
-                raise MessageError("E158", problem=f"'{name}' must be a mapping")
-            parts[name] = part
-        places = ("clientId", "baseDirectory", "outputDirectory", "cacheDirectory",
-                  "transferDirectory")  # fmt: skip
-        for name in places:
-            if not isinstance(parts["state"].get(name), str):
-                raise MessageError("E158", problem=f"'state.{name}' must be a text")
-        party, base, output, working, transfer = (parts["state"][name] for name in places)
-        return cls(
-            role=role,
-            input=parts["input"],
-            cache=parts["cache"].get("cape"),
-            party=party,
-            base=Path(base),
-            output=Path(output),
-            working=Path(working),
-            transfer=Path(transfer),
-        )
-
-
 # -- a site --------------------------------------------------------------------------------------
 
 
-def _site(call: _Call) -> Document:
+def _site(call: Call) -> Document:
     journal = Journal(call.output, call.party)
     return _first_round(call, journal) if call.cache is None else _next_round(call, journal)
 
 
-def _first_round(call: _Call, journal: Journal) -> Document:
+def _first_round(call: Call, journal: Journal) -> Document:
     """Answer `join` from the mapped files and the owner's settings."""
     request = _digest([call.input, _listing(call.base)])
     stored = journal.first_answer(request)
@@ -146,7 +103,7 @@ def _first_round(call: _Call, journal: Journal) -> Document:
     return _answered(call, journal, computation, state, envelope, nonce, vault_key, request)
 
 
-def _next_round(call: _Call, journal: Journal) -> Document:
+def _next_round(call: Call, journal: Journal) -> Document:
     """Answer a broadcast of the aggregator."""
     cache = call.cache or {}
     computation, nonce, vault_key = _identity(cache, f"site {call.party}")
@@ -185,7 +142,7 @@ def _has_receipt(journal: Journal) -> bool:
 
 
 def _answered(
-    call: _Call,
+    call: Call,
     journal: Journal,
     computation: Computation[Any],
     state: Run[Any],
@@ -233,7 +190,7 @@ def _identity(cache: Mapping[str, Any], party: str) -> tuple[Computation[Any], s
 
 
 def _party(
-    call: _Call,
+    call: Call,
     computation: Computation[Any],
     config: Config,
     journal: Journal,
@@ -261,41 +218,8 @@ def _party(
         keep=lambda name, secret: journal.keep(name, secret, vault_key, os.urandom(12)),
         secret=lambda name: journal.secret(name, vault_key),
         publish=publish,
-        identity=lambda: read_identity(_own_folders(call.base), call.party),
+        identity=lambda: read_identity(own_folders(call.base), call.party),
     )
-
-
-def _own_folders(base: Path) -> list[Path]:
-    """Return where a site may keep its identity: with its data, or with its policy."""
-    named = os.environ.get(POLICY_VARIABLE)
-    return [base, Path(named).parent] if named else [base]
-
-
-def noise_of(policy: SitePolicy) -> NoiseSource:
-    """Return the operating system's randomness, or a seeded one that only a site can ask for."""
-    return SecureNoise() if policy.simulation_seed < 0 else SeededNoise(policy.simulation_seed)
-
-
-def read_policy(base: Path, given: Mapping[str, Any]) -> SitePolicy:
-    """Return the policy that the site mapped or its environment names; defaults without one."""
-    mapped = given.get("policy")
-    names = mapped if isinstance(mapped, list) else [mapped] if mapped else []
-    path = base / Path(str(names[0])).name if names else None
-    if path is None and (named := os.environ.get(POLICY_VARIABLE)):
-        path = Path(named)
-    if path is None:
-        return SitePolicy()
-    import tomllib
-
-    try:
-        return SitePolicy.from_mapping(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
-        raise ConfigError(
-            "E012",
-            problem="the site policy cannot be read",
-            do="correct the file; nothing runs without it.",
-            detail=f"{path.name}: {err}",
-        ) from err
 
 
 def _listing(base: Path) -> list[list[Any]]:
@@ -315,7 +239,7 @@ def _digest(document: Any) -> str:
 # -- the aggregator ------------------------------------------------------------------------------
 
 
-def _aggregator(call: _Call) -> Document:
+def _aggregator(call: Call) -> Document:
     """Combine one round.  Draws nothing, so the same call always gives the same answer."""
     if call.cache is None:
         computation, config = _joining(call.input)
@@ -377,7 +301,7 @@ def _joining(inbox: Mapping[str, Any]) -> tuple[Computation[Any], Config]:
 # -- errors, stdin and stdout --------------------------------------------------------------------
 
 
-def _write_down(call: _Call, err: Exception) -> None:
+def _write_down(call: Call, err: Exception) -> None:
     """Leave what happened in the party's own folder: details never travel."""
     public = public_text(err)
     detail = err.detail if isinstance(err, CapeError) else traceback.format_exc()

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cape.errors import ConfigError
-from cape.phases import Identity
+from cape.ports import Identity
 from cape.privacy.randomness import SecureNoise
 from cape.secagg.seals import identity_public_key
 

@@ -22,8 +22,8 @@ from cape.computations._views import public_basis
 from cape.config import Config
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.messages import Cursor, FeatureSpace, Roster, SiteCard
-from cape.phases import Identity, Source, Stacks
 from cape.policy import SitePolicy
+from cape.ports import Identity, Source, Stacks
 from cape.privacy.ledger import Ledger
 from cape.privacy.mechanisms import Event
 from cape.privacy.randomness import NoiseSource

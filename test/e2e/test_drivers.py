@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from cape import wire
-from cape.drivers import coinstac
+from cape.drivers import coinstac, site_files
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -104,7 +104,7 @@ def in_process(role: str, text: bytes, environment=None, code: str | None = None
 
 
 def policy_of(engine, site: str) -> dict[str, str]:
-    return {coinstac.POLICY_VARIABLE: str(engine.work / site / "site-policy.toml")}
+    return {site_files.POLICY_VARIABLE: str(engine.work / site / "site-policy.toml")}
 
 
 # -- a step that is killed or repeated -------------------------------------------------------------
@@ -767,10 +767,10 @@ def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
 
 
 def test_without_a_policy_file_the_defaults_hold(tmp_path) -> None:
-    assert coinstac.read_policy(tmp_path, {}) == SitePolicy()
+    assert site_files.read_policy(tmp_path, {}) == SitePolicy()
     (tmp_path / "p.toml").write_text("min_subjects = 7")
-    assert coinstac.read_policy(tmp_path, {"policy": "/somewhere/p.toml"}).min_subjects == 7
-    assert coinstac.read_policy(tmp_path, {"policy": ["p.toml"]}).min_subjects == 7
+    assert site_files.read_policy(tmp_path, {"policy": "/somewhere/p.toml"}).min_subjects == 7
+    assert site_files.read_policy(tmp_path, {"policy": ["p.toml"]}).min_subjects == 7
 
 
 # -- order -----------------------------------------------------------------------------------------
@@ -792,5 +792,5 @@ def test_the_order_of_keys_in_a_site_s_document_never_matters(
 
         answer = coinstac.run("local", backwards(document))
     finally:
-        del os.environ[coinstac.POLICY_VARIABLE]
+        del os.environ[site_files.POLICY_VARIABLE]
     assert answer["output"] == json.loads(recording.answers[exchange]["local0"])["output"]

@@ -22,7 +22,7 @@ from cape import wire
 from cape.computations import load
 from cape.computations._results import Outcome
 from cape.config import Config
-from cape.drivers import coinstac
+from cape.drivers import coinstac, site_files
 from cape.drivers.codec import request_digest
 from cape.drivers.parties import (
     NO_REQUEST,
@@ -32,8 +32,9 @@ from cape.drivers.parties import (
     SiteParty,
 )
 from cape.messages import FeatureSpace
-from cape.phases import AnyEnvelope, Run, Source, advance_aggregator, advance_site, start
+from cape.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
 from cape.policy import SitePolicy
+from cape.ports import Source
 from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
 
 COMMON: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-5}
@@ -350,7 +351,7 @@ class Engine:
         """Call one party with the current message, or another one; nothing is kept."""
         role = "local" if party in self.sites else "remote"
         message = self.input if message is None else message
-        environment = {coinstac.POLICY_VARIABLE: str(self.work / party / "site-policy.toml")}
+        environment = {site_files.POLICY_VARIABLE: str(self.work / party / "site-policy.toml")}
         text = self.call(role, self.document(party, message), environment)
         self.texts.append(text)
         return text

@@ -29,7 +29,7 @@ from cape.compspec import compspec_document
 from cape.computations import load, names
 from cape.computations._model import joined
 from cape.computations._secure_sum import SecureSum, chunks, clipped_sum
-from cape.drivers import coinstac, simulate
+from cape.drivers import coinstac, links, simulate, site_files
 from cape.drivers.codec import decode_run, encode_run
 from cape.drivers.parties import MemoryMemo
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
@@ -63,7 +63,7 @@ def exchanges(name: str) -> list[tuple[str, int]]:
 # -- a: one answer whatever carries it -------------------------------------------------------------
 
 
-class AskedTwice(simulate.NewProcess):
+class AskedTwice(links.NewProcess):
     """One process per party and round; the first site is asked everything twice."""
 
     repeats = 0
@@ -550,7 +550,7 @@ def test_k_a_round_of_the_solver_imports_four_packages_only(name, recording, tmp
         listed = tmp_path / f"{role}.txt"
         code = SHOW.format(path=str(listed), program=str(ROOT / f"{role}.py"))
         text = engine.document(party, engine.input if role == "local" else inbox)
-        environment = {**os.environ, coinstac.POLICY_VARIABLE: str(
+        environment = {**os.environ, site_files.POLICY_VARIABLE: str(
             engine.work / party / "site-policy.toml")}  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-c", code], input=text, capture_output=True, env=environment,

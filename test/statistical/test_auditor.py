@@ -26,7 +26,7 @@ from cape.algorithms.linalg import svec
 from cape.computations import _secure_sum, load
 from cape.drivers.drops import Attendees
 from cape.drivers.journal import Journal
-from cape.drivers.simulate import DocumentLink, InProcess
+from cape.drivers.links import DocumentLink, InProcess
 from cape.policy import SitePolicy
 from cape.privacy import mechanisms
 from cape.secagg import keys

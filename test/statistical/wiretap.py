@@ -25,7 +25,7 @@ from cape.computations._secure_sum import SecureSum
 from cape.computations._views import prepared
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
-from cape.drivers import simulate
+from cape.drivers import links, simulate
 from cape.messages import FeatureSpace, Masked
 from cape.phases import Computation
 from cape.policy import SitePolicy
@@ -114,7 +114,7 @@ class Subjects:
             yield f"{m:04d}", matrix[:n_basis]
 
 
-class Wiretap(simulate.MemoryLink):
+class Wiretap(links.MemoryLink):
     """A run in memory; `colluders` are sites that tell the aggregator their noise."""
 
     def __init__(

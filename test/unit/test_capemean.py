@@ -20,8 +20,9 @@ from cape.computations import capemean, load, names
 from cape.computations._plan import make_plan, verify_plan
 from cape.data.signals import clean
 from cape.drivers.drops import Attendees
+from cape.drivers.links import DocumentLink, InProcess
 from cape.drivers.parties import SiteParty
-from cape.drivers.simulate import DocumentLink, InProcess, play, simulate
+from cape.drivers.simulate import play, simulate
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy

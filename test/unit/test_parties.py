@@ -24,8 +24,8 @@ from cape.drivers.parties import (
 )
 from cape.errors import DataError, PrivacyBudgetError, StateLostError
 from cape.messages import FeatureSpace, Roster, RosterEntry, SiteCard
-from cape.phases import Stacks
 from cape.policy import SitePolicy
+from cape.ports import Stacks
 from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.mechanisms import Event
 from cape.privacy.randomness import SecureNoise

@@ -1,0 +1,52 @@
+"""One call of the engine, checked for shape before anything is believed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cape.errors import MessageError
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    """One document of the engine, checked for shape."""
+
+    role: str
+    input: dict[str, Any]
+    cache: dict[str, Any] | None
+    party: str
+    base: Path
+    output: Path
+    working: Path
+    transfer: Path
+
+    @classmethod
+    def of(cls, role: str, document: Mapping[str, Any]) -> Call:
+        """Return the call of a document; MessageError for whatever the engine never sends."""
+        if role not in ("local", "remote"):
+            raise MessageError("E158", problem=f"role {role!r}, allowed local, remote")
+        parts = {}
+        for name in ("input", "cache", "state"):
+            part = document.get(name) if isinstance(document, Mapping) else None
+            if not isinstance(part, dict):
+                raise MessageError("E158", problem=f"'{name}' must be a mapping")
+            parts[name] = part
+        places = ("clientId", "baseDirectory", "outputDirectory", "cacheDirectory",
+                  "transferDirectory")  # fmt: skip
+        for name in places:
+            if not isinstance(parts["state"].get(name), str):
+                raise MessageError("E158", problem=f"'state.{name}' must be a text")
+        party, base, output, working, transfer = (parts["state"][name] for name in places)
+        return cls(
+            role=role,
+            input=parts["input"],
+            cache=parts["cache"].get("cape"),
+            party=party,
+            base=Path(base),
+            output=Path(output),
+            working=Path(working),
+            transfer=Path(transfer),
+        )
