@@ -21,6 +21,9 @@ from cape.errors import ConfigError
 
 VERSION = "0.1.0"
 
+LARGEST_BASIS = 1447
+"""d (d + 1)/2 masked integers of 8 bytes must fit one message of 8 MiB."""
+
 Value = str | int | float | bool | None
 
 
@@ -158,9 +161,14 @@ class Config:
         help="auto: dct for a mask, none for an atlas or a matrix.",
     )
     n_basis: int = option(
-        0, "Size of the public basis", low=0, high=5000, group="Data", help="0: chosen from G."
+        0,
+        "Size of the public basis",
+        low=0,
+        high=LARGEST_BASIS,
+        group="Data",
+        help="0: chosen from G.",
     )
-    max_features: int = option(1000, "Largest basis", low=2, high=5000, group="Data")
+    max_features: int = option(1000, "Largest basis", low=2, high=LARGEST_BASIS, group="Data")
     image_shape: str = option(
         "", "Shape of 2-D images held in a matrix", group="Data", help="Such as 30,30."
     )
@@ -244,10 +252,16 @@ class Config:
             if name not in options:
                 raise ConfigError("E010", setting=name, hint=did_you_mean(name, options))
         hints = typing.get_type_hints(cls)
-        unprotected = given.get("private") in (False, "false", "False", 0)
+        private = given.get("private")
+        unprotected = private is not None and not _coerce(
+            options["private"], hints["private"], private
+        )
         values: dict[str, Any] = {}
         for name, spec in options.items():
-            if name in given and given[name] is not None:
+            unset = given.get(name) is None
+            if spec.default is MISSING and unprotected and given.get(name) == 0:
+                unset = True  # as such settings travel
+            if not unset:
                 values[name] = _coerce(spec, hints[name], given[name])
             elif spec.default is MISSING:
                 if not unprotected:

@@ -60,6 +60,30 @@ class SitePolicy:
             values[name] = _typed(name, known[name].default, value)
         return cls(**values)  # type: ignore[arg-type]
 
+    def tightened(self, site: str, later: SitePolicy) -> SitePolicy:
+        """Return this policy, as accepted in `join`, tightened by how its file reads now.
+
+        Files that a site receives land beside those it mapped, so a policy that is read again may
+        forbid more, never allow more; another seed ends the run (PrivacyBudgetError).
+        """
+        if later.simulation_seed != self.simulation_seed:
+            raise PrivacyBudgetError("E154", site=site)
+        names = set(self.allow_computations or later.allow_computations)
+        names &= set(later.allow_computations or self.allow_computations)
+        unrelated = bool(self.allow_computations and later.allow_computations and not names)
+        return SitePolicy(
+            min_subjects=max(self.min_subjects, later.min_subjects),
+            max_epsilon=_smaller(self.max_epsilon, later.max_epsilon),
+            max_delta=_smaller(self.max_delta, later.max_delta),
+            min_assumed_colluders=max(self.min_assumed_colluders, later.min_assumed_colluders),
+            max_features=int(_smaller(self.max_features, later.max_features)),
+            allow_computations=tuple(sorted(names)),
+            allow_not_private=self.allow_not_private and later.allow_not_private,
+            simulation_seed=self.simulation_seed,
+            private_results=self.private_results and later.private_results,
+            veto=self.veto or later.veto or unrelated,
+        )
+
     def check_settings(self, site: str, computation: str, config: Config) -> None:
         """Raise PrivacyBudgetError unless the settings of a run are allowed here."""
         refused = (
@@ -84,6 +108,11 @@ class SitePolicy:
         if n_subjects < self.min_subjects:
             detail = f"{n_subjects} accepted subjects, min_subjects={self.min_subjects}"
             raise DataError("E153", site=site, detail=detail)
+
+
+def _smaller(a: float, b: float) -> float:
+    """Return the smaller limit, where 0 is none."""
+    return min(a or b, b or a)
 
 
 def _typed(name: str, default: object, value: object) -> object:

@@ -32,6 +32,10 @@ from cape.usefulness import (
     verdict,
 )
 
+MEASURED = ("quasi-newton", "projector", "log-euclidean")
+FEW_ROUNDS = 20
+"""The usefulness rule holds for this algorithm with about 40 rounds."""
+
 MAX_IDENTITY = 400
 """Features that may go without a public basis whatever the budget."""
 
@@ -280,6 +284,8 @@ def _quality(
     """Return what the owner should know; refuse a run whose maps would mostly show noise."""
     if not config.private:
         return ("No noise is added: this run protects nobody.",)
+    if (config.solver, config.pca, config.whitening) != MEASURED or config.n_rounds < FEW_ROUNDS:
+        return ("How good the maps will be was measured for the default algorithm only.",)
     if not _views.uses_dct(config):
         energy = 1.0
     else:

@@ -18,7 +18,7 @@ import numpy as np
 from cape.computations._model import Model, attendance, joined
 from cape.computations._zero_sum import hide
 from cape.config import Config
-from cape.errors import MessageError, SecureAggregationError
+from cape.errors import MessageError, SecureAggregationError, StateLostError
 from cape.messages import Masked, Released, SeedSum
 from cape.phases import AnyPhase, Phase
 from cape.ports import Aggregator, Site
@@ -115,7 +115,10 @@ class GaussianSum(Generic[M]):
         noisy = self.noisy(site, model)
         if noisy is None or model.seed_sum is None:
             return Released(total=np.zeros(0, dtype=np.int64), refused=True)
-        seed = np.frombuffer(site.secret(SEED), dtype="<i8").astype(np.int64)
+        stored = site.secret(SEED)
+        if not stored:  # a crash came between its use and the answer
+            raise StateLostError("E210", site=f"site {site.id}", what="seed of the zero-sum noise")
+        seed = np.frombuffer(stored, dtype="<i8").astype(np.int64)
         if not noisy.shape == seed.shape == model.seed_sum.total.shape:
             raise SecureAggregationError("E220", problem="the seeds have another length")
         site.keep(SEED, b"")  # used up
@@ -125,9 +128,9 @@ class GaussianSum(Generic[M]):
     def _combine(
         self, party: Aggregator, replies: Mapping[str, Released], model: M
     ) -> tuple[Any, str | None]:
+        self.charge(party, model)  # the sites that answered have charged it, and were seen
         if refusing := [site for site, reply in replies.items() if reply.refused]:
             return self.stopped(party.config, model, refusing[0])
-        self.charge(party, model)
         roster, size = joined(model), self.size(party.config, model)
         for site, reply in replies.items():
             if reply.total.shape != (size,):

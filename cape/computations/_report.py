@@ -107,10 +107,10 @@ def outcome_in_tables(
 
 def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
     """Return what a site writes if a computation has nothing for single subjects: its ledger."""
-    del model
     return SiteOutcome(
         site=site.id,
         outcome_status="done",
+        fingerprint=model.fingerprint,
         names=(),
         time_courses=iter(()),
         ledger=site.ledger or empty_ledger(site.config),

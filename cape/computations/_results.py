@@ -131,6 +131,7 @@ class SiteOutcome:
 
     site: str
     outcome_status: str
+    fingerprint: str = ""  # of the roster of keys, as this site computed it
     names: tuple[str, ...]  # of the components, C01 ...
     time_courses: Iterator[tuple[str, Data]]
     ledger: Ledger

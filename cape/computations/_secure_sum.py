@@ -149,9 +149,9 @@ class SecureSum(Generic[M]):
     def _combine(
         self, party: Aggregator, replies: Mapping[str, Masked], model: M
     ) -> tuple[Any, str | None]:
+        size = self._charged_size(party, model)  # the sites that answered have charged it too
         if refusing := [site for site, reply in replies.items() if reply.refused]:
             return self._stopped(party.config, model, refusing[0])
-        size = self._charged_size(party, model)
         for site, reply in replies.items():
             if reply.total.shape != (size,):
                 problem = f"site {site} sent {reply.total.shape} numbers, needed {size}"

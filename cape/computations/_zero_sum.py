@@ -228,4 +228,8 @@ def _probe(site: Site, model: Model) -> Masked:
 
 
 def _absorb_fingerprint(model: Model, shown: Fingerprint) -> Model:
+    if model.keys is not None:  # people compare it: it must be that of the keys in use here
+        digest = keys.roster_digest(key_roster(joined(model), model.keys))
+        if shown.fingerprint != keys.roster_fingerprint(digest):
+            raise SecureAggregationError("E220", problem="the fingerprint is not that of the keys")
     return replace(model, fingerprint=shown.fingerprint, signatures=shown.signatures)

@@ -105,12 +105,14 @@ def _write_site(site: Site, model: IcaModel) -> SiteOutcome:
     return SiteOutcome(
         site=site.id,
         outcome_status=model.unmixing.status if model.unmixing else "",
+        fingerprint=model.fingerprint,
         names=component_names(len(unmixing)),
         time_courses=time_courses(site, model, unmixing, order),
         ledger=site.ledger or empty_ledger(site.config),
     )
 
 
+NO_ROUND = "No round was released: these are whitened directions, not separated components."
 NO_GAP = "No spectral gap: n_components may be too large or the budget too small."
 REASONS = {
     "converged": "The rows of the unmixing matrix no longer move.",
@@ -141,7 +143,7 @@ def _outcome(party: Aggregator, model: IcaModel) -> IcaOutcome:
         settings=party.config.settings(),
         label="dp" if private else "none",
         status=state.status,
-        reason=REASONS[state.status],
+        reason=REASONS[state.status] if state.round else NO_ROUND,
         stability=state.stability,
         roster=roster,
         fingerprint=model.fingerprint,

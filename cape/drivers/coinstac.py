@@ -7,6 +7,7 @@ the JSON cache under the one key ``cape`` (public values and the vault key), in 
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import sys
@@ -18,7 +19,7 @@ from typing import Any
 from cape import wire
 from cape.computations import load
 from cape.computations._results import Outcome, SiteOutcome
-from cape.config import Config
+from cape.config import VERSION, Config
 from cape.drivers.call import Call
 from cape.drivers.codec import (
     decode_envelope,
@@ -32,9 +33,10 @@ from cape.drivers.codec import (
 from cape.drivers.identity import read_identity
 from cape.drivers.journal import Journal
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, FileMemo, FileSource, SiteParty
-from cape.drivers.site_files import noise_of, own_folders, read_policy
-from cape.errors import CapeError, MessageError, ProtocolError, public_text
-from cape.phases import Computation, Run, advance_aggregator, advance_site, start
+from cape.drivers.site_files import noise_of, own_folders, read_policy, write_record
+from cape.errors import CapeError, ConsortiumError, MessageError, public_text
+from cape.phases import Computation, Run, accept, advance_aggregator, advance_site, start
+from cape.policy import SitePolicy
 
 PRODUCT = "capedjica"
 SITE_INPUTS = ("data", "manifest", "policy")
@@ -82,6 +84,7 @@ def _site(call: Call) -> Document:
 
 def _first_round(call: Call, journal: Journal) -> Document:
     """Answer `join` from the mapped files and the owner's settings."""
+    (call.output / "site-error.txt").unlink(missing_ok=True)  # of an earlier run
     request = _digest([call.input, _listing(call.base)])
     stored = journal.first_answer(request)
     if stored is not None:
@@ -97,6 +100,7 @@ def _first_round(call: Call, journal: Journal) -> Document:
     state, envelope = advance_site(computation, start(computation, config), None, party)
     nonce = envelope.body.nonce
     journal.begin(nonce)
+    given |= {"card": list(party.card), "policy_at_join": dataclasses.asdict(party.policy)}
     if isinstance(party.source, FileSource):
         given["contents"] = party.source.contents  # no other files are read in this run
     journal.give(given)
@@ -120,11 +124,11 @@ def _next_round(call: Call, journal: Journal) -> Document:
     given = journal.given() if not last or _has_receipt(journal) else {}
     digest = request_digest(envelope)
     party = _party(call, computation, state.config, journal, given, vault_key, digest)
+    accept(computation, state, envelope, party)  # a message that does not belong ends nothing
     try:
         state, reply = advance_site(computation, state, envelope, party)
-    except CapeError as err:
-        if not isinstance(err, ProtocolError):
-            journal.burn()  # the run ends here; a message that does not belong ends nothing
+    except CapeError:
+        journal.burn()  # the run ends here
         raise
     if last:
         answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
@@ -199,6 +203,9 @@ def _party(
     request: bytes,
 ) -> SiteParty:
     policy = read_policy(call.base, given)
+    if "policy_at_join" in given:
+        joined_with = SitePolicy.from_mapping(given["policy_at_join"])
+        policy = joined_with.tightened(call.party, policy)
 
     def publish(result: SiteOutcome) -> None:
         from cape.report import write_site
@@ -218,18 +225,24 @@ def _party(
         keep=lambda name, secret: journal.keep(name, secret, vault_key, os.urandom(12)),
         secret=lambda name: journal.secret(name, vault_key),
         publish=publish,
+        record=lambda result: write_record(call.output, result),
+        card=given.get("card", ()),
         identity=lambda: read_identity(own_folders(call.base), call.party),
     )
 
 
 def _listing(base: Path) -> list[list[Any]]:
-    """Return names, sizes and times of the mapped files: a changed folder is another request."""
-    try:
-        entries = sorted(os.scandir(base), key=lambda entry: entry.name)
-        stats = [(entry.name, entry.stat()) for entry in entries]
-    except OSError:
-        return []
-    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in stats]
+    """Return names, sizes and times of all files below: a changed file is another request."""
+    found = []
+    for folder, _, names in os.walk(base, followlinks=True):
+        for name in names:
+            path = Path(folder, name)
+            try:
+                stat = path.stat()
+            except OSError:
+                continue
+            found.append([str(path.relative_to(base)), stat.st_size, stat.st_mtime_ns])
+    return sorted(found)
 
 
 def _digest(document: Any) -> str:
@@ -290,10 +303,15 @@ def _aggregator_memory(cache: Mapping[str, Any] | None) -> tuple[bytes, dict[str
 def _joining(inbox: Mapping[str, Any]) -> tuple[Computation[Any], Config]:
     """Return computation and settings from the first card; `join` compares all of them."""
     try:
-        body = inbox[sorted(inbox, key=str.encode)[0]]["body"]
+        sites = sorted(inbox, key=str.encode)
+        versions = {site: str(inbox[site]["body"]["version"]) for site in sites}
+        body = inbox[sites[0]]["body"]
         name, text = str(body["computation"]), str(body["settings"])
     except (KeyError, TypeError, IndexError):
         raise MessageError("E202", problem="the first message of a site is its card") from None
+    if set(versions.values()) != {VERSION}:  # settings of another version may not even decode
+        listed = ", ".join(f"{site} has {version}" for site, version in versions.items())
+        raise ConsortiumError("E155", sites=f"{listed}, the aggregator has {VERSION}")
     computation = load(name)
     return computation, settings_of(computation, text)
 

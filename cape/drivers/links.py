@@ -68,6 +68,10 @@ class MemoryLink:
     def _party(self, site: str, source: Source, policy: SitePolicy) -> SiteParty:
         vault: dict[str, bytes] = {}
 
+        def record(result: SiteOutcome) -> None:
+            if self._out is not None:
+                site_files.write_record(self._out / site / "output", result)
+
         def publish(result: SiteOutcome) -> None:
             if self._out is not None:
                 write_site(self._out / site / "output", result)
@@ -85,6 +89,7 @@ class MemoryLink:
             keep=vault.__setitem__,
             secret=vault.__getitem__,
             publish=publish,
+            record=record,
             identity=lambda: read_identity([self.folders[site]], site),
         )
 

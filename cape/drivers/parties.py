@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -172,7 +172,9 @@ class SiteParty:
         keep: Callable[[str, bytes], None],
         secret: Callable[[str], bytes],
         publish: Callable[[SiteOutcome], None],
+        record: Callable[[SiteOutcome], None] = lambda result: None,
         identity: Callable[[], Identity] | None = None,
+        card: Sequence[Any] = (),
     ) -> None:
         self.id = site
         self.config = config
@@ -183,12 +185,15 @@ class SiteParty:
         self.source = source
         self.keep = keep
         self.secret = secret
+        self.card = tuple(card)
+        """What this site said of itself in `join`: nonce, M_s, digest of its feature space."""
         self._identity = identity
         self._computation = computation
-        self._policy = policy
+        self.policy = self._policy = policy
         self._memo = memo
         self._on_charge = on_charge
         self._publish = publish
+        self._record = record
 
     def identity(self) -> Identity:
         """Return the pinned keys from the site's own files."""
@@ -223,18 +228,37 @@ class SiteParty:
         self._policy.check_settings(self.id, self._computation, self.config)
         if isinstance(facts, SiteCard):
             self._policy.check_size(self.id, facts.n_subjects)
+            self.card = (facts.nonce, facts.n_subjects, facts.space.digest)
         if isinstance(facts, Roster):
-            own = [entry.n_subjects for entry in facts.sites if entry.site == self.id]
-            if len(own) != 1:
-                raise PrivacyBudgetError("E231", site=self.id, problem="the site is not listed")
+            self._check_entry(facts)
             self._policy.check_run(
-                self.id, colluders=facts.colluders, n_basis=facts.n_basis, n_subjects=own[0]
+                self.id,
+                colluders=facts.colluders,
+                n_basis=facts.n_basis,
+                n_subjects=int(self.card[1]),
             )
 
+    def _check_entry(self, roster: Roster) -> None:
+        """Refuse a roster that does not say of this site what it said, or mixes in seeded noise."""
+        own = [
+            (entry.nonce, entry.n_subjects, roster.space.digest)
+            for entry in roster.sites
+            if entry.site == self.id
+        ]
+        if own != [self.card]:
+            problem = "the roster does not list this site as it joined"
+            raise PrivacyBudgetError("E231", site=self.id, problem=problem)
+        if self.noise.label == "seeded" and not roster.seeded:
+            raise PrivacyBudgetError("E160", site=self.id)
+        if roster.seeded and self.noise.label != "seeded" and not self._policy.allow_not_private:
+            raise PrivacyBudgetError("E154", site=self.id)
+
     def publish(self, result: object) -> None:
-        """Write what only this site may see, if its policy wants that."""
-        if isinstance(result, SiteOutcome) and self._policy.private_results:
-            self._publish(result)
+        """Write the site's own record, and what only it may see if its policy wants that."""
+        if isinstance(result, SiteOutcome):
+            self._record(result)
+            if self._policy.private_results:
+                self._publish(result)
 
 
 class AggregatorParty:

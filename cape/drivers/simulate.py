@@ -34,6 +34,9 @@ from cape.policy import SitePolicy
 from cape.report import score
 
 MAX_EXCHANGES = 10_000
+RESERVED = ("consortium", "remote")
+MARKS = ("results.json", "cape-site.json", "private", "site-error.txt")
+"""What an earlier result has in its folder."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +103,7 @@ def simulate(
     # A simulation warns where a real run refuses: finding out what is too little is its purpose.
     chosen.setdefault("accept_low_quality", True)
     out = out.resolve()
+    check_places(sites, out)
     work = out / ".work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
@@ -175,6 +179,30 @@ def site_folders(directory: Path) -> dict[str, Path]:
         detail = f"{directory} holds no folder; a consortium has one folder of data per site"
         raise DataError("E104", site="(none)", detail=detail)
     return found
+
+
+def check_places(sites: Mapping[str, Path], out: Path) -> None:
+    """Refuse to write where data lie, or over a folder that is no earlier result.
+
+    Raises
+    ------
+    ConfigError
+        A site is called like a folder of results, or a result would replace something else.
+    """
+
+    def refuse(problem: str, do: str = "choose another --out.") -> ConfigError:
+        return ConfigError("E012", problem=problem, do=do)
+
+    for name in RESERVED:
+        if name in sites:
+            raise refuse(f"a site cannot be called '{name}': {sites[name]}", "rename its folder.")
+    for target in (out / ".work", out / "consortium", *(out / site for site in sites)):
+        for place in sites.values():
+            if target == place or target in place.parents or place in target.parents:
+                raise refuse(f"results in {target} would lie over the data in {place}")
+        ours = target.name == ".work" or any((target / mark).exists() for mark in MARKS)
+        if target.is_dir() and any(target.iterdir()) and not ours:
+            raise refuse(f"{target} holds something that is no earlier result of cape")
 
 
 def _owner_settings(directory: Path) -> dict[str, object]:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cape.computations._results import SiteOutcome
 from cape.errors import ConfigError
 from cape.policy import SitePolicy
 from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
@@ -15,9 +17,12 @@ POLICY_VARIABLE = "CAPE_SITE_POLICY"
 
 
 def own_folders(base: Path) -> list[Path]:
-    """Return where a site may keep its identity: with its data, or with its policy."""
+    """Return where a site may keep its identity: with its policy, else with its data.
+
+    The folder of the policy comes first, because files that a site receives land with its data.
+    """
     named = os.environ.get(POLICY_VARIABLE)
-    return [base, Path(named).parent] if named else [base]
+    return [Path(named).parent, base] if named else [base]
 
 
 def noise_of(policy: SitePolicy) -> NoiseSource:
@@ -45,3 +50,21 @@ def read_policy(base: Path, given: Mapping[str, Any]) -> SitePolicy:
             do="correct the file; nothing runs without it.",
             detail=f"{path.name}: {err}",
         ) from err
+
+
+def write_record(output: Path, result: SiteOutcome) -> None:
+    """Write ``cape-site.json``: what this site itself knows of the run, whatever others say.
+
+    People compare the fingerprint of the keys with those of the other sites.
+    """
+    document = {
+        "site": result.site,
+        "status": result.outcome_status,
+        "fingerprint": result.fingerprint,
+        "releases": len(result.ledger.events),
+        "epsilon_spent": result.ledger.epsilon_spent(),
+        "ledger_head": result.ledger.head,
+    }
+    output.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(document, indent=1) + "\n"
+    (output / "cape-site.json").write_text(text, encoding="utf-8")

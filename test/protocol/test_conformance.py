@@ -76,17 +76,39 @@ class AskedTwice(links.NewProcess):
         return answer
 
 
-@every_computation
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name == coinstac.PRODUCT else pytest.mark.slow)
+        for name in names()
+    ],
+)
 def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeypatch) -> None:
     """Files of the consortium and of the sites; a killed and restarted process changes nothing."""
-    data = from_fixture.write_data(tmp_path / "data")
-    chosen = settings_of(name, computation=name, **from_fixture.SHORTER.get(name, {}))
     if name == coinstac.PRODUCT:  # once is enough: the driver is the same for all
         monkeypatch.setattr(simulate, "NewProcess", AskedTwice)
     monkeypatch.setenv("PYTHONPATH", str(from_fixture.no_pictures(tmp_path / "hidden")))
+    found = played(name, tmp_path, ("memory", "wire", "process"))
+    assert found["memory"] == found["wire"] == found["process"]
+    results = json.loads(found["process"]["consortium/results.json"])
+    assert (results["private"], results["epsilon"]) == (False, None)
+    assert results["epsilon_planned"] == pytest.approx(100.0)
+    assert AskedTwice.repeats >= 6 or name != coinstac.PRODUCT
+
+
+@every_computation
+def test_a_memory_and_wire_give_the_same_bytes(name, tmp_path) -> None:
+    found = played(name, tmp_path, ("memory", "wire"))
+    assert found["memory"] == found["wire"]
+
+
+def played(name: str, folder: Path, modes: tuple[str, ...]) -> dict[str, dict[str, bytes]]:
+    """Return the files of a run by mode; the pages are left out."""
+    data = from_fixture.write_data(folder / "data")
+    chosen = settings_of(name, computation=name, **from_fixture.SHORTER.get(name, {}))
     found: dict[str, dict[str, bytes]] = {}
-    for through in ("memory", "wire", "process"):
-        out = tmp_path / through
+    for through in modes:
+        out = folder / through
         with from_fixture.without_pages():
             simulate.simulate(data, out=out, through=through, settings=chosen, seed=3)
         found[through] = {
@@ -94,12 +116,8 @@ def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeyp
             for path in out.rglob("*")
             if path.is_file() and path.name not in ("index.html", "methods.md")
         }
-    assert len(found["memory"]) > 8
-    assert found["memory"] == found["wire"] == found["process"]
-    results = json.loads(found["process"]["consortium/results.json"])
-    assert (results["private"], results["epsilon"]) == (False, None)
-    assert results["epsilon_planned"] == pytest.approx(100.0)
-    assert AskedTwice.repeats >= 6 or name != coinstac.PRODUCT
+        assert len(found[through]) > 8
+    return found
 
 
 # -- b: codec --------------------------------------------------------------------------------------

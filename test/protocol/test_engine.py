@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 
 from cape import wire
+from cape.algorithms.pca import ProjectorPca
 from cape.computations import load
 from cape.computations._secure_sum import SecureSum
 from cape.drivers import coinstac, journal
@@ -818,6 +819,45 @@ def test_the_order_and_the_sizes_of_the_roster_are_part_of_every_mask() -> None:
         run, model=replace(run.model, roster=replace(roster, sites=entries))
     )
     assert not np.array_equal(party.answer("local0")[1].body.total, total)
+
+
+# -- what the estimator is given -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_an_estimator_gets_the_mean_over_all_subjects_and_the_true_noise(
+    private, monkeypatch
+) -> None:
+    seen = []
+    step = ProjectorPca.step
+
+    def watched(self, state, mean, noise_std):
+        seen.append((mean, noise_std))
+        return step(self, state, mean, noise_std)
+
+    monkeypatch.setattr(ProjectorPca, "step", watched)
+    party = Consortium(private=private).until("pca")
+    event = party.state.model.roster.plan[0]
+    (entry,) = (e for e in party.computation.table if getattr(e, "name", "") == "pca")
+    query = entry.estimator(party.config, party.state.model).query(
+        entry.current(party.config, party.state.model)
+    )
+    answers = []
+    for site in party.parties.values():
+        stacks = entry.sees(site, party.state.model)
+        answers += [query.answer(array) for array in stacks.arrays]
+    honest = np.concatenate(answers)
+    assert len(honest) == 10
+    party.exchange()
+    ((mean, noise_std),) = seen
+    expected = (3 * event.variance) ** 0.5 / (event.gamma * 10)
+    assert noise_std == pytest.approx(expected, rel=1e-12)
+    error = mean - honest.mean(axis=0)
+    if private:  # fixed seed; 78 entries
+        assert 0.75 < np.sqrt(np.mean(error**2)) / noise_std < 1.25
+    else:
+        assert noise_std == 0.0
+        assert np.abs(error).max() <= 1 / event.gamma
 
 
 # -- G15: one answer whatever carries it -----------------------------------------------------------

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from cape.cli import main
-from cape.drivers import simulate as driver
+from cape.drivers import links as driver
+from cape.drivers import simulate
 from cape.drivers.identity import make_key, read_identity
 from cape.drivers.synth import write_consortium
 from cape.errors import CapeError, ConfigError, SecureAggregationError
@@ -211,7 +212,7 @@ def test_the_simulator_and_the_report_know_pinned_keys(tmp_path: Path) -> None:
     folders_of(tmp_path / "data", ["local0", "local1", "local2"])
     assumed = []
     for trust in ("pinned", "aggregator"):
-        folder = driver.simulate(
+        folder = simulate.simulate(
             tmp_path / "data",
             out=tmp_path / trust,
             through="wire",

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from cape import wire
-from cape.drivers import simulate as driver
+from cape.drivers import links as driver
+from cape.drivers import simulate
 from cape.drivers.drops import Drop, read_drop
 from cape.drivers.synth import write_consortium
 from cape.errors import (
@@ -410,7 +411,7 @@ def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path
     )
     maps = []
     for through in ("memory", "wire"):
-        folder = driver.simulate(
+        folder = simulate.simulate(
             tmp_path / "data",
             out=tmp_path / through,
             through=through,
@@ -425,7 +426,7 @@ def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path
                 "aggregation": "secagg",
             },
         )
-        results = driver.results(folder)
+        results = simulate.results(folder)
         assert results["survivors"] == ["local0", "local1", "local3"]
         assert results["min_survivors"] == 3
         with np.load(folder / "unmixing.npz") as stored:

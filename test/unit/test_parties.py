@@ -22,7 +22,7 @@ from cape.drivers.parties import (
     MemoryMemo,
     SiteParty,
 )
-from cape.errors import DataError, PrivacyBudgetError, StateLostError
+from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.messages import FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.policy import SitePolicy
 from cape.ports import Stacks
@@ -262,6 +262,27 @@ def test_the_aggregator_keeps_a_ledger_and_publishes_outcomes_only() -> None:
     aggregator.publish("no outcome")
     assert written == []
     assert aggregator.digest(EVENT) == party().digest(EVENT)
+
+
+def test_the_aggregator_keeps_what_only_it_holds_until_it_is_used_up() -> None:
+    kept: dict[str, bytes] = {}
+    aggregator = AggregatorParty(config=CONFIG, publish=lambda outcome: None, kept=kept)
+    aggregator.keep("pending", b"masked sum")
+    assert aggregator.secret("pending") == b"masked sum"
+    assert kept == {"pending": b"masked sum"}
+    for _ in range(2):
+        aggregator.keep("pending", b"")
+    assert kept == {}
+    with pytest.raises(StateLostError, match="state lost at the aggregator: pending is missing"):
+        aggregator.secret("pending")
+    assert AggregatorParty(config=CONFIG, publish=lambda outcome: None).lost == frozenset()
+
+
+def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
+    with pytest.raises(ConfigError, match="key_trust=pinned is not possible here; use"):
+        party().identity()
+    own: Any = object()
+    assert party(identity=lambda: own).identity() is own
 
 
 # -- data in files ---------------------------------------------------------------------------------

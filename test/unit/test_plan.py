@@ -173,6 +173,7 @@ LIES = {
     "more shares, less noise": {
         "plan": event_changed(0, shares=4, variance=E0.variance * 3 // 4 + 1)
     },
+    "other zero-sum noise": {"plan": event_changed(0, seed_ratio=E0.seed_ratio + 1)},
     "a longer vector": {"plan": event_changed(0, size=E0.size + 1)},
     "a shorter vector": {"plan": event_changed(1, size=E1.size - 1)},
     "another shape": {"plan": event_changed(1, shape="psd")},

@@ -196,6 +196,12 @@ def check(world: World, deaths: tuple[int, ...]) -> bool:
     return True
 
 
+@pytest.fixture(scope="module")
+def worlds():
+    """Worlds by their number of sites; the stages that patterns share are computed once."""
+    return remember(World)
+
+
 @pytest.mark.parametrize(("n_sites", "successes"), [(3, 1), (4, 1 + 4 * 5), (5, 1 + 5 * 5)])
 def test_every_pattern_of_deaths_gives_the_survivors_sum_or_ends_the_run(n_sites, successes):
     """Every site dies at one of the five messages or never: 6^S patterns."""
@@ -214,6 +220,24 @@ def test_sampled_patterns_of_deaths_give_the_survivors_sum_or_end_the_run(n_site
         deaths = [draw.randint(1, 5) if i in dying else NEVER for i in range(n_sites)]
         outcomes.append(check(world, tuple(deaths)))
     assert 50 < sum(outcomes) < 300
+
+
+MESSAGES = {"advertise": 1, "share": 2, "masked input": 3, "consistency": 4, "unmask": 5}
+
+
+@pytest.mark.parametrize("stage", MESSAGES.values(), ids=MESSAGES.keys())
+@pytest.mark.parametrize("n_sites", [3, 4, 5, 6, 7])
+def test_every_subset_of_sites_may_drop_out_together(worlds, n_sites, stage):
+    """All 2^S - 1 subsets, silent from one message on: four stages and the consistency round.
+
+    Exactly those that leave at least t sites give a sum: of the sites that sent a masked input.
+    """
+    world = worlds(n_sites)
+    spare = n_sites - world.setup.threshold
+    for n_gone in range(1, n_sites + 1):
+        for gone in itertools.combinations(range(n_sites), n_gone):
+            deaths = tuple(stage if i in gone else NEVER for i in range(n_sites))
+            assert check(world, deaths) == (n_gone <= spare)
 
 
 def test_key_sets_serve_many_releases_while_sites_go_one_after_the_other():
