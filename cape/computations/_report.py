@@ -18,7 +18,7 @@ from cape.computations import _views
 from cape.computations._ica_model import IcaModel
 from cape.computations._model import Model, attendance, joined
 from cape.computations._results import Outcome, SiteOutcome, Table
-from cape.computations._zero_sum import empty_ledger
+from cape.computations._zero_sum import empty_ledger, own_fingerprint
 from cape.config import VERSION
 from cape.messages import Closing, Done
 from cape.phases import One, Phase
@@ -110,7 +110,7 @@ def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
     return SiteOutcome(
         site=site.id,
         outcome_status="done",
-        fingerprint=model.fingerprint,
+        fingerprint=own_fingerprint(site, model),
         names=(),
         time_courses=iter(()),
         ledger=site.ledger or empty_ledger(site.config),

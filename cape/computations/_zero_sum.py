@@ -164,6 +164,15 @@ def key_roster(roster: Roster, agreed: KeyBook) -> list[keys.RosterEntry]:
         raise SecureAggregationError("E220", problem="an identity key is not hexadecimal") from None
 
 
+def own_fingerprint(site: Site, model: Model) -> str:
+    """Return the first digits of the roster of keys as this site computes it by itself."""
+    if model.keys is not None:
+        digest = keys.roster_digest(key_roster(joined(model), model.keys))
+    else:
+        digest = _secagg.key_digest(site, model)
+    return keys.roster_fingerprint(digest)
+
+
 def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
     """Return the vector of this site, (d,) int64, as it may leave: masked modulo 2^64."""
     if site.config.aggregation == "secagg":

@@ -42,7 +42,7 @@ from cape.computations._plan import verify_plan
 from cape.computations._report import component_names, report, time_courses
 from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.computations._secure_sum import SecureSum
-from cape.computations._zero_sum import ZeroSum, empty_ledger
+from cape.computations._zero_sum import ZeroSum, empty_ledger, own_fingerprint
 from cape.config import VERSION, Config
 from cape.errors import PrivacyBudgetError
 from cape.messages import Roster
@@ -105,7 +105,7 @@ def _write_site(site: Site, model: IcaModel) -> SiteOutcome:
     return SiteOutcome(
         site=site.id,
         outcome_status=model.unmixing.status if model.unmixing else "",
-        fingerprint=model.fingerprint,
+        fingerprint=own_fingerprint(site, model),
         names=component_names(len(unmixing)),
         time_courses=time_courses(site, model, unmixing, order),
         ledger=site.ledger or empty_ledger(site.config),

@@ -197,7 +197,7 @@ def test_a_solver_release_gives_the_claimed_mu_and_no_more():
     assert (link.event().phase, link.event().shape) == ("iterate", "ball")
 
 
-def noise_ratio(n_releases: int = 50, size: int = 4000) -> float:
+def noise_ratio(n_releases: int = 160, size: int = 1250) -> float:
     """Return the variance of decoded sum minus exact sum, colluder's noise off, over h s2."""
     link, _ = wiretap.canary_run(coins(8), n_rounds=1, rows=size)
     link.until("canary")
@@ -308,7 +308,7 @@ def test_half_the_noise_variance_is_seen(monkeypatch):
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(*audit_canary())
     with pytest.raises(AssertionError, match=WRONG_NOISE):
-        check_variance(noise_ratio(n_releases=50))
+        check_variance(noise_ratio(n_releases=160))
 
 
 def test_a_site_without_noise_is_seen(monkeypatch):

@@ -25,7 +25,7 @@ from cape.computations._secure_sum import SecureSum
 from cape.computations._views import prepared
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
-from cape.drivers import links, simulate
+from cape.drivers import links
 from cape.messages import FeatureSpace, Masked
 from cape.phases import Computation
 from cape.policy import SitePolicy
@@ -133,7 +133,7 @@ class Wiretap(links.MemoryLink):
 
     def exchange(self) -> Any:
         """Play a round and keep what the aggregator got."""
-        honest = simulate.advance_aggregator
+        honest = links.advance_aggregator
         for party in self._parties.values():
             party.noise.kept.clear()
 
@@ -142,11 +142,11 @@ class Wiretap(links.MemoryLink):
             self.cursor = state.cursor
             return honest(computation, state, inbox, party)
 
-        simulate.advance_aggregator = listening
+        links.advance_aggregator = listening
         try:
             return super().exchange()
         finally:
-            simulate.advance_aggregator = honest
+            links.advance_aggregator = honest
 
     def until(self, phase: str) -> Wiretap:
         """Play rounds until sites are about to answer `phase`."""
@@ -320,6 +320,6 @@ def canary_run(
         "n_rounds": n_rounds,
         "feature_space": "matrix",
         "basis": "none",
-        "max_features": 5000,
+        "max_features": 1447,
     }
     return Wiretap(CANARY, settings, sources, ("local3",)), owned
