@@ -879,3 +879,12 @@ def test_no_field_of_a_run_is_forgotten_when_a_state_is_stored() -> None:
     assert {f.name for f in dataclasses.fields(Consortium().state)} == {
         "config", "run", "cursor", "ledger", "model",
     }  # fmt: skip
+
+
+def test_a_forged_fingerprint_of_the_keys_is_refused_by_every_site() -> None:
+    # What people compare by phone once came from the aggregator unchecked, the same for all.
+    party = Consortium().until("pca")
+    forged = replace(party.request, body=replace(party.request.body, fingerprint="deadbeef" * 2))
+    for site in ("local0", "local1", "local2"):
+        with pytest.raises(SecureAggregationError, match="fingerprint"):
+            party.answer(site, forged)

@@ -28,7 +28,7 @@ from cape.policy import SitePolicy
 from cape.ports import Stacks
 from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.mechanisms import Event
-from cape.privacy.randomness import SecureNoise
+from cape.privacy.randomness import SecureNoise, SeededNoise
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"
@@ -327,3 +327,36 @@ def test_a_source_is_the_folder_that_it_names(tmp_path) -> None:
     assert source.n_subjects == 3
     assert json.dumps(source.contents)
     assert len(source.contents) == 64
+
+
+def test_a_site_checks_its_own_line_of_the_roster() -> None:
+    card = SiteCard(
+        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
+        space=FeatureSpace.of_matrix(6), tr_low=0.0, tr_high=0.0, noise="os",
+    )  # fmt: skip
+    listed = roster("A", "B", "C")
+    changed = tuple(replace(entry, n_subjects=1000) for entry in listed.sites)
+    for told in (
+        replace(listed, sites=changed),
+        replace(listed, sites=tuple(replace(e, nonce="1" * 32) for e in listed.sites)),
+        replace(listed, space=FeatureSpace.of_matrix(7)),
+    ):
+        site = party()
+        site.admit(card)
+        with pytest.raises(PrivacyBudgetError, match="not list this site"):
+            site.admit(told)
+
+
+def test_a_real_site_is_not_drawn_into_a_seeded_run() -> None:
+    card = SiteCard(
+        protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
+        space=FeatureSpace.of_matrix(6), tr_low=0.0, tr_high=0.0, noise="os",
+    )  # fmt: skip
+    site = party()
+    site.admit(card)
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        site.admit(replace(roster("A", "B", "C"), seeded=True))
+    hidden = party(noise=SeededNoise(1), policy=SitePolicy(simulation_seed=1))
+    hidden.admit(card)
+    with pytest.raises(PrivacyBudgetError, match="E160"):
+        hidden.admit(roster("A", "B", "C"))

@@ -122,3 +122,27 @@ def test_a_roster_that_a_site_does_not_allow_is_refused(policy, run, code) -> No
     assert caught.value.code == f"CAPE-{code}"
     assert "ite B" in caught.value.public
     assert str(facts["n_subjects"]) not in caught.value.public.replace("E153", "")
+
+
+def test_a_policy_that_is_read_again_may_only_forbid_more() -> None:
+    # Received files land beside mapped ones, so a later reading is not to be trusted.
+    accepted = SitePolicy(max_epsilon=2.0, allow_computations=("capemean", "capedjica"))
+    later = SitePolicy(
+        max_epsilon=50.0,
+        min_subjects=1,
+        allow_not_private=True,
+        private_results=True,
+        allow_computations=("capemean",),
+    )
+    now = accepted.tightened("A", later)
+    assert (now.max_epsilon, now.min_subjects) == (2.0, 3)
+    assert (now.allow_not_private, now.private_results) == (False, False)
+    assert now.allow_computations == ("capemean",)
+    assert accepted.tightened("A", SitePolicy(allow_computations=("other",))).veto
+    assert accepted.tightened("A", SitePolicy(veto=True)).veto
+
+
+def test_a_seed_that_appears_during_a_run_ends_it() -> None:
+    # With a swapped policy file all noise was predictable and the results said private.
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        SitePolicy().tightened("A", SitePolicy(simulation_seed=7))

@@ -1,0 +1,56 @@
+"""Where a simulation may write: never over data, never over what is not its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cape.drivers.simulate import check_places, simulate
+from cape.drivers.synth import write_consortium
+from cape.errors import ConfigError
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    write_consortium(
+        folder, preset="paper", site_sizes=(4, 3, 3), n_timepoints=40, n_networks=3, seed=5
+    )
+    return folder
+
+
+QUICK = {"min_timepoints": 30, "n_rounds": 2, "n_components": 3, "n_basis": 16}
+
+
+def test_results_never_lie_over_the_data_they_come_from(data: Path) -> None:
+    # A run with --out equal to the folder of the data once deleted all of them when it had ended.
+    before = sorted(path for path in data.rglob("*") if path.is_file())
+    for out in (data, data / "local1"):
+        with pytest.raises(ConfigError, match="would lie over the data"):
+            simulate(data, out=out, settings={**QUICK, "epsilon": 8, "delta": 1e-5})
+    assert sorted(path for path in data.rglob("*") if path.is_file()) == before
+
+
+def test_a_folder_that_is_no_earlier_result_is_not_replaced(data: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "out" / "local0" / "thesis.txt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("three years")
+    with pytest.raises(ConfigError, match="no earlier result"):
+        simulate(data, out=tmp_path / "out", settings={**QUICK, "epsilon": 8, "delta": 1e-5})
+    assert precious.read_text() == "three years"
+
+
+@pytest.mark.parametrize("name", ["consortium", "remote"])
+def test_a_site_is_not_called_like_a_folder_of_results(name: str, tmp_path: Path) -> None:
+    # A site called "consortium" once replaced the results after the budget was spent.
+    with pytest.raises(ConfigError, match=f"cannot be called '{name}'"):
+        check_places({name: tmp_path / "data" / name}, tmp_path / "out")
+
+
+def test_a_run_without_noise_needs_no_epsilon_on_any_way(data: Path, tmp_path: Path) -> None:
+    # Epsilon 0 of such a run was refused when its settings came back from a document.
+    settings = {**QUICK, "private": "no"}
+    for through in ("memory", "wire"):
+        folder = simulate(data, out=tmp_path / through, through=through, settings=settings)
+        assert '"private": false' in (folder / "results.json").read_text()
