@@ -21,8 +21,8 @@ from cape.errors import ConfigError
 
 VERSION = "0.1.0"
 
-LARGEST_BASIS = 1447
-"""d (d + 1)/2 masked integers of 8 bytes must fit one message of 8 MiB."""
+LARGEST_BASIS = 4095
+"""d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/wire.py)."""
 
 Value = str | int | float | bool | None
 

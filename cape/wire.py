@@ -31,7 +31,9 @@ from cape.errors import CapeError, MessageError
 from cape.messages import Marker
 
 MAX_TEXT: Final = 8 * 2**20
-"""Largest inline message, bytes: the settings bound every vector far below it."""
+"""Largest text of a message, bytes; a document with arrays has a limit of its driver's."""
+MAX_ARRAY: Final = 64 * 2**20
+"""Largest array, bytes.  Drivers carry those above `MAX_TEXT` as files beside the message."""
 MAX_ITEMS: Final = 2**16
 """Longest tuple or mapping."""
 SAFE_INT: Final = 2**53 - 1
@@ -251,8 +253,8 @@ def _encode_array(value: Any, dtype: np.dtype[Any], where: str) -> Json:
     if dtype.kind == "f" and not np.all(np.isfinite(value)):
         raise _refuse(where, "not finite")
     raw = np.ascontiguousarray(value, dtype=dtype).tobytes()
-    if len(raw) > MAX_TEXT:
-        raise _refuse(where, f"{len(raw)} bytes, allowed {MAX_TEXT}")
+    if len(raw) > MAX_ARRAY:
+        raise _refuse(where, f"{len(raw)} bytes, allowed {MAX_ARRAY}")
     return {"base64": base64.b64encode(raw).decode("ascii"), "shape": list(value.shape)}
 
 
@@ -263,12 +265,12 @@ def _decode_array(document: Json, dtype: np.dtype[Any], where: str) -> Any:
     if not (
         isinstance(shape, list)
         and len(shape) <= 4
-        and all(type(n) is int and 0 <= n <= MAX_TEXT for n in shape)
+        and all(type(n) is int and 0 <= n <= MAX_ARRAY for n in shape)
         and isinstance(text, str)
     ):
         raise _refuse(where, "not an array")
     size = math.prod(shape) * dtype.itemsize
-    if size > MAX_TEXT or len(text) != 4 * -(-size // 3):
+    if size > MAX_ARRAY or len(text) != 4 * -(-size // 3):
         raise _refuse(where, "array data do not fit their shape")
     try:
         raw = base64.b64decode(text, validate=True)

@@ -34,6 +34,7 @@ from cape.drivers.identity import read_identity
 from cape.drivers.journal import Journal
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, FileMemo, FileSource, SiteParty
 from cape.drivers.site_files import noise_of, own_folders, read_policy, write_record
+from cape.drivers.transfer import inline, offload
 from cape.errors import CapeError, ConsortiumError, MessageError, public_text
 from cape.phases import Computation, Run, accept, advance_aggregator, advance_site, start
 from cape.policy import SitePolicy
@@ -68,10 +69,24 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
     """
     call = Call.of(role, document)
     try:
-        return _site(call) if role == "local" else _aggregator(call)
+        call = dataclasses.replace(call, input=_arrived(call))
+        answer = _site(call) if role == "local" else _aggregator(call)
+        return {**answer, "output": offload(answer["output"], call.transfer)}
     except Exception as err:
         _write_down(call, err)
         raise
+
+
+def _arrived(call: Call) -> dict[str, Any]:
+    """Return the input with the arrays that came as files beside it.
+
+    The engine puts the files of a site into a folder of its name, those of the aggregator on top.
+    """
+    if call.cache is None and call.role == "local":
+        return call.input  # the owner's settings
+    if call.role == "local":
+        return dict(inline(call.input, call.base))
+    return {site: inline(reply, call.base / site) for site, reply in call.input.items()}
 
 
 # -- a site --------------------------------------------------------------------------------------

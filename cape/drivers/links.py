@@ -7,6 +7,7 @@ document encoded and decoded, and calls the parties in this process or in a new 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +23,7 @@ from cape.drivers.codec import encode_reply, request_digest
 from cape.drivers.drops import FIRST, Attendees, Drop
 from cape.drivers.identity import read_identity
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, MemoryMemo, SiteParty
+from cape.drivers.transfer import inline
 from cape.errors import CapeError
 from cape.messages import Progress
 from cape.phases import AnyEnvelope, Computation, Run, advance_aggregator, advance_site, start
@@ -226,7 +228,20 @@ class DocumentLink:
         text = self._call(role, party, self._document(party, message))
         answer = wire.loads(text, coinstac.MAX_DOCUMENT)
         self._caches[party] = {**self._caches[party], **answer["cache"]}
+        if not answer["success"]:
+            self._carry_files(party)
         return answer["output"], bool(answer["success"]), len(wire.dumps(answer["output"]))
+
+    def _carry_files(self, party: str) -> None:
+        """Move what a party left for others, as the engine does after each call.
+
+        The engine would put the aggregator's files into every site's base directory; here those
+        are the user's own data, so they wait in one place and `exchange` puts them inline.
+        """
+        arrived = self._work / "remote" / ("arrived" if party == "remote" else f"base/{party}")
+        shutil.rmtree(arrived, ignore_errors=True)
+        shutil.move(self._work / party / "transfer", arrived)
+        (self._work / party / "transfer").mkdir()
 
     def exchange(self) -> tuple[Progress | None, int]:
         """Let every site answer, two at a time or more, and the aggregator combine."""
@@ -247,6 +262,7 @@ class DocumentLink:
         self._input, ended, _ = self._ask("remote", "remote", inbox)
         if ended:
             return None, size
+        self._input = inline(self._input, self._work / "remote" / "arrived")
         return wire.decode(self._input["progress"], Progress), size
 
     def _width(self) -> int:

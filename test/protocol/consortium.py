@@ -361,7 +361,21 @@ class Engine:
         answer = wire.loads(text, coinstac.MAX_DOCUMENT)
         self.caches[party] = {**self.caches[party], **answer["cache"]}
         self.ended = answer["success"]
+        if not self.ended:
+            self.carry_files(party)
         return answer["output"]
+
+    def carry_files(self, party: str) -> None:
+        """Move what a party left for others: as the engine, never deleting what came earlier."""
+        left = self.place(party, "transfer")
+        to = [self.place("remote", "base") / party]
+        if party == "remote":
+            to = [self.data / site for site in self.sites]
+        for file in sorted(left.iterdir()):
+            for folder in to:
+                folder.mkdir(exist_ok=True)
+                shutil.copy(file, folder / file.name)
+            file.unlink()
 
     def exchange(self) -> None:
         """Play one round."""

@@ -24,7 +24,7 @@ from cape.computations._report import nothing_for_sites, outcome_in_tables, repo
 from cape.computations._secure_sum import SecureSum
 from cape.computations._views import prepared
 from cape.computations._zero_sum import ZeroSum
-from cape.config import Config, option
+from cape.config import LARGEST_BASIS, Config, option
 from cape.drivers import links
 from cape.messages import FeatureSpace, Masked
 from cape.phases import Computation
@@ -320,6 +320,6 @@ def canary_run(
         "n_rounds": n_rounds,
         "feature_space": "matrix",
         "basis": "none",
-        "max_features": 1447,
+        "max_features": LARGEST_BASIS,
     }
     return Wiretap(CANARY, settings, sources, ("local3",)), owned

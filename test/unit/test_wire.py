@@ -120,7 +120,7 @@ def test_a_transposed_or_big_endian_array_has_the_same_bytes() -> None:
         ({"ring": np.zeros(3, dtype=np.int64)}, "not an array of uint64"),
         ({"ring": [1, 2]}, "not an array of uint64"),
         ({"matrix": np.array([[np.nan]])}, "not finite"),
-        ({"matrix": np.zeros(2**20 + 1)}, "8388616 bytes, allowed 8388608"),
+        ({"matrix": np.zeros(2**23 + 1)}, "67108872 bytes, allowed 67108864"),
     ],
 )
 def test_what_does_not_fit_its_declaration_does_not_leave(changed, text) -> None:

@@ -1,0 +1,163 @@
+"""Arrays that are too large for a message travel as files; nothing else about the run changes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cape import wire
+from cape.drivers import transfer
+from cape.errors import MessageError
+
+helper = sys.modules["cape_test_consortium"]
+Engine, settings_of = helper.Engine, helper.settings_of
+
+GAUSSIAN = settings_of("capedjica", zero_sum="gaussian")
+"""The paper's zero-sum noise broadcasts a vector as long as a reply: files both ways."""
+
+
+def played(folder, monkeypatch, limit):
+    monkeypatch.setattr(transfer, "LARGEST_INLINE", limit)
+    data = helper.write_data(folder / "data")
+    engine = Engine(folder / "work", data, GAUSSIAN)
+    with helper.without_pages():
+        engine.play()
+    return engine
+
+
+def files_of(engine):
+    found = list((engine.work / "remote" / "base").glob("*/*.bin"))
+    return found, list(engine.data.glob("*/*.bin"))
+
+
+def test_a_run_whose_arrays_travel_as_files_gives_the_same_bits(tmp_path, monkeypatch):
+    inline = played(tmp_path / "inline", monkeypatch, transfer.LARGEST_INLINE)
+    beside = played(tmp_path / "beside", monkeypatch, 64)
+    assert files_of(inline) == ([], [])
+    from_sites, from_aggregator = files_of(beside)
+    assert len(from_sites) >= 2 * len(beside.sites)
+    assert len(from_aggregator) >= 1
+    maps = [
+        (e.work / "remote" / "transfer" / "unmixing.npz").read_bytes() for e in (inline, beside)
+    ]
+    assert maps[0] == maps[1]
+
+
+def test_a_file_is_named_after_run_round_and_content_and_never_pickled(tmp_path, monkeypatch):
+    engine = played(tmp_path, monkeypatch, 64)
+    for group in files_of(engine):
+        for file in group:
+            assert transfer.NAME.fullmatch(file.name)
+            assert file.read_bytes()[:1] != b"\x80" or len(file.read_bytes()) % 8 == 0
+            assert len(np.fromfile(file, dtype="<u8")) * 8 == file.stat().st_size
+
+
+def test_files_of_an_earlier_run_that_were_never_deleted_are_not_read(tmp_path, monkeypatch):
+    """Two runs in one place: the engine deletes nothing that it delivered."""
+    first = played(tmp_path, monkeypatch, 64)
+    stale = {file: file.read_bytes() for group in files_of(first) for file in group}
+    policy = replace(helper.POLICY, simulation_seed=8)
+    for file in first.data.glob("*/*.bin"):
+        file.unlink()
+    runs = {}
+    for name in ("alone", "after"):
+        work = tmp_path / f"work-{name}"
+        if name == "after":
+            shutil.copytree(first.work / "remote" / "base", work / "remote" / "base")
+            for file, raw in stale.items():
+                file.write_bytes(raw)
+        runs[name] = Engine(work, first.data, GAUSSIAN, policy=policy)
+        with helper.without_pages():
+            runs[name].play()
+        for file in list(first.data.glob("*/*.bin")):
+            file.unlink()
+    maps = [(e.work / "remote/transfer/unmixing.npz").read_bytes() for e in runs.values()]
+    assert maps[0] == maps[1] != (first.work / "remote/transfer/unmixing.npz").read_bytes()
+
+
+@pytest.fixture
+def reply(tmp_path, monkeypatch):
+    """A message whose array lies in a file."""
+    monkeypatch.setattr(transfer, "LARGEST_INLINE", 64)
+    array = wire.encode(np.arange(100, dtype=np.uint64), wire._hints(Sample)["x"])
+    message = {"run": "0a" * 16, "seq": 3, "phase": "pca", "round": 1, "body": {"x": array}}
+    return message, transfer.offload(message, tmp_path), tmp_path
+
+
+class Sample:
+    x: np.typing.NDArray[np.uint64]
+
+
+def test_what_was_put_into_a_file_comes_back(reply):
+    message, offloaded, folder = reply
+    assert set(offloaded["body"]["x"]) == {"file", "sha256", "shape"}
+    assert transfer.inline(json.loads(json.dumps(offloaded)), folder) == message
+
+
+def missing(reference, folder):
+    (folder / reference["file"]).unlink()
+
+
+def damaged(reference, folder):
+    with (folder / reference["file"]).open("r+b") as file:
+        file.write(b"\xff")
+
+
+def longer(reference, folder):
+    with (folder / reference["file"]).open("ab") as file:
+        file.write(b"\0" * 8)
+
+
+def huge(reference, folder):
+    with (folder / reference["file"]).open("r+b") as file:
+        file.truncate(wire.MAX_ARRAY + 1)
+
+
+def elsewhere(reference, folder):
+    shutil.copy(folder / reference["file"], folder.parent / "other.bin")
+    reference["file"] = "../other.bin"
+
+
+def a_link(reference, folder):
+    shutil.move(folder / reference["file"], folder / "target")
+    (folder / reference["file"]).symlink_to(folder / "target")
+
+
+def a_folder(reference, folder):
+    (folder / reference["file"]).unlink()
+    (folder / reference["file"]).mkdir()
+
+
+def no_text(reference, folder):
+    reference["sha256"] = 7
+
+
+@pytest.mark.parametrize(
+    "harm", [missing, damaged, longer, huge, elsewhere, a_link, a_folder, no_text]
+)
+def test_a_file_that_is_not_the_one_meant_is_refused(reply, harm):
+    _, offloaded, folder = reply
+    harm(offloaded["body"]["x"], folder)
+    with pytest.raises(MessageError, match="E202"):
+        transfer.inline(offloaded, folder)
+
+
+@pytest.mark.slow
+def test_a_basis_too_large_for_one_message_runs_with_real_files(tmp_path):
+    """d = 1500: 9 MB a reply in the pca round, which no message carried before."""
+    rng = np.random.default_rng(3)
+    common = rng.standard_normal((1500, 2))
+    data = {f"local{s}": [common @ rng.laplace(size=(2, 30)) for _ in range(3)] for s in range(3)}
+    settings = settings_of(
+        "capedjica", max_features=1500, n_components=2, pca="covariance", private=False
+    )
+    engine = Engine(tmp_path / "work", helper.write_data(tmp_path / "data", data), settings)
+    with helper.without_pages():
+        engine.play()
+    from_sites, _ = files_of(engine)
+    assert [file.stat().st_size for file in from_sites] == [1500 * 1501 // 2 * 8] * 3
