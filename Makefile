@@ -17,7 +17,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compspec bench lock clean
+.PHONY: help run test check format compspec bench figures lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -77,6 +77,9 @@ bench: $(DEV)  ## speed and quality of this machine, into results/
 		--seeds 0,1,2 --json | tee results/utility-paper.json
 	$(BIN)/python bench/utility.py --preset realistic --subjects 1024 --sites 4 --epsilon 1 \
 		--seeds 0,1,2 --json | tee results/utility-realistic.json
+
+figures: $(DEV)  ## the papers' figures and tables, into OUT/figures; GRID=--quick in minutes, whole in hours
+	$(BIN)/python bench/figures.py --out $(OUT)/figures $(GRID)
 
 # A fresh environment with the newest versions that pyproject.toml allows, written down.
 lock:  ## renew the pinned versions in requirements/

@@ -1,0 +1,116 @@
+"""The harness of the papers' figures: found by listing, resumed, written with its settings."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+    import figures_lib
+    import figures_lib._figure as engine
+    import figures_lib._style as style
+
+    return figures_lib, engine, style
+
+
+@pytest.fixture
+def example(harness):
+    """Return a figure of four points, and the list of points measured so far."""
+    _, engine, style = harness
+    asked: list[dict[str, float]] = []
+
+    def measure(point):
+        asked.append(dict(point))
+        return {"y": point["epsilon"] * 2.0}
+
+    def draw(rows):
+        canvas, axes = style.canvas(1, 1)
+        x, y = style.means(rows, "epsilon", "y", method="cape")
+        style.curve(axes[0, 0], x, y, "cape", "cape")
+        style.log_ticks(axes[0, 0], x)
+        style.second_axis(axes[0, 0], x, [4.0 * e for e in x], "exact epsilon")
+        style.legend_below(canvas, axes[0, 0], 1)
+        return canvas
+
+    def points(grid):
+        some = (0.1, 1.0) if grid == "quick" else (0.1, 1.0, 10.0)
+        return [{"epsilon": e, "method": "cape", "seed": s} for e in some for s in (1, 2)]
+
+    figure = engine.Figure(
+        name="example", title="An example", points=points, measure=measure, draw=draw,
+        data="none", privacy="none", caption="nothing", share=("seed",),
+    )  # fmt: skip
+    return figure, asked
+
+
+def test_every_figure_has_points_that_are_json_and_differ(harness) -> None:
+    lib, _, _ = harness
+    for name, figure in lib.figures().items():
+        assert name == figure.name
+        for text in (figure.title, figure.data, figure.privacy, figure.caption):
+            assert len(text) > 10
+        for grid in ("quick", "full"):
+            points = [json.dumps(p, sort_keys=True) for p in figure.points(grid)]
+            assert points
+            assert len(set(points)) == len(points)
+
+
+def test_measured_points_are_never_measured_again(harness, example, tmp_path) -> None:
+    """Stopped after two points, the next run measures the rest; the full grid only what is new."""
+    _, engine, _ = harness
+    figure, asked = example
+    engine.measure(figure, figure.points("quick")[:2], tmp_path)
+    assert len(asked) == 2
+    todo = engine.batches(figure, figure.points("quick"), tmp_path)
+    assert [len(batch) for batch in todo] == [1, 1]  # one batch per seed
+    for batch in todo:
+        engine.measure(figure, batch, tmp_path)
+    assert len(asked) == 4
+    engine.measure(figure, figure.points("full"), tmp_path)
+    assert len(asked) == 6
+    assert engine.batches(figure, figure.points("full"), tmp_path) == []
+
+
+def test_a_changed_measurement_forgets_its_points(harness, example, tmp_path) -> None:
+    _, engine, _ = harness
+    figure, asked = example
+    engine.measure(figure, figure.points("quick"), tmp_path)
+    newer = type(figure)(**{**vars(figure), "version": 2})
+    engine.measure(newer, figure.points("quick"), tmp_path)
+    assert len(asked) == 8
+
+
+def test_a_figure_is_written_with_its_table_and_its_settings(harness, example, tmp_path) -> None:
+    _, engine, _ = harness
+    figure, _ = example
+    with pytest.raises(RuntimeError, match="not measured"):
+        engine.write(figure, "quick", tmp_path / "cache", tmp_path)
+    engine.measure(figure, figure.points("quick"), tmp_path / "cache")
+    picture, table, sidecar = engine.write(figure, "quick", tmp_path / "cache", tmp_path)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert [row["y"] for row in rows] == ["0.2", "0.2", "2.0", "2.0"]
+    settings = json.loads(sidecar.read_text())
+    assert settings["seeds"] == [1, 2]
+    assert settings["settings"]["epsilon"] == [0.1, 1.0]
+    assert settings["data"] == "none"
+    assert settings["versions"]["numpy"]
+
+
+def test_two_methods_never_share_a_colour_and_a_mark(harness) -> None:
+    _, _, style = harness
+    same = {("pooled", "cape"), ("full", "conv"), ("dpdjica", "dpdispca")}  # one thing, two names
+    names = list(style.LOOKS)
+    for i, a in enumerate(names):
+        for b in names[i + 1 :]:
+            if (a, b) not in same and (b, a) not in same:
+                assert style.LOOKS[a] != style.LOOKS[b], (a, b)
