@@ -12,17 +12,14 @@ refuses to encode a reply with an unmarked field:
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array
+from cape.feature_space import FeatureSpace as FeatureSpace  # part of the messages
 from cape.privacy.mechanisms import Event
 
 RingVector = npt.NDArray[np.uint64]
@@ -69,82 +66,6 @@ class Progress:
     epsilon: float
     step: float
     stability: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class FeatureSpace:
-    """The public feature space: what the D rows of a subject's data are.
-
-    Attributes
-    ----------
-    kind : {"mask", "atlas", "matrix"}
-        Voxels of a mask, parcels of a label image, columns of array files.
-    shape : tuple of int
-        Grid (3 axes), axes of a 2-D image, or () for plain columns.
-    affine : tuple of float
-        16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid.
-    packed : str
-        base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1).
-    n_features : int
-        D.
-    digest : str
-        SHA-256 that all sites must agree on.
-    """
-
-    kind: Literal["mask", "atlas", "matrix"]
-    shape: tuple[int, ...]
-    affine: tuple[float, ...]
-    packed: str
-    n_features: int
-    digest: str
-
-    @classmethod
-    def of_labels(
-        cls, kind: Literal["mask", "atlas"], labels: npt.NDArray[np.int32], affine: Array
-    ) -> FeatureSpace:
-        """Return the space of a label image (x, y, z); labels > 0 are inside.
-
-        A mask's digest is the SHA-256 of ``cape-mask-1``, shape (3 x int32 LE), affine
-        (16 x float64 LE, rounded to 1e-4, -0 -> 0) and the packed bits of the mask in C order.
-        """
-        rounded = np.round(affine, 4) + 0.0
-        inside = labels > 0
-        bits = np.packbits(inside).tobytes() if kind == "mask" else labels.astype("<i4").tobytes()
-        parts = (
-            f"cape-{kind}-1".encode(),
-            np.asarray(labels.shape, dtype="<i4").tobytes(),
-            rounded.astype("<f8").tobytes(),
-            bits,
-        )
-        n = int(inside.sum()) if kind == "mask" else int(np.unique(labels[inside]).size)
-        raw = zlib.compress(labels.astype("<i4").tobytes(), 9)
-        return cls(
-            kind=kind,
-            shape=tuple(int(n) for n in labels.shape),
-            affine=tuple(float(a) for a in rounded.ravel()),
-            packed=base64.b64encode(raw).decode(),
-            n_features=n,
-            digest=hashlib.sha256(b"".join(parts)).hexdigest(),
-        )
-
-    @classmethod
-    def of_matrix(cls, n_features: int, image_shape: tuple[int, ...] = ()) -> FeatureSpace:
-        """Return the space of `n_features` plain columns, or of a 2-D image (row-major)."""
-        text = f"cape-matrix-1 {n_features} {image_shape}"
-        return cls(
-            kind="matrix",
-            shape=image_shape,
-            affine=(),
-            packed="",
-            n_features=n_features,
-            digest=hashlib.sha256(text.encode()).hexdigest(),
-        )
-
-    def labels(self) -> npt.NDArray[np.int32]:
-        """Return the label image, shape `shape` (masks and atlases only)."""
-        size = int(np.prod(self.shape))
-        raw = zlib.decompressobj().decompress(base64.b64decode(self.packed), 4 * size)
-        return np.frombuffer(raw, dtype="<i4").reshape(self.shape).astype(np.int32)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -204,23 +125,32 @@ class Roster:
         """Return h = t - S_C, the noise shares that the assumed adversary cannot subtract."""
         return self.survivors - self.colluders
 
+    def as_broadcast(self) -> Roster:
+        """Return the roster as `join` sends it, of which all digests are made: without labels."""
+        return replace(self, space=self.space.outline())
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PublicKey:
-    """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if keys are pinned."""
+    """Reply of `zero-sum`: the X25519 public key of this run, hex; signed if keys are pinned.
+
+    `labels` are those of the mask or atlas, sent once all sites are known to have the same.
+    """
 
     public_key: Annotated[str, PUBLIC]
     identity_key: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
     signature: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+    labels: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyBook:
-    """Broadcast of `zero-sum`: the public keys in the order of the roster."""
+    """Broadcast of `zero-sum`: the public keys in the order of the roster, labels of the space."""
 
     public_keys: tuple[str, ...]
     identity_keys: tuple[str, ...] = field(default=(), metadata={"added": True})
     signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
+    labels: str = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -265,6 +195,7 @@ class KeyAdvertisement:
     keys: Annotated[bytes, PUBLIC]
     identity_key: Annotated[bytes, PUBLIC]
     signature: Annotated[bytes, PUBLIC]
+    labels: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -272,6 +203,7 @@ class KeyAdvertisements:
     """Broadcast of `zero-sum` where sites may drop out: what each site of U1 sent."""
 
     sites: Mapping[str, KeyAdvertisement]
+    labels: str = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -65,6 +65,10 @@ class Site(Protocol):
     ledger: Ledger | None
 
     @property
+    def labels(self) -> str:
+        """Packed labels of the site's own mask or atlas, as accepted in `join`; else empty."""
+
+    @property
     def source(self) -> Source:
         """The site's data; reads and checks the files when first asked."""
 
@@ -84,7 +88,7 @@ class Site(Protocol):
         """Return the pinned keys from the site's own files; ConfigError if there are none."""
 
     def digest(self, message: object) -> bytes:
-        """Return the SHA-256 of the canonical bytes of a message."""
+        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
 
     def admit(self, facts: object) -> None:
         """Let the site's policy look at the run; PrivacyBudgetError if it refuses."""
@@ -105,7 +109,7 @@ class Aggregator(Protocol):
     """SHA-256 of the broadcast that is being answered."""
 
     def digest(self, message: object) -> bytes:
-        """Return the SHA-256 of the canonical bytes of a message."""
+        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
 
     def keep(self, name: str, value: bytes) -> None:
         """Store what only the aggregator holds, such as a masked sum; empty bytes remove it."""

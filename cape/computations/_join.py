@@ -52,7 +52,7 @@ def join(name: str, planner: Planner, *, then: str) -> One:
             settings=json.dumps(site.config.settings(), sort_keys=True),
             nonce=site.noise.stream(site.id, "join", 1, "nonce").token_bytes(NONCE_BYTES).hex(),
             n_subjects=source.n_subjects,
-            space=source.space,
+            space=source.space.outline(),  # no mask leaves before all are known to be equal
             tr_low=tr_low,
             tr_high=tr_high,
             noise=site.noise.label,

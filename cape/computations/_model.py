@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from cape.config import Config
 from cape.messages import (
@@ -83,10 +84,27 @@ class Model:
 
 
 def joined(model: Model) -> Roster:
-    """Return the roster of a run that has joined."""
+    """Return the roster of a run that has joined, with the labels of its space once they came."""
     if model.roster is None:
         raise RuntimeError("no roster before join")
-    return model.roster
+    packed = model.keys.labels if model.keys is not None else ""
+    if model.drop_outs is not None:
+        packed = model.drop_outs.advertised.labels
+    if not packed:
+        return model.roster
+    return replace(model.roster, space=replace(model.roster.space, packed=packed))
+
+
+def agreed_labels(model: Model, shown: Iterable[str]) -> str:
+    """Return the labels that sites showed after `join`; MessageError if one shows others.
+
+    Only a digest was compared in `join`, so that no site's mask is seen unless all have it.
+    """
+    space = joined(model).space
+    packed = list(shown)
+    for text in packed:
+        space.filled(text)
+    return packed[0]
 
 
 def attendance(model: Model) -> Attendance | None:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from cape import wire
-from cape.computations._model import DropOuts, Model, attendance, joined
+from cape.computations._model import DropOuts, Model, agreed_labels, attendance, joined
 from cape.computations._pinned import pinned
 from cape.errors import CapeError, SecureAggregationError
 from cape.messages import (
@@ -144,7 +144,10 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
         keep(site, SECRET, state)
         own = state.own
         return KeyAdvertisement(
-            keys=own.keys, identity_key=own.identity_key, signature=own.signature
+            keys=own.keys,
+            identity_key=own.identity_key,
+            signature=own.signature,
+            labels=site.labels,
         )
 
     return (
@@ -174,13 +177,16 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
 def _collect_advertisements(
     party: Aggregator, replies: Mapping[str, KeyAdvertisement], model: Model
 ) -> tuple[KeyAdvertisements, str | None]:
-    roster, listed = joined(model), KeyAdvertisements(sites=dict(replies))
+    labels = agreed_labels(model, (reply.labels for reply in replies.values()))
+    without = {site: replace(reply, labels="") for site, reply in replies.items()}
+    roster, listed = joined(model), KeyAdvertisements(sites=without, labels=labels)
     setup = setup_of(party.digest(roster), roster)
     protocol_aggregator.collect_advertisements(setup, advertised(setup, listed).entries)
     return listed, "zero-sum.shares"
 
 
 def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
+    agreed_labels(model, (listed.labels,))
     left = DropOuts(advertised=listed, asked=tuple(keys.site_order(listed.sites)))
     return replace(model, drop_outs=left)
 

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.computations import _pinned, _secagg, _survivors
-from cape.computations._model import Model, attendance, joined
+from cape.computations._model import Model, agreed_labels, attendance, joined
 from cape.config import Config
 from cape.errors import SecureAggregationError
 from cape.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
@@ -99,7 +99,7 @@ class ZeroSum:
         secret = site.noise.stream(site.id, "zero-sum", 1, "key").token_bytes(KEY_BYTES)
         site.keep(KEY_NAME, secret)
         public = keys.public_key(keys.private_key_from_bytes(secret))
-        return _pinned.advertised(site, model, public)
+        return replace(_pinned.advertised(site, model, public), labels=site.labels)
 
     def _compare(
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
@@ -212,9 +212,9 @@ def mask(site: Site, model: Model, size: int, field: str) -> RingVector:
 def _collect(
     party: Aggregator, replies: Mapping[str, PublicKey], model: Model
 ) -> tuple[KeyBook, str | None]:
-    del model
     answers = list(replies.values())
-    agreed = KeyBook(public_keys=tuple(r.public_key for r in answers))
+    labels = agreed_labels(model, (r.labels for r in answers))
+    agreed = KeyBook(public_keys=tuple(r.public_key for r in answers), labels=labels)
     if party.config.key_trust == "pinned":
         identities = tuple(r.identity_key for r in answers)
         signatures = tuple(r.signature for r in answers)
@@ -223,6 +223,7 @@ def _collect(
 
 
 def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
+    agreed_labels(model, (agreed.labels,))
     return replace(model, keys=agreed)
 
 

@@ -136,7 +136,8 @@ def _next_round(call: Call, journal: Journal) -> Document:
             return _with_key(stored, vault_key)
     broadcast = computation.phases(state.config)[state.cursor.phase].broadcast
     envelope = decode_envelope(call.input, broadcast, broadcast=True)
-    given = journal.given() if not last or _has_receipt(journal) else {}
+    done = last and not _has_receipt(journal)  # all files were written, the answer was lost
+    given = {} if done else journal.given()
     digest = request_digest(envelope)
     party = _party(call, computation, state.config, journal, given, vault_key, digest)
     accept(computation, state, envelope, party)  # a message that does not belong ends nothing
@@ -147,6 +148,7 @@ def _next_round(call: Call, journal: Journal) -> Document:
         raise
     if last:
         answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
+        FileMemo(call.working, call.party).forget()
         journal.clear()
         return answer
     return _answered(call, journal, computation, state, reply, nonce, vault_key, request)
@@ -225,16 +227,18 @@ def _party(
     def publish(result: SiteOutcome) -> None:
         from cape.report import write_site
 
-        write_site(call.output, result)
+        if "contents" in given:  # else `report` is repeated, and the files are there
+            write_site(call.output, result)
 
+    source = FileSource(call.base, given, config, call.party)
     return SiteParty(
         site=call.party,
         computation=computation.name,
         config=config,
         noise=noise_of(policy),
         policy=policy,
-        source=FileSource(call.base, given, config, call.party),
-        memo=FileMemo(call.working, call.party),
+        source=source,
+        memo=FileMemo(call.working, call.party, lambda: source.contents),
         request=request,
         on_charge=lambda line: journal.charge(dict(line)),
         keep=lambda name, secret: journal.keep(name, secret, vault_key, os.urandom(12)),

@@ -57,8 +57,7 @@ class FileSource:
     @property
     def contents(self) -> str:
         """Fingerprint of the accepted files; never leaves the site."""
-        fingerprint: str = self._data().fingerprint
-        return fingerprint
+        return str(self._expected or self._data().fingerprint)
 
     @property
     def space(self) -> FeatureSpace:
@@ -112,9 +111,14 @@ class MemoryMemo:
 
 
 class FileMemo:
-    """Working arrays in side files, one per name; a lost or damaged one is made again."""
+    """Working arrays in side files, one per name; a lost or damaged one is made again.
 
-    def __init__(self, folder: Path, party: str) -> None:
+    `contents` gives the fingerprint of the data that they are made of: those of other data count
+    as lost.
+    """
+
+    def __init__(self, folder: Path, party: str, contents: Callable[[], str] = lambda: "") -> None:
+        self._contents = contents
         # An engine's id of a party may hold anything; the name of a file may not.
         self._folder, self._prefix = (
             folder,
@@ -129,7 +133,7 @@ class FileMemo:
         try:
             with self._path(name).open("rb") as file, np.load(file, allow_pickle=False) as stored:
                 head = json.loads(str(stored["head"]))
-                if head["key"] != key:
+                if (head["key"], head["contents"]) != (key, self._contents()):
                     return None
                 arrays = tuple(stored[f"a{i}"] for i in range(len(head["labels"])))
                 labels = tuple(tuple(names) for names in head["labels"])
@@ -142,7 +146,7 @@ class FileMemo:
         self._folder.mkdir(parents=True, exist_ok=True)
         partial = self._path(name).with_suffix(".partial")
         arrays = {f"a{i}": array for i, array in enumerate(stacks.arrays)}
-        head = json.dumps({"key": key, "labels": stacks.labels})
+        head = json.dumps({"key": key, "contents": self._contents(), "labels": stacks.labels})
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(handle, "wb") as file:
             np.savez(file, head=np.array(head), **arrays)  # type: ignore[arg-type]
@@ -186,7 +190,10 @@ class SiteParty:
         self.keep = keep
         self.secret = secret
         self.card = tuple(card)
-        """What this site said of itself in `join`: nonce, M_s, digest of its feature space."""
+        """What this site said of itself in `join`: nonce, M_s, digest of its feature space.
+
+        The fourth is what it did not say: the labels of that space.
+        """
         self._identity = identity
         self._computation = computation
         self.policy = self._policy = policy
@@ -194,6 +201,11 @@ class SiteParty:
         self._on_charge = on_charge
         self._publish = publish
         self._record = record
+
+    @property
+    def labels(self) -> str:
+        """Packed labels of the site's own mask or atlas, as accepted in `join`; else empty."""
+        return str(self.card[3]) if self.card else ""
 
     def identity(self) -> Identity:
         """Return the pinned keys from the site's own files."""
@@ -220,15 +232,16 @@ class SiteParty:
         self.ledger = ledger
 
     def digest(self, message: object) -> bytes:
-        """Return the SHA-256 of the canonical bytes of a message."""
-        return wire.digest(message)
+        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
+        return wire.digest(message.as_broadcast() if isinstance(message, Roster) else message)
 
     def admit(self, facts: object) -> None:
         """Let the policy look at the settings, and at card and roster once there are any."""
         self._policy.check_settings(self.id, self._computation, self.config)
         if isinstance(facts, SiteCard):
             self._policy.check_size(self.id, facts.n_subjects)
-            self.card = (facts.nonce, facts.n_subjects, facts.space.digest)
+            digest, labels = facts.space.digest, self.source.space.packed
+            self.card = (facts.nonce, facts.n_subjects, digest, labels)
         if isinstance(facts, Roster):
             self._check_entry(facts)
             self._policy.check_run(
@@ -245,7 +258,7 @@ class SiteParty:
             for entry in roster.sites
             if entry.site == self.id
         ]
-        if own != [self.card]:
+        if own != [self.card[:3]] or roster.space.packed:
             problem = "the roster does not list this site as it joined"
             raise PrivacyBudgetError("E231", site=self.id, problem=problem)
         if self.noise.label == "seeded" and not roster.seeded:
@@ -294,8 +307,8 @@ class AggregatorParty:
         return self._kept[name]
 
     def digest(self, message: object) -> bytes:
-        """Return the SHA-256 of the canonical bytes of a message."""
-        return wire.digest(message)
+        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
+        return wire.digest(message.as_broadcast() if isinstance(message, Roster) else message)
 
     def charge(self, event: Event) -> None:
         """Put a release on record."""

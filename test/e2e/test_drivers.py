@@ -216,6 +216,45 @@ def test_files_that_changed_during_the_run_are_not_summed(tmp_path) -> None:
         engine.ask("local0")
 
 
+def test_a_first_document_is_answered_anew_if_a_file_in_a_subfolder_changed(tmp_path) -> None:
+    """The stored answer of a first round is for the data that lay there, however deep."""
+    data = helper.write_data(tmp_path / "data")
+    deep = data / "local0" / "deep" / "er"
+    deep.mkdir(parents=True)
+    for path in sorted((data / "local0").glob("*.npy")):
+        path.rename(deep / path.name)
+    settings = {**settings_of("capedjica"), "data": "deep/er/*.npy"}
+    engine = Engine(tmp_path / "work", data, settings)
+    first = engine.ask("local0")
+    assert engine.ask("local0") == first
+    np.save(deep / "sub-00.npy", helper.subjects(1, seed=77)[0])
+    contents = [json.loads((engine.journal("local0") / "given.json").read_bytes())["contents"]]
+    assert engine.ask("local0") != first
+    contents.append(json.loads((engine.journal("local0") / "given.json").read_bytes())["contents"])
+    assert contents[0] != contents[1]
+
+
+def test_nothing_stays_in_the_working_folder_after_a_run(tmp_path) -> None:
+    """And a last round that is asked again writes no second set of files."""
+    data = helper.write_data(tmp_path / "data")
+    policy = replace(POLICY, private_results=True)
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"), policy=policy)
+    engine.until("report")
+    assert list((engine.work / "local0" / "cache").iterdir())
+    before = engine.copy(tmp_path / "again")
+    with helper.without_pages():
+        engine.exchange()
+    assert engine.ended
+    for site in engine.sites:
+        assert list((engine.work / site / "cache").rglob("*")) == []
+        assert not (engine.work / site / "output" / ".cape").exists()
+        assert list((engine.work / site / "output" / "private").rglob("*"))
+    first = before.ask("local0")
+    shutil.rmtree(before.work / "local0" / "output" / "private")
+    assert before.ask("local0") == first
+    assert not (before.work / "local0" / "output" / "private").exists()
+
+
 STATE = {
     "receipt": "output/.cape/receipt.json",
     "answer": "output/.cape/*/*[0-9].json",

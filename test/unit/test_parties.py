@@ -85,6 +85,14 @@ def test_side_files_are_private_and_belong_to_one_party(tmp_path) -> None:
     one.forget()
 
 
+def test_side_files_made_of_other_data_are_lost(tmp_path) -> None:
+    """Same settings, other files: what lies there from another run is never summed."""
+    one, two = (FileMemo(tmp_path, "local0", lambda made_of=c: made_of) for c in ("a", "b"))
+    one.put("basis", "k", STACKS)
+    assert two.get("basis", "k") is None
+    assert same(one.get("basis", "k"), STACKS)
+
+
 @pytest.fixture(scope="module")
 def side_file(tmp_path_factory) -> tuple[FileMemo, Path, bytes]:
     folder = tmp_path_factory.mktemp("memo")
@@ -189,6 +197,10 @@ def test_policy_and_budget_come_before_the_line() -> None:
     assert lines == []
 
 
+SPACE_ONLY = SimpleNamespace(space=FeatureSpace.of_matrix(6))
+"""A source of which only the feature space is asked."""
+
+
 def roster(*sites: str) -> Roster:
     entries = tuple(RosterEntry(site=s, nonce="0" * 32, n_subjects=4) for s in sites)
     return Roster(
@@ -202,7 +214,7 @@ def test_a_site_admits_settings_card_and_roster_one_after_the_other() -> None:
         protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
         space=FeatureSpace.of_matrix(6), tr_low=0.0, tr_high=0.0, noise="os",
     )  # fmt: skip
-    site = party()
+    site = party(source=SPACE_ONLY)
     for facts in (None, card, roster("A", "B", "C")):
         site.admit(facts)
     with pytest.raises(DataError, match="E153"):
@@ -210,7 +222,7 @@ def test_a_site_admits_settings_card_and_roster_one_after_the_other() -> None:
     for sites in (("A", "C"), ("A", "B", "B")):
         with pytest.raises(PrivacyBudgetError, match=r"E231 .*not list this site"):
             site.admit(roster(*sites))
-    strict = party(policy=SitePolicy(max_features=5))
+    strict = party(source=SPACE_ONLY, policy=SitePolicy(max_features=5))
     strict.admit(card)
     with pytest.raises(PrivacyBudgetError, match="E154"):
         strict.admit(roster("A", "B", "C"))
@@ -340,8 +352,9 @@ def test_a_site_checks_its_own_line_of_the_roster() -> None:
         replace(listed, sites=changed),
         replace(listed, sites=tuple(replace(e, nonce="1" * 32) for e in listed.sites)),
         replace(listed, space=FeatureSpace.of_matrix(7)),
+        replace(listed, space=replace(listed.space, packed="eJwDAAAAAAE=")),
     ):
-        site = party()
+        site = party(source=SPACE_ONLY)
         site.admit(card)
         with pytest.raises(PrivacyBudgetError, match="not list this site"):
             site.admit(told)
@@ -352,11 +365,11 @@ def test_a_real_site_is_not_drawn_into_a_seeded_run() -> None:
         protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
         space=FeatureSpace.of_matrix(6), tr_low=0.0, tr_high=0.0, noise="os",
     )  # fmt: skip
-    site = party()
+    site = party(source=SPACE_ONLY)
     site.admit(card)
     with pytest.raises(PrivacyBudgetError, match="E154"):
         site.admit(replace(roster("A", "B", "C"), seeded=True))
-    hidden = party(noise=SeededNoise(1), policy=SitePolicy(simulation_seed=1))
+    hidden = party(source=SPACE_ONLY, noise=SeededNoise(1), policy=SitePolicy(simulation_seed=1))
     hidden.admit(card)
     with pytest.raises(PrivacyBudgetError, match="E160"):
         hidden.admit(roster("A", "B", "C"))
