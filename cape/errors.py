@@ -97,6 +97,8 @@ CATALOGUE: Final[dict[str, str]] = {
     # 23n: budget
     "E230": "{what} needs mu {asked}, {left} of {budget} is left; {do}",
     "E231": "plan refused by site {site}: {problem}.",
+    # 29n: containers
+    "E290": "{problem}; {do}",
 }
 
 

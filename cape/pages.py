@@ -34,6 +34,12 @@ def errors_page() -> str:
         "21": "State",
         "22": "Secure sum",
         "23": "Budget",
+        "24": "Engine and containers of COINSTAC",
+        "25": "Computations of the papers",
+        "26": "Faults, resuming, the ledger of a site",
+        "27": "Reports",
+        "28": "Separations and the Python interface",
+        "29": "Containers of a simulation",
     }
     lines = [
         "# Errors",

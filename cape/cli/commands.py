@@ -29,6 +29,7 @@ class Through(StrEnum):
     MEMORY = "memory"
     WIRE = "wire"
     PROCESS = "process"
+    DOCKER = "docker"
 
 
 class Preset(StrEnum):
@@ -125,7 +126,10 @@ def simulate(
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
     through: Annotated[
         Through,
-        typer.Option(help="process: a new process per site and round, as COINSTAC does it."),
+        typer.Option(
+            help="process: a new process per site and round, as COINSTAC does it; "
+            "docker: in containers without network."
+        ),
     ] = Through.MEMORY,
     epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
     delta: Annotated[float | None, typer.Option(help="Total delta, such as 1e-5.")] = None,
@@ -139,6 +143,8 @@ def simulate(
             help="A site falls silent there, such as local2@iterate:5; repeat it.",
         ),
     ] = None,
+    image: Annotated[str, typer.Option(help="Image of the containers (make image).")] = "",
+    memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
     set_values: SetValues = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -157,6 +163,8 @@ def simulate(
         settings=settings,
         seed=seed,
         drops=drop or (),
+        image=image,
+        memory=memory,
         on_progress=Rounds(as_json=as_json, quiet=quiet),
     )
     _show_results(folder, as_json=as_json)

@@ -10,8 +10,9 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -124,18 +125,45 @@ class MemoryLink:
         return (None if ended else self._request.progress), size
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """A party's directories as the party itself sees them."""
+
+    base: str
+    output: str
+    cache: str
+    transfer: str
+
+
 class Caller(Protocol):
     """Runs one party for one round: JSON text in, JSON text out."""
+
+    def places(self, party: str) -> Places:
+        """Return the directories that the party's documents name."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         """Return the answer; CapeError with the public text if the party failed."""
 
 
-class InProcess:
-    """Calls the border function here."""
+class _OnThisComputer:
+    """The party sees the directories that the simulation made."""
 
-    def __init__(self, work: Path) -> None:
-        self._work = work
+    def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
+        self._sites, self._work = dict(sites), work
+
+    def places(self, party: str) -> Places:
+        """Return the data of a site, and its places below the working folder."""
+        home = self._work / party
+        return Places(
+            base=str(self._sites.get(party, home / "base")),
+            output=str(home / "output"),
+            cache=str(home / "cache"),
+            transfer=str(home / "transfer"),
+        )
+
+
+class InProcess(_OnThisComputer):
+    """Calls the border function here."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         """Decode, run, encode."""
@@ -146,11 +174,11 @@ class InProcess:
             del os.environ[site_files.POLICY_VARIABLE]
 
 
-class NewProcess:
+class NewProcess(_OnThisComputer):
     """Starts ``python local.py`` or ``python remote.py`` as the engine does."""
 
-    def __init__(self, work: Path) -> None:
-        self._work = work
+    def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
+        super().__init__(sites, work)
         top = Path(__file__).resolve().parents[2]
         self._programs = {role: top / f"{role}.py" for role in ("local", "remote")}
 
@@ -169,14 +197,17 @@ class NewProcess:
         )
         if done.returncode == 0:
             return done.stdout
-        raise ReportedError(done.stderr.decode("utf-8", "replace").strip(), self._detail(party))
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise ReportedError(said, error_detail(self._work / party / "output"))
 
-    def _detail(self, party: str) -> str:
-        path = self._work / party / "output" / "site-error.txt"
-        if not path.is_file():
-            return ""
-        # The first line is the public text, which came by itself.
-        return path.read_text(encoding="utf-8").partition("\n")[2].strip()
+
+def error_detail(output: Path) -> str:
+    """Return what the error file of a party says beyond the public text."""
+    path = output / "site-error.txt"
+    if not path.is_file():
+        return ""
+    # The first line is the public text, which came by itself.
+    return path.read_text(encoding="utf-8").partition("\n")[2].strip()
 
 
 class ReportedError(CapeError):
@@ -195,30 +226,24 @@ class DocumentLink:
 
     def __init__(
         self,
-        sites: Mapping[str, Path],
+        sites: Iterable[str],
         settings: Mapping[str, object],
-        policy: SitePolicy,
         work: Path,
         call: Caller,
         attendees: Attendees,
     ) -> None:
         self._call, self._work, self.attendees = call, work, attendees
-        self._bases = dict(sites)
         self._caches: dict[str, Any] = {party: {} for party in (*sites, "remote")}
         self._input: Any = dict(settings)
         self._iteration = 0
-        for party in self._caches:
-            for place in ("output", "cache", "transfer", "base"):
-                (work / party / place).mkdir(parents=True)
-            (work / party / "site-policy.toml").write_text(_policy_text(policy), encoding="utf-8")
 
     def _document(self, party: str, message: Any) -> bytes:
-        home = self._work / party
+        places = self._call.places(party)
         state = {
-            "baseDirectory": str(self._bases.get(party, home / "base")),
-            "outputDirectory": str(home / "output"),
-            "cacheDirectory": str(home / "cache"),
-            "transferDirectory": str(home / "transfer"),
+            "baseDirectory": places.base,
+            "outputDirectory": places.output,
+            "cacheDirectory": places.cache,
+            "transferDirectory": places.transfer,
             "clientId": party,
             "iteration": self._iteration,
         }
@@ -239,9 +264,9 @@ class DocumentLink:
         are the user's own data, so they wait in one place and `exchange` puts them inline.
         """
         arrived = self._work / "remote" / ("arrived" if party == "remote" else f"base/{party}")
-        shutil.rmtree(arrived, ignore_errors=True)
-        shutil.move(self._work / party / "transfer", arrived)
-        (self._work / party / "transfer").mkdir()
+        for file in (self._work / party / "transfer").iterdir():
+            arrived.mkdir(parents=True, exist_ok=True)
+            shutil.move(file, arrived / file.name)
 
     def exchange(self) -> tuple[Progress | None, int]:
         """Let every site answer, two at a time or more, and the aggregator combine."""
@@ -268,6 +293,14 @@ class DocumentLink:
     def _width(self) -> int:
         # One process at a time in this one: the policy is passed by environment.
         return 1 if isinstance(self._call, InProcess) else max(2, os.cpu_count() or 2)
+
+
+def make_places(parties: Iterable[str], policy: SitePolicy, work: Path) -> None:
+    """Make the directories of every party, and the policy file of its own."""
+    for party in parties:
+        for place in ("output", "cache", "transfer", "base"):
+            (work / party / place).mkdir(parents=True)
+        (work / party / "site-policy.toml").write_text(_policy_text(policy), encoding="utf-8")
 
 
 def _policy_text(policy: SitePolicy) -> str:

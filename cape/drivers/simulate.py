@@ -3,8 +3,9 @@
 ``memory``   typed messages by reference, one process
 ``wire``     every document encoded and decoded as the engine would, one process
 ``process``  a new ``python local.py`` or ``python remote.py`` per site and round
+``docker``   the same in containers without network, one per site and one for the aggregator
 
-With the same simulation seed all three give the same maps, bit for bit.
+With the same simulation seed all give the same maps, bit for bit.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ import json
 import shutil
 import time
 import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,15 @@ from cape.computations import load
 from cape.config import Config
 from cape.drivers import coinstac
 from cape.drivers.drops import Attendees, read_drop
-from cape.drivers.links import DocumentLink, InProcess, Link, MemoryLink, NewProcess
+from cape.drivers.links import (
+    Caller,
+    DocumentLink,
+    InProcess,
+    Link,
+    MemoryLink,
+    NewProcess,
+    make_places,
+)
 from cape.drivers.parties import FileSource
 from cape.errors import ConfigError, DataError
 from cape.messages import Progress
@@ -34,7 +44,9 @@ from cape.policy import SitePolicy
 from cape.report import score
 
 MAX_EXCHANGES = 10_000
-RESERVED = ("consortium", "remote")
+CONTAINER_LOGS = "container-logs"
+RESERVED = ("consortium", "remote", CONTAINER_LOGS)
+DOCUMENTS = ("wire", "process", "docker")
 MARKS = ("results.json", "cape-site.json", "private", "site-error.txt")
 """What an earlier result has in its folder."""
 
@@ -69,6 +81,8 @@ def simulate(
     settings: Mapping[str, object] | None = None,
     seed: int | None = None,
     drops: Sequence[str] = (),
+    image: str = "",
+    memory: str = "",
     on_progress: OnProgress | None = None,
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
@@ -79,7 +93,7 @@ def simulate(
         ``settings.toml`` and one folder per site; ``truth.npz`` if the maps are known.
     out : Path
         Gets ``consortium/`` and one folder per site.
-    through : {"memory", "wire", "process"}
+    through : {"memory", "wire", "process", "docker"}
         How messages travel.
     settings : mapping, optional
         Settings of the owner, over those of the file.  ``computation`` chooses another one than
@@ -89,6 +103,8 @@ def simulate(
         from the operating system and counts.
     drops : sequence of str
         Drop-outs on purpose, each ``site@phase:round``: the site is silent from there on.
+    image, memory : str, optional
+        Image and memory limit of the containers, for ``docker``.
     on_progress : callable, optional
         Called after every exchange.
 
@@ -114,8 +130,8 @@ def simulate(
         simulation_seed=-1 if seed is None else seed,
     )
     try:
-        link = _link(through, sites, chosen, policy, work, drops)
-        play(link, on_progress)
+        with _link(through, sites, chosen, policy, work, drops, image, memory) as link:
+            play(link, on_progress)
         _collect(work, out, list(sites))
     finally:
         _keep_errors(work, out)
@@ -233,6 +249,7 @@ def _meant_for(name: object, settings: dict[str, object]) -> dict[str, object]:
     return {key: value for key, value in settings.items() if key in common}
 
 
+@contextmanager
 def _link(
     through: str,
     sites: Mapping[str, Path],
@@ -240,7 +257,9 @@ def _link(
     policy: SitePolicy,
     work: Path,
     drops: Sequence[str],
-) -> Link:
+    image: str,
+    memory: str,
+) -> Iterator[Link]:
     chosen = dict(settings)
     computation = load(str(chosen.pop("computation", coinstac.PRODUCT)))
     config = computation.config.from_input(chosen)
@@ -251,18 +270,24 @@ def _link(
         sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
         link = MemoryLink(computation, config, sources, policy, work, drops=silent)
         link.folders = dict(sites)
-        return link
-    if through == "wire":
-        return DocumentLink(sites, settings, policy, work, InProcess(work), attendees)
-    if through == "process":
-        return DocumentLink(sites, settings, policy, work, NewProcess(work), attendees)
-    raise ConfigError(
-        "E011",
-        setting="through",
-        got=through,
-        allowed="memory, wire, process",
-        do="choose one of them.",
-    )
+        yield link
+        return
+    if through not in DOCUMENTS:
+        allowed = ", ".join(("memory", *DOCUMENTS))
+        do = "choose one of them."
+        raise ConfigError("E011", setting="through", got=through, allowed=allowed, do=do)
+    make_places((*sites, "remote"), policy, work)
+    with ExitStack() as stack:
+        call: Caller = NewProcess(sites, work)
+        if through == "wire":
+            call = InProcess(sites, work)
+        if through == "docker":
+            from cape.drivers.container import Containers
+
+            limits = {k: v for k, v in (("image", image), ("memory", memory)) if v}
+            logs = work.parent / CONTAINER_LOGS
+            call = stack.enter_context(Containers(sites, work, logs, **limits))
+        yield DocumentLink(sites, settings, work, call, attendees)
 
 
 def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:

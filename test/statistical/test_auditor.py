@@ -26,7 +26,7 @@ from cape.algorithms.linalg import svec
 from cape.computations import _secure_sum, load
 from cape.drivers.drops import Attendees
 from cape.drivers.journal import Journal
-from cape.drivers.links import DocumentLink, InProcess
+from cape.drivers.links import DocumentLink, InProcess, make_places
 from cape.policy import SitePolicy
 from cape.privacy import mechanisms
 from cape.secagg import keys
@@ -280,7 +280,8 @@ def check_asked_twice_is_answered_once(folder: Path) -> None:
     work = folder / "work"
     everybody = Attendees(list(sites), [], survives=False)
     policy = SitePolicy(min_subjects=1)
-    link = DocumentLink(sites, settings, policy, work, InProcess(work), everybody)
+    make_places((*sites, "remote"), policy, work)
+    link = DocumentLink(sites, settings, work, InProcess(sites, work), everybody)
     while True:
         link.exchange()
         if link._input["phase"] == "mean":

@@ -20,7 +20,7 @@ from cape.computations import capemean, load, names
 from cape.computations._plan import make_plan, verify_plan
 from cape.data.signals import clean
 from cape.drivers.drops import Attendees
-from cape.drivers.links import DocumentLink, InProcess
+from cape.drivers.links import DocumentLink, InProcess, make_places
 from cape.drivers.parties import SiteParty
 from cape.drivers.simulate import play, simulate
 from cape.errors import ConfigError, PrivacyBudgetError
@@ -242,7 +242,8 @@ def test_the_engine_gets_flat_numbers(consortium, tmp_path):
     work = tmp_path / "work"
     everybody = Attendees(list(sites), [], survives=False)
     policy = SitePolicy(min_subjects=1)
-    link = DocumentLink(sites, settings, policy, work, InProcess(work), everybody)
+    make_places((*sites, "remote"), policy, work)
+    link = DocumentLink(sites, settings, work, InProcess(sites, work), everybody)
     play(link, None)
     assert link._input["summary"]["status"] == "released"
     assert set(link._input["components"]) == {"1", "2", "3"}
