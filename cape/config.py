@@ -8,59 +8,23 @@ instance, and says for each mistake what was got, what is allowed and what to do
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import hashlib
 import json
 import math
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, field
+from dataclasses import MISSING, dataclass
 from typing import Any, Literal, Self
 
 from cape.errors import ConfigError
+from cape.options import Value, choices, coerce, did_you_mean, option, out_of_range
+
+__all__ = ["VERSION", "Config", "Value", "choices", "did_you_mean", "option", "parse_shape"]
 
 VERSION = "0.1.0"
 
 LARGEST_BASIS = 4095
 """d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/wire.py)."""
-
-Value = str | int | float | bool | None
-
-
-def option(
-    default: Any = MISSING,
-    label: str = "",
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    unit: str = "",
-    group: str = "Analysis",
-    help: str = "",
-) -> Any:
-    """Declare a setting: its default, what it means, and the values it may take.
-
-    Parameters
-    ----------
-    default : object
-        Omit it for a setting that the owner must choose.
-    label : str
-        One line, shown as the name of the field in forms.
-    low, high : float, optional
-        Inclusive bounds of numbers.
-    unit, group, help : str
-        Unit shown in docs, section of forms, longer text.
-    """
-    metadata = {
-        "label": label,
-        "low": low,
-        "high": high,
-        "unit": unit,
-        "group": group,
-        "help": help,
-    }
-    if default is MISSING:
-        return field(metadata=metadata)
-    return field(default=default, metadata=metadata)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -202,9 +166,9 @@ class Config:
         if self.mask.startswith("MNI152-"):
             known = [f"MNI152-{mm}mm" for mm in (10, 8, 6, 4, 3)]
             if self.mask not in known:
-                raise _out_of_range("mask", self.mask, ", ".join([*known, "file"]))
+                raise out_of_range("mask", self.mask, ", ".join([*known, "file"]))
         elif self.mask != "file":
-            raise _out_of_range("mask", self.mask, "MNI152-10mm, -8mm, -6mm, -4mm, -3mm or file")
+            raise out_of_range("mask", self.mask, "MNI152-10mm, -8mm, -6mm, -4mm, -3mm or file")
         if self.image_shape:
             parse_shape(self.image_shape)
 
@@ -253,7 +217,7 @@ class Config:
                 raise ConfigError("E010", setting=name, hint=did_you_mean(name, options))
         hints = typing.get_type_hints(cls)
         private = given.get("private")
-        unprotected = private is not None and not _coerce(
+        unprotected = private is not None and not coerce(
             options["private"], hints["private"], private
         )
         values: dict[str, Any] = {}
@@ -262,7 +226,7 @@ class Config:
             if spec.default is MISSING and unprotected and given.get(name) == 0:
                 unset = True  # as such settings travel
             if not unset:
-                values[name] = _coerce(spec, hints[name], given[name])
+                values[name] = coerce(spec, hints[name], given[name])
             elif spec.default is MISSING:
                 if not unprotected:
                     raise ConfigError("E013", setting=name, do=f"the owner chooses {name}.")
@@ -281,12 +245,6 @@ class Config:
         return hashlib.sha256(text.encode()).hexdigest()
 
 
-def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the nearest known name, or an empty text."""
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
-    return f"; did you mean '{near[0]}'?" if near else ""
-
-
 def parse_shape(text: str) -> tuple[int, ...]:
     """Return the axes of ``"30,30"``; two whole numbers above 1, else ConfigError."""
     try:
@@ -294,54 +252,5 @@ def parse_shape(text: str) -> tuple[int, ...]:
     except ValueError:
         shape = ()
     if len(shape) != 2 or min(shape) < 2:
-        raise _out_of_range("image_shape", text, "two whole numbers such as 30,30")
+        raise out_of_range("image_shape", text, "two whole numbers such as 30,30")
     return shape
-
-
-def choices(hint: object) -> tuple[str, ...]:
-    """Return the values of a Literal type, or an empty tuple."""
-    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
-
-
-def _out_of_range(
-    name: str, got: object, allowed: str, do: str = "correct the setting."
-) -> ConfigError:
-    return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
-
-
-def _coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
-    """Return `got` as the declared type of the setting, or raise ConfigError."""
-    if values := choices(hint):
-        if got not in values:
-            near = did_you_mean(str(got), values).lstrip("; ")
-            raise _out_of_range(spec.name, got, ", ".join(values), near or "choose one of them.")
-        return str(got)
-    if hint is bool:
-        text = str(got).lower()
-        if text not in ("true", "false", "1", "0", "yes", "no"):
-            raise _out_of_range(spec.name, got, "true or false")
-        return text in ("true", "1", "yes")
-    if hint is str:
-        if not isinstance(got, str):
-            raise _out_of_range(spec.name, got, "a text")
-        return got
-    return _number(spec, hint, got)
-
-
-def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
-    low, high = spec.metadata["low"], spec.metadata["high"]
-    kind = "a whole number" if hint is int else "a number"
-    allowed = (
-        f"{'-inf' if low is None else format(low, 'g')} to "
-        f"{'inf' if high is None else format(high, 'g')}"
-    )
-    number = math.nan
-    if isinstance(got, str | int | float) and not isinstance(got, bool):
-        try:
-            number = float(got)
-        except (ValueError, OverflowError):
-            number = math.nan
-    outside = (low is not None and number < low) or (high is not None and number > high)
-    if not math.isfinite(number) or outside or (hint is int and number != int(number)):
-        raise _out_of_range(spec.name, got, f"{kind}, {allowed}", spec.metadata["help"] or "")
-    return int(number) if hint is int else number

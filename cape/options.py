@@ -1,0 +1,106 @@
+"""How a setting is declared, and how what a form or a file gives becomes a checked value."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import math
+import typing
+from dataclasses import MISSING, field
+from typing import Any, Literal
+
+from cape.errors import ConfigError
+
+Value = str | int | float | bool | None
+
+
+def option(
+    default: Any = MISSING,
+    label: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    unit: str = "",
+    group: str = "Analysis",
+    help: str = "",
+) -> Any:
+    """Declare a setting: its default, what it means, and the values it may take.
+
+    Parameters
+    ----------
+    default : object
+        Omit it for a setting that the owner must choose.
+    label : str
+        One line, shown as the name of the field in forms.
+    low, high : float, optional
+        Inclusive bounds of numbers.
+    unit, group, help : str
+        Unit shown in docs, section of forms, longer text.
+    """
+    metadata = {
+        "label": label,
+        "low": low,
+        "high": high,
+        "unit": unit,
+        "group": group,
+        "help": help,
+    }
+    if default is MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the nearest known name, or an empty text."""
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def choices(hint: object) -> tuple[str, ...]:
+    """Return the values of a Literal type, or an empty tuple."""
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+
+
+def out_of_range(
+    name: str, got: object, allowed: str, do: str = "correct the setting."
+) -> ConfigError:
+    """Return the error for a value that a setting cannot have."""
+    return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
+
+
+def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
+    """Return `got` as the declared type of the setting, or raise ConfigError."""
+    if values := choices(hint):
+        if got not in values:
+            near = did_you_mean(str(got), values).lstrip("; ")
+            raise out_of_range(spec.name, got, ", ".join(values), near or "choose one of them.")
+        return str(got)
+    if hint is bool:
+        text = str(got).lower()
+        if text not in ("true", "false", "1", "0", "yes", "no"):
+            raise out_of_range(spec.name, got, "true or false")
+        return text in ("true", "1", "yes")
+    if hint is str:
+        if not isinstance(got, str):
+            raise out_of_range(spec.name, got, "a text")
+        return got
+    return _number(spec, hint, got)
+
+
+def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    kind = "a whole number" if hint is int else "a number"
+    allowed = (
+        f"{'-inf' if low is None else format(low, 'g')} to "
+        f"{'inf' if high is None else format(high, 'g')}"
+    )
+    number = math.nan
+    if isinstance(got, str | int | float) and not isinstance(got, bool):
+        try:
+            number = float(got)
+        except (ValueError, OverflowError):
+            number = math.nan
+    outside = (low is not None and number < low) or (high is not None and number > high)
+    if not math.isfinite(number) or outside or (hint is int and number != int(number)):
+        raise out_of_range(spec.name, got, f"{kind}, {allowed}", spec.metadata["help"] or "")
+    return int(number) if hint is int else number
