@@ -91,7 +91,8 @@ class Config:
         "correlated",
         "Noise of one site",
         group="Privacy",
-        help="local: each site adds the whole noise by itself (conventional, for comparison).",
+        help="local: each site adds the whole noise by itself and is seen by itself: S times the "
+        "variance (the conventional scheme, for comparison).  With min_sites=1 one site alone.",
     )
     key_trust: Literal["aggregator", "pinned"] = option(
         "aggregator",
@@ -100,7 +101,9 @@ class Config:
         help="aggregator: honest but curious; compare the roster fingerprints by phone.  pinned: "
         "nobody; every site keeps its identity_key and the sites' roster.json in its own folder.",
     )
-    min_sites: int = option(3, "Fewest sites", low=2, group="Privacy")
+    min_sites: int = option(
+        3, "Fewest sites", low=1, group="Privacy", help="1: with private data and noise=local only."
+    )
     accept_low_quality: bool = option(
         False, "Run although the maps will mostly show noise", group="Privacy"
     )
@@ -163,6 +166,9 @@ class Config:
             )
         if self.zero_sum == "gaussian":
             self._check_gaussian()
+        if self.min_sites < 2 and not (self.noise == "local" and self.private):
+            problem = "min_sites=1: the noise of one site alone must be all of it"
+            raise ConfigError("E012", problem=problem, do="use noise=local, or more sites.")
         if self.mask.startswith("MNI152-"):
             known = [f"MNI152-{mm}mm" for mm in (10, 8, 6, 4, 3)]
             if self.mask not in known:
@@ -191,10 +197,10 @@ class Config:
         return self.seed_ratio or n_sites
 
     def colluders(self, n_sites: int) -> int:
-        """Return S_C for `n_sites` sites (default ``max(1, ceil(S/3) - 1)``)."""
+        """Return S_C for `n_sites` sites (default ``max(1, ceil(S/3) - 1)``, 0 of one site)."""
         if self.assumed_colluders >= 0:
             return self.assumed_colluders
-        return max(1, math.ceil(n_sites / 3) - 1)
+        return min(n_sites - 1, max(1, math.ceil(n_sites / 3) - 1))
 
     def survivors(self, n_sites: int) -> int:
         """Return t, the sites that must answer: all, or ``max(min_survivors, 2 S // 3 + 1)``."""

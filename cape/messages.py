@@ -174,9 +174,20 @@ class SeedSum:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Released:
-    """Reply of a release with Gaussian zero-sum noise: S (x + g) + S e_hat - T, or a refusal."""
+    """Reply of a release in which every site's own vector is seen, or a refusal.
+
+    With Gaussian zero-sum noise S (x + g) + S e_hat - T; with ``noise=local`` x + g.
+    """
 
     total: Annotated[Integers, RELEASED]
+    refused: Annotated[bool, PUBLIC]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reduced:
+    """Reply of a release with ``noise=local`` of which a site sends a function only."""
+
+    values: Annotated[Array, RELEASED]
     refused: Annotated[bool, PUBLIC]
 
 

@@ -2,8 +2,9 @@
 
 One release asks every subject one question, bounds the answer, and sums: clip -> integers ->
 exact integer re-clip -> sum -> charge -> + noise share g_s -> + zero-sum noise e_s.  Nobody sees
-anything but the modular sum over all sites.  Here, and nowhere else, the accountant's half
-(`cape.privacy`) and the cryptographer's half (`cape.secagg`) meet.
+anything but the modular sum over all sites (`_gaussian` and `_local` are for comparison).  Here,
+and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's half
+(`cape.secagg`) meet.
 """
 
 from __future__ import annotations
@@ -15,8 +16,9 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Data, Estimator, Query
+from cape.algorithms.estimators import Array, Data, Estimator, Query
 from cape.computations._gaussian import GaussianSum
+from cape.computations._local import LocalSum, Part, seen_singly
 from cape.computations._model import Model, attendance, joined
 from cape.computations._survivors import DroppableSum
 from cape.computations._zero_sum import entry, hide
@@ -60,6 +62,8 @@ class SecureSum(Generic[M]):
         Stages that may follow, in order; the first one that is not done opens next.
     close : callable, optional
         ``close(config, model)``: last state of the run, for the stage that opens `report`.
+    part : Part, optional
+        What a site sends of its own noisy sum where it is seen by itself (``noise=local``).
     """
 
     name: str
@@ -70,6 +74,7 @@ class SecureSum(Generic[M]):
     sees: Callable[[Site, M], Stacks]
     later: tuple[SecureSum[M], ...] = ()
     close: Callable[[Config, M], Any] | None = None
+    part: Part | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of one release under the chosen aggregation."""
@@ -85,6 +90,20 @@ class SecureSum(Generic[M]):
                 noisy=self._noisy,
                 charge=self._charged_size,
                 step=self._step_of_all,
+                stopped=self._stopped,
+                absorb=self._absorb,
+                then=then,
+            ).phases()
+        if seen_singly(config):
+            return LocalSum(
+                name=self.name,
+                broadcast=self.state,
+                part=self.part,
+                event=self._event,
+                noisy=self._noisy,
+                charge=self._charged_size,
+                step=self._step_of_all,
+                step_of_mean=self._step_of_mean,
                 stopped=self._stopped,
                 absorb=self._absorb,
                 then=then,
@@ -187,11 +206,22 @@ class SecureSum(Generic[M]):
         self, party: Aggregator, model: M, total: Integers, n_sites: int, n_subjects: int
     ) -> tuple[Any, str | None]:
         """Turn a sum over sites into the next state and the phase to open."""
-        config, event = party.config, self._event(party, model)
+        event = self._event(party, model)
         mean = total / (event.gamma * n_subjects)
-        state = self.estimator(config, model).step(
-            self.current(config, model), mean, event.noise_std(n_sites, n_subjects)
-        )
+        return self._advanced(party, model, mean, event.noise_std(n_sites, n_subjects))
+
+    def _step_of_mean(self, party: Aggregator, model: M, mean: Array) -> tuple[Any, str | None]:
+        """Take the step of a mean over all subjects that was put together from parts."""
+        roster = joined(model)
+        noise_std = self._event(party, model).noise_std(roster.n_sites, roster.n_subjects)
+        return self._advanced(party, model, mean, noise_std)
+
+    def _advanced(
+        self, party: Aggregator, model: M, mean: Array, noise_std: float
+    ) -> tuple[Any, str | None]:
+        config = party.config
+        estimator = self.estimator(config, model)
+        state = estimator.step(self.current(config, model), mean, noise_std)
         after = replace(model, **{self.into: state})
         name = self._next(config, after)
         if name == "report" and self.close is not None:

@@ -240,10 +240,12 @@ def _views(outcome: Outcome) -> list[Json]:
     """Return mu and epsilon of the three viewers; null with label "none"."""
     roster, numbers = outcome.roster, figures(outcome)
     colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
+    alone = outcome.settings.get("noise") == "local"
+    replies = "replies, noisy by themselves" if alone else "masked replies"
     sees = {
         "outsider": "the results, the settings and the decoded sums",
         "one site": "all broadcasts, and its own noise share",
-        f"aggregator with {colluders}": "masked replies, the sums, and all that these sites know",
+        f"aggregator with {colluders}": f"{replies}, the sums, and all that these sites know",
     }
     keys = ("outsider", "one_site", "aggregator")
     mus: list[float | None] = [None] * 3

@@ -27,13 +27,15 @@ from hypothesis import strategies as st
 from cape import wire
 from cape.compspec import compspec_document
 from cape.computations import load, names
+from cape.computations._local import seen_singly
 from cape.computations._model import joined
 from cape.computations._secure_sum import SecureSum, chunks, clipped_sum
+from cape.config import choices
 from cape.drivers import coinstac, links, simulate, site_files
 from cape.drivers.codec import decode_run, encode_run
 from cape.drivers.parties import MemoryMemo
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
-from cape.messages import Marker
+from cape.messages import Marker, Masked
 from cape.phases import One
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound
@@ -47,7 +49,16 @@ Consortium, canonical, settings_of = (
 ROOT = Path(__file__).parents[2]
 
 every_computation = pytest.mark.parametrize("name", names())
-both_aggregations = pytest.mark.parametrize("aggregation", ["all-sites", "secagg"])
+
+
+def aggregations(name: str) -> tuple[str, ...]:
+    """Return the aggregations that the settings of a computation allow."""
+    return choices(typing.get_type_hints(load(name).config)["aggregation"])
+
+
+every_computation_and_aggregation = pytest.mark.parametrize(
+    ("name", "aggregation"), [(name, how) for name in names() for how in aggregations(name)]
+)
 
 
 @functools.cache
@@ -135,8 +146,7 @@ def said(name: str, aggregation: str) -> list[tuple[type, bytes]]:
     return found
 
 
-@every_computation
-@both_aggregations
+@every_computation_and_aggregation
 def test_b_every_message_and_model_survives_encoding(name, aggregation) -> None:
     for kind, text in said(name, aggregation):
         assert wire.dumps(wire.encode(wire.decode(wire.loads(text), kind), kind)) == text
@@ -154,7 +164,7 @@ def test_b_every_message_and_model_survives_encoding(name, aggregation) -> None:
 @given(data=st.data())
 def test_b_one_damaged_byte_is_refused_or_seen(name, data) -> None:
     """Either it does not decode, or the bytes of its canonical form differ."""
-    aggregation = data.draw(st.sampled_from(["all-sites", "secagg"]))
+    aggregation = data.draw(st.sampled_from(aggregations(name)))
     kind, text = data.draw(st.sampled_from(said(name, aggregation)))
     where = data.draw(st.integers(0, len(text) - 1))
     byte = data.draw(st.integers(0, 255).filter(lambda b: b != text[where]))
@@ -179,8 +189,7 @@ def cheating(run, phase, body, then):
     return replace(run.computation, table=table)
 
 
-@every_computation
-@both_aggregations
+@every_computation_and_aggregation
 def test_c_every_phase_outside_then_is_refused(name, aggregation) -> None:
     run = Consortium(name, aggregation=aggregation)
     honest, rows = run.computation, run.computation.phases(run.config)
@@ -207,8 +216,7 @@ def test_c_every_phase_outside_then_is_refused(name, aggregation) -> None:
     assert asked > len(rows)
 
 
-@every_computation
-@both_aggregations
+@every_computation_and_aggregation
 def test_d_every_phase_is_reached_and_the_run_ends_as_planned(name, aggregation) -> None:
     run = finished(name, aggregation=aggregation)
     rows = run.computation.phases(run.config)
@@ -226,13 +234,12 @@ def test_d_every_phase_is_reached_and_the_run_ends_as_planned(name, aggregation)
 # -- e: what is public does not depend on data -----------------------------------------------------
 
 
-@every_computation
-@both_aggregations
+@every_computation_and_aggregation
 def test_e_nothing_marked_public_depends_on_data(name, aggregation) -> None:
     """Two data sets of equal sizes give identical public fields, under the same seed."""
     one = finished(name, aggregation=aggregation)
     two = Consortium(name, from_fixture.datasets(seed=7), aggregation=aggregation).play()
-    n_ring, released = 0, False
+    n_ring, n_released, released = 0, 0, False
     for i, (mine, theirs) in enumerate(zip(one.sent, two.sent, strict=False)):
         for site in mine:
             a, b = mine[site], theirs[site]
@@ -246,21 +253,27 @@ def test_e_nothing_marked_public_depends_on_data(name, aggregation) -> None:
                     assert values[0] == values[1], (site, a.phase, field)
                 elif marker.reason == "ring":
                     n_ring += values[0].size
+                elif marker.reason == "released":  # where the table says that sites are seen
+                    assert seen_singly(one.config)
+                    assert (a.phase, a.round) in {
+                        (e.phase, e.round) for e in joined(one.state.model).plan
+                    }
+                    n_released += values[0].size
                 else:  # shares of keys, which know no data either
                     assert marker.reason in ("sealed", "opened")
                     assert values[0].keys() == values[1].keys()
         released |= canonical(one.broadcasts[i].body) != canonical(two.broadcasts[i].body)
-    assert n_ring > 100
+    assert n_ring + n_released > 100
+    assert bool(n_released) == seen_singly(one.config)
 
 
-@every_computation
-@both_aggregations
+@every_computation_and_aggregation
 def test_e_a_masked_vector_is_uniform_whatever_the_data(name, aggregation) -> None:
     """Of one site, before the others' are added: the bits of both data sets look alike."""
     run = finished(name, aggregation=aggregation)
     words = np.concatenate(
         [reply.body.total for inbox in run.sent for reply in inbox.values()
-         if hasattr(reply.body, "total")]
+         if isinstance(reply.body, Masked)]
     )  # fmt: skip
     bits = np.unpackbits(words.view(np.uint8))
     # fixed seed; for fair bits |z| > 5 has probability 6e-7
@@ -271,8 +284,7 @@ def test_e_a_masked_vector_is_uniform_whatever_the_data(name, aggregation) -> No
 # -- f: ledgers ------------------------------------------------------------------------------------
 
 
-@every_computation
-@both_aggregations
+@every_computation_and_aggregation
 @pytest.mark.parametrize("private", [True, False])
 def test_f_all_ledgers_equal_each_other_and_the_plan(name, private, aggregation) -> None:
     run = finished(name, private=private, aggregation=aggregation)

@@ -65,7 +65,7 @@ def test_ranges_are_inclusive_and_one_sided_ones_are_named() -> None:
     assert Example.from_input({**GIVEN, "n_components": 2}).n_components == 2
     assert Example.from_input({**GIVEN, "n_components": 50}).n_components == 50
     assert "a number, -inf to 1" in refuse({"rate": 1.5}).public
-    assert "a whole number, 2 to inf" in refuse({"min_sites": 1}).public
+    assert "a whole number, 1 to inf" in refuse({"min_sites": 0}).public
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,173 @@
+"""``noise=local`` in whole runs: every site by itself, all of the noise, nothing hidden."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cape.computations import load
+from cape.computations._local import Part
+from cape.drivers import links as driver
+from cape.drivers.simulate import simulate
+from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
+from cape.messages import Masked, Reduced, Released
+from cape.phases import advance_aggregator
+from cape.privacy.randomness import SeededNoise
+from cape.privacy.sampler import discrete_gaussian
+
+tiny = sys.modules["cape_test_tiny"]  # conftest.py
+consortium = sys.modules["cape_test_consortium"]
+
+SEED = 3
+
+
+def local(**given: object) -> Any:
+    return tiny.settings(noise="local", **given)
+
+
+def replies(link: Any, monkeypatch: pytest.MonkeyPatch, change: Any = None) -> dict[Any, Any]:
+    """All replies of a run by phase and round; `change` may damage them."""
+    seen: dict[Any, Any] = {}
+
+    def watch(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+        seen[run.cursor.phase, run.cursor.round] = {s: e.body for s, e in inbox.items()}
+        if change is not None and run.cursor.phase == "mean":
+            inbox = {s: replace(e, body=change(e.body)) for s, e in inbox.items()}
+        return advance_aggregator(computation, run, inbox, party)
+
+    monkeypatch.setattr(driver, "advance_aggregator", watch)
+    return seen
+
+
+def test_each_site_sends_its_own_sum_under_all_of_the_noise(monkeypatch) -> None:
+    data = tiny.data_of(4)
+    link = tiny.link_of(local(), data, seed=SEED)
+    seen = replies(link, monkeypatch)
+    found = tiny.released(link)
+    n_subjects = sum(map(len, data.values()))
+    for event in link._state.model.roster.plan:
+        assert event.shares == 1
+        total = np.zeros(tiny.SIZE)
+        for site, reply in seen["mean", event.round].items():
+            assert isinstance(reply, Released)
+            stream = SeededNoise(SEED).stream(site, event.phase, event.round, "noise")
+            noise = discrete_gaussian(event.variance, tiny.SIZE, stream)
+            own = tiny.plain_mean(link, data, [site]) * event.gamma * len(data[site])
+            np.testing.assert_array_equal(reply.total, np.rint(own) + noise)
+            total += reply.total
+        np.testing.assert_array_equal(found[event.round].mean, total / (event.gamma * n_subjects))
+    assert {type(r) for r in seen["zero-sum.probe", 1].values()} == {Masked}
+
+
+def test_the_charge_of_a_site_does_not_count_on_the_others() -> None:
+    """Same epsilon, h times the variance per site: h = t - S_C = 3 of 4 sites share otherwise."""
+    alone, shared = (tiny.link_of(c, tiny.data_of(4)) for c in (local(), tiny.settings()))
+    for link in (alone, shared):
+        tiny.released(link)
+    one, other = (link._state.ledger.events[0] for link in (alone, shared))
+    assert one.mu2 == Fraction(one.delta_int**2, one.variance)
+    assert other.mu2 == Fraction(other.delta_int**2, 3 * other.variance)
+    ratio = (one.variance / 4.0**one.log2_gamma) / (other.variance / 4.0**other.log2_gamma)
+    assert ratio == pytest.approx(3.0, rel=1e-6)
+    assert alone._state.ledger.spent_mu2 <= alone._state.ledger.budget.mu2
+
+
+def test_without_noise_the_masks_stay(monkeypatch) -> None:
+    """private=false promises nothing, yet a single site's sum is still nobody's business."""
+    link = tiny.link_of(local(private="false"), tiny.data_of(3))
+    seen = replies(link, monkeypatch)
+    tiny.released(link)
+    assert {type(reply) for reply in seen["mean", 1].values()} == {Masked}
+
+
+def test_a_lost_site_ends_the_run_unless_sites_may_drop_out(monkeypatch) -> None:
+    drops = [driver.Drop(site="site1", phase="mean", round=2)]
+    with pytest.raises(ConsortiumError, match="E156 Site site1"):
+        tiny.released(tiny.link_of(local(), tiny.data_of(4), drops=drops))
+    link = tiny.link_of(local(aggregation="secagg"), tiny.data_of(4), drops=drops)
+    seen = replies(link, monkeypatch)
+    assert len(tiny.released(link)) == tiny.ROUNDS
+    assert {type(reply) for reply in seen["mean", 1].values()} == {Masked}
+
+
+def test_a_reply_of_another_length_or_beyond_the_bound_is_refused(monkeypatch) -> None:
+    for change, text in (
+        (lambda body: replace(body, total=body.total[:-1]), "another length"),
+        (lambda body: replace(body, total=body.total + 2**60), "E22"),
+    ):
+        with pytest.MonkeyPatch.context() as patch:
+            link = tiny.link_of(local(), tiny.data_of(3))
+            replies(link, patch, change)
+            with pytest.raises(CapeError, match=text):
+                tiny.released(link)
+
+
+def halves(reduce: Any) -> Any:
+    """Return the tiny computation whose sites send a part of their own mean only."""
+    part = Part(reduce=reduce, expand=expand)
+    mean = replace(tiny.MEAN, part=part)
+    table = tuple(mean if entry is tiny.MEAN else entry for entry in tiny.TINY.table)
+    return replace(tiny.TINY, table=table)
+
+
+def expand(config: Any, sent: Any, size: int) -> Any:
+    if sent.shape != (size // 2,):
+        raise MessageError("E202", problem="not half")
+    return np.concatenate([sent, np.zeros(size - size // 2)])
+
+
+def test_a_stage_may_let_sites_send_less_and_weighs_them_by_subjects(monkeypatch) -> None:
+    computation = halves(lambda config, mean: mean[:2])
+    data = tiny.data_of(3)
+    whole = tiny.link_of(local(), data, seed=SEED)
+    wanted = tiny.released(whole)
+    link = tiny.link_of(local(), data, seed=SEED, computation=computation)
+    seen = replies(link, monkeypatch)
+    found = tiny.released(link)
+    assert {type(reply) for reply in seen["mean", 1].values()} == {Reduced}
+    for number in found:
+        np.testing.assert_allclose(found[number].mean[:2], wanted[number].mean[:2], rtol=1e-12)
+        np.testing.assert_array_equal(found[number].mean[2:], 0.0)
+
+
+def test_a_part_of_another_shape_is_refused() -> None:
+    computation = halves(lambda config, mean: mean[:1])
+    with pytest.raises(MessageError, match="not half"):
+        tiny.released(tiny.link_of(local(), tiny.data_of(3), computation=computation))
+
+
+def test_one_site_alone_runs_with_its_own_noise_only(tmp_path) -> None:
+    """The papers' "local": min_sites=1, one site, its own budget; files and page as ever."""
+    data = consortium.write_data(tmp_path / "data", {"local0": consortium.subjects(5, seed=1)})
+    chosen = consortium.settings_of(
+        "capemean", computation="capemean", noise="local", min_sites=1
+    )  # fmt: skip
+    folder = simulate(data, out=tmp_path / "out", settings=chosen, seed=1)
+    text = (folder / "privacy.json").read_text()
+    assert '"n_sites": 1' in text
+    assert '"assumed_colluders": 0' in text
+    assert "noisy by themselves" in text
+
+
+@pytest.mark.parametrize("wrong", [{}, {"noise": "local", "private": "false"}])
+def test_one_site_alone_needs_all_of_the_noise(wrong: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="use noise=local"):
+        tiny.settings(min_sites=1, **wrong)
+
+
+def test_a_site_that_refuses_ends_the_run_at_the_last_good_state() -> None:
+    run = consortium.Consortium("capemean", noise="local").until("histogram")
+    party = run.parties["local1"]
+
+    def refuse(event: Any) -> None:
+        raise PrivacyBudgetError("E154", site="local1")
+
+    party.charge = refuse
+    run.play()
+    assert run.outcome.status == "budget_exhausted"
+    assert load("capemean").name == run.outcome.computation
