@@ -19,6 +19,7 @@ from typing import Annotated, Literal
 import numpy as np
 import numpy.typing as npt
 
+from cape.algorithms.estimators import Array
 from cape.feature_space import FeatureSpace as FeatureSpace  # part of the messages
 from cape.privacy.mechanisms import Event
 
