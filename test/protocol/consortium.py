@@ -44,6 +44,9 @@ SMALL: dict[str, dict[str, Any]] = {
         "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
     },
     "capemean": {"feature_space": "matrix", "min_timepoints": 30, "low": -3.0, "high": 3.0},
+    "capecca": {"min_timepoints": 30},
+    "capepca": {"min_timepoints": 30},
+    "dpdispca": {"min_timepoints": 30},
 }  # fmt: skip
 """Settings of the smallest run of a computation; another computation starts from its defaults."""
 

@@ -1,0 +1,239 @@
+"""Canonical correlations of two views from one private second moment: capeCCA.
+
+A record is z = [x ; y], both views of one subject.  Columns lie in public ranges, which map to
+[-1, 1]; each view is divided by the root of its number of columns and the joint vector is cut to a
+public norm, so one subject moves the mean of z z' by a bounded amount whatever its values are.
+With ``c > 0`` a constant entry c is appended: the same release then holds the means, which centre
+the covariances.  Source: Imtiaz and Sarwate, capeCCA (Alg. 1).  Deviations (docs/deviations.md no.
+21): joint scaling, and a whitened cross-covariance instead of a matrix that is not symmetric.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Asked, Data, Query, StepRecord
+from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
+
+Status = Literal["waiting", "released", "budget_exhausted"]
+
+LEAST_EIGENVALUE = 1e-9
+"""Eigenvalues below this share of the largest are rounding, not variance."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Canonical:
+    """Pairs of directions of two views.
+
+    Attributes
+    ----------
+    U, V : ndarray, shape (D_x, K), (D_y, K)
+        Weights of the columns; variates U' x and V' y have unit variance.  Largest weight of every
+        column of U positive.
+    correlations : ndarray, shape (K,)
+        Canonical correlations, descending, in 0..1.
+    noise_bound : float
+        What noise of the given std alone gives as the largest correlation at most, on average.
+    """
+
+    U: Array
+    V: Array
+    correlations: Array
+    noise_bound: float
+
+
+def canonical_pairs(
+    covariance: Array, n_x: int, n_pairs: int, *, noise_std: float = 0.0, ridge: float = 0.0
+) -> Canonical:
+    """Return the canonical pairs of a joint covariance.
+
+    Parameters
+    ----------
+    covariance : ndarray, shape (D, D)
+        Of z = [x ; y]; symmetric, maybe noisy.
+    n_x : int
+        D_x, rows of the first view.
+    n_pairs : int
+        K <= min(D_x, D_y).
+    noise_std : float
+        Std of the noise on an entry off the diagonal.  Eigenvalues of C_xx and C_yy are raised to
+        the edge of its spectrum, ``2 noise_std sqrt(D_x)``: what lies below is noise, and its
+        inverse root would blow it up.
+    ridge : float
+        Added to the diagonal of C_xx and C_yy, in units of their mean eigenvalue.
+
+    Returns
+    -------
+    Canonical
+    """
+    x, y = slice(0, n_x), slice(n_x, len(covariance))
+    A = _inverse_root(covariance[x, x], noise_std=noise_std, ridge=ridge)
+    B = _inverse_root(covariance[y, y], noise_std=noise_std, ridge=ridge)
+    # Deviation: Alg. 1 takes eigenvectors of Cxx^-1 Cxy Cyy^-1 Cyx, the authors' scripts its
+    # left singular vectors; the same directions come from this symmetric form, stably.
+    left, s, right = np.linalg.svd(A @ covariance[x, y] @ B)
+    U, V = A @ left[:, :n_pairs], B @ right[:n_pairs].T
+    peaks = np.argmax(np.abs(U), axis=0)
+    signs = np.sign(U[peaks, np.arange(n_pairs)])
+    # Chevet: the norm of A E B with independent E of unit variance is this much on average.
+    norms = [np.linalg.norm(M, 2) for M in (A, B)], [np.linalg.norm(M) for M in (A, B)]
+    bound = noise_std * (norms[0][0] * norms[1][1] + norms[1][0] * norms[0][1])
+    return Canonical(
+        U=np.ascontiguousarray(U * signs),
+        V=np.ascontiguousarray(V * signs),
+        correlations=np.clip(s[:n_pairs], 0.0, 1.0),
+        noise_bound=float(bound),
+    )
+
+
+def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:
+    """Return C^(-1/2) with small eigenvalues raised first."""
+    values, vectors = top_eigenspace((C + C.T) / 2.0)
+    values = values + ridge * max(float(np.mean(values)), 0.0)
+    largest = max(float(values[0]), np.finfo(float).tiny)
+    floor = max(2.0 * noise_std * np.sqrt(len(C)), LEAST_EIGENVALUE * largest)
+    return np.asarray((vectors / np.sqrt(np.maximum(values, floor))) @ vectors.T)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CanonicalState:
+    """State of `SecondMomentCca`; released quantities only, in units of the data.
+
+    Attributes
+    ----------
+    U, V : ndarray, shape (D_x, K), (D_y, K)
+    correlations : ndarray, shape (K,)
+    noise_bound : float
+        As in `Canonical`.
+    mean : ndarray, shape (D,)
+        Of every column: released, or the middles of the ranges.
+    std : ndarray, shape (D,)
+        Of every column, from the released covariance; 0 where noise made the variance negative.
+    covariance : ndarray, shape (D, D)
+        Released, centred.
+    status : {"waiting", "released", "budget_exhausted"}
+    record : StepRecord
+    """
+
+    U: Array
+    V: Array
+    correlations: Array
+    noise_bound: float
+    mean: Array
+    std: Array
+    covariance: Array
+    status: Status
+    record: StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecondMomentCca:
+    """Canonical pairs of all subjects from one release: the mean of [z ; c] [z ; c]'.
+
+    Attributes
+    ----------
+    low, high : tuple of float
+        Public range of every column, both views.
+    n_x, n_pairs : int
+        D_x; K.
+    norm_bound : float
+        Largest norm of z, at most 1.
+    constant : float
+        c; 0: ranges are centred at the means already.
+    ridge : float
+        As in `canonical_pairs`.
+    """
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    n_x: int
+    n_pairs: int
+    norm_bound: float
+    constant: float
+    ridge: float
+
+    def units(self) -> Array:
+        """Return what one unit of z is in every column, shape (D,)."""
+        n_y = len(self.low) - self.n_x
+        columns = np.where(np.arange(len(self.low)) < self.n_x, self.n_x, n_y)
+        half = (np.array(self.high) - np.array(self.low)) / 2.0
+        # ||x|| <= 1/sqrt 2 and ||y|| <= 1/sqrt 2 when every column is at an end of its range.
+        return np.asarray(half * np.sqrt(2.0 * columns))
+
+    def _asked(self) -> Asked:
+        n = len(self.low) + (1 if self.constant else 0)
+        clip = self.norm_bound**2 + self.constant**2
+        return Asked(size=n * (n + 1) // 2, clip=clip, shape="psd", weight=1.0)
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return the one planned release."""
+        del rows
+        return (self._asked(),)
+
+    def start(self, rows: int) -> CanonicalState:
+        """Return the state before the release."""
+        K = self.n_pairs
+        return CanonicalState(
+            U=np.zeros((self.n_x, K)),
+            V=np.zeros((rows - self.n_x, K)),
+            correlations=np.zeros(K),
+            noise_bound=0.0,
+            mean=np.zeros(rows),
+            std=np.zeros(rows),
+            covariance=np.zeros((rows, rows)),
+            status="waiting",
+            record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
+        )
+
+    def query(self, state: CanonicalState) -> Query:
+        """Ask for z z' of the subject, its own mean over time if it has several time points."""
+        del state
+        asked = self._asked()
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer)
+
+    def _answer(self, stack: Data) -> Array:
+        x = np.asarray(stack, dtype=np.float64)
+        usable = np.isfinite(x).all(axis=(1, 2)) & (x.shape[2] > 0)
+        x = np.where(usable[:, None, None], x, 0.0)
+        low, high = (np.array(ends)[:, None] for ends in (self.low, self.high))
+        inside = np.clip(x, low, high).sum(axis=2) / max(1, x.shape[2])
+        middle = (np.array(self.low) + np.array(self.high)) / 2.0
+        z = clip_rows((inside - middle) / self.units(), self.norm_bound)
+        if self.constant:
+            z = np.column_stack([z, np.full(len(z), self.constant)])
+        moments = svec(z[:, :, None] * z[:, None, :])
+        return np.where(usable[:, None], clip_rows(moments, self._asked().clip), 0.0)
+
+    def step(self, state: CanonicalState, mean: Array, noise_std: float) -> CanonicalState:
+        """Return the canonical pairs of the released covariance, in units of the data."""
+        moment, middle = smat(mean), (np.array(self.low) + np.array(self.high)) / 2.0
+        D = len(self.low)
+        m = moment[:D, D] / self.constant if self.constant else np.zeros(D)
+        covariance = moment[:D, :D] - np.outer(m, m)
+        found = canonical_pairs(
+            covariance, self.n_x, self.n_pairs,
+            noise_std=noise_std / np.sqrt(2.0), ridge=self.ridge,
+        )  # fmt: skip
+        units = self.units()
+        return CanonicalState(
+            U=found.U / units[: self.n_x, None],
+            V=found.V / units[self.n_x :, None],
+            correlations=found.correlations,
+            noise_bound=found.noise_bound,
+            mean=middle + units * m,
+            std=units * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)),
+            covariance=covariance * np.outer(units, units),
+            status="released",
+            record=StepRecord(
+                statistic_norm=float(np.linalg.norm(mean)),
+                noise_norm=float(noise_std * np.sqrt(len(mean))),
+                step_norm=float(np.linalg.norm(found.correlations)),
+            ),
+        )
+
+    def done(self, state: CanonicalState) -> bool:
+        """Tell whether the release was made."""
+        return state.status != "waiting"

@@ -1,0 +1,141 @@
+"""PCA from one private second moment of bounded records: capePCA and DPdisPCA.
+
+Each subject answers with the second moment of its own columns x (paper: one record each), cut to
+``||x|| <= norm_bound``, a public constant, and divided by it.  Sources: Imtiaz and Sarwate,
+capePCA (Alg. 3 of capeDJICA) and DPdisPCA (Alg. 1: each site sends the leading part of its own
+noisy second moment).  `cape.algorithms.pca` is what joint ICA uses; it scales every subject by
+itself, which a study of single records cannot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Asked, Data, Query, StepRecord
+from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
+
+Status = Literal["waiting", "released", "budget_exhausted"]
+Order = Literal["signed", "absolute"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Principal:
+    """State of `SecondMomentPca`; released quantities only.
+
+    Attributes
+    ----------
+    V : ndarray, shape (D, K)
+        Orthonormal columns, leading direction first.
+    eigenvalues : ndarray, shape (D,)
+        Of the released second moment in units of the data, descending; negative ones are noise.
+    edge : float
+        Top of the spectrum of the noise alone in units of the data, 0 without noise.
+    noise_std : float
+        Of an entry of the released svec, in units of the data.
+    status : {"waiting", "released", "budget_exhausted"}
+    record : StepRecord
+    """
+
+    V: Array
+    eigenvalues: Array
+    edge: float
+    noise_std: float
+    status: Status
+    record: StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecondMomentPca:
+    """Leading eigenvectors of the mean over subjects of X_m X_m' / T_m, columns bounded.
+
+    Attributes
+    ----------
+    n_components : int
+        K, directions kept.
+    norm_bound : float
+        Columns longer than it are shrunk to it; a public constant in units of the data.
+    """
+
+    n_components: int
+    norm_bound: float
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return the one planned release: svec of a D x D matrix of norm 1 at most."""
+        return (Asked(size=rows * (rows + 1) // 2, clip=1.0, shape="psd", weight=1.0),)
+
+    def start(self, rows: int) -> Principal:
+        """Return the state before the release."""
+        return Principal(
+            V=np.eye(rows)[:, : self.n_components].copy(),
+            eigenvalues=np.zeros(rows),
+            edge=0.0,
+            noise_std=0.0,
+            status="waiting",
+            record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
+        )
+
+    def query(self, state: Principal) -> Query:
+        """Ask for the second moment of the subject's own columns (Alg. 3, line 3)."""
+        asked = self.schedule(len(state.V))[0]
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer)
+
+    def _answer(self, stack: Data) -> Array:
+        rows = []
+        for X in stack:
+            columns = clip_rows(X.T, self.norm_bound) / self.norm_bound
+            usable = columns.size > 0 and bool(np.isfinite(X).all())
+            C = columns.T @ columns / max(1, len(columns))
+            rows.append(svec(C if usable else np.zeros_like(C)))
+        return clip_rows(np.array(rows), 1.0)
+
+    def step(self, state: Principal, mean: Array, noise_std: float) -> Principal:
+        """Return the leading eigenvectors of the noisy mean (Alg. 3, lines 8 and 9)."""
+        del state
+        power = self.norm_bound**2
+        eigenvalues, vectors = top_eigenspace(power * smat(mean))
+        D = len(eigenvalues)
+        return Principal(
+            V=np.ascontiguousarray(vectors[:, : self.n_components]),
+            eigenvalues=eigenvalues,
+            # Off-diagonal entries of smat(noise) have std s / sqrt 2: semicircle of 2 sqrt(D) that.
+            edge=float(power * noise_std * np.sqrt(2.0 * D)),
+            noise_std=float(power * noise_std),
+            status="released",
+            record=StepRecord(
+                statistic_norm=float(np.linalg.norm(mean)),
+                noise_norm=float(noise_std * np.sqrt(len(mean))),
+                step_norm=float(np.sqrt(self.n_components)),
+            ),
+        )
+
+    def done(self, state: Principal) -> bool:
+        """Tell whether the release was made."""
+        return state.status != "waiting"
+
+
+def leading_factor(moment: Array, rank: int, *, order: Order = "signed") -> Array:
+    """Return P with P P' the leading part of a symmetric matrix: all that a DPdisPCA site sends.
+
+    Parameters
+    ----------
+    moment : ndarray, shape (D, D)
+        A_s, the site's own noisy second moment.
+    rank : int
+        R, directions kept (DPdisPCA, Alg. 1: P_s = U_R Sigma_R^(1/2)).
+    order : {"signed", "absolute"}
+        "signed": largest eigenvalues, negative ones count as 0.  "absolute": as the authors'
+        scripts, whose SVD takes a large negative noise eigenvalue for a direction.
+
+    Returns
+    -------
+    ndarray, shape (D, R)
+    """
+    # Deviation: "signed" by default, docs/deviations.md no. 11.
+    values, vectors = np.linalg.eigh(moment)
+    by_size = np.argsort(np.abs(values) if order == "absolute" else values)
+    top = by_size[::-1][:rank]
+    size = np.abs(values[top]) if order == "absolute" else np.maximum(values[top], 0.0)
+    return np.asarray(vectors[:, top] * np.sqrt(size))

@@ -1,0 +1,302 @@
+"""capeCCA (Imtiaz and Sarwate, Alg. 1): private CCA of two views from one secure sum.
+
+A subject is one record z = [x ; y], such as the strengths of brain networks and scores of
+behaviour.  Each column has a public range, which standardises it; one release of the joint second
+moment gives means, standard deviations, canonical correlations and weights.  For comparison:
+``zero_sum=gaussian`` is the paper's correlated noise, ``noise=local`` its "conv", and ``noise=local
+min_sites=1`` on one folder its "local".  Not iterative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from cape.algorithms.cca import CanonicalState, SecondMomentCca
+from cape.algorithms.estimators import Array
+from cape.computations import _views
+from cape.computations._join import Draft, join
+from cape.computations._model import Model, joined, progress
+from cape.computations._plan import Stage, make_plan, verify_plan
+from cape.computations._report import nothing_for_sites, outcome_in_tables, report
+from cape.computations._results import Outcome, Table
+from cape.computations._secure_sum import SecureSum
+from cape.computations._zero_sum import ZeroSum
+from cape.config import Config, option
+from cape.errors import ConfigError, PrivacyBudgetError
+from cape.messages import FeatureSpace, Roster
+from cape.phases import Computation
+from cape.ports import Aggregator, Site, Stacks
+from cape.privacy.accounting import check_delta
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeCcaConfig(Config):
+    """Settings of capecca; data are taken as they are, records as rows of a table or as files."""
+
+    n_features_x: int = option(
+        0, "Columns of the first view", low=0, high=1446, help="The first ones; 0: half of them."
+    )
+    n_pairs: int = option(2, "Canonical pairs K", low=1, high=500)
+    x_low: float = option(
+        -3.0,
+        "Smallest value of the first view",
+        help="Public, never from data; others count as it.",
+    )
+    x_high: float = option(3.0, "Largest value of the first view")
+    y_low: float = option(-3.0, "Smallest value of the second view")
+    y_high: float = option(3.0, "Largest value of the second view")
+    bounds: str = option(
+        "", "Ranges of single columns",
+        help="column:low:high separated by semicolons, such as 4:18:90;7:0:30; columns from 1.",
+    )  # fmt: skip
+    norm_bound: float = option(
+        0.6, "Largest norm of a record", low=0.01, high=1.0,
+        help="1: every column at an end of its range.  A smaller bound needs less noise.",
+    )  # fmt: skip
+    centre: Literal["released", "range"] = option(
+        "released", "Means", help="range: the middles of the ranges are the means; no cost."
+    )
+    ridge: float = option(
+        0.0, "Regularisation", low=0.0, high=10.0,
+        help="Added to the diagonal of each view, in units of its mean variance.",
+    )  # fmt: skip
+    feature_space: Literal["matrix"] = option("matrix", "Feature space", group="Data")
+    basis: Literal["none"] = option("none", "Public basis", group="Data")
+    min_timepoints: int = option(
+        1, "Fewest columns of a subject", low=1, group="Data", help="More than one: their mean."
+    )
+    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option(
+        "none", "Scaling of each feature", group="Data"
+    )
+
+    def check(self) -> None:
+        """Check what the settings say together."""
+        Config.check(self)
+        single_bounds(self.bounds)
+        for view, low, high in (("x", self.x_low, self.x_high), ("y", self.y_low, self.y_high)):
+            if not low < high:
+                raise ConfigError(
+                    "E011", setting=f"{view}_low", got=low, allowed=f"below {view}_high = {high}",
+                    do="give the public range of the values.",
+                )  # fmt: skip
+
+
+def single_bounds(text: str) -> dict[int, tuple[float, float]]:
+    """Return {column: (low, high)} of ``"4:18:90;7:0:30"``, else ConfigError."""
+    found: dict[int, tuple[float, float]] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        try:
+            column, low, high = part.split(":")
+            ends = int(column), float(low), float(high)
+        except ValueError:
+            ends = 0, 0.0, 0.0
+        fine = ends[0] >= 1 and np.isfinite(ends[1:]).all() and ends[1] < ends[2]
+        if not fine or ends[0] in found:
+            raise ConfigError(
+                "E011", setting="bounds", got=part, allowed="column:low:high, each column once",
+                do="such as 4:18:90.",
+            )  # fmt: skip
+        found[ends[0]] = ends[1], ends[2]
+    return found
+
+
+def own(config: Config) -> CapeCcaConfig:
+    """Return the settings as those of this computation."""
+    if not isinstance(config, CapeCcaConfig):
+        raise TypeError(f"settings of {type(config).__name__} given to capecca")
+    return config
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeCcaModel(Model):
+    """What all parties hold; None before the release."""
+
+    canonical: CanonicalState | None = None
+
+
+# -- what is released ----------------------------------------------------------------------------
+
+CONSTANT = 0.5
+"""Appended constant over the norm bound: (1 + .25) in sensitivity buys the means."""
+
+
+def first_view(config: Config, n_columns: int) -> int:
+    """Return D_x."""
+    return own(config).n_features_x or n_columns // 2
+
+
+def estimator(config: Config, n_columns: int) -> SecondMomentCca:
+    """Return the estimator for D columns of both views together."""
+    settings = own(config)
+    n_x = first_view(config, n_columns)
+    low = [settings.x_low] * n_x + [settings.y_low] * (n_columns - n_x)
+    high = [settings.x_high] * n_x + [settings.y_high] * (n_columns - n_x)
+    for column, ends in single_bounds(settings.bounds).items():
+        if column <= n_columns:
+            low[column - 1], high[column - 1] = ends
+    return SecondMomentCca(
+        low=tuple(low),
+        high=tuple(high),
+        n_x=n_x,
+        n_pairs=settings.n_pairs,
+        norm_bound=settings.norm_bound,
+        constant=CONSTANT * settings.norm_bound if settings.centre == "released" else 0.0,
+        ridge=settings.ridge,
+    )
+
+
+def stages(config: Config, n_columns: int) -> tuple[Stage, ...]:
+    """Return the one release of a run."""
+    asked = estimator(config, n_columns).schedule(n_columns)
+    return (Stage(phase="moment", asked=asked, share=1.0),)
+
+
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    settings, D = own(config), space.n_features
+    if settings.private:
+        check_delta(settings.delta, n_subjects=n_subjects)
+    if settings.max_features < D:
+        raise ConfigError(
+            "E145", setting="columns", got=D, allowed=settings.max_features, do="use fewer."
+        )
+    n_x = first_view(config, D)
+    for setting, got, limit in (
+        ("n_features_x", n_x, D - 1),
+        ("n_pairs", settings.n_pairs, min(n_x, D - n_x)),
+        ("bounds", max(single_bounds(settings.bounds), default=1), D),
+    ):
+        if not 1 <= got <= limit:
+            raise ConfigError(
+                "E011", setting=setting, got=got, allowed=f"1 to {limit}",
+                do=f"the data have {D} columns, {n_x} of them in the first view.",
+            )  # fmt: skip
+    plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
+    warnings = () if settings.private else ("No noise is added: this run protects nobody.",)
+    return Draft(plan=plan, n_basis=D, warnings=warnings)
+
+
+def _verify(site: Site, roster: Roster) -> None:
+    """Check, as a site, the plan that the aggregator sent against the site's own settings."""
+    if roster.n_basis != roster.space.n_features:
+        raise PrivacyBudgetError("E231", site=site.id, problem="columns are missing or too many")
+    verify_plan(site, roster, stages(site.config, roster.n_basis))
+
+
+def _columns(model: CapeCcaModel) -> int:
+    return joined(model).n_basis
+
+
+def _estimator(config: Config, model: CapeCcaModel) -> SecondMomentCca:
+    return estimator(config, _columns(model))
+
+
+def _subjects(site: Site, model: CapeCcaModel) -> Stacks:
+    """Return the subjects' matrices (D, T_m) as they are."""
+    return _views.prepared(site, joined(model).space)
+
+
+# -- the result ----------------------------------------------------------------------------------
+
+REASONS = {
+    "released": "The planned release was made.",
+    "budget_exhausted": "A site refused the release; there is no result.",
+}
+ONLY_NOISE = "No canonical correlation is above what noise alone can give: too few subjects."
+
+
+def _last(config: Config, model: CapeCcaModel) -> CanonicalState | None:
+    """Return the state that opens `report`; nothing needs to be arranged."""
+    del config
+    return model.canonical
+
+
+def _outcome(party: Aggregator, model: CapeCcaModel) -> Outcome:
+    state = model.canonical
+    if state is None:
+        raise RuntimeError("no release before report")
+    done = state.status == "released"
+    found = outcome_in_tables(
+        "capecca", party, model, status=state.status, reason=REASONS[state.status],
+        tables=(correlations_table(state), *column_tables(state)) if done else (),
+    )  # fmt: skip
+    if done and state.correlations[0] <= state.noise_bound:
+        return replace(found, warnings=(*found.warnings, ONLY_NOISE))
+    return found
+
+
+def correlations_table(state: CanonicalState) -> Table:
+    """Return one row per pair."""
+    return Table(
+        name="correlations",
+        title="Canonical correlations",
+        note="noise_bound is what the added noise alone gives as the largest correlation at most, "
+        "on average; a correlation below it says nothing. How much these subjects differ from "
+        "others is not in it: with few subjects all correlations are too large.",
+        header=("pair", "correlation", "noise_bound"),
+        rows=tuple(
+            (k, value, state.noise_bound) for k, value in enumerate(state.correlations.tolist(), 1)
+        ),
+    )
+
+
+def column_tables(state: CanonicalState) -> tuple[Table, Table]:
+    """Return a table per view: one row per column with its mean, its std and its part."""
+    n_x = len(state.U)
+    first, second = slice(0, n_x), slice(n_x, len(state.mean))
+    return (
+        _column_table(state, "x", "First view", first, state.U),
+        _column_table(state, "y", "Second view", second, state.V),
+    )
+
+
+def _column_table(
+    state: CanonicalState, view: str, title: str, columns: slice, weights: Array
+) -> Table:
+    K, std = weights.shape[1], state.std[columns]
+    # Correlation of a column with the variate of its own view, from released values.
+    loadings = state.covariance[columns, columns] @ weights
+    loadings /= np.where(std > 0.0, std, np.inf)[:, None]
+    rows = zip(
+        state.mean[columns].tolist(), std.tolist(), (weights * std[:, None]).tolist(),
+        np.clip(loadings, -1.0, 1.0).tolist(), strict=True,
+    )  # fmt: skip
+    return Table(
+        name=f"columns_{view}",
+        title=f"{title}: columns",
+        note="Private mean and standard deviation; weights of columns of unit standard deviation, "
+        "for variates of unit variance; loadings are correlations with the variate.",
+        header=("column", "mean", "std", *(f"weight_{k}" for k in range(1, K + 1)),
+                *(f"loading_{k}" for k in range(1, K + 1))),
+        rows=tuple(
+            (i, mean, std_i, *weight, *loading)
+            for i, (mean, std_i, weight, loading) in enumerate(rows, 1 + columns.start)
+        ),
+    )  # fmt: skip
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+COMPUTATION = Computation(
+    name="capecca",
+    cite="Imtiaz and Sarwate, capeCCA, Alg. 1",
+    config=CapeCcaConfig,
+    model=CapeCcaModel,
+    start=CapeCcaModel,
+    progress=progress,
+    table=(
+        join("capecca", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_verify, then="moment"),             # PublicKey -> KeyBook; probe -> Fingerprint
+        SecureSum(
+            name="moment", state=CanonicalState, into="canonical",
+            estimator=_estimator, rows=_columns, sees=_subjects, close=_last,
+        ),                                           # Masked -> CanonicalState
+        report(nothing_for_sites, _outcome),         # Done -> Closing
+    ),
+)  # fmt: skip

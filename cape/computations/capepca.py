@@ -1,0 +1,62 @@
+"""capePCA (Imtiaz et al., Alg. 3) alone: private PCA of bounded records from one secure sum.
+
+Every subject answers with the second moment of its own columns; the sum over subjects carries as
+much noise as if one place held all data (correlated noise, Lemma 1).  For comparison:
+``noise=local`` is the conventional scheme ("full" of DPdisPCA: every site adds all the noise),
+``noise=local min_sites=1`` on one folder is local DP-PCA, and on all data in one folder pooled
+DP-PCA.  Not iterative, one release.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cape.algorithms.second_moment import Principal
+from cape.computations._join import join
+from cape.computations._model import progress
+from cape.computations._report import nothing_for_sites, report
+from cape.computations._results import Outcome
+from cape.computations._second_moment import (
+    STAGE,
+    PcaConfig,
+    PcaModel,
+    estimator,
+    last,
+    outcome,
+    plan_run,
+    rows,
+    sees,
+    verify,
+)
+from cape.computations._secure_sum import SecureSum
+from cape.computations._zero_sum import ZeroSum
+from cape.phases import Computation
+from cape.ports import Aggregator
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapePcaConfig(PcaConfig):
+    """Settings of capepca."""
+
+
+def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
+    return outcome("capepca", party, model, note="One sum over all subjects.")
+
+
+COMPUTATION = Computation(
+    name="capepca",
+    cite="Imtiaz et al., Alg. 3",
+    config=CapePcaConfig,
+    model=PcaModel,
+    start=PcaModel,
+    progress=progress,
+    table=(
+        join("capepca", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(verify, then=STAGE),                 # PublicKey -> KeyBook; probe -> Fingerprint
+        SecureSum(
+            name=STAGE, state=Principal, into="principal",
+            estimator=estimator, rows=rows, sees=sees, close=last,
+        ),                                           # Masked -> Principal
+        report(nothing_for_sites, _outcome),         # Done -> Closing
+    ),
+)  # fmt: skip
