@@ -1,0 +1,411 @@
+"""Records whole runs: every document, cache, side file, transfer file, error; and what must stay.
+
+`record` plays a run through one of the drivers and returns a `Transcript`.  While parties run in
+this process, `Secrets` listens where noise, keys, masks and sums are made, at the bottom of the
+package, so that a new computation needs no word here.  A seeded run in new processes draws the same
+secrets as one in this process: there the canaries of that one are looked for.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape import wire
+from cape.computations import _secure_sum, _zero_sum, load
+from cape.drivers import links, site_files
+from cape.drivers.codec import encode_broadcast, encode_reply
+from cape.drivers.drops import Attendees, Drop
+from cape.drivers.links import DocumentLink, InProcess, MemoryLink
+from cape.drivers.parties import FileSource, SiteParty
+from cape.drivers.simulate import play
+from cape.errors import CapeError, public_text
+from cape.policy import SitePolicy
+from cape.privacy import randomness, sampler
+from cape.secagg import keys
+
+scanner = sys.modules["cape_test_scanner"]
+helper = sys.modules["cape_test_consortium"]
+ROOT = Path(__file__).parents[2]
+
+TOKEN = "zqCanary7x"
+STAYS = ("base/", "cache/", "output/private/", "output/site-error.txt", "site-policy.toml")
+"""What a site keeps for itself below its folder, and nobody else reads; data may be there."""
+
+
+# -- data that are recognised ---------------------------------------------------------------------
+
+
+def write_data(folder: Path, seed: int = 0) -> Path:
+    """Write the consortium's data, in files whose names must never travel."""
+    for site, arrays in helper.datasets(seed).items():
+        (folder / site).mkdir(parents=True)
+        for m, X in enumerate(arrays):
+            np.save(folder / site / f"sub-{TOKEN}{site[-1]}{m}_bold.npy", X)
+    return folder
+
+
+def data_canaries(folder: Path) -> list[Any]:
+    """Return canaries of names, of raw values, and of digests of both."""
+    found = [scanner.text("name", TOKEN)]
+    for path in sorted(folder.rglob("*.npy")):
+        content, subject = path.read_bytes(), path.name.partition("_")[0]
+        for what, value in (
+            ("content", content), ("file name", path.name.encode()), ("subject", subject.encode()),
+        ):  # fmt: skip
+            found.append(scanner.secret(f"SHA-256 of {what}", hashlib.sha256(value).digest()))
+        X = np.load(path)
+        found += scanner.windows("raw values", X)
+        found += scanner.windows("raw values, rounded", X.astype(np.float32))
+        found += scanner.windows("without their mean", X - X.mean(axis=1, keepdims=True))
+    return found
+
+
+# -- what must stay inside a party ----------------------------------------------------------------
+
+
+@dataclass
+class Secrets:
+    """Canaries of what was made inside sites while `listening`.
+
+    Attributes
+    ----------
+    numbers : list
+        Made from data, before any noise: working arrays, single answers, sums of sites.
+    hidden : list
+        Noise, masks, masked-to-be sums, keys, entropy: nowhere, not even in a site's own files.
+    """
+
+    numbers: list[Any] = field(default_factory=list)
+    hidden: list[Any] = field(default_factory=list)
+    heard: Callable[[str, Any], None] = lambda what, value: None
+
+    @contextmanager
+    def listening(self) -> Iterator[Secrets]:
+        """Listen at the places where secrets are made."""
+        undo: list[Callable[[], None]] = []
+
+        def instead(function: Any, heard: Callable[..., Any]) -> None:
+            def wrapper(*args: Any, **named: Any) -> Any:
+                return heard(function, *args, **named)
+
+            for module in [m for n, m in list(sys.modules.items()) if n.startswith("cape.")]:
+                for name, value in list(vars(module).items()):
+                    if value is function:
+                        setattr(module, name, wrapper)
+                        undo.append(lambda m=module, n=name: setattr(m, n, function))
+
+        def method(cls: type, name: str, heard: Callable[..., Any]) -> None:
+            function = getattr(cls, name)
+            setattr(cls, name, lambda *args, **named: heard(function, *args, **named))
+            undo.append(lambda: setattr(cls, name, function))
+
+        instead(sampler.discrete_gaussian, self._noise)
+        instead(_secure_sum.clipped_sum, self._sum)
+        instead(_zero_sum.hide, self._to_hide)
+        instead(keys.zero_sum_mask, self._mask)
+        instead(keys.exchange, self._key)
+        instead(keys.stream_key, self._key)
+        method(randomness.SecureNoise, "token_bytes", self._draw)
+        method(randomness.SeededNoise, "token_bytes", self._draw)
+        method(SiteParty, "memo", self._working)
+        try:
+            yield self
+        finally:
+            for step in reversed(undo):
+                step()
+
+    def _noise(self, real: Any, *args: Any, **named: Any) -> Any:
+        drawn = real(*args, **named)
+        self.heard("noise", drawn)
+        self.hidden += scanner.windows("noise", drawn)
+        return drawn
+
+    def _sum(self, real: Any, stacks: Any, query: Any, event: Any) -> Any:
+        def answer(stack: Any) -> Any:
+            told = query.answer(stack)
+            self.numbers.extend(scanner.windows("answer of a subject", told[:1]))
+            self.numbers.extend(scanner.windows("answers of subjects", told.sum(axis=0)))
+            return told
+
+        total = real(stacks, dataclasses.replace(query, answer=answer), event)
+        self.heard("mean of a site", total / event.gamma)
+        self.numbers += scanner.windows("sum of a site", total)
+        self.numbers += scanner.windows("mean of a site", total / event.gamma)
+        return total
+
+    def _to_hide(self, real: Any, site: Any, model: Any, noisy: Any, name: str) -> Any:
+        self.hidden += scanner.windows("sum with noise, without mask", noisy)
+        return real(site, model, noisy, name)
+
+    def _mask(self, real: Any, pairs: Any, label: Any) -> Any:
+        mask = real(pairs, label)
+        if label.field != "probe":  # the probe shows the masks of zeros, and uses them for it only
+            self.hidden += [
+                scanner.secret("mask", mask[i : i + 2].tobytes()) for i in range(0, len(mask), 7)
+            ]
+        return mask
+
+    def _key(self, real: Any, *args: Any, **named: Any) -> Any:
+        key = real(*args, **named)
+        self.heard("key", key)
+        self.hidden.append(scanner.secret("key of two sites, or of a stream", key))
+        return key
+
+    def _draw(self, real: Any, source: Any, n: int) -> bytes:
+        drawn = bytes(real(source, n))
+        if n >= 32:  # a nonce has 16 bytes, and is public
+            self.hidden.append(scanner.secret("entropy", drawn[:32]))
+            self.hidden.append(scanner.secret("entropy", drawn[-32:]))
+        return drawn
+
+    def _working(self, real: Any, site: Any, name: str, key: str, build: Any) -> Any:
+        stacks = real(site, name, key, build)
+        self.heard("working array", stacks.arrays[0])
+        for array in stacks.arrays:
+            self.numbers += scanner.windows(f"working array {name}", array[0], most=2)
+        return stacks
+
+
+# -- transcripts ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Transcript:
+    """What a run left: `documents` may leave the party that made them, `kept` may not.
+
+    Attributes
+    ----------
+    replies : list
+        Per exchange, site to the message it sent (typed).
+    outputs : list
+        (party, text) of every answer of a document run, in order.
+    """
+
+    computation: str
+    documents: dict[str, bytes] = field(default_factory=dict)
+    kept: dict[str, bytes] = field(default_factory=dict)
+    replies: list[dict[str, Any]] = field(default_factory=list)
+    outputs: list[tuple[str, bytes]] = field(default_factory=list)
+    secrets: Secrets = field(default_factory=Secrets)
+    folder: str = ""
+    failed: str = ""
+
+    def note(self, name: str, content: bytes) -> None:
+        """Keep a document; the same content under another name is kept once."""
+        place = self.kept if is_private(name) else self.documents
+        if content not in place.values():
+            place[f"{name} #{len(place)}"] = content
+
+    def files(self, work: Path, seen: dict[Path, tuple[int, int]]) -> None:
+        """Keep the files below a folder that are new or changed."""
+        for path in sorted(work.rglob("*")):
+            if not path.is_file():
+                continue
+            stat = path.stat()
+            if seen.get(path) != (stat.st_mtime_ns, stat.st_size):
+                seen[path] = (stat.st_mtime_ns, stat.st_size)
+                name = path.relative_to(work).as_posix()
+                self.note(name, path.read_bytes())
+                if not is_private(name):
+                    self.documents[f"name {name}"] = name.encode()
+
+    def words(self) -> np.ndarray:
+        """Return all masked words that sites sent, as uint64."""
+        found = [
+            getattr(reply.body, name)
+            for inbox in self.replies
+            for reply in inbox.values()
+            for name in ring_fields(type(reply.body))
+        ]
+        return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64)
+
+
+def is_private(name: str) -> bool:
+    """Tell whether a file, named from the folder of all parties, stays with its site.
+
+    The list of mapped files is the one private file of the journal.
+    """
+    inside = name.partition("/")[2]
+    return inside.startswith(STAYS) or inside.endswith("/given.json")
+
+
+def ring_fields(kind: type) -> list[str]:
+    """Return the fields of a reply that are marked as uniform integers."""
+    from typing import get_type_hints
+
+    from cape.messages import RING
+
+    return [n for n, h in get_type_hints(kind, include_extras=True).items()
+            if RING in getattr(h, "__metadata__", ())]  # fmt: skip
+
+
+class Listening(MemoryLink):
+    """The memory link, with all messages written down as the wire would carry them."""
+
+    transcript: Transcript
+
+    def exchange(self) -> Any:
+        """Play a round and keep what was said."""
+        real = links.advance_aggregator
+
+        def advance(computation: Any, state: Any, inbox: Any, party: Any) -> Any:
+            self.transcript.replies.append(dict(inbox))
+            for site, reply in inbox.items():
+                self.transcript.note(f"reply of {site}", wire.dumps(encode_reply(reply)))
+            after = real(computation, state, inbox, party)
+            self.transcript.note("broadcast", wire.dumps(encode_broadcast(after[1])))
+            return after
+
+        links.advance_aggregator = advance
+        try:
+            return super().exchange()
+        finally:
+            links.advance_aggregator = real
+
+
+class OneByOne(DocumentLink):
+    """The document link with one party at a time, so that its folders are seen in between."""
+
+    def _width(self) -> int:
+        return 1
+
+
+class Calls:
+    """Carries documents to a party and keeps both ends, and the folders after every call."""
+
+    def __init__(self, work: Path, transcript: Transcript, *, process: bool) -> None:
+        self._work, self._transcript, self._process = work, transcript, process
+        self._seen: dict[Path, tuple[int, int]] = {}
+        self.disturb: Callable[[str], None] = lambda party: None
+
+    def __call__(self, role: str, party: str, text: bytes) -> bytes:
+        """Ask the party; an error is kept as the engine shows it to everybody."""
+        self.disturb(party)
+        self._transcript.note(f"stdin of {party}", _without_folders(text))
+        try:
+            answer = (self._start if self._process else InProcess(self._work))(role, party, text)
+        except CapeError as err:
+            for shown in (public_text(err), str(err), repr(err)):
+                self._transcript.note(f"error of {party}", shown.encode())
+            raise
+        finally:
+            self._transcript.files(self._work, self._seen)
+        self._transcript.note(f"stdout of {party}", answer)
+        self._transcript.outputs.append((party, answer))
+        for name, part in wire.loads(answer, 2**27).items():
+            self._transcript.note(f"{name} of {party}", wire.dumps(part))
+        return answer
+
+    def _start(self, role: str, party: str, text: bytes) -> bytes:
+        policy = str(self._work / party / "site-policy.toml")
+        environment = {**os.environ, site_files.POLICY_VARIABLE: policy}
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        done = subprocess.run(
+            [sys.executable, str(ROOT / f"{role}.py")], input=text, env=environment,
+            capture_output=True, check=False,
+        )  # fmt: skip
+        self._transcript.note(f"stderr of {party}", done.stderr)
+        if done.returncode:
+            raise links.ReportedError(done.stderr.decode().strip(), "")
+        return done.stdout
+
+
+def _without_folders(text: bytes) -> bytes:
+    """Return a request without the engine's own names of folders: they are not ours to keep."""
+    document = wire.loads(text, 2**27)
+    return wire.dumps({name: document[name] for name in ("input", "cache")})
+
+
+# -- runs -----------------------------------------------------------------------------------------
+
+
+def record(
+    folder: Path,
+    computation: str,
+    *,
+    through: str = "memory",
+    data: Path | None = None,
+    seed: int = -1,
+    drops: tuple[Drop, ...] = (),
+    disturb: Callable[[str, Path], None] = lambda party, folder: None,
+    heard: Callable[[str, Any], None] = lambda what, value: None,
+    **settings: Any,
+) -> Transcript:
+    """Play a run and return all that it left; a run that fails is a transcript too.
+
+    Parameters
+    ----------
+    folder : Path
+        Empty; gets the data (unless `data` holds them) and the folders of all parties.
+    computation : str
+        Its name.
+    through : {"memory", "wire", "process"}
+        The driver.
+    seed : int
+        Of the noise; -1 takes the operating system's.
+    disturb : callable
+        Called with the party and `folder` before each call of a document driver.
+    heard : callable
+        Called with what a secret is, and its value, when it is made.
+    """
+    data = write_data(folder / "data") if data is None else data
+    work = folder / "work"
+    work.mkdir(parents=True)
+    sites = {path.name: path for path in sorted(data.iterdir())}
+    policy = SitePolicy(
+        min_subjects=1, allow_not_private=True, private_results=True, simulation_seed=seed
+    )
+    made = load(computation)
+    chosen = helper.settings_of(computation, **settings)
+    config = made.config.from_input(chosen)
+    transcript = Transcript(computation, folder=str(work), secrets=Secrets(heard=heard))
+    everybody = Attendees(list(sites), drops, survives=config.aggregation == "secagg")
+    link: Any
+    if through == "memory":
+        sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
+        link = Listening(made, config, sources, policy, work, drops=drops)
+        link.folders, link.transcript = dict(sites), transcript
+    else:
+        calls = Calls(work, transcript, process=through == "process")
+        calls.disturb = lambda party: disturb(party, folder)
+        link = OneByOne(
+            sites, {**chosen, "computation": computation}, policy, work, calls, everybody
+        )
+    with transcript.secrets.listening():
+        try:
+            play(link, None)
+        except CapeError as err:
+            transcript.failed = public_text(err)
+    transcript.files(work, {})
+    if through != "memory":
+        transcript.replies = typed_replies(made, config, transcript.outputs)
+    return transcript
+
+
+def typed_replies(
+    computation: Any, config: Any, outputs: list[tuple[str, bytes]]
+) -> list[dict[str, Any]]:
+    """Return the decoded replies of a document run, exchange by exchange."""
+    from cape.drivers.codec import decode_envelope
+
+    phases, found = computation.phases(config), [{}]
+    for party, text in outputs:
+        output: Mapping[str, Any] = wire.loads(text, 2**27)["output"]
+        if party == "remote":
+            found.append({})
+        else:
+            found[-1][party] = decode_envelope(
+                output, phases[output["phase"]].reply, broadcast=False
+            )
+    return [inbox for inbox in found if inbox]

@@ -1,0 +1,428 @@
+"""Whole runs, looked at from outside: what leaves a site, and what is left behind.
+
+For every computation and every driver.  Entropy is fresh where a test says so; each such test
+states its probability of a false alarm.  The mistakes at the end must each turn a check red.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import io
+import json
+import math
+import shutil
+import sys
+import typing
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cape import wire
+from cape.computations import load, names
+from cape.drivers.codec import decode_envelope, decode_run, encode_reply
+from cape.messages import PUBLIC, RELEASED, RING, Marker
+from cape.secagg import keys
+
+scanner = sys.modules["cape_test_scanner"]
+recorder = sys.modules["cape_test_recorder"]
+helper = sys.modules["cape_test_consortium"]
+
+FALSE_ALARM = 1e-6
+AGGREGATIONS = ("all-sites", "secagg")
+trust = pytest.mark.trust
+every_computation = pytest.mark.parametrize("name", names())
+every_way = pytest.mark.parametrize(
+    ("through", "aggregation"),
+    [
+        ("memory", "all-sites"), ("memory", "secagg"), ("wire", "all-sites"),
+        pytest.param("wire", "secagg", marks=trust),
+        pytest.param("process", "all-sites", marks=trust),
+        pytest.param("process", "secagg", marks=trust),
+    ],
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """Return whole runs with real entropy, each played once; in new processes: seeded."""
+
+    @functools.cache
+    def play(name: str, through: str = "memory", aggregation: str = "all-sites", number: int = 0):
+        folder = tmp_path_factory.mktemp(f"{name}-{number}") / recorder.TOKEN
+        data = recorder.write_data(folder / "data")
+        seed = 5 if through == "process" else -1
+        with helper.without_pages():
+            made = recorder.record(
+                folder, name, through=through, data=data, seed=seed, aggregation=aggregation
+            )
+            if through == "process":  # the same secrets are drawn in this process, and heard
+                twin = recorder.record(
+                    folder / "twin", name, through="wire", data=data, seed=seed,
+                    aggregation=aggregation,
+                )  # fmt: skip
+                made.secrets = twin.secrets
+        assert made.failed == ""
+        return made, recorder.data_canaries(data)
+
+    return play
+
+
+def look(documents: dict[str, bytes], canaries: list) -> scanner.Report:
+    looking, report = scanner.Scanner(canaries), scanner.Report()
+    for name, content in documents.items():
+        report.add(looking.look(name, content))
+    return report
+
+
+def say(figures: str) -> None:
+    """Show figures with ``pytest -s`` or ``-rP``."""
+    sys.stdout.write(figures + "\n")
+
+
+def shown(hits: list) -> str:
+    """Return one hit of every kind of canary."""
+    kinds = {hit.canary.partition("[")[0]: hit for hit in hits}
+    return "\n".join(map(str, kinds.values()))
+
+
+# -- canaries -------------------------------------------------------------------------------------
+
+
+def check_canaries(transcript, data: list) -> tuple[scanner.Report, scanner.Report]:
+    """Nothing of data leaves; nothing hidden lies anywhere, not even in a site's own files."""
+    secrets = transcript.secrets
+    leaves = look(transcript.documents, [*data, *secrets.numbers, *secrets.hidden])
+    assert leaves.hits == [], shown(leaves.hits)
+    stays = look(transcript.kept, secrets.hidden)
+    assert stays.hits == [], shown(stays.hits)
+    return leaves, stays
+
+
+@every_computation
+@every_way
+def test_nothing_that_must_stay_leaves_in_any_encoding(played, name, through, aggregation) -> None:
+    """Exact but for accidents, below 1e-6 (see `scanner`)."""
+    transcript, data = played(name, through, aggregation)
+    leaves, stays = check_canaries(transcript, data)
+    say(
+        f"{name} {through} {aggregation}: {leaves.documents + stays.documents} documents, "
+        f"{leaves.bytes + stays.bytes} bytes scanned, 0 hits"
+    )
+    assert len(transcript.secrets.numbers) > 50
+    assert len(transcript.secrets.hidden) > 50
+    if through != "memory":  # the canaries are right: at home they are found
+        at_home = look(transcript.kept, [*data, *transcript.secrets.numbers])
+        found = {hit.canary.partition("[")[0] for hit in at_home.hits}
+        assert {"raw values", "working array basis"} & found
+        assert any("stdin of remote" in name for name in transcript.documents)
+
+
+@every_computation
+def test_a_run_that_fails_tells_nothing_either(tmp_path, name) -> None:
+    """Working files and one data file are gone in the middle: the error names nothing."""
+    folder = tmp_path / recorder.TOKEN
+    calls = []
+
+    def disturb(party: str, inside: Path) -> None:
+        calls.append(party)
+        if len(calls) == 14:  # after keys and probe
+            shutil.rmtree(inside / "work" / "local1" / "cache")
+            next((inside / "data" / "local1").iterdir()).unlink()
+
+    data = recorder.write_data(folder / "data")
+    canaries = recorder.data_canaries(data)
+    transcript = recorder.record(folder, name, through="wire", data=data, disturb=disturb)
+    assert transcript.failed.startswith("CAPE-E")
+    check_canaries(transcript, canaries)
+    assert any("site-error.txt" in document for document in transcript.kept)
+
+
+# -- declared fields ------------------------------------------------------------------------------
+
+
+def configurations(name: str) -> Iterator[typing.Any]:
+    made = load(name)
+    for changed in ({}, {"aggregation": "secagg"}, {"zero_sum": "gaussian"}):
+        yield made, made.config.from_input(helper.settings_of(name, **changed))
+
+
+def floats_of(hint: typing.Any, where: str) -> Iterator[str]:
+    """Yield the places of floating-point numbers in a declared type."""
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = hint.__origin__
+    if dataclasses.is_dataclass(hint):
+        for field, sub in typing.get_type_hints(hint, include_extras=True).items():
+            yield from floats_of(sub, f"{hint.__name__}.{field}")
+    elif typing.get_origin(hint) is np.ndarray:
+        if not np.issubdtype(typing.get_args(typing.get_args(hint)[1])[0], np.integer):
+            yield where
+    elif hint is float:
+        yield where
+    else:
+        for sub in typing.get_args(hint):
+            yield from floats_of(sub, where)
+
+
+HEADER_FLOATS = {"SiteCard.tr_low", "SiteCard.tr_high", "FeatureSpace.affine"}
+"""What headers of files say, and no voxel: the only floats that a site ever sends."""
+
+
+@every_computation
+def test_a_site_can_send_no_float_made_from_data(name) -> None:
+    """By the types of all replies; and a vector is marked as masked, or as a release."""
+    for made, config in configurations(name):
+        for phase in made.phases(config).values():
+            hints = typing.get_type_hints(phase.reply, include_extras=True)
+            assert set(floats_of(phase.reply, phase.name)) <= HEADER_FLOATS
+            for field, hint in hints.items():
+                (marker,) = (m for m in hint.__metadata__ if isinstance(m, Marker))
+                if typing.get_origin(hint.__origin__) is np.ndarray:
+                    assert marker in (RING, RELEASED), (phase.name, field)
+                    assert marker is not PUBLIC
+
+
+def floats_in(document: typing.Any, where: str = "") -> Iterator[str]:
+    """Yield the keys under which a JSON document holds floating-point numbers."""
+    if isinstance(document, dict):
+        for key, item in document.items():
+            yield from floats_in(item, key)
+    elif isinstance(document, list):
+        for item in document:
+            yield from floats_in(item, where)
+    elif isinstance(document, float):
+        yield where
+
+
+CACHE = {"head", "model", "nonce", "vault_key"}
+
+
+def check_outputs(name: str, transcript, config) -> int:
+    """Every answer is what the table declares, and nothing else; returns how many there were."""
+    made = load(name)
+    phases = made.phases(config)
+    for party, text in transcript.outputs:
+        answer = wire.loads(text, 2**27)
+        assert set(answer) == {"output", "cache", "success"}
+        assert set(answer["cache"]) == {"cape"}
+        cache = answer["cache"]["cape"]
+        extra = {"request", "kept"} if party == "remote" else set()
+        assert CACHE <= set(cache) <= CACHE | extra
+        decode_run(made, cache, party=party)
+        output = answer["output"]
+        if party == "remote":
+            if not answer["success"]:
+                index = list(phases).index(output["phase"])
+                kinds = [p.broadcast for p in [*phases.values()][: index + 1]]
+                assert any(_is(output, kind) for kind in kinds)
+            continue
+        reply = phases[output["phase"]].reply
+        envelope = decode_envelope(output, reply, broadcast=False)
+        assert wire.dumps(encode_reply(envelope)) == wire.dumps(output)
+        assert set(floats_in(output)) <= {"tr_low", "tr_high", "affine"}
+    return len(transcript.outputs)
+
+
+def _is(output: dict, kind: type) -> bool:
+    try:
+        decode_envelope(output, kind, broadcast=True)
+    except Exception:
+        return False
+    return True
+
+
+@every_computation
+@pytest.mark.parametrize("aggregation", ["all-sites", pytest.param("secagg", marks=trust)])
+def test_answers_and_caches_hold_declared_fields_only(played, name, aggregation) -> None:
+    transcript, _ = played(name, "wire", aggregation)
+    config = load(name).config.from_input(helper.settings_of(name, aggregation=aggregation))
+    assert check_outputs(name, transcript, config) >= 4 * 5
+
+
+@every_computation
+def test_no_key_file_is_left_after_a_run(played, name) -> None:
+    """The vault exists while it is needed, sealed, and is gone at the end."""
+    transcript, _ = played(name, "wire")
+    sealed = [content for n, content in transcript.documents.items() if "/vault-" in n]
+    assert sealed
+    finals = [n for n in transcript.documents if n.startswith("local0/output/.cape")]
+    assert finals
+    folder = Path(transcript.folder)
+    assert list(folder.rglob("vault-*")) == []
+    assert [p for p in folder.rglob(".cape*") if p.is_dir() and any(p.iterdir())] == []
+    assert [p for p in folder.glob("*/cache/*") if p.is_file()] == []
+
+
+# -- masked words ---------------------------------------------------------------------------------
+
+
+def check_uniform(words: np.ndarray) -> None:
+    """Bytes: chi-square with 255 degrees; bits: normal.  Each alarms with probability 5e-7."""
+    raw = words.view(np.uint8)
+    assert raw.size >= 256 * 5, "too few masked words to judge"
+    counts = np.bincount(raw, minlength=256)
+    chi2 = float(((counts - raw.size / 256) ** 2).sum() * 256 / raw.size)
+    assert chi2 < stats.chi2.isf(FALSE_ALARM / 2, 255), f"bytes are not uniform: {chi2:.1f}"
+    bits = np.unpackbits(raw)
+    z = abs(bits.mean() - 0.5) * 2 * math.sqrt(bits.size)
+    assert z < stats.norm.isf(FALSE_ALARM / 4), f"bits are not fair: {z:.2f}"
+
+
+def has_ring(name: str, aggregation: str) -> bool:
+    made = load(name)
+    config = made.config.from_input(helper.settings_of(name, aggregation=aggregation))
+    return any(recorder.ring_fields(p.reply) for p in made.phases(config).values())
+
+
+@every_computation
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_masked_words_are_uniform_and_two_runs_on_equal_data_share_none(
+    played, name, aggregation
+) -> None:
+    """Real entropy.  Alarms below 1e-6 a run; n^2 / 2^64 < 1e-11 for a shared word."""
+    one, _ = played(name, "memory", aggregation)
+    two, _ = played(name, "memory", aggregation, 1)
+    assert has_ring(name, aggregation)
+    for run in (one, two):
+        check_uniform(run.words())
+    both = np.concatenate([one.words(), two.words()])
+    assert np.unique(both).size == both.size
+
+
+def bound(n_words: int) -> float:
+    """Return the limit of |z| over that many words at a false alarm of 1e-6 in all.
+
+    A sum of n terms +-u, u uniform on (-1/2, 1/2), is sub-Gaussian with variance n / 12, so that
+    P(|z| >= t) <= 2 exp(-t^2 / 2) for any n, not only in the limit.
+    """
+    return math.sqrt(2.0 * math.log(2.0 * n_words / FALSE_ALARM))
+
+
+def regression(name: str, aggregation: str, n_runs: int, *, whole: bool = False) -> np.ndarray:
+    """Return z of every masked word of site local0 against which of two data sets it held.
+
+    In the second one every other row has the other sign: means and products turn their signs.
+    """
+    one = helper.datasets()
+    turned = {
+        s: [X * (1.0 - 2.0 * (np.arange(len(X)) % 2))[:, None] for X in own]
+        for s, own in one.items()
+    }
+    data = (one, turned)
+    sign = np.random.default_rng().permutation(np.repeat([1.0, -1.0], n_runs // 2))
+    rows = []
+    for s in sign:
+        run = helper.Consortium(name, data[int(s > 0)], seed=None, aggregation=aggregation)
+        while not run.ended:
+            run.exchange()
+            body = run.sent[-1]["local0"].body
+            asked = run.phases()[-1][0]
+            if recorder.ring_fields(type(body)) and "zero-sum" not in asked and not whole:
+                break
+        found = [
+            getattr(inbox["local0"].body, field)
+            for inbox in run.sent
+            for field in recorder.ring_fields(type(inbox["local0"].body))
+        ]
+        rows.append(np.concatenate(found).astype(np.float64) / 2.0**64 - 0.5)
+    shortest = min(map(len, rows))
+    return sign @ np.array([row[:shortest] for row in rows]) * math.sqrt(12.0 / n_runs)
+
+
+def check_regression(z: np.ndarray) -> None:
+    assert np.abs(z).max() < bound(z.size), f"masked words follow the data: {np.abs(z).max():.2f}"
+
+
+@every_computation
+@pytest.mark.statistical
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_masked_words_do_not_follow_the_data(name, aggregation) -> None:
+    """40 runs up to the first release, two data sets; false alarm below 1e-6."""
+    check_regression(regression(name, aggregation, 40))
+
+
+@every_computation
+@trust
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_masked_words_of_whole_runs_do_not_follow_the_data(name, aggregation) -> None:
+    """200 whole runs; false alarm below 1e-6."""
+    check_regression(regression(name, aggregation, 200, whole=True))
+
+
+# -- mistakes made on purpose: each must be seen --------------------------------------------------
+
+PRODUCT = "capedjica"
+
+
+def without_mask(monkeypatch) -> None:
+    monkeypatch.setattr(
+        keys, "zero_sum_mask", lambda pairs, label: np.zeros(label.size, dtype=np.uint64)
+    )
+
+
+def test_a_missing_mask_is_seen_by_every_check_of_words(monkeypatch, tmp_path) -> None:
+    without_mask(monkeypatch)
+    transcript = recorder.record(tmp_path, PRODUCT)
+    with pytest.raises(AssertionError, match="not uniform"):
+        check_uniform(transcript.words())
+    with pytest.raises(AssertionError, match="without mask"):
+        check_canaries(transcript, [])
+    with pytest.raises(AssertionError, match="follow the data"):
+        check_regression(regression(PRODUCT, "all-sites", 40))
+
+
+def test_a_mask_that_serves_twice_is_seen(monkeypatch, tmp_path) -> None:
+    """Without noise, equal masks on equal data are equal words."""
+    label = keys.MaskLabel
+    monkeypatch.setattr(
+        keys, "MaskLabel",
+        lambda **given: label(**{**given, "round": 1, "phase": "x", "broadcast_digest": bytes(32)}),
+    )  # fmt: skip
+    run = recorder.record(
+        tmp_path, PRODUCT, seed=3, private=False, n_rounds=3, n_looks=2, step_limit=1e-9
+    )
+    words = run.words()
+    assert np.unique(words // 2**40).size < words.size
+
+
+LEAKS = {
+    "key": ("transfer/cache.json", lambda key: json.dumps({"k": key.hex()}).encode()),
+    "noise": ("output/private/n.csv", lambda g: ",".join(map(str, g.tolist())).encode()),
+    "working array": ("transfer/a.npz", lambda array: packed(array)),
+    "mean of a site": ("transfer/reply.json", lambda mean: json.dumps(mean.tolist()).encode()),
+    "name": ("transfer/log.txt", lambda key: f"cannot read sub-{recorder.TOKEN}00".encode()),
+}
+
+
+def packed(array: np.ndarray) -> bytes:
+    held = io.BytesIO()
+    np.savez_compressed(held, array)
+    return held.getvalue()
+
+
+@pytest.mark.parametrize("leak", LEAKS)
+def test_a_leak_is_seen_wherever_it_is(leak, tmp_path) -> None:
+    """Planted into a run through documents: the check of canaries turns red."""
+    folder = tmp_path / recorder.TOKEN
+    place, write = LEAKS[leak]
+
+    def heard(what: str, value: object) -> None:
+        if what == ("key" if leak == "name" else leak):
+            (folder / "work" / "local0" / place).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "work" / "local0" / place).write_bytes(write(value))
+
+    with helper.without_pages():
+        transcript = recorder.record(
+            folder, "capemean", through="wire", heard=heard, mean_share=0.5
+        )
+    with pytest.raises(AssertionError, match=leak):
+        check_canaries(transcript, recorder.data_canaries(folder / "data"))
+
+
+def test_a_float_in_a_reply_is_seen() -> None:
+    assert list(floats_in({"body": {"total": [1, 2.5]}})) == ["total"]
+    assert list(floats_of(tuple[float, ...], "x")) == ["x"]
+    assert list(floats_of(typing.Mapping[str, np.typing.NDArray[np.float32]], "y")) == ["y"]
