@@ -11,6 +11,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass
@@ -22,6 +23,19 @@ from cape.options import Value, choices, coerce, did_you_mean, option, out_of_ra
 __all__ = ["VERSION", "Config", "Value", "choices", "did_you_mean", "option", "parse_shape"]
 
 VERSION = "0.1.0"
+
+_MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+
+CONFOUND_SETS = {
+    "motion6": _MOTION,
+    "motion24": tuple(
+        name + suffix
+        for suffix in ("", "_derivative1", "_power2", "_derivative1_power2")
+        for name in _MOTION
+    ),
+    "motion6+wm_csf": (*_MOTION, "white_matter", "csf"),
+}
+"""Names that fMRIPrep gives to motion (6 and 24 columns) and to means of tissues."""
 
 LARGEST_BASIS = 4095
 """d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/wire.py)."""
@@ -142,6 +156,11 @@ class Config:
     orientation: Literal["time_by_feature", "feature_by_time"] = option(
         "feature_by_time", "Orientation of array files", group="Data"
     )
+    variable: str = option("X", "Name of the matrix in .npz and .mat files", group="Data")
+    bids_filter: str = option(
+        "space-MNI152NLin2009cAsym_desc-preproc", "Which images of a BIDS folder", group="Data",
+        help="Entities that the names must have, such as task-rest_space-MNI152Lin_res-2.",
+    )  # fmt: skip
     tr: float = option(0.0, "Repetition time", low=0.0, high=20.0, unit="s", group="Data")
     tr_tolerance: float = option(1e-3, "Allowed difference of TR", low=0.0, unit="s", group="Data")
     min_timepoints: int = option(100, "Fewest time points of a subject", low=3, group="Data")
@@ -149,7 +168,29 @@ class Config:
         0, "Most time points of a subject", low=0, group="Data", help="0: no limit."
     )
     drop_first_volumes: int = option(0, "Volumes to drop", low=0, high=1000, group="Data")
+    smoothing_fwhm: float = option(
+        0.0, "Smoothing", low=0.0, high=30.0, unit="mm", group="Data",
+        help="Full width at half maximum of a Gaussian.  0: none.",
+    )  # fmt: skip
+    resample: Literal["never", "to_mask"] = option(
+        "never", "Resampling", group="Data",
+        help="to_mask: images on another grid of the same space are brought to the mask's.",
+    )  # fmt: skip
     detrend: Literal["linear", "none"] = option("linear", "Detrending", group="Data")
+    high_pass: float = option(
+        0.0, "High-pass filter", low=0.0, high=5.0, unit="Hz", group="Data",
+        help="Cosines of this frequency and below are regressed out.  0: none; 0.008 is usual.",
+    )  # fmt: skip
+    low_pass: float = option(
+        0.0, "Low-pass filter", low=0.0, high=5.0, unit="Hz", group="Data",
+        help="Cosines above this frequency are regressed out.  0: none, which is better: smooth "
+        "sources are harder to separate.",
+    )  # fmt: skip
+    confounds: str = option(
+        "none", "Confounds to regress out", group="Data",
+        help="none, motion6, motion24, motion6+wm_csf, or columns of the confound tables such as "
+        "csf,framewise_displacement.",
+    )  # fmt: skip
     standardize: Literal["variance", "demean", "none"] = option(
         "variance", "Scaling of each voxel", group="Data"
     )
@@ -177,6 +218,12 @@ class Config:
             raise out_of_range("mask", self.mask, "MNI152-10mm, -8mm, -6mm, -4mm, -3mm or file")
         if self.image_shape:
             parse_shape(self.image_shape)
+        if 0 < self.low_pass <= self.high_pass:
+            raise out_of_range("low_pass", self.low_pass, f"above high_pass = {self.high_pass}")
+        if not self.variable.isidentifier():
+            raise out_of_range("variable", self.variable, "a name of letters, digits and _")
+        confound_columns(self.confounds)
+        parse_entities(self.bids_filter)
 
     def _check_gaussian(self) -> None:
         """Refuse what Gaussian zero-sum noise does not protect."""
@@ -249,6 +296,32 @@ class Config:
         """Return the SHA-256 of settings and package version, as 64 hex digits."""
         text = json.dumps([type(self).__name__, VERSION, self.settings()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+def confound_columns(text: str) -> tuple[str, ...]:
+    """Return the columns that a value of `confounds` stands for; ConfigError if it is none."""
+    if text in ("", "none"):
+        return ()
+    names = CONFOUND_SETS.get(text) or tuple(part.strip() for part in text.split(","))
+    if not all(re.fullmatch(r"[A-Za-z0-9_.+-]+", name) for name in names):
+        raise out_of_range(
+            "confounds", text, f"none, {', '.join(CONFOUND_SETS)} or names of columns",
+            "separate columns by commas.",
+        )  # fmt: skip
+    near = did_you_mean(names[0], CONFOUND_SETS) if len(names) == 1 else ""
+    if near and names[0].startswith("motion"):
+        raise out_of_range(
+            "confounds", text, f"none, {', '.join(CONFOUND_SETS)}", near.lstrip("; ")
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def parse_entities(text: str) -> tuple[tuple[str, str], ...]:
+    """Return the pairs of ``"task-rest_res-2"``; ConfigError if it is not of that form."""
+    pairs = tuple(part.partition("-")[::2] for part in text.split("_") if part)
+    if not all(re.fullmatch(r"[a-z]+", key) and value.isalnum() for key, value in pairs):
+        raise out_of_range("bids_filter", text, "entities such as task-rest_desc-preproc")
+    return pairs
 
 
 def parse_shape(text: str) -> tuple[int, ...]:

@@ -83,6 +83,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E161": "Files changed during the run at site {site}.",
     "E162": "Two mapped files at site {site} have the same name; see site-error.txt there.",
     "E163": "Surface files at site {site} are not supported; see site-error.txt there.",
+    "E164": "Confounds and filters leave nothing of a run at site {site}; see site-error.txt there.",
     # 2nn: protocol
     "E201": "{computation} has no phase '{phase}' here; allowed {allowed}.",
     "E202": "message refused: {problem}.",

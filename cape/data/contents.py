@@ -7,9 +7,11 @@ from pathlib import Path
 
 from cape.data.findings import Rejected
 
+TABLES = (".csv", ".tsv")
 SURFACE = (".gii", ".gii.gz", ".dtseries.nii", ".dscalar.nii", ".dlabel.nii", ".ptseries.nii",
            ".pscalar.nii", ".dconn.nii", ".pconn.nii")  # fmt: skip
-PROMISED = {".nii": "NIfTI", ".nii.gz": "gzip", ".npy": "NumPy array", ".npz": "zip"}
+PROMISED = {".nii": "NIfTI", ".nii.gz": "gzip", ".img": "NIfTI", ".npy": "NumPy array",
+            ".npz": "zip", ".mat": "MATLAB 5", ".csv": "text", ".tsv": "text"}  # fmt: skip
 
 _MAGIC = (
     (b"\x1f\x8b", "gzip"),
@@ -18,6 +20,7 @@ _MAGIC = (
     (b"\x93NUMPY", "NumPy array"),
     (b"\x89HDF", "HDF5"),
     (b"MATLAB 5.0", "MATLAB 5"),
+    (b"MATLAB 7.3", "MATLAB 7.3"),
     (b"version https://git-lfs", "Git-LFS pointer"),
     (b"/annex/objects", "DataLad pointer"),
     (b"../.git/annex", "DataLad pointer"),
@@ -88,12 +91,33 @@ def check_contents(path: Path, accepted: tuple[str, ...]) -> None:
         )  # fmt: skip
     if kind == "pickle":
         raise pickled("a pickle")
+    if suffix == ".img":
+        kind = _kind_of_pair(path)
+    if kind == "MATLAB 7.3" or (suffix == ".mat" and kind == "HDF5"):
+        raise Rejected(
+            41, "A .mat file is of version 7.3", found=f"{kind}, which is HDF5",
+            expected="version 5 to 7", fix="save it with save(..., '-v7')",
+        )  # fmt: skip
+    if suffix in TABLES and kind == "unknown":
+        kind = "text"  # with letters beyond ASCII; its decoding is checked by the reader
     if kind != PROMISED[suffix]:
         raise Rejected(
             9, "A file is of another type than its name says",
             found=f"named {suffix}, is {kind}", expected=PROMISED[suffix],
             fix="convert or rename it",
         )  # fmt: skip
+
+
+def _kind_of_pair(image: Path) -> str:
+    """Return what the header beside an .img file is; row 9 without one."""
+    header = image.with_suffix(".hdr")
+    if not header.is_file():
+        raise Rejected(
+            9, "An .img file has no header beside it", found=f"no {header.name}",
+            expected="a NIfTI pair, .hdr and .img", fix="copy both, or convert it to .nii.gz",
+        )  # fmt: skip
+    with header.open("rb") as stream:
+        return kind_of(stream.read(540))
 
 
 def surface(found: str) -> Rejected:

@@ -1,7 +1,8 @@
 """Which files a site supplies, and whose they are.  Looks at names, never at image content.
 
-A site gives exactly one of `data` (names or a glob) and `manifest` (a table); with neither, the
-folder's own manifest is used, else all data files in it.  All runs of one subject are joined,
+A site gives exactly one of `data` (names or a glob), `manifest` (a table) and `bids` (a folder of
+derivatives); with none of them, the folder's own manifest is used, else all data files in it, else
+the images of its BIDS layout.  All runs of one subject are joined,
 because the unit of privacy is the person.
 """
 
@@ -14,13 +15,15 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from cape.config import did_you_mean
+from cape.data.bids import CONFOUND_ENDS, bids_rows, confounds_of, is_bids
 from cape.data.findings import Findings
 from cape.data.manifest import ManifestRow, read_manifest
 
-IMAGE_SUFFIXES = (".nii", ".nii.gz")
-MATRIX_SUFFIXES = (".npy", ".npz")
-SOURCES = ("data", "manifest")
+IMAGE_SUFFIXES = (".nii", ".nii.gz", ".img")
+MATRIX_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mat")
+SOURCES = ("data", "manifest", "bids")
 MANIFEST_NAMES = ("manifest.csv", "manifest.tsv")
+NO_DATA = (*MANIFEST_NAMES, "participants.tsv", "checks.tsv", "basis.npz")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +40,8 @@ class RunFile:
         Repetition time in s by the manifest, 0 if not given there.
     n_dummy : int
         Volumes to drop on top of ``drop_first_volumes``.
+    confounds : Path or None
+        Table of the confounds: the manifest's, or the one beside an image with a BIDS name.
     trust_grid : bool
         Accept an image without affine if its shape is that of the mask.
     """
@@ -45,6 +50,7 @@ class RunFile:
     name: str
     tr: float = 0.0
     n_dummy: int = 0
+    confounds: Path | None = None
     trust_grid: bool = False
 
 
@@ -79,6 +85,7 @@ def discover(
     *,
     suffixes: Sequence[str] = IMAGE_SUFFIXES,
     reserved: Sequence[str] = (),
+    bids_filter: str = "",
 ) -> tuple[SubjectFiles, ...]:
     """Return the subjects of a site in natural order of their labels.
 
@@ -87,13 +94,15 @@ def discover(
     base : Path
         The site's folder; nothing outside it is opened.
     given : mapping
-        What the site gave: `data` or `manifest`, or nothing.  None counts as not given.
+        What the site gave: `data`, `manifest` or `bids`, or nothing.  None counts as not given.
     findings : Findings
         Receives rows 1 to 5, 8, 38, 39, 51, 62.
     suffixes : sequence of str
         Endings of data files when the folder itself is listed.
     reserved : sequence of str
         Names that are no data (mask, atlas).
+    bids_filter : str
+        Entities that images of a BIDS folder must have.
     """
     used = {name: value for name, value in given.items() if value is not None and value != ""}
     for name in used:
@@ -103,26 +112,44 @@ def discover(
                 f"'{name}'{did_you_mean(name, SOURCES)}", expected=" or ".join(SOURCES),
                 fix="remove it", sites=findings.site,
             )  # fmt: skip
-    if "data" in used and "manifest" in used:
+    sources = [name for name in SOURCES if name in used]
+    if len(sources) > 1:
         findings.add(
-            39, "E", "Both data and a manifest are given", expected="exactly one of them",
-            fix="remove one",
+            39, "E", "Files are given in several ways", ", ".join(sources),
+            expected=f"exactly one of {', '.join(SOURCES)}", fix="remove the others",
         )  # fmt: skip
         return ()
+    return _group(base, _rows(base, used, findings, suffixes, reserved, bids_filter), findings)
+
+
+def _rows(
+    base: Path,
+    used: Mapping[str, object],
+    findings: Findings,
+    suffixes: Sequence[str],
+    reserved: Sequence[str],
+    bids_filter: str,
+) -> Sequence[ManifestRow]:
+    """Return the runs of the one source that is given, or that the folder itself suggests."""
     if "data" in used:
-        rows = _rows_of_names(_listed(base, used["data"], findings))
-    else:
-        table = _manifest_name(base, used)
-        if table:
-            rows = read_manifest(base, table, findings)
-        else:
-            rows = _rows_of_names(_folder(base, suffixes, reserved, findings))
-    return _group(base, rows, findings)
+        return _rows_of_names(_listed(base, used["data"], findings))
+    if table := _manifest_name(base, used):
+        return read_manifest(base, table, findings)
+    names = _folder(base, suffixes, reserved)
+    if "bids" in used or (not names and ".nii" in suffixes and is_bids(base)):
+        folder = str(used.get("bids", "."))
+        if PurePath(folder).is_absolute() or ".." in PurePath(folder).parts:
+            _outside(folder, findings)
+            return ()
+        return bids_rows(base, folder, bids_filter, findings)
+    if not names:
+        _none_found(base, "files ending in " + ", ".join(suffixes), findings)
+    return _rows_of_names(names)
 
 
 def _manifest_name(base: Path, used: Mapping[str, object]) -> str:
-    if "manifest" in used:
-        return str(used["manifest"])
+    if "manifest" in used or "bids" in used:
+        return str(used.get("manifest", ""))
     return next((name for name in MANIFEST_NAMES if (base / name).is_file()), "")
 
 
@@ -148,14 +175,16 @@ def _listed(base: Path, given: object, findings: Findings) -> list[str]:
     return found
 
 
-def _folder(
-    base: Path, suffixes: Sequence[str], reserved: Sequence[str], findings: Findings
-) -> list[str]:
+def _folder(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) -> list[str]:
+    """Return the data files of a folder: tables about people or confounds are none."""
     files = [path.name for path in base.iterdir() if _shown(path)] if base.is_dir() else []
-    names = [n for n in files if n.endswith(tuple(suffixes)) and n not in reserved]
-    if not names:
-        _none_found(base, "files ending in " + ", ".join(suffixes), findings)
-    return names
+    return [
+        name
+        for name in files
+        if name.lower().endswith(tuple(suffixes))
+        and name not in (*reserved, *NO_DATA)
+        and not name.endswith(CONFOUND_ENDS)
+    ]
 
 
 def _shown(path: Path) -> bool:
@@ -196,9 +225,13 @@ def _group(base: Path, rows: Sequence[ManifestRow], findings: Findings) -> tuple
             same_data_twice(seen[real], row.file, findings)
             continue
         seen[real] = row.file
+        table = confounds_of(path)
+        if row.confounds and row.confounds.lower() != "n/a":
+            table = _locate(base, row.confounds, missing, findings)
         run = RunFile(
-            path=path, name=row.file, tr=row.tr, n_dummy=row.n_dummy, trust_grid=row.trust_grid
-        )
+            path=path, name=row.file, tr=row.tr, n_dummy=row.n_dummy, confounds=table,
+            trust_grid=row.trust_grid,
+        )  # fmt: skip
         runs.setdefault(row.subject or subject_of(row.file), []).append((row, run))
     _note_missing(base, missing, findings)
     subjects = []

@@ -7,6 +7,7 @@ Rounding of affines is judged in mm at the corners of the grid, not number by nu
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 import zlib
 from collections.abc import Callable
@@ -17,13 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Data
+from cape.algorithms.estimators import Array, Data
 from cape.data.contents import PROMISED, check_contents, kind_of, suffix_of, surface
 from cape.data.files import IMAGE_SUFFIXES, RunFile
 from cape.data.findings import Rejected
-from cape.data.placement import place
+from cape.data.placement import Placement, place
 from cape.data.series import HashingReader, Note, Series
 from cape.data.space import Grid
+from cape.data.volumes import Resampling, resample, smooth
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
@@ -32,6 +34,10 @@ LONGEST_TR = 20.0
 """s; a larger number in a header of unknown units is taken as ms."""
 
 _ALL_HEADER_BYTES = 540
+AS_STORED = Resampling()
+
+Picker = Callable[[npt.NDArray[np.generic]], Array]
+
 _CIFTI_INTENTS = range(3000, 3100)
 _LABEL_INTENT = 1002
 
@@ -47,7 +53,7 @@ class _Layout:
     inter: float
 
 
-def read_image(run: RunFile, grid: Grid | None) -> Series:
+def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
     """Return an image as features by time.
 
     Parameters
@@ -56,6 +62,8 @@ def read_image(run: RunFile, grid: Grid | None) -> Series:
         The file.
     grid : Grid or None
         Where to look; None checks the file alone and returns no values.
+    how : Resampling
+        What the owner wants done to each volume.
 
     Raises
     ------
@@ -64,20 +72,24 @@ def read_image(run: RunFile, grid: Grid | None) -> Series:
     """
     check_contents(run.path, IMAGE_SUFFIXES)
     compressed = run.path.name.lower().endswith(".gz")
+    pair = run.path.with_suffix(".hdr").read_bytes() if suffix_of(run.path.name) == ".img" else b""
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
         opened: gzip.GzipFile | HashingReader = reader
         if compressed:
             opened = gzip.GzipFile(fileobj=reader, mode="rb")
         try:
-            head = opened.read(_ALL_HEADER_BYTES)
+            head = pair[:_ALL_HEADER_BYTES] or opened.read(_ALL_HEADER_BYTES)
             header = _header(head, run.path)
             notes: list[Note] = []
             layout = _checked_layout(header, notes)
             if not compressed:
                 _check_size(run.path, layout)
-            index, placed = place(header, layout.shape[:3], grid, notes, trust=run.trust_grid)
-            values = _volumes(opened.read, len(head), head, layout, index, grid)
+            placed = place(
+                header, layout.shape[:3], grid, notes, trust=run.trust_grid, to_mask=how.to_mask
+            )  # fmt: skip
+            before = b"" if pair else head
+            values = _volumes(opened.read, before, layout, _picker(layout, placed, grid, how), grid)
             if compressed:
                 while opened.read(1 << 20):
                     pass  # to the check sum at the end of the file
@@ -87,7 +99,10 @@ def read_image(run: RunFile, grid: Grid | None) -> Series:
                 expected="a whole file", fix="copy or compress it again",
             ) from err  # fmt: skip
         tr = run.tr or _sidecar_tr(run.path) or _header_tr(header, notes)
-        return Series(values=values, tr=tr, digest=reader.finish(), grid=placed, notes=tuple(notes))
+        digest = reader.finish()
+        if pair:
+            digest = hashlib.sha256(pair + bytes.fromhex(digest)).hexdigest()
+        return Series(values=values, tr=tr, digest=digest, grid=placed.word, notes=tuple(notes))
 
 
 def _header(head: bytes, path: Path) -> Nifti1Header:
@@ -186,16 +201,15 @@ def _check_size(path: Path, layout: _Layout) -> None:
 
 def _volumes(
     read: Callable[[int], bytes],
-    consumed: int,
     head: bytes,
     layout: _Layout,
-    index: npt.NDArray[np.intp] | None,
+    pick: Picker,
     grid: Grid | None,
 ) -> Data:
     """Return features by time, shape (D, T); one volume is in memory at a time."""
     before = head[layout.offset :]  # voxels that came along with the header
-    if layout.offset > consumed:
-        read(layout.offset - consumed)
+    if layout.offset > len(head):
+        read(layout.offset - len(head))
     size = int(np.prod(layout.shape[:3])) * layout.dtype.itemsize
     n_times = layout.shape[3]
     features = 0 if grid is None else grid.sizes.size
@@ -206,11 +220,34 @@ def _volumes(
         block += read(size - len(block))
         if len(block) < size:
             raise EOFError(f"{t} of {n_times} volumes")
-        if index is None or grid is None:
-            continue
-        stored = np.frombuffer(block, dtype=layout.dtype)[index].astype(np.float64)
-        by_time[t] = grid.gather(stored * layout.slope + layout.inter)
+        if grid is not None:
+            by_time[t] = grid.gather(pick(np.frombuffer(block, dtype=layout.dtype)))
     return np.ascontiguousarray(by_time.T)
+
+
+def _picker(layout: _Layout, placed: Placement, grid: Grid | None, how: Resampling) -> Picker:
+    """Return the function that takes the scaled voxels of the mask out of a stored volume."""
+
+    def whole(stored: npt.NDArray[np.generic]) -> Array:
+        volume = stored.reshape(layout.shape[:3], order="F").astype(np.float64)
+        return volume * layout.slope + layout.inter
+
+    def pick(stored: npt.NDArray[np.generic]) -> Array:
+        if placed.index is not None and not how.smoothing_fwhm:
+            return stored[placed.index].astype(np.float64) * layout.slope + layout.inter
+        if grid is None:
+            return np.zeros(0)
+        volume = whole(stored)
+        if placed.index is None:
+            volume = resample(volume, placed.affine, grid.shape, grid.affine)
+        if how.smoothing_fwhm:
+            affine = grid.affine if placed.index is None else placed.affine
+            volume = smooth(volume, affine, how.smoothing_fwhm)
+        if placed.index is None:
+            return np.asarray(volume[grid.inside])
+        return np.asarray(volume.ravel(order="F")[placed.index])
+
+    return pick
 
 
 def _sidecar_tr(path: Path) -> float:

@@ -10,7 +10,8 @@ from pathlib import Path, PurePath
 from cape.config import did_you_mean
 from cape.data.findings import Findings
 
-COLUMNS = ("file", "subject", "ses", "run", "tr", "n_dummy", "exclude", "trust_grid", "notes")
+COLUMNS = ("file", "subject", "ses", "run", "tr", "n_dummy", "confounds", "exclude",
+           "trust_grid", "notes")  # fmt: skip
 ALIASES = {"filename": "file", "nii": "file"}
 DELIMITERS = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
 FIX = "save the table again as comma-separated (.csv) or tab-separated (.tsv) UTF-8 text"
@@ -26,6 +27,7 @@ class ManifestRow:
     run: str = ""
     tr: float = 0.0
     n_dummy: int = 0
+    confounds: str = ""
     trust_grid: bool = False
 
 
@@ -146,7 +148,7 @@ def _check_header(name: str, line: _Line, header: list[str], findings: Findings)
             )  # fmt: skip
     if "file" in header and len(set(header)) == len(header):
         return True
-    if line.cells[0].endswith((".nii", ".nii.gz", ".npy", ".npz")):
+    if line.cells[0].endswith((".nii", ".nii.gz", ".img", ".npy", ".npz", ".mat")):
         findings.add(
             38, "E", "A table has no header", f"{name}: line {line.number} '{line.text[:60]}'",
             expected=", ".join(COLUMNS), fix="add a first line with the names of the columns",
@@ -190,6 +192,7 @@ def _row(name: str, line: _Line, cells: dict[str, str], findings: Findings) -> M
         run=cells.get("run", ""),
         tr=numbers["tr"],
         n_dummy=int(numbers["n_dummy"]),
+        confounds=cells.get("confounds", ""),
         trust_grid=_truth(cells.get("trust_grid", "")),
     )
 

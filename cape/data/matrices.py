@@ -1,33 +1,52 @@
-"""Array files, one run each: .npy, and .npz with the variable X.  Nothing is ever unpickled."""
+"""Array files, one run each: .npy; a variable of .npz or .mat; .csv and .tsv with a header.
+
+Nothing is ever unpickled.  scipy is imported when a .mat file is opened.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import zipfile
+import zlib
+from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
-from cape.data.contents import check_contents, pickled
+from cape.data.contents import TABLES, check_contents, pickled, suffix_of
 from cape.data.files import MATRIX_SUFFIXES, RunFile
 from cape.data.findings import Rejected
 from cape.data.series import Series
+from cape.data.tables import read_numbers
 
-VARIABLE = "X"
+Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 
 
-def read_matrix(run: RunFile, orientation: Literal["time_by_feature", "feature_by_time"]) -> Series:
+def read_matrix(
+    run: RunFile,
+    orientation: Literal["time_by_feature", "feature_by_time"],
+    variable: str = "X",
+) -> Series:
     """Return an array file as features by time.
+
+    Parameters
+    ----------
+    run : RunFile
+        The file.
+    orientation : str
+        What its rows and columns are.
+    variable : str
+        Name of the matrix in .npz and .mat files.
 
     Raises
     ------
     Rejected
-        Rows 7, 8, 9, 11, 14, 40, 42.
+        Rows 7, 8, 9, 11, 14, 38, 40, 41, 42.
     """
     check_contents(run.path, MATRIX_SUFFIXES)
     content = run.path.read_bytes()
-    array = _load(content)
+    array = _read(run.path, content, variable)
     if array.dtype.kind not in "iuf":
         raise Rejected(
             14, "An array does not hold real numbers", found=f"type {array.dtype}",
@@ -50,18 +69,40 @@ def read_matrix(run: RunFile, orientation: Literal["time_by_feature", "feature_b
     )
 
 
-def _load(content: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
-    """Return the array of a .npy, or the variable X of a .npz."""
+def _read(path: Path, content: bytes, variable: str) -> Numbers:
+    suffix = suffix_of(path.name)
+    if suffix in TABLES:
+        return read_numbers(content, "\t" if suffix == ".tsv" else ",")
+    return _load_mat(content, variable) if suffix == ".mat" else _load(content, variable)
+
+
+def _load_mat(content: bytes, variable: str) -> Numbers:
+    """Return a named variable of a .mat file of version 5 to 7."""
+    from scipy import io as scipy_io
+
+    try:
+        there = scipy_io.whosmat(io.BytesIO(content))
+        if variable not in [name for name, _, _ in there]:
+            shown = ", ".join(f"{name} {shape}" for name, shape, _ in there)
+            raise _no_variable(variable, shown or "no variables", f"save(file, '{variable}')")
+        loaded = scipy_io.loadmat(io.BytesIO(content), variable_names=[variable])
+        return np.asarray(loaded[variable])
+    except (ValueError, TypeError, KeyError, EOFError, OSError, zlib.error) as err:
+        raise _truncated(content) from err
+    except scipy_io.matlab.MatReadError as err:
+        raise _truncated(content) from err
+
+
+def _load(content: bytes, variable: str) -> Numbers:
+    """Return the array of a .npy, or the named variable of a .npz."""
     try:
         loaded = np.load(io.BytesIO(content), allow_pickle=False)
         if isinstance(loaded, np.lib.npyio.NpzFile):
-            if VARIABLE not in loaded.files:
-                raise Rejected(
-                    42, f"An array file lacks the variable {VARIABLE}",
-                    found=_variables(content), expected=f"a matrix named {VARIABLE}",
-                    fix=f"save it as np.savez(file, {VARIABLE}=matrix)",
-                )  # fmt: skip
-            return np.asarray(loaded[VARIABLE])
+            if variable not in loaded.files:
+                raise _no_variable(
+                    variable, _variables(content), f"np.savez(file, {variable}=matrix)"
+                )
+            return np.asarray(loaded[variable])
         return np.asarray(loaded)
     except ValueError as err:
         if "pickle" in str(err).lower():
@@ -69,6 +110,14 @@ def _load(content: bytes) -> np.ndarray[tuple[int, ...], np.dtype[np.generic]]:
         raise _truncated(content) from err
     except (EOFError, OSError, KeyError, zipfile.BadZipFile) as err:
         raise _truncated(content) from err
+
+
+def _no_variable(variable: str, found: str, how: str) -> Rejected:
+    return Rejected(
+        42, f"An array file lacks the variable {variable}", found=found,
+        expected=f"a matrix named {variable}",
+        fix=f"save it as {how}, or ask the owner for another 'variable'",
+    )  # fmt: skip
 
 
 def _truncated(content: bytes) -> Rejected:

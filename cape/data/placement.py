@@ -7,6 +7,7 @@ no corner of the grid is displaced by more than a hundredth of the smallest voxe
 from __future__ import annotations
 
 import itertools
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,6 +30,26 @@ ACCEPTED = 0.01
 Index = npt.NDArray[np.intp]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Placement:
+    """Where the mask's voxels lie in a stored volume.
+
+    Attributes
+    ----------
+    index : ndarray of int, shape (n_inside,), or None
+        Positions in the stored (Fortran) order of one volume, in C order of the mask.  None: there
+        is no grid, or the image lies on another one and is to be resampled.
+    word : str
+        "ok", "reoriented", "resampled", a displacement such as "0.004 vox", or "-".
+    affine : ndarray, shape (4, 4)
+        Of the stored volume, mm.
+    """
+
+    index: Index | None
+    word: str
+    affine: Array
+
+
 def displacement(a: Array, b: Array, shape: tuple[int, ...]) -> float:
     """Return the largest distance in mm of the outer corners of one grid under two affines."""
     ends = np.asarray(list(itertools.product(*((-0.5, n - 0.5) for n in shape))))
@@ -43,8 +64,9 @@ def place(
     notes: list[Note],
     *,
     trust: bool,
-) -> tuple[Index | None, str]:
-    """Return where the mask's voxels lie in a stored volume, and a word on the grid.
+    to_mask: bool = False,
+) -> Placement:
+    """Return where the mask's voxels lie in a stored volume.
 
     Parameters
     ----------
@@ -58,19 +80,14 @@ def place(
         Receives rows 15, 16, 18, 20.
     trust : bool
         Accept an image without affine if its shape fits.
-
-    Returns
-    -------
-    index : ndarray of int, shape (n_inside,), or None
-        Positions in the stored (Fortran) order of one volume, in C order of the mask.
-    word : str
-        "ok", "reoriented" or the displacement such as "0.004 vox".
+    to_mask : bool
+        Accept an image on another grid, to be resampled.
     """
     affine = _affine(header, shape, notes)
     if affine is None:
         affine = _trusted(shape, grid, notes, trust=trust)
     if grid is None:
-        return None, "-"
+        return Placement(index=None, word="-", affine=affine)
     from nibabel import orientations
 
     turn = orientations.io_orientation(affine)
@@ -78,15 +95,28 @@ def place(
         raise _no_affine("a singular affine")
     stored = np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape, order="F")
     turned = orientations.apply_orientation(stored, turn)
+    as_stored = affine
     affine = affine @ orientations.inv_ornt_aff(turn, shape)
-    word = _compare(affine, turned.shape, grid, notes)
+    try:
+        word = _compare(affine, turned.shape, grid, notes)
+    except Rejected as verdict:
+        if not to_mask:
+            raise
+        notes.append(
+            Note(
+                row=verdict.row, what="An image on another grid was resampled to the mask's",
+                found=verdict.found, expected=verdict.expected,
+            )
+        )  # fmt: skip
+        return Placement(index=None, word="resampled", affine=as_stored)
     if not np.array_equal(turn, [[0, 1], [1, 1], [2, 1]]):
         codes = "".join(str(c) for c in orientations.ornt2axcodes(turn))
         notes.append(
             Note(row=20, what="Axes were flipped or swapped to the mask's", found=f"{codes} to RAS")
         )
         word = "reoriented"
-    return np.asarray(turned[grid.inside], dtype=np.intp), word
+    index = np.asarray(turned[grid.inside], dtype=np.intp)
+    return Placement(index=index, word=word, affine=as_stored)
 
 
 def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, notes: list[Note]) -> str:
@@ -97,7 +127,7 @@ def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, notes: list[Note
             17, "Image grid differs from the consortium mask",
             found=f"shape {shape}, voxel {_edges(edges)}",
             expected=f"{grid.shape}, {grid.voxel_size:.1f} mm",
-            fix="resample to the mask first",
+            fix='resample to the mask first, or ask the owner for resample = "to_mask"',
         )  # fmt: skip
     mm = displacement(affine, grid.affine, grid.shape)
     voxels = mm / grid.voxel_size
@@ -106,7 +136,7 @@ def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, notes: list[Note
             19, "Image lies elsewhere than the consortium mask",
             found=f"displaced by {mm:.3g} mm ({voxels:.2g} voxels)",
             expected=f"at most {ACCEPTED * grid.voxel_size:.2g} mm",
-            fix="another MNI variant? Resample to the mask first",
+            fix="another MNI variant? Use the images of the mask's space",
         )  # fmt: skip
     if voxels <= SILENT:
         return "ok"

@@ -7,7 +7,7 @@ import io
 from dataclasses import dataclass
 from typing import BinaryIO
 
-from cape.algorithms.estimators import Data
+from cape.algorithms.estimators import Array, Data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,6 +37,8 @@ class Series:
         "ok", "reoriented", "0.004 vox", or "-" for a matrix.
     notes : tuple of Note
         Warnings.
+    confounds : ndarray, shape (T, K), or None
+        Signals to regress out, one row per stored volume.
     """
 
     values: Data
@@ -44,6 +46,7 @@ class Series:
     digest: str
     grid: str
     notes: tuple[Note, ...]
+    confounds: Array | None = None
 
 
 class HashingReader:

@@ -27,9 +27,9 @@ from cape.data.checks import (
 from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, RunFile, SubjectFiles, discover
 from cape.data.findings import Finding, Findings, Rejected
 from cape.data.series import Series
-from cape.data.signals import Quality, clean, rank_of
+from cape.data.signals import Quality, rank_of
 from cape.data.space import Grid, grid_of, read_space, reserved_names, too_many_features
-from cape.data.subjects import n_dummy, project, read_run, subject_matrix
+from cape.data.subjects import preprocessed, project, read_run, subject_matrix
 from cape.errors import DataError
 from cape.messages import FeatureSpace
 
@@ -116,8 +116,9 @@ def load_site(
     base : Path
         The site's folder.
     given : mapping
-        What the site gave: `data` (list of names, or one glob) or `manifest` (name of a table), or
-        nothing: then the folder's own manifest, else all its data files.
+        What the site gave: `data` (list of names, or one glob), `manifest` (name of a table) or
+        `bids` (a folder of derivatives), or nothing: then the folder's own manifest, else all its
+        data files, else its BIDS layout.
     config : Config
         The owner's settings.
     site : str
@@ -162,6 +163,7 @@ def inspect_site(
         base, given, findings,
         suffixes=MATRIX_SUFFIXES if is_matrix else IMAGE_SUFFIXES,
         reserved=reserved_names(config),
+        bids_filter=config.bids_filter,
     )  # fmt: skip
     state = _Pass(config=config, grid=None if space is None else grid_of(space), findings=findings)
     subjects: list[Subject] = []
@@ -257,7 +259,7 @@ def _examine(files: SubjectFiles, state: _Pass) -> Subject | None:
         if series is None:
             continue
         state.shapes.append(_shape(run, series))
-        cleaned, counts = clean(series.values, n_dummy(run, state.config), state.config)
+        cleaned, counts = preprocessed(series, run, state.config)
         quality = counts if quality is None else quality.joined(counts)
         parts.append(cleaned)
         read.append(replace(series, values=series.values[:0]))

@@ -6,18 +6,23 @@ same bits, so that a site that lost its working files can make them again.
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
+
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config
+from cape.config import Config, confound_columns
 from cape.data.checks import Subject
+from cape.data.confounds import check_length, read_confounds
 from cape.data.files import RunFile
 from cape.data.findings import Rejected
 from cape.data.images import read_image
 from cape.data.matrices import read_matrix
 from cape.data.series import Series
-from cape.data.signals import clean
+from cape.data.signals import Quality, clean, nuisance, regressors
 from cape.data.space import Grid, grid_of
+from cape.data.volumes import Resampling
 from cape.errors import DataError
 from cape.messages import FeatureSpace
 
@@ -25,11 +30,76 @@ ROWS = 8192
 """Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB."""
 
 
+LEAST_FREEDOM = 3
+"""Row 64: time points that regression must leave over."""
+
+
 def read_run(run: RunFile, config: Config, grid: Grid | None) -> Series:
-    """Return one run as stored; raises `Rejected`."""
+    """Return one run as stored with its confounds; raises `Rejected`.
+
+    The digest covers the confound table if it is used, so that a changed one is found.
+    """
     if config.feature_space == "matrix":
-        return read_matrix(run, config.orientation)
-    return read_image(run, grid)
+        series = read_matrix(run, config.orientation, config.variable)
+    else:
+        how = Resampling(smoothing_fwhm=config.smoothing_fwhm, to_mask=config.resample == "to_mask")
+        series = read_image(run, grid, how)
+    if columns := confound_columns(config.confounds):
+        series = _with_confounds(series, run, config, columns)
+    if (config.high_pass or config.low_pass) and not (series.tr or config.tr):
+        raise Rejected(
+            32, "The repetition time is not known, but a filter needs it",
+            found="sought in the manifest, the JSON sidecar and the header",
+            expected="seconds", fix="write it into column 'tr' of the manifest",
+        )  # fmt: skip
+    _check_freedom(series, run, config)
+    return series
+
+
+def _with_confounds(
+    series: Series, run: RunFile, config: Config, columns: tuple[str, ...]
+) -> Series:
+    if run.confounds is None:
+        raise Rejected(
+            37, "A run has no confound table, but confounds are to be regressed out",
+            found="sought in column 'confounds' of the manifest and beside the file as "
+            "*_desc-confounds_timeseries.tsv",
+            expected=f"a table with {', '.join(columns)}",
+            fix="name it in the manifest, or ask the owner for confounds = none",
+        )  # fmt: skip
+    notes = list(series.notes)
+    table, digest = read_confounds(run.confounds, columns, notes)
+    n_times = series.values.shape[1]
+    check_length(table, n_times, n_dummy(run, config), run.confounds.name)
+    both = hashlib.sha256(f"{series.digest} {digest}".encode()).hexdigest()
+    return replace(series, confounds=table, digest=both, notes=tuple(notes))
+
+
+def _check_freedom(series: Series, run: RunFile, config: Config) -> None:
+    """Raise row 64 if confounds and filters would leave nothing of a run."""
+    n_times = max(series.values.shape[1] - n_dummy(run, config), 0)
+    others = _nuisance(series, run, config)
+    removed = regressors(n_times, trend=True, others=others).shape[1] if others.shape[1] else 0
+    if removed and n_times - removed < LEAST_FREEDOM:
+        raise Rejected(
+            64, "Confounds and filters remove all of a run",
+            found=f"{removed} signals are regressed out of {n_times} time points",
+            expected=f"at least {LEAST_FREEDOM} time points more than signals",
+            fix="use fewer confounds or a wider pass band (the owner), or leave the run out",
+            severity="X",
+        )  # fmt: skip
+
+
+def _nuisance(series: Series, run: RunFile, config: Config) -> Array:
+    n_times = series.values.shape[1]
+    tr = series.tr or config.tr
+    return nuisance(n_times, n_dummy(run, config), config, tr, series.confounds)
+
+
+def preprocessed(series: Series, run: RunFile, config: Config) -> tuple[Data, Quality]:
+    """Return the preprocessed run, shape (D, T), and the counts behind its checks."""
+    others = _nuisance(series, run, config)
+    return clean(series.values, n_dummy(run, config), config, others if others.shape[1] else None)
 
 
 def n_dummy(run: RunFile, config: Config) -> int:
@@ -68,7 +138,7 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
             raise DataError("E161", site=subject.site, detail=f"{run.name}: {err}") from err
         if series.digest != digest:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: other content")
-        parts.append(clean(series.values, n_dummy(run, config), config)[0])
+        parts.append(preprocessed(series, run, config)[0])
     joined = np.concatenate(parts, axis=1)
     if config.max_timepoints and joined.shape[1] > config.max_timepoints:
         cut = joined[:, : config.max_timepoints]

@@ -41,7 +41,7 @@ class FileSource:
 
     def __init__(self, base: Path, given: Mapping[str, object], config: Config, site: str) -> None:
         self._base, self._config, self._site = base, config, site
-        self._given = {name: given[name] for name in ("data", "manifest") if name in given}
+        self._given = {name: given[name] for name in ("data", "manifest", "bids") if name in given}
         self._expected = given.get("contents")
         self._loaded: Any = None
 

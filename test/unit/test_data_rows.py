@@ -23,7 +23,7 @@ IMAGE_ROWS = {
     "missing": ("E101", "E", "E101", ["sub-998", "nearest: sub-0"]),
     "outside": ("E102", "E", "E102", ["../local0/sub-002", "inside the base directory"]),
     "folder": ("E103", "E", "E103", ["more is a folder", "list its files"]),
-    "no_files": ("E104", "E", "E104", [".nii.gz in ", "0 *.nii* below it"]),
+    "no_files": ("E104", "E", "E104", [".nii.gz, .img in ", "0 *.nii* below it"]),
     "duplicate": ("E105", "E", "E105", ["sub-002_", "and sub-999", "2 mu"]),
     "empty": ("W107", "X", "", ["sub-002_", "0 bytes"]),
     "lfs_pointer": ("E108", "E", "E108", ["Git-LFS pointer", "git lfs pull"]),

@@ -1,0 +1,248 @@
+"""The layouts that a site may have on its disk: BIDS derivatives, text tables, .mat, .img pairs."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+import scipy.io
+
+from cape.config import Config
+from cape.data import Findings, discover, inspect_site, load_site, subject_matrix
+from cape.data.bids import confounds_of, entities_of
+from cape.data.files import RunFile
+from cape.data.images import read_image
+from cape.data.space import grid_of, mask_space
+
+MATRIX = replace(
+    Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5,
+    max_excluded_fraction=0.0, standardize="demean",
+)  # fmt: skip
+X = np.random.default_rng(0).standard_normal((4, 30)).round(4)
+
+
+def derivatives(folder: Path, *names: str) -> Path:
+    for name in names:
+        sub, *more = name.split("_")
+        ses = [part for part in more if part.startswith("ses-")]
+        path = folder.joinpath(sub, *ses, "func", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return folder
+
+
+def runs(
+    folder: Path, given: dict[str, object], wanted: str
+) -> tuple[dict[str, list[str]], list[str]]:
+    findings = Findings("B")
+    found = discover(folder, given, findings, bids_filter=wanted)
+    names = {s.label: [run.path.name for run in s.runs] for s in found}
+    return names, [finding.private for finding in findings.listing()]
+
+
+MNI = "space-MNI152NLin2009cAsym"
+
+
+def test_runs_and_sessions_of_a_bids_folder_are_joined_per_subject(tmp_path):
+    derivatives(
+        tmp_path,
+        f"sub-2_ses-b_task-rest_{MNI}_desc-preproc_bold.nii.gz",
+        f"sub-2_ses-a_task-rest_run-10_{MNI}_desc-preproc_bold.nii.gz",
+        f"sub-2_ses-a_task-rest_run-2_{MNI}_desc-preproc_bold.nii.gz",
+        "sub-2_ses-a_task-rest_run-2_space-T1w_desc-preproc_bold.nii.gz",
+        f"sub-2_ses-a_task-nback_{MNI}_desc-preproc_bold.nii.gz",
+        f"sub-10_task-rest_{MNI}_desc-preproc_bold.nii.gz",
+        f"sub-10_task-rest_{MNI}_desc-brain_mask.nii.gz",
+    )
+    names, texts = runs(tmp_path, {}, f"task-rest_{MNI}_desc-preproc")
+    assert texts == []
+    assert list(names) == ["sub-2", "sub-10"]
+    assert [n.split("_")[1:4] for n in names["sub-2"]] == [
+        ["ses-a", "task-rest", "run-2"], ["ses-a", "task-rest", "run-10"],
+        ["ses-b", "task-rest", MNI],
+    ]  # fmt: skip
+    below, _ = runs(tmp_path.parent, {"bids": tmp_path.name}, f"task-rest_{MNI}")
+    assert below == names
+
+
+def test_two_versions_of_one_run_are_refused_not_joined(tmp_path):
+    derivatives(
+        tmp_path,
+        f"sub-1_task-rest_{MNI}_res-1_desc-preproc_bold.nii.gz",
+        f"sub-1_task-rest_{MNI}_res-2_desc-preproc_bold.nii.gz",
+    )
+    _names, texts = runs(tmp_path, {"bids": "."}, f"{MNI}_desc-preproc")
+    assert "CAPE-E105" in texts[0]
+    assert "res-2" in texts[0]
+    assert runs(tmp_path, {"bids": "."}, "res-2")[1] == []
+
+
+def test_a_filter_that_fits_nothing_lists_what_is_there(tmp_path):
+    derivatives(tmp_path, "sub-1_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz")
+    names, texts = runs(tmp_path, {}, f"{MNI}_desc-preproc")
+    assert names == {}
+    assert "CAPE-E104" in texts[0]
+    assert "1 images below . with desc-preproc, res-2, space-MNI152NLin6Asym, task-rest" in texts[0]
+    assert "Fix: correct the folder" in texts[0]
+    assert "CAPE-E102" in runs(tmp_path, {"bids": "../x"}, "task-rest")[1][0]
+    assert "CAPE-E139" in runs(tmp_path, {"bids": ".", "data": ["x.nii"]}, "")[1][0]
+
+
+def test_confounds_are_those_of_the_run_whatever_its_space(tmp_path):
+    folder = tmp_path / "sub-1" / "func"
+    folder.mkdir(parents=True)
+    for name in ("sub-1_task-rest_run-1", "sub-1_task-rest_run-2"):
+        (folder / f"{name}_desc-confounds_timeseries.tsv").write_text("csf\n")
+    image = folder / f"sub-1_task-rest_run-2_{MNI}_res-2_desc-preproc_bold.nii.gz"
+    found = confounds_of(image)
+    assert found is not None
+    assert found.name == "sub-1_task-rest_run-2_desc-confounds_timeseries.tsv"
+    assert confounds_of(folder / "scan.nii.gz") is None
+    assert entities_of("sub-1_ses-a_bold.nii.gz") == {"sub": "1", "ses": "a"}
+
+
+# ------------------------------------------------------------------------------- matrices
+
+
+def written(folder: Path, kind: str) -> str:
+    name = f"sub-1.{kind}"
+    path = folder / name
+    if kind == "npz":
+        np.savez(path, X=X)
+    elif kind == "mat":
+        scipy.io.savemat(path, {"X": X, "other": np.eye(2)})
+    else:
+        sign = "," if kind == "csv" else "\t"
+        lines = [sign.join(f"c{t}" for t in range(30))]
+        lines += [sign.join(f"{v:.4f}" for v in row) for row in X]
+        path.write_text("\ufeff# made by hand\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return name
+
+
+@pytest.mark.parametrize("kind", ["npz", "mat", "csv", "tsv"])
+def test_the_same_matrix_in_every_format_gives_the_same_data(tmp_path, kind):
+    written(tmp_path, kind)
+    site = load_site(tmp_path, {}, MATRIX, site="B")
+    expected = tmp_path / "npy"
+    expected.mkdir()
+    np.save(expected / "sub-1.npy", X)
+    oracle = load_site(expected, {}, MATRIX, site="B")
+    np.testing.assert_allclose(
+        subject_matrix(site.subjects[0], site.space, MATRIX),
+        subject_matrix(oracle.subjects[0], oracle.space, MATRIX),
+        atol=1e-6,
+    )
+
+
+def test_another_name_of_the_variable_is_the_owners_setting(tmp_path):
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"bold": X, "notes": "text"})
+    found = inspect_site(tmp_path, {}, MATRIX, site="B")
+    assert found.error is not None
+    assert found.error.code == "CAPE-E142"
+    assert "bold (4, 30)" in found.error.detail
+    assert load_site(tmp_path, {}, replace(MATRIX, variable="bold"), site="B").subjects
+
+
+def detail_of(folder: Path, config: Config = MATRIX) -> tuple[str, str]:
+    found = inspect_site(folder, {}, config, site="B")
+    assert found.error is not None
+    return found.error.code, found.error.detail
+
+
+def test_mat_files_of_version_7_3_and_damaged_ones(tmp_path):
+    (tmp_path / "sub-1.mat").write_bytes(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512, b" "))
+    code, detail = detail_of(tmp_path)
+    assert code == "CAPE-E141"
+    assert "save(..., '-v7')" in detail
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X}, do_compression=True)
+    content = (tmp_path / "sub-1.mat").read_bytes()
+    for cut in (140, 200, len(content) - 40):
+        (tmp_path / "sub-1.mat").write_bytes(content[:cut])
+        assert detail_of(tmp_path)[0] in ("CAPE-E111", "CAPE-E142"), cut
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"X": {"a": X}})
+    assert detail_of(tmp_path)[0] == "CAPE-E114"
+    (tmp_path / "sub-1.mat").write_text("1 2 3\n")
+    assert detail_of(tmp_path)[0] == "CAPE-E109"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a;b\n1;2\n3;4\n", "looks separated by semicolons"),
+        ("1,2\n3,4\n", "A table has no header"),
+        ("a,b\n1,2\n3\n", "line 3 '3' has 1 cells"),
+        ("a,b\n1,2\n3,4,5\n", "line 3 '3,4,5' has 3 cells"),
+        ('a,b\n"1,5",2\n', "'1,5'"),
+        ("a,b\n1,x\n", "'x'"),
+        ("a,b\n", "A table is empty"),
+        ("", ""),
+        ("a,b\n1,2,3\n4,5,6\n", "line 2 '1,2,3' has 3 cells"),
+    ],
+)
+def test_broken_tables_name_the_line(tmp_path, text, part):
+    (tmp_path / "sub-1.csv").write_text(text)
+    code, detail = detail_of(tmp_path)
+    assert code == ("CAPE-E138" if text else "CAPE-E107")
+    assert part in detail
+    assert "sub-1.csv" in detail
+
+
+def test_a_table_in_another_encoding_is_not_guessed(tmp_path):
+    (tmp_path / "sub-1.csv").write_bytes("Höhe,b\n1,2\n".encode("latin-1"))
+    assert detail_of(tmp_path)[0] == "CAPE-E138"
+
+
+def test_tables_about_people_are_no_data(tmp_path):
+    written(tmp_path, "tsv")
+    (tmp_path / "participants.tsv").write_text("participant_id\tage\nsub-1\t40\n")
+    (tmp_path / "sub-1_desc-confounds_timeseries.tsv").write_text("csf\n1\n")
+    assert [s.label for s in load_site(tmp_path, {}, MATRIX, site="B").subjects] == ["sub-1"]
+
+
+# ------------------------------------------------------------------------------- pairs
+
+
+def test_a_pair_of_hdr_and_img_is_read_as_the_single_file(tmp_path):
+    grid = grid_of(mask_space(replace(MATRIX, feature_space="mask", mask="MNI152-10mm")))
+    values = np.random.default_rng(0).integers(0, 900, (*grid.shape, 3)).astype(np.int16)
+    nib.Nifti1Image(values, grid.affine).to_filename(tmp_path / "one.nii")
+    nib.Nifti1Pair(values, grid.affine).to_filename(tmp_path / "two.img")
+    one, two = (
+        read_image(RunFile(path=tmp_path / name, name=name), grid)
+        for name in ("one.nii", "two.img")
+    )
+    np.testing.assert_array_equal(one.values, two.values)
+    before = two.digest
+    header = bytearray((tmp_path / "two.hdr").read_bytes())
+    header[150] ^= 1
+    (tmp_path / "two.hdr").write_bytes(header)
+    assert read_image(RunFile(path=tmp_path / "two.img", name="two.img"), grid).digest != before
+
+
+def test_a_pair_without_its_half_or_cut_short_is_named(tmp_path):
+    config = replace(MATRIX, feature_space="mask", mask="MNI152-10mm")
+    grid = grid_of(mask_space(config))
+    nib.Nifti1Pair(np.ones((*grid.shape, 9), np.int16), grid.affine).to_filename(
+        tmp_path / "sub-1.img"
+    )
+    content = (tmp_path / "sub-1.img").read_bytes()
+    (tmp_path / "sub-1.img").write_bytes(content[:-100])
+    assert detail_of(tmp_path, config)[0] == "CAPE-E111"
+    (tmp_path / "sub-1.hdr").unlink()
+    code, detail = detail_of(tmp_path, config)
+    assert code == "CAPE-E109"
+    assert "no sub-1.hdr" in detail
+
+
+def test_the_sidecar_of_fmriprep_gives_the_repetition_time(tmp_path):
+    grid = grid_of(mask_space(replace(MATRIX, feature_space="mask", mask="MNI152-10mm")))
+    name = f"sub-1_task-rest_{MNI}_desc-preproc_bold"
+    image = nib.Nifti1Image(np.ones((*grid.shape, 3), np.int16), grid.affine)
+    image.to_filename(tmp_path / f"{name}.nii.gz")
+    (tmp_path / f"{name}.json").write_text(json.dumps({"RepetitionTime": 0.72}))
+    run = RunFile(path=tmp_path / f"{name}.nii.gz", name=name)
+    assert read_image(run, grid).tr == 0.72
