@@ -167,15 +167,15 @@ class Containers:
         try:
             call = client.exec_create(self._containers[party].id, command, stdin=True)
             stream = client.exec_start(call["Id"], socket=True)
-            pipe = getattr(stream, "_sock", stream)
-            pipe.settimeout(None)  # a round takes as long as it takes
-            with suppress(BrokenPipeError):  # the command ended before it read everything
-                pipe.sendall(text)
-                pipe.shutdown(socket.SHUT_WR)
             parts: dict[int, list[bytes]] = {STDOUT: [], STDERR: []}
-            for number, data in docker.utils.socket.frames_iter(stream, tty=False):
-                parts[number].append(data)
-            stream.close()
+            # The file over the socket has no way to close one direction; the socket has.
+            with stream, getattr(stream, "_sock", stream) as pipe:
+                pipe.settimeout(None)  # a round takes as long as it takes
+                with suppress(BrokenPipeError):  # the command ended before it read everything
+                    pipe.sendall(text)
+                    pipe.shutdown(socket.SHUT_WR)
+                for number, data in docker.utils.socket.frames_iter(stream, tty=False):
+                    parts[number].append(data)
             code = client.exec_inspect(call["Id"])["ExitCode"]
         except (docker.errors.APIError, OSError) as err:
             problem, do = f"the container of {party} is gone", "start the run again."
@@ -213,7 +213,11 @@ def connect() -> Any:
     docker = _docker()
     try:
         client = docker.from_env()
-        client.ping()
+        try:
+            client.ping()
+        except BaseException:
+            client.close()
+            raise
     except (docker.errors.DockerException, OSError) as err:
         raise CapeError(
             "E290",

@@ -1,0 +1,184 @@
+"""A consortium in containers of its own: `cape simulate --through docker`.
+
+Needs a Docker service and the image of this project (`make test-engine` gives both); the marker
+`docker` keeps these tests out of the default run.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.drivers import container
+from cape.drivers.simulate import simulate
+from cape.drivers.synth import write_consortium
+from cape.errors import CapeError
+
+pytestmark = pytest.mark.docker
+
+IMAGE = os.environ.get("CAPE_IMAGE", container.IMAGE)
+SETTINGS = {"epsilon": 8.0, "delta": 1e-3, "n_rounds": 2, "min_timepoints": 50}
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("consortium") / "data"
+    write_consortium(folder, preset="brain", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=3,
+          seed=1)  # fmt: skip
+    return folder
+
+
+def ours() -> list[str]:
+    """Return the containers of simulations that are left."""
+    client = container.connect()
+    try:
+        return [c.id for c in client.containers.list(all=True, filters={"label": container.LABEL})]
+    finally:
+        client.close()
+
+
+def files(folder: Path) -> dict[str, object]:
+    """Return the results by name; pages hold pictures that another library may draw otherwise."""
+    return {
+        str(path.relative_to(folder)): content(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and "container-logs" not in path.parts
+    }
+
+
+def content(path: Path) -> object:
+    if path.suffix == ".npz":  # another Python writes another header around the same arrays
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: (a.dtype.str, a.shape, a.tobytes()) for name, a in stored.items()}
+    return b"" if path.suffix in (".html", ".png") else path.read_bytes()
+
+
+def test_containers_give_the_same_files_as_documents_in_one_process(consortium, tmp_path):
+    for through in ("wire", "docker"):
+        simulate(consortium, out=tmp_path / through, through=through, settings=SETTINGS, seed=5,
+                 image=IMAGE)  # fmt: skip
+    found = {through: files(tmp_path / through) for through in ("wire", "docker")}
+    assert found["wire"] == found["docker"]
+    assert ours() == []
+
+
+def test_logs_hold_the_calls_and_no_data(consortium, tmp_path):
+    simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, seed=5, image=IMAGE)
+    logs = {path.name: path.read_text() for path in (tmp_path / "container-logs").iterdir()}
+    assert set(logs) == {"local0.log", "local1.log", "local2.log", "remote.log"}
+    for text in logs.values():
+        assert text.count(": exit 0, ") == 8  # join, keys, probe, pca, whitening, 2 steps, report
+        assert not any(word in text for word in ("sub-", ".nii", str(consortium)))
+
+
+class Halted:
+    """Calls a function when the run comes to an exchange."""
+
+    def __init__(self, exchange: int, act) -> None:
+        self.exchange, self.act = exchange, act
+
+    def __call__(self, line) -> None:
+        if line.exchange == self.exchange:
+            self.act()
+
+
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
+def test_ctrl_c_removes_every_container(consortium, tmp_path):
+    with pytest.raises(KeyboardInterrupt):
+        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE,
+                 on_progress=Halted(3, interrupt))  # fmt: skip
+    assert ours() == []
+
+
+def test_a_container_that_is_killed_ends_the_run_with_its_name(consortium, tmp_path):
+    def kill() -> None:
+        client = container.connect()
+        for found in client.containers.list(filters={"label": container.LABEL}):
+            mounts = found.attrs["Mounts"] or found.client.api.inspect_container(found.id)["Mounts"]
+            if any("/input/local1/" in mount["Destination"] for mount in mounts):
+                found.kill()
+        client.close()
+
+    with pytest.raises(CapeError, match="CAPE-E290 the container of local1") as caught:
+        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE,
+                 on_progress=Halted(3, kill))  # fmt: skip
+    assert "start the run again" in caught.value.public or "--memory" in caught.value.public
+    assert ours() == []
+    assert not (tmp_path / "consortium").exists()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_stopped_simulation_leaves_no_container(consortium, tmp_path, number):
+    """After SIGKILL nobody can tidy up, so the next run with the same --out does."""
+    command = [sys.executable, "-m", "cape", "simulate", str(consortium), "--through", "docker",
+               "--out", str(tmp_path), "--image", IMAGE, "--epsilon", "8", "--delta", "1e-3",
+               "--set", "n_rounds=2", "--set", "min_timepoints=50"]  # fmt: skip
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
+        running.stdout.readline()  # the first exchange is done
+        during = len(ours())
+        running.send_signal(number)
+        running.wait(30)
+    assert (during, len(ours())) == (4, 0 if number == signal.SIGTERM else 4)
+    if number == signal.SIGKILL:
+        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE)
+        assert ours() == []
+
+
+def test_a_site_cannot_reach_a_network_another_site_or_its_own_data_for_writing(
+    consortium, tmp_path
+):
+    sites = {f"local{s}": consortium / f"local{s}" for s in range(3)}
+    work = tmp_path / "work"
+    from cape.drivers.links import make_places
+    from cape.policy import SitePolicy
+
+    make_places((*sites, "remote"), SitePolicy(), work)
+    with container.Containers(sites, work, tmp_path / "logs", image=IMAGE) as containers:
+
+        def run(program: str) -> int:
+            return containers._execute("local0", ["python", "-c", program], b"")[0]
+
+        assert run("import os; os.listdir('/input/local0/simulatorRun')") == 0
+        assert run("open('/output/local0/simulatorRun/x', 'w')") == 0
+        assert run("open('/input/local0/simulatorRun/x', 'w')") == 1
+        assert run("open('/computation/x', 'w')") == 1
+        assert run("import os; os.listdir('/input/local1')") == 1
+        assert run("import socket; socket.create_connection(('10.0.0.1', 80), 2)") == 1
+        limit = containers._containers["local0"].attrs["HostConfig"]["Memory"]
+        assert limit in (0, 4 * 2**30)
+    assert ours() == []
+
+
+def test_too_little_memory_is_said(consortium, tmp_path):
+    with pytest.raises(CapeError, match=r"E290 .*--memory"):
+        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE,
+                 memory="24m")  # fmt: skip
+    assert ours() == []
+
+
+def test_an_error_at_a_site_comes_with_its_public_text(consortium, tmp_path):
+    with pytest.raises(CapeError, match="CAPE-E129 Site local0"):
+        simulate(consortium, out=tmp_path, through="docker", image=IMAGE,
+                 settings={**SETTINGS, "min_timepoints": 500})  # fmt: skip
+    assert ours() == []
+    assert "500" in (tmp_path / "local0" / "site-error.txt").read_text()
+
+
+def test_a_missing_image_and_a_missing_service_say_what_to_do(consortium, tmp_path, monkeypatch):
+    with pytest.raises(CapeError, match="there is no image absent:1; build it: make image"):
+        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image="absent:1")
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/absent.sock")
+    began = time.monotonic()
+    with pytest.raises(CapeError, match="no Docker service answers; start Docker"):
+        simulate(consortium, out=tmp_path, through="docker", settings=SETTINGS, image=IMAGE)
+    assert time.monotonic() - began < 10
