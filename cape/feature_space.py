@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import binascii
 import hashlib
+import json
 import zlib
 from dataclasses import dataclass, replace
 from math import prod
@@ -81,9 +82,16 @@ class FeatureSpace:
         )
 
     @classmethod
-    def of_matrix(cls, n_features: int, image_shape: tuple[int, ...] = ()) -> FeatureSpace:
-        """Return the space of `n_features` plain columns, or of a 2-D image (row-major)."""
+    def of_matrix(
+        cls, n_features: int, image_shape: tuple[int, ...] = (), names: tuple[str, ...] = ()
+    ) -> FeatureSpace:
+        """Return the space of plain columns, or of a 2-D image (row-major).
+
+        The names of the columns, if they have any, enter the digest: they must agree everywhere.
+        """
         text = f"cape-matrix-1 {n_features} {image_shape}"
+        if names:
+            text += f" {json.dumps(names)}"
         return cls(
             kind="matrix",
             shape=image_shape,

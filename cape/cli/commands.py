@@ -38,6 +38,7 @@ class Preset(StrEnum):
     BRAIN = "brain"
     PAPER = "paper"
     REALISTIC = "realistic"
+    RECORDS = "records"
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines, one document a line.")]
@@ -71,7 +72,10 @@ def root(
 def synth(
     out: Annotated[Path, typer.Argument(help="Folder to write; one folder per site in it.")],
     preset: Annotated[
-        Preset, typer.Option(help="brain: NIfTI in MNI space; paper, realistic: matrices.")
+        Preset,
+        typer.Option(
+            help="brain: NIfTI in MNI space; paper, realistic: matrices; records: tables."
+        ),
     ] = Preset.BRAIN,
     sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
     subjects: Annotated[

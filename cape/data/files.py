@@ -44,6 +44,8 @@ class RunFile:
         Table of the confounds: the manifest's, or the one beside an image with a BIDS name.
     trust_grid : bool
         Accept an image without affine if its shape is that of the mask.
+    row : int
+        Row of a table of records, from 0; -1 for a file of its own.
     """
 
     path: Path
@@ -52,6 +54,7 @@ class RunFile:
     n_dummy: int = 0
     confounds: Path | None = None
     trust_grid: bool = False
+    row: int = -1
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -35,7 +35,8 @@ class Quality:
     n_values, n_bad : int
         Entries, and those that are NaN or infinite.
     n_features, n_zero, n_constant : int
-        Features, those that are zero at all times, and those constant at another value.
+        Features, those that are zero at all times, and those constant at another value; of a
+        single time point none are counted.
     dummy_z : float
         Robust z of the first volume's mean against the others.
     """
@@ -190,8 +191,9 @@ def clean(
         block -= (block @ basis) @ basis.T
         spread = np.sqrt(np.mean(block * block, axis=1))
         flat = spread <= FLAT * size  # zero rows included
-        n_zero += int(zero.sum())
-        n_constant += int((flat & ~zero).sum())
+        if n_times > 1:  # a single record varies over subjects, not over time
+            n_zero += int(zero.sum())
+            n_constant += int((flat & ~zero).sum())
         if config.standardize == "variance":
             block /= np.where(flat, 1.0, spread)[:, None]
         block[flat] = 0.0

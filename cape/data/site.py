@@ -26,6 +26,7 @@ from cape.data.checks import (
 )
 from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, RunFile, SubjectFiles, discover
 from cape.data.findings import Finding, Findings, Rejected
+from cape.data.records import columns_of, expand, with_records
 from cape.data.series import Series
 from cape.data.signals import Quality, rank_of
 from cape.data.space import Grid, grid_of, read_space, reserved_names, too_many_features
@@ -160,11 +161,13 @@ def inspect_site(
     space = read_space(config, base, findings)
     is_matrix = config.feature_space == "matrix"
     listed = discover(
-        base, given, findings,
+        base, with_records(base, given) if is_matrix else given, findings,
         suffixes=MATRIX_SUFFIXES if is_matrix else IMAGE_SUFFIXES,
         reserved=reserved_names(config),
         bids_filter=config.bids_filter,
     )  # fmt: skip
+    if is_matrix:
+        listed = expand(listed, findings)
     state = _Pass(config=config, grid=None if space is None else grid_of(space), findings=findings)
     subjects: list[Subject] = []
     accepted: list[Subject] = []
@@ -178,7 +181,7 @@ def inspect_site(
             progress(done, len(listed))
     same_values_twice(state.shapes, findings)
     if is_matrix:
-        space = _matrix_space(state)
+        space = _matrix_space(state, columns_of(listed))
     if space is not None or is_matrix:
         judge_site(subjects, accepted, len(listed), config, findings)
     return _conclude(subjects, accepted, [files.label for files in listed], space, findings)
@@ -216,14 +219,14 @@ def _conclude(
     return Inspection(subjects=tuple(subjects), findings=listing, accepted=site_data, error=error)
 
 
-def _matrix_space(state: _Pass) -> FeatureSpace | None:
+def _matrix_space(state: _Pass, columns: tuple[str, ...]) -> FeatureSpace | None:
     config = state.config
     n_features = features_of(state.shapes, config, state.findings)
     if n_features == 0:
         return None
     too_many_features(n_features, config, state.findings)
     shape = parse_shape(config.image_shape) if config.image_shape else ()
-    return FeatureSpace.of_matrix(n_features, shape)
+    return FeatureSpace.of_matrix(n_features, shape, columns)
 
 
 def _read_noting(run: RunFile, state: _Pass) -> Series | None:
@@ -283,7 +286,9 @@ def _examine(files: SubjectFiles, state: _Pass) -> Subject | None:
 
 def _shape(run: RunFile, series: Series) -> RunShape:
     n_features, n_times = series.values.shape
-    digest = hashlib.sha256(series.values.tobytes()).hexdigest()
+    # Two people may well have given the same answers: a row of a table counts as its own.
+    values = f"{run.name} {run.row}".encode() if run.row >= 0 else series.values.tobytes()
+    digest = hashlib.sha256(values).hexdigest()
     return RunShape(
         name=run.name, n_features=n_features, n_timepoints=n_times, values_digest=digest
     )

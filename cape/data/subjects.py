@@ -19,6 +19,7 @@ from cape.data.files import RunFile
 from cape.data.findings import Rejected
 from cape.data.images import read_image
 from cape.data.matrices import read_matrix
+from cape.data.records import read_record
 from cape.data.series import Series
 from cape.data.signals import Quality, clean, nuisance, regressors
 from cape.data.space import Grid, grid_of
@@ -39,6 +40,8 @@ def read_run(run: RunFile, config: Config, grid: Grid | None) -> Series:
 
     The digest covers the confound table if it is used, so that a changed one is found.
     """
+    if run.row >= 0:
+        return read_record(run)
     if config.feature_space == "matrix":
         series = read_matrix(run, config.orientation, config.variable)
     else:

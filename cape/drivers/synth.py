@@ -3,6 +3,7 @@
 ``brain``      4-D NIfTI images on an MNI152 grid with named networks; the demo of the README.
 ``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free).
 ``realistic``  the same with autocorrelation, noise and differing amplitudes.
+``records``    a table per site, two views of one person a row, for capecca and the PCAs.
 
 Everything is drawn from the seed: equal arguments give equal bytes.
 """
@@ -20,11 +21,12 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.synthetic import PRESETS, garch_sources, generate
 from cape.config import Config
 from cape.data import grid_of, mask_space
+from cape.drivers import _records
 from cape.drivers._brain import NETWORKS, STORAGES, Scanner, network_maps
 from cape.drivers._defects import make_defect
 from cape.errors import ConfigError
 
-PresetName = Literal["brain", "paper", "realistic"]
+PresetName = Literal["brain", "paper", "realistic", "records"]
 Progress = Callable[[int, int], None]
 
 AR = 0.4
@@ -40,6 +42,7 @@ DEFAULTS: dict[PresetName, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
     "paper": (128, 250, 20),
     "realistic": (128, 250, 20),
+    "records": (4000, 1, 3),
 }
 """Subjects, time points, components unless told otherwise."""
 
@@ -114,7 +117,7 @@ def write_consortium(
     ----------
     out : Path
         Gets ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site.
-    preset : {"brain", "paper", "realistic"}
+    preset : {"brain", "paper", "realistic", "records"}
         See the module.
     n_sites, n_subjects : int
         S and M; subjects are split unequally.  0: the preset's number.
@@ -152,11 +155,10 @@ def write_consortium(
         tr=tr,
         seed=seed,
     )
-    _check(study, out)
+    _check(study, out, defect)
     for site in range(len(study.sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
-    write = _write_brain if preset == "brain" else _write_matrices
-    maps, names = write(out, study, progress or (lambda _done, _total: None))
+    maps, names = WRITERS[preset](out, study, progress or (lambda _done, _total: None))
     np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
     (out / "settings.toml").write_text(_settings(study), encoding="utf-8")
     (out / "README.txt").write_text(_readme(study, names), encoding="utf-8")
@@ -196,14 +198,17 @@ def _preset(name: str) -> tuple[int, int, int]:
     )
 
 
-def _check(study: _Study, out: Path) -> None:
-    limit = len(NETWORKS) if study.preset == "brain" else 50
+def _check(study: _Study, out: Path, defect: str | None) -> None:
+    limit = {"brain": len(NETWORKS), "records": min(_records.N_X, _records.N_Y)}.get(
+        study.preset, 50
+    )
+    single = study.preset == "records"
     problems = (
         ("site_sizes", study.sizes, "1 or more each", min(study.sizes) >= 1),
         ("n_networks", study.n_networks, f"2 to {limit}", 2 <= study.n_networks <= limit),
         (
             "n_timepoints", study.n_timepoints, "10 to 5000, above n_networks + 2",
-            max(10, study.n_networks + 3) <= study.n_timepoints <= 5000,
+            single or max(10, study.n_networks + 3) <= study.n_timepoints <= 5000,
         ),
         ("grid_mm", study.grid_mm, "10, 8, 6, 4, 3", study.grid_mm in (10, 8, 6, 4, 3)),
         ("tr", study.tr, "0.1 to 20 s", 0.1 <= study.tr <= 20),
@@ -212,6 +217,11 @@ def _check(study: _Study, out: Path) -> None:
     for name, got, allowed, fine in problems:
         if not fine:
             raise ConfigError("E011", setting=name, got=got, allowed=allowed, do="correct it.")
+    if defect and single:
+        raise ConfigError(
+            "E012", problem="defects are made in images and matrices, not in tables of records",
+            do="choose another preset.",
+        )  # fmt: skip
     if out.is_dir() and any(out.iterdir()):
         raise ConfigError(
             "E012", problem="the folder for the synthetic consortium is not empty",
@@ -260,6 +270,19 @@ def _write_matrices(out: Path, study: _Study, progress: Progress) -> tuple[Array
     return made.A, tuple(f"S{k + 1:02d}" for k in range(study.n_networks))
 
 
+def _write_records(out: Path, study: _Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
+    """Write one table per site; return the loadings of the planted pairs (D, K) and names."""
+    return _records.write_records(out, study.owners, study.n_networks, study.seed, progress)
+
+
+WRITERS = {
+    "brain": _write_brain,
+    "paper": _write_matrices,
+    "realistic": _write_matrices,
+    "records": _write_records,
+}
+
+
 def _settings(study: _Study) -> str:
     """Return settings.toml, without epsilon and delta."""
     shortest = 1 - SPREAD_OF_T if study.preset == "brain" else 1.0
@@ -269,6 +292,16 @@ def _settings(study: _Study) -> str:
         "# epsilon = 8.0",
         "# delta = 1e-5",
         "",
+    ]
+    if study.preset == "records":
+        lines += [
+            'computation = "capecca"',
+            f"min_sites = {min(3, max(2, len(study.sizes)))}",
+            f"n_features_x = {_records.N_X}",
+            f"n_pairs = {study.n_networks}",
+        ]
+        return "\n".join(lines) + "\n"
+    lines += [
         f"n_components = {study.n_networks}",
         f"min_timepoints = {min(100, int(shortest * study.n_timepoints))}",
         f"min_sites = {min(3, max(2, len(study.sizes)))}",

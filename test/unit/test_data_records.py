@@ -1,0 +1,97 @@
+"""Tables of records: rows are subjects, the header is public, whatever is wrong is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.computations import load
+from cape.data import inspect_site, load_site, reduce_to_basis
+from cape.drivers.simulate import simulate
+from cape.drivers.synth import write_consortium
+from cape.errors import CapeError, DataError
+
+CONFIG = load("capecca").config.from_input({"epsilon": 1.0, "delta": 1e-3, "n_pairs": 1})
+GOOD = "subject,a,b,c\nsub-2,1,2,3\nsub-1,4,5.5,-6\nsub-3,1,2,3\n"
+
+
+def written(folder: Path, text: str | bytes, name: str = "records.csv") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("records.csv", GOOD),
+        ("records.tsv", "# a comment\n" + GOOD.replace(",", "\t")),
+        ("records.csv", b"\xef\xbb\xbf" + GOOD.replace("\n", "\r\n").encode()),
+    ],
+)
+def test_every_row_is_a_subject_with_one_record(tmp_path, name, text) -> None:
+    """Equal rows are allowed: two people may have given the same answers."""
+    data = load_site(written(tmp_path, text, name), {}, CONFIG, site="A")
+    assert [subject.label for subject in data.subjects] == ["sub-2", "sub-1", "sub-3"]
+    rows = {label: X.ravel().tolist() for label, X in reduce_to_basis(data, None, CONFIG)}
+    assert rows == {"sub-2": [1, 2, 3], "sub-1": [4, 5.5, -6], "sub-3": [1, 2, 3]}
+    assert data.space.n_features == 3
+
+
+def test_a_table_may_be_mapped_by_name(tmp_path) -> None:
+    base = written(tmp_path, GOOD)
+    written(tmp_path, GOOD, "other.csv")
+    assert len(load_site(base, {"data": ["records.csv"]}, CONFIG, site="A").subjects) == 3
+
+
+def test_a_missing_value_leaves_its_subject_out(tmp_path) -> None:
+    text = "subject,a,b\n" + "".join(f"s{i},{i},{i}\n" for i in range(19)) + "s19,1,NA\n"
+    data = load_site(written(tmp_path, text), {}, CONFIG, site="A")
+    assert len(data.subjects) == 19
+    assert data.excluded == ("s19",)
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "private"),
+    [
+        ("subject,a,b\ns1,1\n", "E138", "row 1"),
+        ("subject,a,b\ns1,1,many\n", "E138", "'many'"),
+        ("subject,a,a\ns1,1,2\n", "E138", "with the same"),
+        ("subject\ns1\n", "E138", "no columns"),
+        (b"subject,\xff\xfe\ns1,1\n", "E138", "UTF-8"),
+        (GOOD.replace("sub-1", "sub-2"), "E105", "sub-2"),
+    ],
+)
+def test_what_is_wrong_is_named_at_the_site_only(tmp_path, text, code, private) -> None:
+    inspection = inspect_site(written(tmp_path, text), {}, CONFIG, site="A")
+    assert isinstance(inspection.error, DataError)
+    assert inspection.error.code == f"CAPE-{code}"
+    assert private in inspection.error.detail
+    assert private not in inspection.error.public
+
+
+def test_sites_with_other_headers_do_not_join(tmp_path) -> None:
+    folder = tmp_path / "c"
+    write_consortium(folder, preset="records", site_sizes=(6, 6, 6), seed=1)
+    table = folder / "local1" / "records.csv"
+    table.write_text(table.read_text().replace("network_02", "network_2"))
+    with pytest.raises(CapeError, match="E250 The columns of the tables differ"):
+        simulate(folder, out=tmp_path / "out", settings={"epsilon": 1.0, "delta": 1e-3})
+
+
+def test_a_table_that_changes_during_a_run_is_refused(tmp_path) -> None:
+    data = load_site(written(tmp_path, GOOD), {}, CONFIG, site="A")
+    written(tmp_path, GOOD.replace("5.5", "5.25"))
+    with pytest.raises(DataError, match="E161"):
+        list(reduce_to_basis(data, None, CONFIG))
+
+
+def test_the_planted_correlations_of_synthetic_records_are_found(tmp_path) -> None:
+    folder = tmp_path / "c"
+    write_consortium(folder, preset="records", n_subjects=1500, n_sites=3, seed=2)
+    out = simulate(folder, out=tmp_path / "out", settings={"private": False}, seed=1)
+    lines = (out / "correlations.csv").read_text().splitlines()[1:]
+    found = [float(line.split(",")[1]) for line in lines]
+    np.testing.assert_allclose(found, [0.8, 0.6, 0.4], atol=0.06)
