@@ -26,7 +26,7 @@ from cape.computations import _secure_sum, _zero_sum, load
 from cape.drivers import links, site_files
 from cape.drivers.codec import encode_broadcast, encode_reply
 from cape.drivers.drops import Attendees, Drop
-from cape.drivers.links import DocumentLink, InProcess, MemoryLink
+from cape.drivers.links import DocumentLink, InProcess, MemoryLink, Places, make_places
 from cape.drivers.parties import FileSource, SiteParty
 from cape.drivers.simulate import play
 from cape.errors import CapeError, public_text
@@ -222,13 +222,18 @@ class Transcript:
 
     def words(self) -> np.ndarray:
         """Return all masked words that sites sent, as uint64."""
-        found = [
-            getattr(reply.body, name)
-            for inbox in self.replies
-            for reply in inbox.values()
-            for name in ring_fields(type(reply.body))
-        ]
-        return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64)
+        return words_of(self.replies)
+
+
+def words_of(replies: list[dict[str, Any]]) -> np.ndarray:
+    """Return all masked words of some exchanges, as uint64."""
+    found = [
+        getattr(reply.body, name)
+        for inbox in replies
+        for reply in inbox.values()
+        for name in ring_fields(type(reply.body))
+    ]
+    return np.concatenate(found) if found else np.zeros(0, dtype=np.uint64)
 
 
 def is_private(name: str) -> bool:
@@ -236,8 +241,8 @@ def is_private(name: str) -> bool:
 
     The list of mapped files is the one private file of the journal.
     """
-    inside = name.partition("/")[2]
-    return inside.startswith(STAYS) or inside.endswith("/given.json")
+    party, _, inside = name.partition("/")
+    return party != "remote" and (inside.startswith(STAYS) or inside.endswith("/given.json"))
 
 
 def ring_fields(kind: type) -> list[str]:
@@ -284,17 +289,24 @@ class OneByOne(DocumentLink):
 class Calls:
     """Carries documents to a party and keeps both ends, and the folders after every call."""
 
-    def __init__(self, work: Path, transcript: Transcript, *, process: bool) -> None:
+    def __init__(
+        self, sites: Mapping[str, Path], work: Path, transcript: Transcript, *, process: bool
+    ) -> None:
         self._work, self._transcript, self._process = work, transcript, process
+        self._here = InProcess(sites, work)
         self._seen: dict[Path, tuple[int, int]] = {}
         self.disturb: Callable[[str], None] = lambda party: None
+
+    def places(self, party: str) -> Places:
+        """Return the directories that the party's documents name."""
+        return self._here.places(party)
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         """Ask the party; an error is kept as the engine shows it to everybody."""
         self.disturb(party)
         self._transcript.note(f"stdin of {party}", _without_folders(text))
         try:
-            answer = (self._start if self._process else InProcess(self._work))(role, party, text)
+            answer = (self._start if self._process else self._here)(role, party, text)
         except CapeError as err:
             for shown in (public_text(err), str(err), repr(err)):
                 self._transcript.note(f"error of {party}", shown.encode())
@@ -377,11 +389,10 @@ def record(
         link = Listening(made, config, sources, policy, work, drops=drops)
         link.folders, link.transcript = dict(sites), transcript
     else:
-        calls = Calls(work, transcript, process=through == "process")
+        make_places((*sites, "remote"), policy, work)
+        calls = Calls(sites, work, transcript, process=through == "process")
         calls.disturb = lambda party: disturb(party, folder)
-        link = OneByOne(
-            sites, {**chosen, "computation": computation}, policy, work, calls, everybody
-        )
+        link = OneByOne(sites, {**chosen, "computation": computation}, work, calls, everybody)
     with transcript.secrets.listening():
         try:
             play(link, None)

@@ -149,7 +149,7 @@ def _of_bytes(name: str, raw: bytes) -> Iterator[tuple[str, bytes]]:
             yield f"{name} url64+{shift}", piece.replace(b"+", b"-").replace(b"/", b"_")
 
 
-def windows(name: str, array: np.ndarray, *, most: int = 4) -> list[Canary]:
+def windows(name: str, array: np.ndarray, *, most: int = 2) -> list[Canary]:
     """Return canaries of stretches of an array, along its last axis and along the one before it."""
     flat = np.asarray(array, dtype=np.float64)
     if flat.ndim == 0 or flat.size < 3:
