@@ -101,6 +101,12 @@ CATALOGUE: Final[dict[str, str]] = {
     # 25n: tables of records
     "E250": "The columns of the tables differ between sites: {sites}; use the same header everywhere, in the same order.",
     # 29n: containers
+    # 27n: reading aids of the report, after a run
+    "E270": "templates need maps on a grid, this result is of kind {got}; label its columns by hand.",
+    "E271": "the template image has {got}; allowed is a NIfTI image with 3 or 4 dimensions; convert it.",
+    "E272": "the template image lies on another grid and nilearn is not installed here; install the extra 'report' or resample the image.",
+    "E273": "{got} names for {allowed} template maps; write one name a line, in the order of the volumes.",
+    "E274": "the folder is no result of joint ICA; name the folder that holds results.json and components.tsv.",
     "E290": "{problem}; {do}",
 }
 

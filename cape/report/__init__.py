@@ -74,6 +74,31 @@ def score(
     render(folder)
 
 
+def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
+    """Match the maps of a result with an image of the user's, and render again.
+
+    Rewrites the label columns of components.tsv and `labels` of results.json; the maps stay.
+
+    Parameters
+    ----------
+    folder : Path
+        Written by `write_consortium`.
+    template : Path
+        Public 3-D or 4-D NIfTI image.
+    names : Path, optional
+        Text file with one name per volume.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E270 to E274.
+    """
+    from cape.report.relabelling import relabel as rewrite
+
+    rewrite(folder, template, names)
+    return render(folder)
+
+
 def write_site(folder: Path, site: SiteOutcome) -> None:
     """Write `private/` of one site into `folder`: time courses, ledger, a page; never sent."""
     from cape.report.site import write_site_files

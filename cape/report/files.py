@@ -19,11 +19,14 @@ import numpy as np
 from cape.algorithms.arrangement import z_scores
 from cape.computations._results import IcaOutcome, Outcome
 from cape.messages import FeatureSpace
-from cape.report import maps, methods, statement
+from cape.report import advice, confidence, labels, maps, methods, statement
 from cape.usefulness import g_eff, usable
 
 MISSING = "n/a"
 """An empty cell of a table: what spreadsheets and BIDS readers expect."""
+
+LABELS = ("label", "label_r", "label_chance")
+"""Columns of components.tsv on the best matching template."""
 
 Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 
@@ -71,7 +74,8 @@ def results_of(outcome: IcaOutcome) -> dict[str, Any]:
         "noise_edge": outcome.edge,
         "gap_ratio": outcome.gap_ratio,
         "rank_status": outcome.rank_status,
-        **_size(outcome, numbers.mu_planned),
+        **(size := _size(outcome, numbers.mu_planned)),
+        **reading_aids(outcome, size["g_eff"]),
         "computation": outcome.computation,
         "version": outcome.version,
         "run": outcome.run,
@@ -112,6 +116,34 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
     }
 
 
+def reading_aids(outcome: IcaOutcome, g: float | None) -> dict[str, Any]:
+    """Return what helps to read the result: suggested R, noise band, labels; all free of cost."""
+    kept = int(outcome.A.shape[1])
+    found = advice.advise(
+        outcome.eigenvalues,
+        edge=outcome.edge,
+        asked=int(str(outcome.settings.get("n_components", kept))),
+        kept=kept,
+        g=g,
+    )
+    reason = confidence.why_not(outcome)
+    return {
+        "suggested_n_components": found.suggested,
+        "noise_band": {
+            "shown": not reason,
+            "why_not": reason,
+            "margin_expected_r": confidence.MARGIN_R,
+            "margin_band": confidence.MARGIN_BAND,
+        },
+        "labels": labels.about(template_of(outcome), outcome.settings),
+    }
+
+
+def template_of(outcome: IcaOutcome) -> labels.Template | None:
+    """Return the built-in networks on the features of the run; None outside MNI space."""
+    return labels.bundled(outcome.space) if in_mni(outcome.settings) else None
+
+
 def solver_rounds(outcome: Outcome) -> int:
     """Return how many rounds the last stage made: those in the phase of the last record."""
     if not outcome.trace:
@@ -123,13 +155,24 @@ def solver_rounds(outcome: Outcome) -> int:
 def component_rows(outcome: IcaOutcome) -> Table:
     """Return header and rows of components.tsv."""
     header = ("name", "share", "skewness", "kurtosis", "peak_feature", "peak_x_mm", "peak_y_mm",
-              "peak_z_mm", "peak_z")  # fmt: skip
+              "peak_z_mm", "peak_z", "noise_z", "expected_r", *LABELS)  # fmt: skip
+    known, template = confidence.confidence(outcome), template_of(outcome)
+    matches = labels.match(z_scores(outcome.A), template) if template is not None else ()
     rows = []
-    for c in maps.describe(outcome.A, outcome.space):
+    for k, c in enumerate(maps.describe(outcome.A, outcome.space)):
         mm = c.peak_mm or (None, None, None)
-        cells = (c.name, c.share, c.skewness, c.kurtosis, c.peak_feature, *mm, c.peak_z)
-        rows.append(tuple(cell(value) for value in cells))
+        noise = (None, None) if known.why_not else (known.band[k], known.expected_r[k])
+        cells = (c.name, c.share, c.skewness, c.kurtosis, c.peak_feature, *mm, c.peak_z, *noise)
+        rows.append((*(cell(value) for value in cells), *label_cells(matches, k)))
     return header, rows
+
+
+def label_cells(matches: Sequence[labels.Match], k: int) -> tuple[str, ...]:
+    """Return the cells of `LABELS` for map k."""
+    if not matches:
+        return (MISSING,) * len(LABELS)
+    found = matches[k]
+    return found.label, cell(found.r), cell(found.chance)
 
 
 def round_rows(outcome: Outcome) -> Table:

@@ -43,11 +43,6 @@ def components(
     with_pictures : bool
         False: numbers only.
     """
-    intro = (
-        "Maps are z-scores over all features. Share is the share of the retained variance, from "
-        "released matrices; it is not explained variance of the data. Kurtosis is 0 for a "
-        "Gaussian."
-    )
     drawn: Sequence[Picture | None] = [None] * len(rows)
     bar: list[Block] = []
     if with_pictures and (results["feature_space"] != "matrix" or results["grid"]):
@@ -57,7 +52,38 @@ def components(
         Entry(title=row["name"], facts=_facts(row, results), picture=picture)
         for row, picture in zip(rows, drawn, strict=True)
     )
-    return (Text(text=intro), *bar, *entries)
+    return (*_intro(results), *bar, *entries)
+
+
+def _intro(results: dict[str, Any]) -> tuple[Block, ...]:
+    """Say what the numbers beside the maps mean, and what they do not."""
+    numbers = (
+        "Maps are z-scores over all features. Share is the share of the retained variance, from "
+        "released matrices; it is not explained variance of the data. Kurtosis is 0 for a "
+        "Gaussian."
+    )
+    band = results["noise_band"]
+    if band["shown"]:
+        noise = (
+            "Noise level: about 95 % of a map's features are within this |z| of the map that the "
+            "same data would give without noise. Expected r: the correlation with that map. On "
+            "planted maps the mean of the expected r was right within "
+            f"{band['margin_expected_r']:g} and the 95 % within {100 * band['margin_band']:g} "
+            "points; a single component can be further off, most of all where two are confused."
+        )
+    else:
+        noise = f"No noise level is given for the maps: {band['why_not']}."
+    labels = results["labels"]
+    if labels["template"] is None:
+        likeness = str(labels["note"])
+    else:
+        likeness = (
+            f"Nearest: the most similar of {len(labels['labels'])} maps of {labels['template']}, "
+            "with the correlation r. Chance is the r that 1 of 20 random directions in the space "
+            "of these maps reaches; a match below it says nothing. A label is no finding: any "
+            "smooth map resembles some network."
+        )
+    return (Text(text=numbers), Text(text=noise), Text(text=likeness))
 
 
 def _draw(
@@ -101,13 +127,25 @@ def _maps(folder: Path, space: str) -> Array:
 
 
 def _facts(row: dict[str, str], results: dict[str, Any]) -> tuple[tuple[str, str], ...]:
-    return (
+    facts = [
         ("peak", _where(row, results)),
         ("z at the peak", f"{float(row['peak_z']):.1f}"),
         ("share", f"{100 * float(row['share']):.1f} %"),
         ("skewness", f"{float(row['skewness']):.2f}"),
         ("kurtosis", f"{float(row['kurtosis']):.1f}"),
-    )
+    ]
+    if row["noise_z"] != files.MISSING:
+        facts.append(("noise level |z|", f"{float(row['noise_z']):.2f}"))
+        facts.append(("expected r", f"{float(row['expected_r']):.2f}"))
+    if row["label"] != files.MISSING:
+        facts.append(("nearest", _nearest(row)))
+    return tuple(facts)
+
+
+def _nearest(row: dict[str, str]) -> str:
+    r, chance = float(row["label_r"]), float(row["label_chance"])
+    verdict = "chance" if abs(r) > chance else "not above chance"
+    return f"{row['label']} (r {r:.2f}, {verdict} {chance:.2f})"
 
 
 def _where(row: dict[str, str], results: dict[str, Any]) -> str:
@@ -123,4 +161,7 @@ def _where(row: dict[str, str], results: dict[str, Any]) -> str:
 
 
 def _alt(row: dict[str, str], results: dict[str, Any]) -> str:
-    return f"{row['name']}: peak {_where(row, results)}, z {float(row['peak_z']):.1f}."
+    text = f"{row['name']}: peak {_where(row, results)}, z {float(row['peak_z']):.1f}"
+    if row["label"] != files.MISSING and abs(float(row["label_r"])) > float(row["label_chance"]):
+        text += f", most like {row['label']}"
+    return f"{text}."

@@ -6,23 +6,40 @@ Written from the files of the result folder (their parsed JSON), so that it can 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 from cape.privacy.accounting import display_epsilon
 
 CITATIONS = (
     "Imtiaz H, Mohammadi J, Silva R, Baker B, Plis SM, Sarwate AD, Calhoun VD (2021). A "
     "correlated noise-assisted decentralized differentially private estimation protocol, and its "
-    "application to fMRI source separation. IEEE Transactions on Signal Processing 69, 6355-6370.",
+    "application to fMRI source separation. IEEE Transactions on Signal Processing 69, 6355-6370. "
+    "Preprint, which cape follows: Improved differentially private decentralized source "
+    "separation for fMRI data.",
     "Baker BT, Abrol A, Silva RF, Damaraju E, Sarwate AD, Calhoun VD, Plis SM (2019). "
     "Decentralized temporal independent component analysis: leveraging fMRI data in collaborative "
     "settings. NeuroImage 186, 557-569.",
     "Dong J, Roth A, Su WJ (2022). Gaussian differential privacy. Journal of the Royal "
     "Statistical Society B 84(1), 3-37.",
     "Canonne CL, Kamath G, Steinke T (2020). The discrete Gaussian for differential privacy. "
-    "NeurIPS 33.",
-    "Bonawitz K, et al. (2017). Practical secure aggregation for privacy-preserving machine "
-    "learning. ACM CCS.",
+    "Advances in Neural Information Processing Systems 33.",
+    "Bonawitz K, Ivanov V, Kreuter B, Marcedone A, McMahan HB, Patel S, Ramage D, Segal A, Seth K "
+    "(2017). Practical secure aggregation for privacy-preserving machine learning. ACM CCS, "
+    "1175-1191.",
 )
+
+ATLASES = {
+    "dosenbach_2010": "Dosenbach NUF, et al. (2010). Prediction of individual brain maturity using "
+    "fMRI. Science 329, 1358-1361."
+}
+"""Papers of the networks that components were compared with."""
+
+
+def citations(results: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return what to cite for this run."""
+    atlas = ATLASES.get(str(results.get("labels", {}).get("template")))
+    return CITATIONS if atlas is None else (*CITATIONS, atlas)
+
 
 STATUS = {
     "converged": "the unmixing matrix had settled",
@@ -72,7 +89,7 @@ def document(
     results: Mapping[str, object], privacy: Mapping[str, object], settings: Mapping[str, object]
 ) -> str:
     """Return the content of methods.md."""
-    cited = "\n".join(f"- {citation}" for citation in CITATIONS)
+    cited = "\n".join(f"- {citation}" for citation in citations(results))
     head = f"# Methods\n\n{label_line(results)}\n\n"
     return f"{head}{paragraph(results, privacy, settings)}\n\n## References\n\n{cited}\n"
 

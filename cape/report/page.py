@@ -5,6 +5,7 @@ So the page cannot show what was not released: whatever is on it stands in those
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -29,13 +30,20 @@ from cape.report.methods import label_line
 
 FILES = {
     "group_maps.nii.gz / group_maps.csv": "z-scored maps, one volume or column per component",
-    "components.tsv": "share, skewness, kurtosis and peak of every map",
+    "components.tsv": "share, skewness, kurtosis, peak, noise level and nearest template of "
+    "every map",
     "unmixing.npz": "W, U, V, W_total, A and eigenvalues (float64, no pickle)",
     "rounds.tsv": "norms, step, stability, mu and epsilon after every release",
     "privacy.json": "the privacy statement and every release, to be checked by anybody",
     "results.json, settings.json": "status and figures; all settings with their digest",
     "methods.md": "the paragraph for a paper, with references",
 }
+
+AGREEMENT = (
+    "Agreement of the sites: not assessed. Nobody ever holds a statistic of one site, so the sites "
+    "cannot be compared here; asking them would be a release of its own. Each site compares the "
+    "maps of its own subjects with the common maps on its private page."
+)
 
 NOT_RELEASED = (
     "Connectivity between components, spectra and time courses: they belong to subjects and stay "
@@ -47,7 +55,7 @@ NOT_RELEASED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Folder:
-    """The parsed files of a result folder."""
+    """The parsed files of a result folder; `drawn` asks for pictures."""
 
     results: dict[str, Any]
     privacy: dict[str, Any]
@@ -56,6 +64,7 @@ class Folder:
     rounds: list[dict[str, str]]
     eigenvalues: Array
     path: Path
+    drawn: bool = True
 
     @classmethod
     def read(cls, path: Path) -> Folder:
@@ -105,32 +114,48 @@ def _tables(folder: Folder, hint: str) -> str:
 
 def compose(folder: Folder, *, with_pictures: bool) -> Page:
     """Return the page as plain records."""
-    results = folder.results
-    draw = with_pictures
-    sections = (
-        Section(anchor="privacy", title="Privacy in plain words",
-                blocks=privacy_text.promise(folder.privacy)),
-        Section(anchor="ledger", title="What was released and what it cost",
-                blocks=privacy_text.ledger(folder.privacy, with_pictures=draw)),
-        Section(anchor="quality", title="Quality of the result",
-                blocks=quality.quality(results, folder.rounds, folder.eigenvalues,
-                                       with_pictures=draw)),
-        Section(anchor="components", title="Components",
-                blocks=gallery.components(folder.path, results, folder.settings,
-                                          folder.components, with_pictures=draw)),
-        Section(anchor="sites", title="Sites", blocks=_sites(results)),
-        Section(anchor="settings", title="Settings and provenance", blocks=_settings(folder)),
-        Section(anchor="methods", title="Methods paragraph and references",
-                blocks=_methods(folder)),
-    )  # fmt: skip
+    results, shown = folder.results, replace(folder, drawn=with_pictures)
     label = label_line(results)
+    sections = (
+        Section(anchor=anchor, title=title, blocks=write(shown))
+        for anchor, title, write in CHAPTERS
+    )
     return Page(
         title=f"Joint ICA of {results['n_subjects']} subjects at {results['n_sites']} sites",
         label=label,
         banners=banners(results),
         cards=_cards(folder),
-        sections=tuple(_stamp(section, label) for section in sections),
+        sections=tuple(_stamp(section, label) for section in sections if section.blocks),
     )
+
+
+Chapter = Callable[[Folder], tuple[Block, ...]]
+"""Writes the blocks of one chapter from the files; no blocks leave it out."""
+
+
+def _privacy(folder: Folder) -> tuple[Block, ...]:
+    return privacy_text.promise(folder.privacy)
+
+
+def _ledger(folder: Folder) -> tuple[Block, ...]:
+    return privacy_text.ledger(folder.privacy, with_pictures=folder.drawn)
+
+
+def _quality(folder: Folder) -> tuple[Block, ...]:
+    return quality.quality(folder.results, folder.rounds, with_pictures=folder.drawn)
+
+
+def _order(folder: Folder) -> tuple[Block, ...]:
+    return quality.model_order(
+        folder.results, folder.settings, folder.eigenvalues, with_pictures=folder.drawn
+    )
+
+
+def _components(folder: Folder) -> tuple[Block, ...]:
+    return gallery.components(
+        folder.path, folder.results, folder.settings, folder.components,
+        with_pictures=folder.drawn,
+    )  # fmt: skip
 
 
 def _stamp(section: Section, label: str) -> Section:
@@ -183,7 +208,8 @@ def _cards(folder: Folder) -> tuple[Card, ...]:
     )  # fmt: skip
 
 
-def _sites(results: dict[str, Any]) -> tuple[Block, ...]:
+def _sites(folder: Folder) -> tuple[Block, ...]:
+    results = folder.results
     rows = tuple((site, str(n)) for site, n in results["sites"].items())
     grid = Grid(caption="Sites and accepted subjects (public by definition)",
                 header=("site", "subjects"), rows=rows)  # fmt: skip
@@ -191,7 +217,12 @@ def _sites(results: dict[str, Any]) -> tuple[Block, ...]:
         f"All sites used the same feature space: {features(results)}, digest "
         f"{results['feature_space_digest']}."
     )
-    return (grid, Text(text=common), Bullets(title="Not released", items=NOT_RELEASED))
+    return (
+        grid,
+        Text(text=common),
+        Text(text=AGREEMENT),
+        Bullets(title="Not released", items=NOT_RELEASED),
+    )
 
 
 def _settings(folder: Folder) -> tuple[Block, ...]:
@@ -221,7 +252,10 @@ def _settings(folder: Folder) -> tuple[Block, ...]:
 
 def _methods(folder: Folder) -> tuple[Block, ...]:
     text = methods.paragraph(folder.results, folder.privacy, folder.settings)
-    return (Text(text=text, tone="quote"), Bullets(title="References", items=methods.CITATIONS))
+    return (
+        Text(text=text, tone="quote"),
+        Bullets(title="References", items=methods.citations(folder.results)),
+    )
 
 
 def features(results: dict[str, Any]) -> str:
@@ -246,3 +280,16 @@ def setting_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     return "(empty)" if value in ("", None) else str(value)
+
+
+CHAPTERS: tuple[tuple[str, str, Chapter], ...] = (
+    ("privacy", "Privacy in plain words", _privacy),
+    ("ledger", "What was released and what it cost", _ledger),
+    ("quality", "Quality of the result", _quality),
+    ("order", "Number of components", _order),
+    ("components", "Components", _components),
+    ("sites", "Sites", _sites),
+    ("settings", "Settings and provenance", _settings),
+    ("methods", "Methods paragraph and references", _methods),
+)
+"""The page from top to bottom: anchor, title, writer.  A new chapter is one more line."""

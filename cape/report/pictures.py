@@ -117,9 +117,10 @@ def budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str])
     starts = [k for k, name in enumerate(phases) if k == 0 or phases[k - 1] != name]
     for level, k in enumerate(starts):
         axes.axvline(k + 0.5, color=GREY, linewidth=0.8, linestyle=":")
-        axes.annotate(phases[k], (k + 0.5, 0.04 + 0.09 * (level % 4)), color=GREY, fontsize=9,
-                      xycoords=("data", "axes fraction"), xytext=(3, 0),
-                      textcoords="offset points")  # fmt: skip
+        axes.annotate(phases[k], (k + 0.5, 0.04 + 0.1 * (level % 4)), color=GREY, fontsize=9,
+                      xycoords=("data", "axes fraction"), xytext=(5, 0),
+                      textcoords="offset points", zorder=3,
+                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
     axes.set_xlim(0.5, epsilon.size + 0.5)
     figure.tight_layout()
     last = float(epsilon[-1])
@@ -146,13 +147,15 @@ def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
     alt = f"Eigenvalue {n_components} is {own:.3g}"
     alt += f", the next is {float(after[0]):.3g}" if after.size else ""
     if edge > 0:
+        axes.axhspan(min(0.0, float(values[:shown].min())), edge, color="#eeeeee", zorder=0)
         axes.axhline(edge, color=VERMILION, linestyle="--", linewidth=1.5)
-        axes.annotate(f"noise edge {edge:.3g}", (0.01, edge), color=VERMILION,
-                      xycoords=("axes fraction", "data"), xytext=(0, 4),
+        axes.annotate(f"noise edge {edge:.3g}", (0.99, edge), color=VERMILION,
+                      ha="right", xycoords=("axes fraction", "data"), xytext=(0, 4),
                       textcoords="offset points")  # fmt: skip
         alt += f"; the noise edge is {edge:.3g}, so it lies {'above' if own > edge else 'UNDER'} it"
     figure.tight_layout()
     caption = "Spectrum of the released subspace statistic; R is the number of components."
+    caption += " What lies in the grey band may be noise alone." if edge > 0 else ""
     return finish(figure, alt=alt + ".", caption=caption, shape="chart")
 
 

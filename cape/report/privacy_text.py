@@ -164,7 +164,6 @@ def _by_phase(events: list[dict[str, Any]]) -> Grid:
         spent = sum((_mu2(event) for event in own), Fraction(0))
         rows.append((
             phase,
-            first["field"],
             str(len(own)),
             str(first["size"]),
             _range(first["clip"], last["clip"]),
@@ -176,12 +175,11 @@ def _by_phase(events: list[dict[str, Any]]) -> Grid:
             display_epsilon(last["epsilon_so_far"]),
         ))  # fmt: skip
     header = (
-        "phase", "released", "releases", "numbers each", "clip", "sensitivity of the sum",
-        "noise std of a site", "noise std of the mean", "share of mu²", "mu so far",
-        "epsilon so far",
+        "phase", "releases", "numbers each", "clip", "sensitivity", "noise std, site",
+        "noise std, mean", "share of mu²", "mu so far", "epsilon so far",
     )  # fmt: skip
-    caption = "Releases by phase, first to last"
-    return _without_costs(Grid(caption=caption, header=header, rows=tuple(rows), numeric_from=2))
+    caption = "Releases by phase, first to last; sensitivity and noise of a site are of sums"
+    return _without_costs(Grid(caption=caption, header=header, rows=tuple(rows), numeric_from=1))
 
 
 def _every(events: list[dict[str, Any]]) -> Grid:
@@ -220,5 +218,5 @@ def _number(value: float | None) -> str:
 
 
 def _range(first: float, last: float) -> str:
-    texts = f"{first:.4g}", f"{last:.4g}"
+    texts = f"{first:.3g}", f"{last:.3g}"
     return texts[0] if texts[0] == texts[1] else " to ".join(texts)

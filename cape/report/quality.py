@@ -1,4 +1,4 @@
-"""The chapter on quality: status in words, stability, norms against noise, the spectrum.
+"""The chapters on quality and on the number of components.
 
 Written from results.json, rounds.tsv and the eigenvalues of unmixing.npz.
 """
@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.report import advice
 from cape.report.blocks import Block, Fold, Grid, Text
 from cape.report.files import MISSING
 from cape.report.methods import RANK, STATUS
@@ -23,14 +24,12 @@ MORE_COLUMNS = (
 def quality(
     results: dict[str, Any],
     rounds: list[dict[str, str]],
-    eigenvalues: Array,
     *,
     with_pictures: bool,
 ) -> tuple[Block, ...]:
-    """Return the chapter."""
+    """Return the chapter on how the run ended."""
     blocks: list[Block] = [*_status(results), *_truth(results)]
     solver = [row for row in rounds if row["phase"] == rounds[-1]["phase"]] if rounds else []
-    has_spectrum = eigenvalues.size > 0 and bool(np.any(eigenvalues))
     if with_pictures and solver:
         from cape.report import pictures
 
@@ -40,8 +39,6 @@ def quality(
         "to be close to it. Stability over restarts is not assessed, since every rerun costs "
         "budget."
     )))  # fmt: skip
-    if has_spectrum:
-        blocks += _spectrum(results, eigenvalues, with_pictures=with_pictures)
     if rounds:
         blocks.append(Fold(summary=f"All {len(rounds)} rounds", grid=_rounds(rounds)))
     return tuple(blocks)
@@ -57,11 +54,6 @@ def _status(results: dict[str, Any]) -> tuple[Block, ...]:
         "now and some rounds before; 0.85 and more counts as settled."
     )
     blocks = [Text(text=text, tone="" if status == "converged" else "warning")]
-    rank = str(results["rank_status"])
-    if rank in RANK:
-        warn = rank == "no_gap"
-        text = f"Number of components: {RANK[rank]}."
-        blocks.append(Text(text=text, tone="warning" if warn else ""))
     if results["g_eff"] is not None:
         text = (
             f"Effective size G = {results['g_eff']:.0f} (subjects x mu, less the noise against "
@@ -90,25 +82,39 @@ def _truth(results: dict[str, Any]) -> tuple[Block, ...]:
                  rows=tuple(rows)),)  # fmt: skip
 
 
-def _spectrum(
-    results: dict[str, Any], eigenvalues: Array, *, with_pictures: bool
+def model_order(
+    results: dict[str, Any],
+    settings: dict[str, Any],
+    eigenvalues: Array,
+    *,
+    with_pictures: bool,
 ) -> tuple[Block, ...]:
-    """Show the eigenvalues of the released mean beside the noise edge."""
+    """Return the chapter on R: the eigenvalues beside the noise edge, and what they suggest."""
+    if not np.any(eigenvalues):
+        return ()
     n, edge = int(results["n_components"]), float(results["noise_edge"] or 0.0)
     values = np.sort(eigenvalues)[::-1]
     blocks: list[Block] = []
+    rank = str(results["rank_status"])
+    if rank in RANK:
+        tone = "warning" if rank == "no_gap" else ""
+        blocks.append(Text(text=f"R = {n}: {RANK[rank]}.", tone=tone))
     if with_pictures:
         from cape.report import pictures
 
         blocks.append(pictures.spectrum(eigenvalues, edge, n))
-    text = (
-        f"Eigenvalue {n} of the released subspace statistic is {values[n - 1]:.3g}; the noise "
-        f"alone would reach {edge:.3g} (noise edge)."
-    )
     under = edge > 0 and values[n - 1] < edge
-    if under:
-        text += " It lies under the noise edge: the last components may be noise; lower R."
-    return (*blocks, Text(text=text, tone="warning" if under else ""))
+    if edge > 0:
+        text = (
+            f"Eigenvalue {n} of the released subspace statistic is {values[n - 1]:.3g}; the noise "
+            f"alone would reach {edge:.3g} (noise edge)."
+        )
+        if under:
+            text += " It lies under the noise edge: the last components may be noise; lower R."
+        blocks.append(Text(text=text, tone="warning" if under else ""))
+    found = advice.of_results(results, settings, eigenvalues)
+    blocks.append(Text(text=" ".join(found.sentences), tone="warning" if found.warning else ""))
+    return tuple(blocks)
 
 
 def _rounds(rounds: list[dict[str, str]]) -> Grid:

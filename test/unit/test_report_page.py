@@ -261,7 +261,7 @@ def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(statu
     from cape.report import quality
 
     results = example_results(status=status)
-    text = quality.quality(results, [], np.zeros(0), with_pictures=False)[0]
+    text = quality.quality(results, [], with_pictures=False)[0]
     assert words in text.text
     assert (text.tone == "warning") == (status != "converged")
 
@@ -276,10 +276,10 @@ def test_an_eigenvalue_under_the_noise_edge_is_a_warning():
     from cape.report import quality
 
     results = example_results(edge=0.6)
-    blocks = quality.quality(results, [], example.outcome().eigenvalues, with_pictures=False)
+    blocks = quality.model_order(results, {}, example.outcome().eigenvalues, with_pictures=False)
     assert any("under the noise edge" in getattr(b, "text", "") for b in blocks)
     results = example_results(edge=0.1)
-    blocks = quality.quality(results, [], example.outcome().eigenvalues, with_pictures=False)
+    blocks = quality.model_order(results, {}, example.outcome().eigenvalues, with_pictures=False)
     assert not any("under the noise edge" in getattr(b, "text", "") for b in blocks)
 
 

@@ -1,0 +1,172 @@
+"""How much of a map is the noise that was added: a band of |z|, and the correlation to expect.
+
+First-order error propagation of the noise of every release, whose size is public, through the
+same post-processing as the maps.  Costs no budget.  Nothing in it was fitted; a test compares it
+with planted maps (test/unit/test_report_confidence.py) and states how well it holds.  Outside the
+conditions of that test nothing is said.
+
+Three parts: noise of the subspace release turns directions out of the true subspace (spiked
+symmetric matrix: error per outside coordinate s_off^2 / theta^2); noise of the last whitening
+look and of the solver rounds mixes the maps with each other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.quasi_newton import CURVATURE, regime
+from cape.computations._results import IcaOutcome
+from cape.usefulness import g_eff, usable
+
+LEVEL = 1.96
+"""Standard deviations of a two-sided 95 % band."""
+
+MARGIN_R = 0.05
+"""How far the mean expected correlation was from the real one in the test, at most."""
+
+MARGIN_BAND = 0.05
+"""How far the share of features inside the band was from 95 % in the test, at most."""
+
+FEW_ROUNDS = 20
+MEASURED = {
+    "pca": "projector",
+    "whitening": "log-euclidean",
+    "solver": "quasi-newton",
+    "score": "volatility",
+}
+"""Settings for which the band was compared with planted maps."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Confidence:
+    """What the noise of the releases does to the maps.
+
+    Attributes
+    ----------
+    band : tuple of float
+        Per map: about 95 % of its features are within this |z| of the map without noise.
+    expected_r : tuple of float
+        Per map: correlation to expect with the map without noise.
+    why_not : str
+        Why there are no numbers; empty if there are.
+    """
+
+    band: tuple[float, ...]
+    expected_r: tuple[float, ...]
+    why_not: str
+
+
+def confidence(outcome: IcaOutcome) -> Confidence:
+    """Return band and expected correlation of every map, or why they are not given."""
+    if reason := why_not(outcome):
+        return Confidence(band=(), expected_r=(), why_not=reason)
+    noise = _noise(outcome)
+    outside = _outside(outcome, noise["pca"][0])
+    inside = _inside(outcome, noise["whitening"], noise["iterate"])
+    total = outcome.A.var(axis=0)
+    error = outside + inside
+    band = LEVEL * np.sqrt(error / total)
+    expected = np.sqrt(np.maximum(0.0, 1.0 - error / total))
+    return Confidence(
+        band=tuple(float(b) for b in band),
+        expected_r=tuple(float(r) for r in expected),
+        why_not="",
+    )
+
+
+def why_not(outcome: IcaOutcome) -> str:
+    """Return why no band can be given, empty if it can: public values only."""
+    settings, k = outcome.settings, outcome.A.shape[1]
+    strength = noise_strength(outcome)
+    if strength is None:
+        return "no noise was added"
+    if any(settings.get(name) != value for name, value in MEASURED.items()):
+        return "it was checked against planted maps for the default algorithm only"
+    done = sum(record.phase == "iterate" for record in outcome.trace)
+    if outcome.status not in ("converged", "max_rounds") or done < FEW_ROUNDS:
+        return "too few rounds were released"
+    if strength < usable(k, revised=settings.get("prewhiten") == "ar1"):
+        return "at this budget the maps mostly show noise, and the band would be too narrow"
+    if outcome.rank_status not in ("gap", "reduced"):
+        return "the spectrum has no clear gap, so what lies outside the maps is not known"
+    if above_edge(outcome.eigenvalues, outcome.edge) > k + 1:
+        return "more directions than components stand above the noise edge"
+    return ""
+
+
+def noise_strength(outcome: IcaOutcome) -> float | None:
+    """Return G of the noise that was added, whatever the label; None without noise."""
+    events = outcome.roster.plan
+    if not events or not all(event.private for event in events):
+        return None
+    mu = math.sqrt(float(sum(event.mu2 for event in events)))
+    roster = outcome.roster
+    shares = 1 if settings_local(outcome.settings) else roster.shares
+    return g_eff(n_subjects=roster.n_subjects, mu=mu, shares=shares, n_sites=roster.n_sites)
+
+
+def settings_local(settings: Mapping[str, object]) -> bool:
+    """Tell whether every site adds all the noise by itself."""
+    return settings.get("noise") == "local"
+
+
+def above_edge(eigenvalues: Array, edge: float) -> int:
+    """Return how many eigenvalues of the released subspace statistic exceed the noise edge."""
+    return int(np.count_nonzero(eigenvalues > edge)) if edge > 0 else 0
+
+
+def _noise(outcome: IcaOutcome) -> dict[str, list[float]]:
+    """Return the std of the noise on each entry of every released mean, by phase."""
+    sizes = {entry.site: entry.n_subjects for entry in outcome.roster.sites}
+    found: dict[str, list[float]] = {}
+    events = {(event.phase, event.round): event for event in outcome.ledger.events}
+    for record in outcome.trace:
+        left = record.survivors or tuple(sizes)
+        event = events[record.phase, record.round]
+        std = event.noise_std(len(left), sum(sizes[site] for site in left))
+        found.setdefault(record.phase, []).append(std)
+    return found
+
+
+def _outside(outcome: IcaOutcome, noise_std: float) -> Array:
+    """Return the mean squared error per feature from directions outside the subspace, (k,)."""
+    k = outcome.A.shape[1]
+    values = np.sort(outcome.eigenvalues)[::-1]
+    d = len(values)
+    s_off = noise_std / math.sqrt(2.0)
+    # An observed spike x = theta + s_off^2 d / theta over the mean of the rest.
+    x = values[:k] - (values[k:].mean() if d > k else 0.0)
+    theta = (x + np.sqrt(np.maximum(x * x - 4.0 * s_off**2 * d, 0.0))) / 2.0
+    per_coordinate = s_off**2 / np.maximum(theta, 1e-12) ** 2
+    into_map = np.linalg.inv(outcome.W @ outcome.U)  # A = B V (W U)^-1
+    n_features = outcome.A.shape[0]
+    return np.asarray((into_map**2).T @ per_coordinate * (d - k) / n_features)
+
+
+def _inside(outcome: IcaOutcome, looks: Sequence[float], rounds: Sequence[float]) -> Array:
+    """Return the mean squared error per feature from mixing with the other maps, (k,)."""
+    # U <- expm(-A/2) U: half of the noise of the last look stays, symmetric.
+    symmetric = (looks[-1] / math.sqrt(2.0) / 2.0) ** 2 if looks else 0.0
+    power = outcome.A.var(axis=0)
+    return np.asarray((symmetric + _rotation(rounds)) * (power.sum() - power))
+
+
+def _rotation(rounds: Sequence[float]) -> float:
+    """Return the variance of the angle between two components after all rounds.
+
+    A Newton step of length alpha forgets the share alpha of the error so far and adds alpha times
+    its own noise.
+    """
+    fixed, kappa = regime(math.inf), CURVATURE["volatility"]
+    variance = 0.0
+    for t, noise_std in enumerate(rounds):
+        progress = t / (len(rounds) - 1) if len(rounds) > 1 else 0.0
+        alpha = fixed.alpha_first * (fixed.alpha_last / fixed.alpha_first) ** progress
+        own = (alpha * noise_std / (2.0 * kappa)) ** 2
+        variance = own if t == 0 else (1.0 - alpha) ** 2 * variance + own
+    return variance

@@ -1,0 +1,211 @@
+"""Names for components: the best matching network of a public atlas, or of the user's own maps.
+
+A label is a reading aid, nothing is rotated towards it.  Any smooth map resembles some network, so
+every match stands beside what chance gives: the 95th percentile of the best correlation over random
+directions in the space that the released maps span.  All of it is post-processing.
+
+The built-in atlas is the network assignment of 160 regions by Dosenbach et al. (2010), whose
+coordinates nilearn installs; nilearn is not imported for it.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import importlib.util
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.errors import ConfigError
+from cape.messages import FeatureSpace
+from cape.report import maps
+
+ATLAS = "dosenbach_2010"
+BLOB_SD = 9.0
+"""mm; a network is a sum of Gaussians of this width at its coordinates."""
+
+DIRECTIONS = 500
+CHANCE = 95.0
+"""Percentile of the best |r| of random directions."""
+
+CONDITIONS = 1e-3
+"""Largest difference of two affines, mm, that counts as the same grid."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Template:
+    """Public maps to compare with: name, one label per map, values (D, K) on the features."""
+
+    name: str
+    labels: tuple[str, ...]
+    values: Array
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Match:
+    """The best template of one map: label, signed Pearson r, and the |r| that chance gives."""
+
+    label: str
+    r: float
+    chance: float
+
+
+def bundled(space: FeatureSpace) -> Template | None:
+    """Return the networks of the atlas on the features of a space in MNI coordinates, or None.
+
+    None without a grid, and where nilearn is not installed.
+    """
+    table = _table()
+    if space.kind == "matrix" or table is None:
+        return None
+    where = maps.coordinates(space)
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    networks: dict[str, list[Array]] = {}
+    for row in rows:
+        centre = np.array([float(row[axis]) for axis in "xyz"])
+        distance = np.sum((where - centre) ** 2, axis=1)
+        networks.setdefault(row["network"], []).append(np.exp(-distance / (2.0 * BLOB_SD**2)))
+    names = sorted(networks)
+    values = np.stack([np.sum(networks[name], axis=0) for name in names], axis=1)
+    return Template(name=ATLAS, labels=tuple(names), values=values)
+
+
+def _table() -> Path | None:
+    """Return nilearn's table of coordinates without importing nilearn, None if it is not there."""
+    try:
+        found = importlib.util.find_spec("nilearn")
+    except ValueError:  # a test's stand-in for a missing library
+        return None
+    places = found.submodule_search_locations if found is not None else None
+    for place in places or ():
+        table = Path(place) / "datasets" / "data" / f"{ATLAS}.csv"
+        if table.is_file():
+            return table
+    return None
+
+
+def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
+    """Return the volumes of the user's own image as templates.
+
+    Parameters
+    ----------
+    path : Path
+        3-D or 4-D NIfTI; another grid is interpolated, which needs nilearn.
+    space : FeatureSpace
+        Of the run.
+    names : sequence of str
+        One per volume; T01 ... without them.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E270 to E273.
+    """
+    if space.kind == "matrix":
+        raise ConfigError("E270", got=space.kind)
+    image = _on_grid(_read(path), space)
+    volumes = np.asarray(image.dataobj, dtype=np.float64)
+    volumes = volumes[..., None] if volumes.ndim == 3 else volumes
+    count = volumes.shape[3]
+    if names and len(names) != count:
+        raise ConfigError("E273", got=len(names), allowed=count)
+    labels = space.labels()
+    inside = np.nan_to_num(volumes[labels > 0])
+    if space.kind == "atlas":
+        owner = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
+        sums = np.stack([np.bincount(owner, weights=column) for column in inside.T], axis=1)
+        inside = sums / np.bincount(owner)[:, None]
+    made = tuple(names) or tuple(f"T{k:02d}" for k in range(1, count + 1))
+    return Template(name=path.name.removesuffix(".gz").removesuffix(".nii"), labels=made,
+                    values=inside)  # fmt: skip
+
+
+def _read(path: Path) -> Any:
+    nibabel: Any = importlib.import_module("nibabel")
+    try:
+        image = nibabel.load(path)
+        shape = tuple(image.shape)
+    except Exception as err:
+        raise ConfigError("E271", got="nothing readable", detail=f"{path.name}: {err}") from err
+    if len(shape) not in (3, 4):
+        raise ConfigError("E271", got=f"{len(shape)} dimensions", detail=path.name)
+    return image
+
+
+def _on_grid(image: Any, space: FeatureSpace) -> Any:
+    """Return the image on the grid of the run, interpolated if it lies on another one."""
+    affine = np.asarray(space.affine).reshape(4, 4)
+    near = np.abs(np.asarray(image.affine) - affine).max() <= CONDITIONS
+    if tuple(image.shape[:3]) == space.shape and near:
+        return image
+    try:
+        resampling: Any = importlib.import_module("nilearn.image")
+    except ImportError:
+        raise ConfigError("E272") from None
+    return resampling.resample_img(
+        image, target_affine=affine, target_shape=space.shape, interpolation="continuous",
+        force_resample=True, copy_header=True,
+    )  # fmt: skip
+
+
+def match(z: Array, template: Template) -> tuple[Match, ...]:
+    """Return the best template of every map.
+
+    Parameters
+    ----------
+    z : ndarray, shape (D, R)
+        Maps.
+    template : Template
+        Its constant maps match nothing.
+    """
+    reference = _unit(template.values)
+    r = _unit(z).T @ reference
+    best = np.argmax(np.abs(r), axis=1)
+    chance = _chance(z, reference)
+    return tuple(
+        Match(label=template.labels[j], r=float(r[k, j]), chance=chance)
+        for k, j in enumerate(best.tolist())
+    )
+
+
+def _chance(z: Array, reference: Array) -> float:
+    """Return the 95th percentile of the best |r| of random directions in the span of the maps."""
+    span = np.linalg.qr(z - z.mean(axis=0))[0]
+    directions = np.random.default_rng(0).standard_normal((DIRECTIONS, span.shape[1]))
+    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
+    best = np.abs(directions @ (span.T @ reference)).max(axis=1)
+    return float(np.percentile(best, CHANCE))
+
+
+def _unit(values: Array) -> Array:
+    """Return columns of mean 0 and length 1; zeros for constant ones."""
+    centred = values - values.mean(axis=0)
+    length = np.linalg.norm(centred, axis=0)
+    # Rounding leaves a constant column about 1e-16 of its size away from its mean.
+    real = length > 1e-12 * (np.linalg.norm(values, axis=0) + 1e-300)
+    return np.asarray(np.where(real, centred / np.where(real, length, 1.0), 0.0))
+
+
+def about(template: Template | None, settings: Mapping[str, object]) -> dict[str, object]:
+    """Return what results.json says of the labels."""
+    if template is None:
+        why = (
+            "the features are plain columns"
+            if settings.get("feature_space") == "matrix"
+            else "the grid is not one of ours in MNI space, or nilearn is not installed"
+        )
+        return {"template": None, "labels": [], "note": f"No labels: {why}."}
+    return {
+        "template": template.name,
+        "labels": list(template.labels),
+        "note": (
+            "label: best |r| among the labels; label_chance: 95th percentile of the best |r| of "
+            f"{DIRECTIONS} random directions in the span of the released maps."
+        ),
+    }

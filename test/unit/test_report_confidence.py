@@ -1,0 +1,209 @@
+"""Noise band and expected correlation: right on planted maps, silent where they would not be."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib.util
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+from cape.algorithms.metrics import match_maps
+from cape.algorithms.synthetic import PRESETS, generate
+from cape.computations import load
+from cape.computations._results import IcaOutcome
+from cape.drivers.links import MemoryLink
+from cape.drivers.simulate import play
+from cape.policy import SitePolicy
+from cape.report import advice, confidence
+
+TOP = Path(__file__).parents[2]
+
+
+def by_path(name: str, path: Path) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+utility = by_path("utility_for_confidence", TOP / "bench" / "utility.py")
+example = by_path("report_example", TOP / "test" / "unit" / "report_example.py")
+
+
+@dataclasses.dataclass(frozen=True)
+class Planted:
+    """A run through the whole protocol, and the maps that were planted, in its features."""
+
+    outcome: IcaOutcome
+    truth: np.ndarray
+
+
+def planted(
+    preset: str, *, epsilon: float, n_subjects: int = 256, seed: int = 902, **settings: object
+) -> Planted:
+    study = generate(PRESETS[preset], n_subjects=n_subjects, seed=seed)
+    data = study.subjects()
+    arguments = argparse.Namespace(sites=4, epsilon=epsilon, delta=1e-5, set=[])
+    edges = np.linspace(0, n_subjects, 5).astype(int)
+    sources = {
+        f"local{s}": utility.BlockSource(study=study, data=data, first=int(a), last=int(b))
+        for s, (a, b) in enumerate(pairwise(edges))
+    }
+    computation = load("capedjica")
+    config = computation.config.from_input({**utility.settings(arguments, study), **settings})
+    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=seed)
+    link = MemoryLink(computation, config, sources, policy, None)
+    play(link, None)
+    return Planted(outcome=link.outcome, truth=study.B.T @ study.A)
+
+
+def check_calibration(run: Planted) -> None:
+    """Assert that band and expected r are as near to the truth as the page says."""
+    found, A = confidence.confidence(run.outcome), run.outcome.A
+    assert found.why_not == ""
+    matching = match_maps(A, run.truth)
+    real = np.abs(matching.correlation)
+    expected = np.array(found.expected_r)[matching.estimate]
+    assert abs(real.mean() - expected.mean()) <= confidence.MARGIN_R
+    inside = []
+    for truth, k, r in zip(matching.truth, matching.estimate, matching.correlation, strict=True):
+        z = (A[:, k] - A[:, k].mean()) / A[:, k].std()
+        clean = run.truth[:, truth] - run.truth[:, truth].mean()
+        # The planted map in the units of the noisy one: z = clean part + noise.
+        part = np.sign(r) * clean / clean.std() * found.expected_r[k]
+        inside.append(np.mean(np.abs(z - part) <= found.band[k]))
+    assert abs(np.mean(inside) - 0.95) <= confidence.MARGIN_BAND
+
+
+def test_the_band_holds_on_planted_maps():
+    check_calibration(planted("realistic", epsilon=6.0))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", [903, 904])
+@pytest.mark.parametrize("preset", ["paper", "realistic"])
+@pytest.mark.parametrize(
+    ("epsilon", "n_subjects", "n_components"), [(4.0, 256, 20), (8.0, 256, 25), (4.0, 512, 20)]
+)
+def test_the_band_holds_over_sizes_and_budgets(preset, seed, epsilon, n_subjects, n_components):
+    run = planted(
+        preset, epsilon=epsilon, n_subjects=n_subjects, seed=seed, n_components=n_components
+    )
+    check_calibration(run)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["paper", "realistic"])
+def test_where_the_band_would_be_wrong_nothing_is_said(preset):
+    small = confidence.confidence(planted(preset, epsilon=2.5).outcome)
+    assert "mostly show noise" in small.why_not
+    assert small.band == ()
+    few = planted(preset, epsilon=8.0, n_components=10)
+    assert "more directions than components" in confidence.why_not(few.outcome)
+
+
+def settled(**changes: object) -> IcaOutcome:
+    """Return an invented outcome that meets all conditions, with 30 rounds."""
+    made = example.outcome(rounds=30)
+    settings = {**made.settings, "score": "volatility", "prewhiten": "ar1"}
+    eigenvalues = np.r_[[0.9, 0.8, 0.7], np.linspace(0.2, -0.2, 7)]
+    return dataclasses.replace(made, settings=settings, eigenvalues=eigenvalues, **changes)
+
+
+def test_more_noise_widens_the_band_and_lowers_the_expected_correlation():
+    def scaled(factor: int) -> confidence.Confidence:
+        made = settled()
+        sites = tuple(
+            dataclasses.replace(entry, n_subjects=entry.n_subjects * factor)
+            for entry in made.roster.sites
+        )
+        return confidence.confidence(
+            dataclasses.replace(made, roster=dataclasses.replace(made.roster, sites=sites))
+        )
+
+    few, many = scaled(1), scaled(10)
+    assert few.why_not == many.why_not == ""
+    assert np.all(np.array(few.band) > 3 * np.array(many.band))
+    assert np.all(np.array(few.expected_r) < np.array(many.expected_r))
+    assert np.all(np.array(many.expected_r) > 0.99)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rank_status": "no_gap"}, "no clear gap"),
+        ({"status": "diverged"}, "too few rounds"),
+        ({"eigenvalues": np.linspace(0.9, 0.5, 10)}, "more directions than components"),
+    ],
+)
+def test_outside_the_tested_conditions_the_reason_is_given(changes, words):
+    found = confidence.confidence(dataclasses.replace(settled(), **changes))
+    assert words in found.why_not
+    assert found.band == found.expected_r == ()
+
+
+def test_other_algorithms_and_runs_without_noise_get_no_band():
+    made = settled()
+    other = dataclasses.replace(made, settings={**made.settings, "solver": "infomax"})
+    assert "default algorithm" in confidence.why_not(other)
+    assert confidence.why_not(example.outcome(private=False)) == "no noise was added"
+
+
+def spectrum(*top: float, rest: int = 60, edge: float = 0.4) -> np.ndarray:
+    return np.r_[np.array(top), np.linspace(edge * 0.9, -edge * 0.9, rest)]
+
+
+def test_a_clear_gap_suggests_the_number_of_components_before_it():
+    values = spectrum(*np.linspace(1.0, 0.8, 12))
+    found = advice.advise(values, edge=0.4, asked=20, kept=12, g=500.0)
+    assert (found.suggested, found.above, found.warning) == (12, 12, False)
+    assert "Suggested number of components: 12." in found.sentences
+
+
+def test_more_directions_than_asked_for_suggest_at_least_so_many():
+    values = spectrum(*np.linspace(1.0, 0.5, 9))
+    found = advice.advise(values, edge=0.4, asked=5, kept=3, g=500.0)
+    assert found.suggested == 9
+    assert found.warning
+    assert any("R is probably too small" in text for text in found.sentences)
+
+
+def test_without_a_clear_gap_the_eigenvalues_above_the_edge_count_and_r_beyond_them_warns():
+    values = np.linspace(1.0, -0.5, 60)
+    above = int(np.sum(values > 0.5))
+    found = advice.advise(values, edge=0.5, asked=40, kept=40, g=2000.0)
+    assert found.suggested == above
+    assert found.warning
+    assert any(f"Use R = {above} or fewer" in text for text in found.sentences)
+
+
+def test_r_beyond_the_budget_warns_with_the_largest_usable_number():
+    values = spectrum(*np.linspace(1.0, 0.8, 20))
+    small = advice.advise(values, edge=0.4, asked=20, kept=20, g=100.0)
+    large = advice.advise(values, edge=0.4, asked=20, kept=20, g=500.0)
+    assert small.warning
+    assert any("more than the noise allows" in text for text in small.sentences)
+    assert not large.warning
+
+
+def test_without_noise_there_is_nothing_to_suggest_a_number_from():
+    found = advice.advise(spectrum(1.0, 0.9), edge=0.0, asked=2, kept=2, g=None)
+    assert found.suggested is None
+    assert not found.warning
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["paper", "realistic"])
+@pytest.mark.parametrize("asked", [20, 25])
+def test_the_planted_number_is_suggested_where_the_budget_is_large_enough(preset, asked):
+    outcome = planted(preset, epsilon=8.0, seed=905, n_components=asked).outcome
+    kept = outcome.A.shape[1]
+    found = advice.advise(outcome.eigenvalues, edge=outcome.edge, asked=asked, kept=kept, g=370.0)
+    assert found.suggested == 20
