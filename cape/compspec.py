@@ -8,15 +8,24 @@ documents and checks all come from it.  ``cape compspec`` writes the files, ``ca
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import json
 import typing
 from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cape.computations import load
+from cape.computations import load, names
 from cape.config import VERSION, Config, choices
-from cape.pages import config_page, errors_page, groups, rounds_table, with_rounds
+from cape.pages import (
+    config_page,
+    errors_page,
+    groups,
+    own_settings,
+    rounds_table,
+    with_rounds,
+    with_settings,
+)
 
 Json = dict[str, Any]
 
@@ -72,7 +81,14 @@ class Generated:
     text: str
 
 
-def compspec_document(config: type[Config], *, name: str = NAME, image: str = IMAGE) -> Json:
+def compspec_document(
+    config: type[Config],
+    *,
+    name: str = NAME,
+    image: str = IMAGE,
+    description: str = DESCRIPTION,
+    chosen: str = "",
+) -> Json:
     """Return compspec.json for the settings of a computation.
 
     Parameters
@@ -83,15 +99,21 @@ def compspec_document(config: type[Config], *, name: str = NAME, image: str = IM
         Shown to people.
     image : str
         Container image, without a tag.
+    description : str
+        Shown to people.
+    chosen : str
+        The computation, if it is not the product: one more input names it, and results are tables.
     """
     inputs: Json = {"data": _DATA, "policy": _POLICY, **_owner_inputs(config)}
+    if chosen:
+        inputs["computation"] = _choice(chosen)
     for order, spec in enumerate(inputs.values()):
         spec["order"] = order
     return {
         "meta": {
-            "id": IMAGE,
+            "id": f"coinstac-{chosen}" if chosen else IMAGE,
             "name": name,
-            "description": DESCRIPTION,
+            "description": description,
             "repository": IMAGE,
             "version": VERSION,
             "compspecVersion": 2,
@@ -112,16 +134,41 @@ def compspec_document(config: type[Config], *, name: str = NAME, image: str = IM
                     "type": "table",
                     "tables": [
                         {"source": "summary"},
-                        {"source": "components", "subtables": "by-key"},
+                        *([] if chosen else [{"source": "components", "subtables": "by-key"}]),
                     ],
                 },
             ],
             "input": inputs,
             "output": {
                 "summary": _table("Global summary", _SUMMARY),
-                "components": _table("Components", _COMPONENT),
+                **({} if chosen else {"components": _table("Components", _COMPONENT)}),
             },
         },
+    }
+
+
+def computation_document(name: str) -> Json:
+    """Return the compspec of a computation that is not the product; its docstring describes it."""
+    module = importlib.import_module(f"cape.computations.{name}")
+    title, _, rest = (module.__doc__ or "").partition("\n\n")
+    first = " ".join(rest.partition("\n\n")[0].split()).replace("``", "")
+    return compspec_document(
+        load(name).config,
+        name=f"{name}: {title.rstrip('.')}",
+        description=first,
+        chosen=name,
+    )
+
+
+def _choice(name: str) -> Json:
+    return {
+        "label": "Computation",
+        "source": "owner",
+        "group": "Analysis",
+        "type": "select",
+        "values": [name],
+        "default": name,
+        "description": "Which computation of the image runs; there is one choice.",
     }
 
 
@@ -158,8 +205,20 @@ def generated(root: Path) -> tuple[Generated, ...]:
         Generated(path=name, text=with_rounds((root / name).read_text(encoding="utf-8"), rounds))
         for name in ("README.md", "docs/protocol.md")
     ]
+    others = [name for name in names() if name != PRODUCT]
+    pages += [
+        Generated(
+            path=path, text=with_settings(_read(root / path), own_settings(load(name).config))
+        )
+        for name in others
+        if (root / (path := f"docs/computations/{name}.md")).is_file()
+    ]
     return (
         Generated(path="compspec.json", text=_json(compspec_document(product.config))),
+        *(
+            Generated(path=f"compspecs/{name}.json", text=_json(computation_document(name)))
+            for name in others
+        ),
         Generated(path="inputspec.json", text=inputs),
         Generated(path="test/inputspec.json", text=inputs),
         Generated(path="docs/config.md", text=config_page(product.config)),

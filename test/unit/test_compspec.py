@@ -13,7 +13,7 @@ import jsonschema
 import pytest
 
 from cape import compspec, pages
-from cape.computations import load
+from cape.computations import load, names
 from cape.config import VERSION, Config, choices
 from cape.errors import CATALOGUE, ConfigError
 
@@ -171,6 +171,22 @@ def test_all_files_carry_one_version() -> None:
     assert f'image.version="{VERSION}"' in (ROOT / "Dockerfile").read_text()
     assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
     assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("name", [n for n in names() if n != compspec.PRODUCT])
+def test_every_other_computation_has_a_compspec_that_chooses_it_and_a_page(name: str) -> None:
+    document = compspec.computation_document(name)
+    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
+    inputs = document["computation"]["input"]
+    assert inputs["computation"]["values"] == [name]
+    defaults = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
+    assert load(defaults.pop("computation")).name == name
+    assert load(name).config.from_input({**defaults, "epsilon": 1.0, "delta": 1e-5})
+    page = (ROOT / "docs" / "computations" / f"{name}.md").read_text()
+    assert "cape simulate" in page
+    for spec in dataclasses.fields(load(name).config):
+        if spec not in dataclasses.fields(Config):
+            assert f"`{spec.name}`" in page
 
 
 def test_inputs_of_the_demonstration_are_valid_settings_for_three_sites() -> None:
