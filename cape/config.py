@@ -270,9 +270,9 @@ class Config:
                 raise ConfigError("E010", setting=name, hint=did_you_mean(name, options))
         hints = typing.get_type_hints(cls)
         private = given.get("private")
-        unprotected = private is not None and not coerce(
-            options["private"], hints["private"], private
-        )
+        if private is None:
+            private = options["private"].default
+        unprotected = not coerce(options["private"], hints["private"], private)
         values: dict[str, Any] = {}
         for name, spec in options.items():
             unset = given.get(name) is None

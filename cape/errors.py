@@ -100,6 +100,9 @@ CATALOGUE: Final[dict[str, str]] = {
     "E231": "plan refused by site {site}: {problem}.",
     # 25n: tables of records
     "E250": "The columns of the tables differ between sites: {sites}; use the same header everywhere, in the same order.",
+    # 25n: comparisons without a guarantee
+    "E255": "{computation} protects nobody: got private=true, allowed false; a private run is capedjica.",
+    "E256": "{computation} gives no guarantee and runs in simulations only: site {site} has no simulation_seed in its policy; use capedjica.",
     # 29n: containers
     # 27n: reading aids of the report, after a run
     "E270": "templates need maps on a grid, this result is of kind {got}; label its columns by hand.",

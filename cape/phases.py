@@ -16,7 +16,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from cape.config import Config
 from cape.errors import ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
@@ -90,7 +90,17 @@ class One:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Computation(Generic[M]):
-    """A protocol: settings, public model, table.  One file of `cape.computations` each."""
+    """A protocol: settings, public model, table.  One file of `cape.computations` each.
+
+    Attributes
+    ----------
+    guarantee : {"dp", "none"}
+        What its results may be labelled at best.  "none": a comparison that protects nobody, or not
+        as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
+    simulation_only : bool
+        Refused at every site whose noise is not seeded by its own policy, which only simulations
+        have (`cape.computations._none.refuse_real_data`).
+    """
 
     name: str
     cite: str
@@ -99,6 +109,8 @@ class Computation(Generic[M]):
     start: Callable[[], M]
     progress: Callable[[Config, M, Ledger | None, Cursor], Progress]
     table: tuple[Entry, ...]
+    guarantee: Literal["dp", "none"] = "dp"
+    simulation_only: bool = False
 
     def phases(self, config: Config) -> dict[str, AnyPhase]:
         """Return the phases by name, in order, after checking the table (ValueError)."""

@@ -294,7 +294,9 @@ class Infomax:
             step_norm=rho * size,
         )
         look_back = ceil(5.0 / self.learning_rate)
-        horizon = Horizon(n_rounds=self.n_rounds, look_back=look_back, private=self.private)
+        horizon = Horizon(
+            n_rounds=self.n_rounds, look_back=look_back, private=self.private, restarts=True
+        )
         before = replace(state, rho=rho)
         after = advance(before, propose, horizon, settled=size <= self.tolerance, record=record)
         if not self.anneal:

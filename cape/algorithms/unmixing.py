@@ -22,6 +22,12 @@ STABLE = 0.85
 MAX_NORM = 1e4
 """Norm guard: solutions have norms of a few times sqrt(R); a run past this is blowing up."""
 
+RESTART_FACTOR = 0.9
+"""Factor on the learning rate after a blow-up (djICA, Baker et al.)."""
+
+LEAST_RATE = 1e-6
+"""A run whose rate has come down to this is given up."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unmixing:
@@ -85,11 +91,15 @@ class Horizon:
         Rounds between the two matrices that `stability` compares.
     private : bool
         True: judged by stability at the end, never by its own noisy steps.
+    restarts : bool
+        After a blow-up start again from W = I with a rate times `RESTART_FACTOR`, instead of ending
+        as "diverged" (Alg. 4, line 18, Imtiaz et al.); the rounds that blew up stay charged.
     """
 
     n_rounds: int
     look_back: int
     private: bool
+    restarts: bool = False
 
 
 def beginning(rows: int, rho: float) -> Unmixing:
@@ -129,7 +139,7 @@ def advance(
     """Return the state after a round: guarded move, stability, status.
 
     A move that is not finite or too large is halved once, which is post-processing of the same
-    release; if that fails too the run ends as "diverged" with the last good W.
+    release; if that fails too the run starts again or ends as "diverged" with the last good W.
 
     Parameters
     ----------
@@ -150,6 +160,8 @@ def advance(
     move = next((m for m in map(propose, (1.0, 0.5)) if m.legal()), None)
     if move is None:
         record = replace(record, step_norm=0.0, stability=state.stability)
+        if horizon.restarts and (restarted := restart(state, record)) is not None:
+            return replace(restarted, status=_judge(done, 0.0, horizon, settled=False))
         return replace(state, round=done, status="diverged", record=record)
     stability, anchor = state.stability, state.anchor
     # One stored matrix is enough if it is renewed at rounds congruent to J: the last one is then.
@@ -167,6 +179,24 @@ def advance(
         stability=stability,
         status=status,
         record=replace(record, stability=stability),
+    )
+
+
+def restart(state: Unmixing, record: StepRecord) -> Unmixing | None:
+    """Return the state to go on from after a blow-up, or None if the rate is used up."""
+    rho = state.rho * RESTART_FACTOR
+    if rho <= LEAST_RATE:
+        return None
+    rows = len(state.b)
+    return replace(
+        state,
+        W=np.eye(rows),
+        b=np.zeros(rows),
+        rho=rho,
+        round=state.round + 1,
+        anchor=np.eye(rows),
+        stability=0.0,
+        record=replace(record, stability=0.0),
     )
 
 

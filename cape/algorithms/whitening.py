@@ -162,6 +162,15 @@ def _log_covariance(U: Array, Z0: Data) -> Array:
     return sym_log(C, LOG_FLOOR)
 
 
+def scale_from_eigenvalues(values: Array) -> Array:
+    """Return 1/sqrt(share of each eigenvalue), (k,): unit-trace subjects become white.
+
+    Noise may have made eigenvalues tiny or negative; they are floored.
+    """
+    values = np.maximum(values, max(EIGEN_FLOOR * float(values[0]), 1e-12))
+    return np.asarray(np.sqrt(values.sum() / values))
+
+
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class EigenWhitening:
     """Whitening from the eigenvalues released by `CovariancePca`: post-processing, no round.
@@ -183,9 +192,8 @@ class EigenWhitening:
         record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
         if self.subspace is None:
             return Whitener(U=_identity(rows), look=0, record=record)
-        values = self.subspace.eigenvalues[:rows]
-        values = np.maximum(values, max(EIGEN_FLOOR * float(values[0]), 1e-12))
-        return Whitener(U=np.diag(np.sqrt(values.sum() / values)), look=0, record=record)
+        U = np.diag(scale_from_eigenvalues(self.subspace.eigenvalues[:rows]))
+        return Whitener(U=U, look=0, record=record)
 
     def query(self, state: Whitener) -> Query:
         """Raise ValueError: there is nothing to ask."""

@@ -107,6 +107,20 @@ def whitened(site: Site, model: IcaModel, U: Array, *, prewhiten: whitening.Prew
     return site.memo("whitened", _key(subspace(model).V, U), build)
 
 
+def mapped(site: Site, model: IcaModel, name: str, rows: Array) -> Stacks:
+    """Return ``rows @ Y_m`` (k, T_m) of every subject in float32, kept as working arrays `name`."""
+
+    def one(Y: Data) -> Data:
+        if Y.shape[1] == 0:
+            return np.zeros((len(rows), 1), dtype=np.float32)  # no time point: the zero vector
+        return np.asarray(rows @ Y.astype(np.float64), dtype=np.float32)
+
+    def build() -> Stacks:
+        return _mapped(raw(site, model), one)
+
+    return site.memo(name, _key(rows), build)
+
+
 def subspace(model: IcaModel) -> Subspace:
     """Return the released subspace of a run that has one."""
     if model.subspace is None:

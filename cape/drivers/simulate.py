@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import secrets
 import shutil
 import time
 import tomllib
@@ -123,6 +124,8 @@ def simulate(
     work = out / ".work"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir(parents=True)
+    if seed is None and load(str(chosen.get("computation", coinstac.PRODUCT))).simulation_only:
+        seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
     policy = SitePolicy(
         min_subjects=1,
         allow_not_private=True,

@@ -47,10 +47,22 @@ SMALL: dict[str, dict[str, Any]] = {
     "capecca": {"min_timepoints": 30},
     "capepca": {"min_timepoints": 30},
     "dpdispca": {"min_timepoints": 30},
+    "djica": {
+        "n_components": 3, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
+        "standardize": "demean", "batch": "block",
+    },
+    "dpdjica": {
+        "n_components": 3, "n_local": 3, "feature_space": "matrix", "min_timepoints": 30,
+        "n_rounds": 2, "standardize": "demean",
+    },
 }  # fmt: skip
 """Settings of the smallest run of a computation; another computation starts from its defaults."""
 
-SHORTER: dict[str, dict[str, Any]] = {"capedjica": {"n_rounds": 1}}
+SHORTER: dict[str, dict[str, Any]] = {
+    "capedjica": {"n_rounds": 1},
+    "djica": {"n_rounds": 1},
+    "dpdjica": {"n_rounds": 1},
+}
 """For tests that start a process per round."""
 
 N_FEATURES = 12

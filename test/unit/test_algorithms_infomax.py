@@ -176,14 +176,29 @@ def test_the_schedule_is_one_joint_release_a_round() -> None:
     assert solver().input_scale == 2.0
 
 
-def test_a_run_that_blows_up_ends_as_diverged() -> None:
-    estimator = solver(n_rounds=300)
+def test_a_run_that_blows_up_begins_again_with_a_lower_rate() -> None:
+    estimator = solver(n_rounds=60)
     state = estimator.start(3)
     mean = np.concatenate([np.eye(3).ravel(), np.zeros(3)])
+    began = []
     while not estimator.done(state):
-        state = estimator.step(state, mean, 1.0)
+        before, state = state, estimator.step(state, mean, 1.0)
+        assert np.max(np.abs(state.W)) <= 1e4
+        if state.rho < before.rho:
+            began.append(state.rho)
+            np.testing.assert_array_equal(state.W, np.eye(3))
+            assert state.round == before.round + 1  # a round that blew up is a round
+    np.testing.assert_allclose(began, [0.45, 0.405])
+    assert state.round == 60
+
+
+def test_a_run_whose_rate_is_used_up_is_diverged() -> None:
+    estimator = solver(n_rounds=300)
+    state = estimator.start(3)
+    while not estimator.done(state):
+        state = estimator.step(state, np.full(12, 1e100), 1.0)
     assert state.status == "diverged"
-    assert np.max(np.abs(state.W)) <= 1e4
+    assert state.round < 300
 
 
 def test_stability_looks_back_further_when_steps_are_shorter() -> None:

@@ -1,0 +1,338 @@
+"""djICA of Baker et al., without privacy: local and global PCA, one sphere, Infomax in blocks.
+
+The record is a site here: a site concatenates its subjects, reduces them by its own PCA, and later
+takes one block of its columns per round.  Sums of sites are all that is shared, and nothing is
+added to them, so no result of this module protects anybody.
+
+Deviations: one sphere for all sites instead of one per site (whose mixings would then differ);
+subjects are centred and scaled to unit trace one by one instead of by a pooled mean; the number of
+blocks of an epoch follows from the mean number of columns of a site instead of the smallest, and a
+smaller site begins its columns again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, replace
+from math import floor, log, sqrt
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.infomax import ANNEAL_ANGLE, ANNEAL_FACTOR, relative_gradients
+from cape.algorithms.linalg import clip_rows, smat, svec
+from cape.algorithms.pca import CovariancePca, Subspace
+from cape.algorithms.unmixing import Move, Unmixing, beginning, restart
+from cape.algorithms.whitening import Whitener
+
+UNIT = 2.0
+"""Bound of a matrix of trace 1 at most: only there for the integers of the sum."""
+
+COLUMNS = 2.0**20
+"""Unit of the number of columns in the release of the sphere; a site may have 8 million."""
+
+SPHERE_FLOOR = 1e-6
+"""Smallest eigenvalue that the sphere divides by, as a share of the largest."""
+
+JUMP = 1e9
+"""Squared change of an epoch above which the rate is lowered by `JUMP_FACTOR`."""
+
+JUMP_FACTOR = 0.8
+
+
+def local_moment(X: Array, n_local: int) -> Array:
+    """Return P P' of one site, P = U_k Sigma_k^(1/2) its local PCA.
+
+    Summed over sites, it has the same eigenvectors as [P_1 ... P_S] has left singular vectors:
+    stacking and summing are the same global PCA.
+
+    Parameters
+    ----------
+    X : ndarray, shape (d, N_s)
+        The site's columns.
+    n_local : int
+        k; directions that a site keeps.
+
+    Returns
+    -------
+    ndarray, shape (d, d)
+    """
+    gram = X @ X.T
+    if n_local >= len(X):
+        return gram
+    values, vectors = np.linalg.eigh(gram)
+    P = vectors[:, -n_local:] * np.sqrt(np.maximum(values[-n_local:], 0.0))
+    return np.asarray(P @ P.T)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StackedPca:
+    """Global PCA from the local PCAs of sites.
+
+    Attributes
+    ----------
+    n_components, n_local : int
+        R, and k >= R directions kept by a site.
+    n_subjects : int
+        M: a sum over sites arrives as its M-th part.
+    """
+
+    n_components: int
+    n_local: int
+    n_subjects: int
+
+    @property
+    def _pooled(self) -> CovariancePca:
+        return CovariancePca(n_components=self.n_components, clip=1.0, private=False)
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return the single release: svec of a d x d matrix of trace 1 at most."""
+        return (Asked(size=rows * (rows + 1) // 2, clip=UNIT, shape="psd", weight=1.0),)
+
+    def start(self, rows: int) -> Subspace:
+        """Return the state before the release."""
+        return self._pooled.start(rows)
+
+    def query(self, state: Subspace) -> Query:
+        """Ask a site for the second moment of its local PCA; its share of all subjects included."""
+        asked = self.schedule(len(state.V))[0]
+
+        def answer(stack: Data) -> Array:
+            with np.errstate(all="ignore"):
+                rows = [svec(local_moment(X.astype(np.float64), self.n_local)) for X in stack]
+            return clip_rows(np.array(rows), asked.clip)
+
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+
+    def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
+        """Return the top eigenvectors of the sum."""
+        return self._pooled.step(state, self.n_subjects * mean, noise_std)
+
+    def done(self, state: Subspace) -> bool:
+        """Tell whether the release was made."""
+        return self._pooled.done(state)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sphere(Whitener):
+    """The common sphere, and the mean number of columns of a site, which sets the blocks."""
+
+    n_columns: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class GlobalSphere:
+    """Whitening by the pooled second moment of the reduced data, exactly.
+
+    Attributes
+    ----------
+    n_subjects, n_sites : int
+        M and S.
+    """
+
+    n_subjects: int
+    n_sites: int
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return the single release: svec of a k x k matrix, and a number of columns."""
+        clip = sqrt(UNIT**2 + 8.0**2)
+        return (Asked(size=rows * (rows + 1) // 2 + 1, clip=clip, shape="ball", weight=1.0),)
+
+    def start(self, rows: int) -> Sphere:
+        """Return the identity."""
+        record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+        return Sphere(U=np.eye(rows), look=0, n_columns=0, record=record)
+
+    def query(self, state: Sphere) -> Query:
+        """Ask a site for the second moment and the number of its reduced columns."""
+        asked = self.schedule(len(state.U))[0]
+
+        def answer(stack: Data) -> Array:
+            with np.errstate(all="ignore"):
+                Z = stack.astype(np.float64)
+                moments = svec(Z @ Z.swapaxes(1, 2))
+            share = np.full((len(stack), 1), stack.shape[2] / COLUMNS)
+            return clip_rows(np.concatenate([moments, share], axis=1), asked.clip)
+
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+
+    def step(self, state: Sphere, mean: Array, noise_std: float) -> Sphere:
+        """Return U = C^(-1/2) of the sum C over sites."""
+        total = self.n_subjects * mean
+        values, vectors = np.linalg.eigh(smat(total[:-1]))
+        least = max(SPHERE_FLOOR * float(values[-1]), 1e-12)
+        U = (vectors / np.sqrt(np.maximum(values, least))) @ vectors.T
+        record = StepRecord(
+            statistic_norm=float(np.linalg.norm(total[:-1])),
+            noise_norm=noise_std,
+            step_norm=float(np.linalg.norm(U - state.U)),
+        )
+        n_columns = max(1, round(float(total[-1]) * COLUMNS / self.n_sites))
+        return Sphere(U=np.asarray(U), look=state.look + 1, n_columns=n_columns, record=record)
+
+    def done(self, state: Sphere) -> bool:
+        """Tell whether the release was made."""
+        return state.look > 0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EpochState(Unmixing):
+    """State of djICA's solver.
+
+    Attributes
+    ----------
+    epoch : int
+        Epochs since the start or the last restart.
+    kept : ndarray, shape (k, k)
+        The step that angles are measured against.
+    restarts : int
+        Blow-ups so far.
+    """
+
+    epoch: int
+    kept: Array
+    restarts: int
+
+
+def default_block(n_columns: int) -> int:
+    """Return floor(sqrt(N_s / 20)) columns of a block, 1 at least (Baker et al.)."""
+    return max(1, floor(sqrt(n_columns / 20.0)))
+
+
+def default_rate(n_components: int) -> float:
+    """Return .015 / ln R, the rate of sums over blocks (Baker et al.)."""
+    return 0.015 / log(max(n_components, 2))
+
+
+def public_order(epoch: int, n: int) -> npt.NDArray[np.intp]:
+    """Return a random order of n columns that everybody can compute, another in every epoch."""
+    words = hashlib.shake_256(f"djica {epoch} {n}".encode()).digest(8 * n)
+    return np.argsort(np.frombuffer(words, dtype="<u8"), kind="stable")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DjicaInfomax:
+    """Infomax on sums over sites, block by block or on all columns at once.
+
+    Block-stochastic: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block; the
+    order of a site's columns is drawn anew for every epoch, from a public seed.  Full batch: the
+    mean gradient over all subjects, W += rho mean(I + (1 - 2y) z') W; every round is an epoch.
+
+    Attributes
+    ----------
+    n_rounds : int
+        Most rounds.
+    learning_rate : float
+        rho, of sums over blocks or of mean gradients.
+    block, n_columns : int
+        Columns of a block, 0 for all, and mean columns of a site.
+    n_subjects : int
+        M.
+    anneal : bool
+        rho *= .9 when the step of an epoch turns by more than 60 degrees from the kept one.
+    tolerance : float
+        Stop when the squared change of an epoch is below, from the third epoch on.
+    """
+
+    n_rounds: int
+    learning_rate: float
+    block: int
+    n_columns: int
+    n_subjects: int
+    anneal: bool
+    tolerance: float
+
+    @property
+    def epoch_length(self) -> int:
+        """Rounds of an epoch."""
+        return max(1, self.n_columns // self.block) if self.block else 1
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return all rounds: R^2 + R numbers each."""
+        asked = Asked(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
+        return (asked,) * self.n_rounds
+
+    def start(self, rows: int) -> EpochState:
+        """Return W = I, b = 0."""
+        first = beginning(rows, self.learning_rate)
+        return EpochState(
+            W=first.W, b=first.b, rho=first.rho, round=0, anchor=first.anchor, stability=0.0,
+            status="running", record=first.record, epoch=0, kept=np.zeros((rows, rows)), restarts=0,
+        )  # fmt: skip
+
+    def query(self, state: EpochState) -> Query:
+        """Ask for the mean relative gradient: of each subject, or of each site's next block."""
+        asked = self.schedule(len(state.b))[0]
+
+        def answer(stack: Data) -> Array:
+            chosen = self._next_block(state.round, stack) if self.block else stack
+            with np.errstate(all="ignore"):
+                moments = relative_gradients(state.W, state.b, chosen)
+                rows = np.concatenate(
+                    [moments.matrix.reshape(len(chosen), -1), moments.vector], axis=1
+                )
+            return clip_rows(rows, asked.clip)
+
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+
+    def _next_block(self, done: int, stack: Data) -> Data:
+        """Return the columns of one block of each record, (n, R, block); by public numbers only."""
+        n_columns = stack.shape[2]
+        epoch, index = divmod(done, self.epoch_length)
+        order = public_order(epoch, n_columns)
+        places = np.arange(index * self.block, (index + 1) * self.block) % n_columns
+        return np.ascontiguousarray(stack[:, :, order[places]])
+
+    def step(self, state: EpochState, mean: Array, noise_std: float) -> EpochState:
+        """Return the state after a round: guarded step; at the end of an epoch, its judgement."""
+        R = len(state.b)
+        # Full batch: the mean over subjects.  Blocks: sums over sites and columns.
+        gain = state.rho * (self.n_subjects * self.block if self.block else 1)
+        G = mean[: R * R].reshape(R, R) @ state.W
+        move = Move(W=state.W + gain * G, b=state.b + gain * mean[R * R :])
+        record = StepRecord(
+            statistic_norm=float(np.linalg.norm(mean)),
+            noise_norm=noise_std,
+            step_norm=gain * float(np.linalg.norm(G)),
+        )
+        done = state.round + 1
+        if not move.legal():
+            return self._restarted(state, record)
+        after = replace(state, W=move.W, b=move.b, round=done, record=record)
+        if done % self.epoch_length == 0:
+            after = self._epoch_ended(after)
+        if after.status == "running" and done >= self.n_rounds:
+            after = replace(after, status="max_rounds")
+        return after
+
+    def _restarted(self, state: EpochState, record: StepRecord) -> EpochState:
+        """Return W = I with a lower rate; "diverged" when the rate is used up."""
+        again = restart(state, record)
+        if again is None or state.round + 1 >= self.n_rounds:
+            return replace(state, round=state.round + 1, status="diverged", record=record)
+        kept = np.zeros_like(state.kept)
+        return replace(state, W=again.W, b=again.b, rho=again.rho, round=again.round,
+                       anchor=again.anchor, record=again.record, epoch=0, kept=kept,
+                       restarts=state.restarts + 1)  # fmt: skip
+
+    def _epoch_ended(self, state: EpochState) -> EpochState:
+        """Anneal and stop by the change of the epoch; W at its beginning is `anchor`."""
+        d = state.W - state.anchor
+        change, epoch, kept, rho = float(np.vdot(d, d)), state.epoch + 1, state.kept, state.rho
+        if change > JUMP:
+            rho *= JUMP_FACTOR
+        if epoch == 1:
+            kept = d
+        elif epoch > 2 and self.anneal:
+            cosine = float(np.vdot(d, kept))
+            cosine /= max(float(np.linalg.norm(d) * np.linalg.norm(kept)), 1e-300)
+            if float(np.arccos(np.clip(cosine, -1.0, 1.0))) > ANNEAL_ANGLE:
+                rho, kept = rho * ANNEAL_FACTOR, d
+        settled = epoch > 2 and change < self.tolerance
+        return replace(state, anchor=state.W, epoch=epoch, kept=kept, rho=rho,
+                       status="converged" if settled else "running")  # fmt: skip
+
+    def done(self, state: EpochState) -> bool:
+        """Tell whether the run ended."""
+        return state.round >= self.n_rounds or state.status != "running"

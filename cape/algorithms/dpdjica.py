@@ -1,0 +1,272 @@
+"""DP-djICA of 2016 (Imtiaz et al., CISS), for comparison: its noise does not give what it claims.
+
+`WishartPca` passes a subspace from site to site, each adding E E' with Gaussian E (Alg. 1 and 2).
+A neighbour whose second moment is not below the other's plus the noise makes some outputs
+impossible, so the best statement is (epsilon, 1 - exp(-epsilon)), which is no guarantee.
+`LaplaceInfomax` adds Laplace noise to every source estimate (Alg. 3); its scale rests on an L1
+bound of one time point, and at that scale nothing is learned.
+
+Noise arrives as data: the caller draws it, these functions are pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.infomax import Floats
+from cape.algorithms.linalg import clip_rows
+from cape.algorithms.pca import Subspace
+from cape.algorithms.unmixing import Horizon, Move, Unmixing, advance, beginning
+
+RANK_TOLERANCE = 1e-9
+"""Eigenvalues of a parcel below this share of the largest are no directions."""
+
+
+def private_local_pca(moment: Array, E: Array, k: int) -> Array:
+    """Return P = U_k Sigma_k^(1/2) of ``moment + E E'`` (Alg. 1, Imtiaz et al. 2016).
+
+    Parameters
+    ----------
+    moment : ndarray, shape (d, d)
+        C = X X', not divided by the number of columns, ||x|| <= 1.
+    E : ndarray, shape (d, d + 1)
+        Columns N(0, I/(2 epsilon)); our reading, the printed covariance is mangled.
+    k : int
+
+    Returns
+    -------
+    ndarray, shape (d, k)
+    """
+    values, vectors = np.linalg.eigh(moment + E @ E.T)
+    top = slice(len(values) - k, None)
+    P = vectors[:, top] * np.sqrt(np.maximum(values[top], 0.0))
+    return np.ascontiguousarray(P[:, ::-1])
+
+
+def bounded_columns(stack: Data, longest: float) -> Data:
+    """Return columns of norm 1 at most: x / max(||x||, longest); zeros for what is not finite."""
+    with np.errstate(all="ignore"):
+        norms = np.linalg.norm(stack.astype(np.float64), axis=1, keepdims=True)
+        scaled = stack / np.maximum(norms, longest)
+    usable = np.isfinite(scaled).all(axis=(1, 2), keepdims=True)
+    return np.asarray(np.where(usable, scaled, 0.0), dtype=np.float32)
+
+
+def uniforms(words: bytes) -> Array:
+    """Return one number in (0, 1) for every 8 bytes."""
+    whole = (np.frombuffer(words, dtype="<u8") >> 11).astype(np.float64)
+    return np.asarray((whole + 0.5) * 2.0**-53)
+
+
+def laplace(u: Array) -> Array:
+    """Return Laplace noise of scale 1 from uniform numbers, the same shape."""
+    return np.asarray(-np.sign(u - 0.5) * np.log1p(-2.0 * np.abs(u - 0.5)))
+
+
+def gaussian(u: Array) -> Array:
+    """Return standard normal noise from an even number of uniform ones (Box and Muller), flat."""
+    radius, angle = np.sqrt(-2.0 * np.log(u[0::2])), 2.0 * np.pi * u[1::2]
+    return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
+
+
+def unit_columns(P: Array) -> Array:
+    """Return P with columns of norm 1; columns of zeros stay."""
+    norms = np.linalg.norm(P, axis=0)
+    return np.asarray(P / np.where(norms > 0.0, norms, 1.0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Parcel(Subspace):
+    """The parcel on its way, and the subspace once the last site has it.
+
+    Attributes
+    ----------
+    P : ndarray, shape (d, k)
+        P(j) of the last site that had it.
+    stops : int
+        Sites it has been to.
+    """
+
+    P: Array
+    stops: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WishartPca:
+    """PrivateGlobalPCA, one stop per round (Alg. 2, Imtiaz et al. 2016).
+
+    The record is the site that has the parcel; the others answer zeros, so that a sum carries it.
+
+    Attributes
+    ----------
+    n_components, n_local : int
+        r and k.
+    n_sites, n_subjects : int
+        Stops, and M: a sum arrives as its M-th part.
+    """
+
+    n_components: int
+    n_local: int
+    n_sites: int
+    n_subjects: int
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return one sum per stop: d x k numbers."""
+        k = min(self.n_local, rows)
+        return (Asked(size=rows * k, clip=UNCLIPPED, shape="ball", weight=1.0),) * self.n_sites
+
+    def start(self, rows: int) -> Parcel:
+        """Return the state before the first stop."""
+        k = min(self.n_local, rows)
+        return Parcel(
+            V=np.eye(rows)[:, : self.n_components].copy(), eigenvalues=np.zeros(rows), edge=0.0,
+            gap_ratio=0.0, noise_std=0.0, status="pending", P=np.zeros((rows, k)), stops=0,
+            record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
+        )  # fmt: skip
+
+    def query(self, state: Parcel) -> Query:
+        """Ask for P(j).
+
+        The stack holds one record (1, d, 3 d + 2): second moment, then two draws of E.  All zeros:
+        not this site's turn.
+        """
+        asked = self.schedule(len(state.V))[0]
+        d = len(state.V)
+
+        def answer(stack: Data) -> Array:
+            rows = np.zeros((len(stack), asked.size))
+            for m, record in enumerate(stack.astype(np.float64)):
+                if np.any(record) and np.all(np.isfinite(record)):
+                    moment, first, second = np.split(record, [d, 2 * d + 1], axis=1)
+                    rows[m] = self._stop(state, moment, (first, second)).ravel()
+            return clip_rows(rows, asked.clip)
+
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+
+    def _stop(self, state: Parcel, moment: Array, noise: tuple[Array, Array]) -> Array:
+        k = min(self.n_local, len(moment))
+        P = private_local_pca(moment, noise[0], k)
+        if state.stops == 0:
+            return P
+        both = np.concatenate([P, state.P], axis=1)
+        return private_local_pca(both @ both.T, noise[1], k)
+
+    def step(self, state: Parcel, mean: Array, noise_std: float) -> Parcel:
+        """Return the parcel after a stop; after the last one its columns are normalised."""
+        d, k = state.P.shape
+        P, stops = (self.n_subjects * mean).reshape(d, k), state.stops + 1
+        norm = float(np.linalg.norm(P))
+        record = StepRecord(statistic_norm=norm, noise_norm=noise_std, step_norm=norm)
+        if stops < self.n_sites:
+            return replace(state, P=P, stops=stops, record=record)
+        lengths = np.sum(P**2, axis=0)
+        real = int(np.count_nonzero(lengths > RANK_TOLERANCE * max(float(lengths[0]), 1e-300)))
+        r = max(1, min(self.n_components, real))
+        eigenvalues = np.zeros(d)
+        eigenvalues[:k] = lengths
+        V = unit_columns(P[:, :r])
+        if not np.any(P):
+            V = state.V  # no site had data that can be computed with
+        return replace(
+            state, P=P, stops=stops, V=V, eigenvalues=eigenvalues, status="unguarded", record=record
+        )
+
+    def done(self, state: Parcel) -> bool:
+        """Tell whether all sites have had the parcel."""
+        return state.stops >= self.n_sites
+
+
+def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Array]:
+    """Return mean gradients of Alg. 3 (Imtiaz et al. 2016) of every subject.
+
+    Deviation: the printed I is N_i I, the number of columns; means instead of sums.
+
+    Parameters
+    ----------
+    W, b : ndarray, shapes (r, r), (r,)
+    X, E : ndarray, shape (n_subjects, r, T)
+        Reduced data and Laplace noise of the scale in force.
+
+    Returns
+    -------
+    tuple of ndarray
+        (I + (1 - 2Y) Z'/T) W of shape (n, r, r), and mean 1 - 2y of shape (n, r).
+    """
+    Z = W @ X.astype(np.float64) + b[:, None] + E
+    Y = -np.tanh(Z / 2.0)  # 1 - 2 g(z)
+    T = X.shape[2]
+    return (np.eye(len(b)) + Y @ Z.swapaxes(1, 2) / T) @ W, Y.mean(axis=2)
+
+
+def column_norm(W: Array) -> float:
+    """Return ||W||_1, the largest absolute column sum: the printed sensitivity of Z."""
+    return float(np.max(np.sum(np.abs(W), axis=0)))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LaplaceInfomax:
+    """Infomax on source estimates with Laplace noise (Alg. 3, Imtiaz et al. 2016).
+
+    Attributes
+    ----------
+    n_rounds : int
+        J.
+    learning_rate : float
+        rho, of mean gradients.
+    round_epsilon : float
+        epsilon of one round and one time point, as printed.
+    """
+
+    n_rounds: int
+    learning_rate: float
+    round_epsilon: float
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return J sums of r^2 + r numbers."""
+        asked = Asked(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
+        return (asked,) * self.n_rounds
+
+    def start(self, rows: int) -> Unmixing:
+        """Return W = I, b = 0."""
+        return beginning(rows, self.learning_rate)
+
+    def query(self, state: Unmixing) -> Query:
+        """Ask for the gradients under noise.
+
+        The stack holds (n, 2 r, T): reduced data, then Laplace noise of scale 1.
+        """
+        r = len(state.b)
+        asked = self.schedule(r)[0]
+        scale = column_norm(state.W) / self.round_epsilon
+
+        def answer(stack: Data) -> Array:
+            with np.errstate(all="ignore"):
+                G, h = noisy_gradients(state.W, state.b, stack[:, :r], scale * stack[:, r:])
+            rows = np.concatenate([G.reshape(len(stack), -1), h], axis=1)
+            return clip_rows(rows, asked.clip)
+
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+
+    def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
+        """Return the state after W += rho G, b += rho h."""
+        r, rho = len(state.b), state.rho
+        G, h = mean[: r * r].reshape(r, r), mean[r * r :]
+
+        def propose(scale: float) -> Move:
+            return Move(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
+
+        record = StepRecord(
+            statistic_norm=float(np.linalg.norm(mean)),
+            noise_norm=noise_std,
+            step_norm=rho * float(np.linalg.norm(G)),
+        )
+        # Judged as under noise: the noise is in the gradients, whatever the settings call it.
+        horizon = Horizon(n_rounds=self.n_rounds, look_back=10, private=True, restarts=True)
+        return advance(state, propose, horizon, settled=False, record=record)
+
+    def done(self, state: Unmixing) -> bool:
+        """Tell whether the run ended."""
+        return state.round >= self.n_rounds or state.status != "running"
