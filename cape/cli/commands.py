@@ -12,6 +12,7 @@ import typer
 
 from cape.cli.account_command import account
 from cape.cli.show import Rounds, json_line, say, working
+from cape.cli.validate_command import validate
 from cape.config import VERSION
 
 app = typer.Typer(
@@ -156,7 +157,7 @@ def simulate(
     """Run the computation on a consortium of this computer, with the code of a real run."""
     from cape.drivers.simulate import simulate as run
 
-    settings: dict[str, object] = _assignments(set_values)
+    settings: dict[str, object] = assignments(set_values)
     settings |= {
         name: value for name, value in (("epsilon", epsilon), ("delta", delta)) if value is not None
     }
@@ -201,7 +202,7 @@ def budget(
         return
     if subjects is None or sites is None:
         raise typer.BadParameter("needed: --subjects and --sites, or --check FILE")
-    settings: dict[str, object] = {"delta": delta, **_assignments(set_values)}
+    settings: dict[str, object] = {"delta": delta, **assignments(set_values)}
     flags = {
         "epsilon": epsilon,
         "n_components": components,
@@ -220,6 +221,7 @@ def budget(
 
 
 app.command()(account)
+app.command()(validate)
 
 
 @app.command()
@@ -330,7 +332,7 @@ def _check_files(files: Sequence[Path], *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _assignments(given: Sequence[str] | None) -> dict[str, object]:
+def assignments(given: Sequence[str] | None) -> dict[str, object]:
     """Return ``name=value`` texts as a mapping; the settings themselves check the values."""
     found: dict[str, object] = {}
     for text in given or ():

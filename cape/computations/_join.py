@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from cape.computations._model import Model
 from cape.computations._views import prepared
@@ -18,7 +19,7 @@ from cape.config import VERSION, Config
 from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.phases import One, Phase
-from cape.ports import Aggregator, Site
+from cape.ports import Aggregator, Site, Source
 from cape.privacy.mechanisms import Event
 
 NONCE_BYTES = 16
@@ -43,20 +44,9 @@ def join(name: str, planner: Planner, *, then: str) -> One:
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # a refusal by policy needs no data
         source = site.source
-        tr_low, tr_high = source.tr_range
         prepared(site, source.space)  # the only pass over voxels, while nothing is at stake
-        card = SiteCard(
-            protocol=FORMAT,
-            version=VERSION,
-            computation=name,
-            settings=json.dumps(site.config.settings(), sort_keys=True),
-            nonce=site.noise.stream(site.id, "join", 1, "nonce").token_bytes(NONCE_BYTES).hex(),
-            n_subjects=source.n_subjects,
-            space=source.space.outline(),  # no mask leaves before all are known to be equal
-            tr_low=tr_low,
-            tr_high=tr_high,
-            noise=site.noise.label,
-        )
+        nonce = site.noise.stream(site.id, "join", 1, "nonce").token_bytes(NONCE_BYTES)
+        card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
         site.admit(card)
         return card
 
@@ -80,6 +70,30 @@ def join(name: str, planner: Planner, *, then: str) -> One:
             absorb=absorb,
             then=(then,),
         )
+    )
+
+
+def make_card(
+    computation: str,
+    config: Config,
+    source: Source,
+    *,
+    nonce: bytes,
+    noise: Literal["os", "seeded"],
+) -> SiteCard:
+    """Return what a site says of itself: settings, and what is public by definition."""
+    tr_low, tr_high = source.tr_range
+    return SiteCard(
+        protocol=FORMAT,
+        version=VERSION,
+        computation=computation,
+        settings=json.dumps(config.settings(), sort_keys=True),
+        nonce=nonce.hex(),
+        n_subjects=source.n_subjects,
+        space=source.space.outline(),  # no mask leaves before all are known to be equal
+        tr_low=tr_low,
+        tr_high=tr_high,
+        noise=noise,
     )
 
 

@@ -7,13 +7,14 @@ subject alone, and at public limits.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
+from cape.computations._views import widest_basis
 from cape.config import Config, parse_shape
 from cape.data.checks import (
     RunShape,
@@ -27,6 +28,7 @@ from cape.data.checks import (
 from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, RunFile, SubjectFiles, discover
 from cape.data.findings import Finding, Findings, Rejected
 from cape.data.records import columns_of, expand, with_records
+from cape.data.needs import Needs, check_room, needs_of
 from cape.data.series import Series
 from cape.data.signals import Quality, rank_of
 from cape.data.space import Grid, grid_of, read_space, reserved_names, too_many_features
@@ -84,12 +86,18 @@ class Inspection:
         None if the site must stop; `error` says why then.
     error : DataError or None
         What `load_site` raises.
+    labels : tuple of str
+        All subjects that the site listed.
+    needs : Needs or None
+        Memory and disk of a run, if anything could be read.
     """
 
     subjects: tuple[Subject, ...]
     findings: tuple[Finding, ...]
     accepted: SiteData | None
     error: DataError | None
+    labels: tuple[str, ...] = ()
+    needs: Needs | None = None
 
 
 @dataclass(kw_only=True, slots=True)
@@ -109,6 +117,7 @@ def load_site(
     *,
     site: str,
     progress: Progress | None = None,
+    working: Path | None = None,
 ) -> SiteData:
     """Check all data of a site and return its accepted subjects.
 
@@ -126,6 +135,8 @@ def load_site(
         Public id of the site.
     progress : callable, optional
         Called with (subjects done, subjects in all).
+    working : Path, optional
+        Folder of the working files, to see whether its disk suffices.
 
     Returns
     -------
@@ -137,7 +148,7 @@ def load_site(
     DataError
         Its public text is that of the worst finding; its detail holds all private texts.
     """
-    inspection = inspect_site(base, given, config, site=site, progress=progress)
+    inspection = inspect_site(base, given, config, site=site, progress=progress, working=working)
     if inspection.error is not None:
         raise inspection.error
     if inspection.accepted is None:
@@ -152,6 +163,7 @@ def inspect_site(
     *,
     site: str,
     progress: Progress | None = None,
+    working: Path | None = None,
 ) -> Inspection:
     """Return everything that is wrong at a site, and its accepted subjects; never stops early.
 
@@ -184,13 +196,18 @@ def inspect_site(
         space = _matrix_space(state, columns_of(listed))
     if space is not None or is_matrix:
         judge_site(subjects, accepted, len(listed), config, findings)
-    return _conclude(subjects, accepted, [files.label for files in listed], space, findings)
+    needs = None
+    if space is not None and accepted:
+        needs = needs_of(accepted, space.n_features, widest_basis(config, space), working)
+        check_room(needs, findings)
+    labels = tuple(files.label for files in listed)
+    return replace(_conclude(subjects, accepted, labels, space, findings), needs=needs)
 
 
 def _conclude(
     subjects: list[Subject],
     accepted: list[Subject],
-    labels: list[str],
+    labels: Sequence[str],
     space: FeatureSpace | None,
     findings: Findings,
 ) -> Inspection:
@@ -216,7 +233,10 @@ def _conclude(
             tr_high=round(max(trs, default=0.0), 3),
             fingerprint=hashlib.sha256(digests.encode()).hexdigest(),
         )
-    return Inspection(subjects=tuple(subjects), findings=listing, accepted=site_data, error=error)
+    return Inspection(
+        subjects=tuple(subjects), findings=listing, accepted=site_data, error=error,
+        labels=tuple(labels),
+    )  # fmt: skip
 
 
 def _matrix_space(state: _Pass, columns: tuple[str, ...]) -> FeatureSpace | None:

@@ -230,7 +230,7 @@ def _party(
         if "contents" in given:  # else `report` is repeated, and the files are there
             write_site(call.output, result)
 
-    source = FileSource(call.base, given, config, call.party)
+    source = FileSource(call.base, given, config, call.party, call.working)
     return SiteParty(
         site=call.party,
         computation=computation.name,

@@ -39,8 +39,16 @@ class FileSource:
     nothing but these is read (CAPE-E161).
     """
 
-    def __init__(self, base: Path, given: Mapping[str, object], config: Config, site: str) -> None:
+    def __init__(
+        self,
+        base: Path,
+        given: Mapping[str, object],
+        config: Config,
+        site: str,
+        working: Path | None = None,
+    ) -> None:
         self._base, self._config, self._site = base, config, site
+        self._working = working
         self._given = {name: given[name] for name in ("data", "manifest", "bids") if name in given}
         self._expected = given.get("contents")
         self._loaded: Any = None
@@ -49,7 +57,9 @@ class FileSource:
         if self._loaded is None:
             from cape.data import load_site
 
-            self._loaded = load_site(self._base, self._given, self._config, site=self._site)
+            self._loaded = load_site(
+                self._base, self._given, self._config, site=self._site, working=self._working
+            )
             if self._expected not in (None, self._loaded.fingerprint):
                 raise DataError("E161", site=self._site, detail="not the files of the first round")
         return self._loaded

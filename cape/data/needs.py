@@ -1,0 +1,99 @@
+"""What a site needs of its computer, from public numbers and the lengths of its own series."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cape.data.checks import Subject
+from cape.data.findings import Findings
+
+BASE_MEMORY = 120_000_000
+"""Bytes of Python with numpy, scipy and nibabel loaded."""
+
+COPIES = 4
+"""Of the largest subject's voxels: as read, turned, cleaned, joined."""
+
+MEMINFO = Path("/proc/meminfo")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Needs:
+    """Memory and disk in bytes, needed and free; 0 free means that it is not known.
+
+    Attributes
+    ----------
+    memory, disk : int
+        Largest at one time, and working files of the whole run.
+    free_memory, free_disk : int
+        Of this computer now.
+    """
+
+    memory: int
+    disk: int
+    free_memory: int
+    free_disk: int
+
+
+def needs_of(
+    subjects: Sequence[Subject], n_features: int, n_basis: int, working: Path | None
+) -> Needs:
+    """Return what a run needs at this site.
+
+    Parameters
+    ----------
+    subjects : sequence of Subject
+        Accepted ones.
+    n_features, n_basis : int
+        D and d.
+    working : Path or None
+        Folder for working files, if it is known.
+    """
+    longest = max((subject.n_timepoints for subject in subjects), default=0)
+    in_basis = 4 * n_basis * sum(subject.n_timepoints for subject in subjects)
+    basis = 24 * n_features * n_basis if n_basis < n_features else 0
+    return Needs(
+        memory=BASE_MEMORY + COPIES * 4 * n_features * longest + 2 * in_basis + basis,
+        disk=3 * in_basis,  # in the basis, in the subspace, whitened
+        free_memory=free_memory(),
+        free_disk=free_disk(working) if working is not None else 0,
+    )
+
+
+def check_room(needs: Needs, findings: Findings) -> None:
+    """Note row 46 if memory or disk do not suffice."""
+    for what, needed, free in (
+        ("memory", needs.memory, needs.free_memory),
+        ("disk space for working files", needs.disk, needs.free_disk),
+    ):
+        if 0 < free < needed:
+            findings.add(
+                46, "E", f"There is too little {what}",
+                f"{needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free",
+                expected=f"{needed / 1e6:.0f} MB or more",
+                fix="free some, use a larger computer, or ask the owner for a smaller n_basis",
+            )  # fmt: skip
+
+
+def free_memory() -> int:
+    """Return bytes that a new process may use, 0 if that is not known."""
+    try:
+        for line in MEMINFO.read_text(encoding="ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                return int(line.split()[1]) * 1024
+    except (OSError, ValueError):
+        return 0
+    return 0
+
+
+def free_disk(folder: Path) -> int:
+    """Return free bytes on the disk of a folder that may not exist yet, 0 if not known."""
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    try:
+        return shutil.disk_usage(folder).free if os.access(folder, os.W_OK) else 0
+    except OSError:
+        return 0

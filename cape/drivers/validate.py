@@ -1,0 +1,292 @@
+"""What a site runs alone before a consortium starts: the checks of `join`, with all their reasons.
+
+Opens no socket, releases nothing.  A consortium that lies in one folder gets the checks of every
+site and then the handshake itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+import tomllib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cape.computations import load
+from cape.computations._join import NONCE_BYTES, compare, make_card
+from cape.config import Config
+from cape.data import Finding, Inspection, inspect_site
+from cape.data.bids import is_bids
+from cape.data.files import IMAGE_SUFFIXES, MANIFEST_NAMES, MATRIX_SUFFIXES, NO_DATA
+from cape.drivers.parties import AggregatorParty
+from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
+from cape.messages import Roster, SiteCard
+from cape.phases import Computation, start
+from cape.policy import SitePolicy
+
+PRODUCT = "capedjica"
+UNSET = {"epsilon": 1.0, "delta": 1e-5}
+"""Stand for a budget that is not chosen yet; nothing is planned with them."""
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (site, subjects done, subjects in all)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """The owner's settings, ready for checks.
+
+    Attributes
+    ----------
+    computation : Computation
+        Which one.
+    config : Config
+        Checked settings.
+    has_budget : bool
+        Whether epsilon and delta were given.
+    """
+
+    computation: Computation[Any]
+    config: Config
+    has_budget: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteCheck:
+    """One site, checked.
+
+    Attributes
+    ----------
+    site : str
+        Id.
+    inspection : Inspection
+        Subjects, findings about data, needs.
+    findings : tuple of Finding
+        Those of the inspection and of the policy, worst first.
+    seconds : float
+        What reading everything took.
+    """
+
+    site: str
+    inspection: Inspection
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def ready(self) -> bool:
+        """Whether the site may join."""
+        return not any(finding.severity == "E" for finding in self.findings)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """All that `validate` found.
+
+    Attributes
+    ----------
+    sites : tuple of SiteCheck
+        In order of their ids.
+    handshake : tuple of Finding
+        Of the comparison of sites and of the plan.
+    """
+
+    sites: tuple[SiteCheck, ...]
+    handshake: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings."""
+        return (*(f for site in self.sites for f in site.findings), *self.handshake)
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing stops a run."""
+        return not any(finding.severity == "E" for finding in self.findings)
+
+
+def read_settings(path: Path | None, given: Mapping[str, object]) -> Asked:
+    """Return the settings of a file with those of the command line on top.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or a setting is wrong.
+    """
+    values: dict[str, object] = {}
+    if path is not None:
+        try:
+            values = tomllib.loads(path.read_text(encoding="utf-8"))
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+            raise ConfigError(
+                "E012", problem="the settings cannot be read", do="correct the file.",
+                detail=f"{path}: {err}",
+            ) from err  # fmt: skip
+    values |= given
+    computation = load(str(values.pop("computation", PRODUCT)))
+    has_budget = values.get("private") is False or {"epsilon", "delta"} <= set(values)
+    config = computation.config.from_input({**UNSET, **values})
+    return Asked(computation=computation, config=config, has_budget=has_budget)
+
+
+def is_site(folder: Path) -> bool:
+    """Tell whether a folder holds the data of one site (else: one folder per site)."""
+    suffixes = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    data = [n for n in names if n.lower().endswith(suffixes) and n not in (*NO_DATA, "truth.npz")]
+    folders = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))]
+    return bool(data) or any(n in MANIFEST_NAMES for n in names) or is_bids(folder) or not folders
+
+
+def check_site(
+    base: Path,
+    given: Mapping[str, object],
+    asked: Asked,
+    *,
+    site: str,
+    policy: SitePolicy,
+    on_progress: OnProgress | None = None,
+    working: Path | None = None,
+) -> SiteCheck:
+    """Read all data of a site and return everything that `join` would find there.
+
+    Parameters
+    ----------
+    base : Path
+        The site's folder.
+    given : mapping
+        `data`, `manifest` or `bids`; empty for all of the folder.
+    asked : Asked
+        The owner's settings.
+    site : str
+        Id of the site.
+    policy : SitePolicy
+        What the site allows.
+    on_progress : callable, optional
+        Called after every subject.
+    working : Path, optional
+        Folder of the working files; the current one by default.
+    """
+    began = time.monotonic()
+    inspection = inspect_site(
+        base, given, asked.config, site=site, working=working or Path.cwd(),
+        progress=None if on_progress is None else lambda n, of: on_progress(site, n, of),
+    )  # fmt: skip
+    refusals = _refusals(site, policy, asked, inspection)
+    found = sorted((*inspection.findings, *refusals), key=lambda f: "EXW".index(f.severity))
+    return SiteCheck(
+        site=site, inspection=inspection, findings=tuple(found),
+        seconds=time.monotonic() - began,
+    )  # fmt: skip
+
+
+def check_consortium(
+    folders: Mapping[str, Path],
+    asked: Asked,
+    *,
+    policy: SitePolicy,
+    on_progress: OnProgress | None = None,
+) -> Checked:
+    """Check every site in turn, then compare them as the aggregator does in `join`."""
+    sites = tuple(
+        check_site(folder, {}, asked, site=site, policy=policy, on_progress=on_progress)
+        for site, folder in folders.items()
+    )
+    return Checked(sites=sites, handshake=handshake(sites, asked))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Known:
+    """What a card needs of an inspected site (a `Source` that reads nothing)."""
+
+    inspection: Inspection
+
+    @property
+    def _accepted(self) -> Any:
+        return self.inspection.accepted
+
+    @property
+    def space(self) -> Any:
+        """Feature space."""
+        return self._accepted.space
+
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+        return len(self._accepted.subjects)
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        """Shortest and longest repetition time."""
+        return self._accepted.tr_low, self._accepted.tr_high
+
+    def reduced(self, n_basis: int) -> Any:
+        """Refuse: a check reduces nothing."""
+        raise NotImplementedError
+
+
+def handshake(sites: Sequence[SiteCheck], asked: Asked) -> tuple[Finding, ...]:
+    """Return what the aggregator of a run would find: differences of sites, a plan that fails.
+
+    Without a budget, or while a site is not ready, sites are compared and nothing is planned.
+    """
+    computation, config = asked.computation, asked.config
+    cards = {
+        check.site: make_card(
+            computation.name, config, _Known(inspection=check.inspection),
+            nonce=os.urandom(NONCE_BYTES), noise="os",
+        )
+        for check in sites
+        if check.inspection.accepted is not None
+    }  # fmt: skip
+    try:
+        if not cards:
+            return ()
+        if len(cards) < len(sites) or not asked.has_budget:
+            fewer = len(cards) < len(sites)
+            compare(cards, replace(config, min_sites=1) if fewer else config)
+            return ()
+        roster = _roster(cards, computation, config)
+    except CapeError as err:
+        return (_finding(err),)
+    return tuple(
+        Finding(code="CAPE-W150", severity="W", private=f"CAPE-W150 {text}", public="")
+        for text in roster.warnings
+    )
+
+
+def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
+    """Return the answer of the aggregator to the cards, by the code of a run."""
+    party = AggregatorParty(config=config, publish=lambda outcome: None)
+    run = start(computation, config)
+    ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
+    roster, _ = computation.phases(config)[run.cursor.phase].combine(party, ordered, run.model)
+    if not isinstance(roster, Roster):
+        raise TypeError("the first phase of a computation is join")
+    return roster
+
+
+def _refusals(
+    site: str, policy: SitePolicy, asked: Asked, inspection: Inspection
+) -> tuple[Finding, ...]:
+    """Return what the site's own policy says of this run."""
+    found = []
+    try:
+        if asked.has_budget:
+            policy.check_settings(site, asked.computation.name, asked.config)
+    except PrivacyBudgetError as err:
+        found.append(_finding(err, "Compare epsilon, delta and computation with its file."))
+    try:
+        if inspection.accepted is not None:
+            policy.check_size(site, len(inspection.accepted.subjects))
+    except DataError as err:
+        found.append(_finding(err, "Add subjects, or lower min_subjects in the site's policy."))
+    return tuple(found)
+
+
+def _finding(err: CapeError, fix: str = "") -> Finding:
+    parts = [str(err), err.detail, fix and f"Fix: {fix}"]
+    return Finding(
+        code=err.code, severity="E", private=" ".join(p for p in parts if p), public=str(err)
+    )
