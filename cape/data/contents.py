@@ -72,8 +72,9 @@ def check_contents(path: Path, accepted: tuple[str, ...]) -> None:
     size = path.stat().st_size
     if size == 0:
         raise Rejected(
-            7, "A file is empty", found="0 bytes", fix="copy or convert it again", severity="X"
-        )
+            7, "A file is empty", found="0 bytes", expected="an image or a matrix",
+            fix="copy or convert it again", severity="X",
+        )  # fmt: skip
     with path.open("rb") as stream:
         head = stream.read(512)
     kind = kind_of(head)

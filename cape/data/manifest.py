@@ -90,7 +90,14 @@ def _read_lines(base: Path, name: str, findings: Findings) -> list[_Line]:
         )  # fmt: skip
         return []
     except UnicodeDecodeError as err:
-        findings.add(38, "E", "A table is not UTF-8 text", f"{name}: byte {err.start}", fix=FIX)
+        findings.add(
+            38,
+            "E",
+            "A table is not UTF-8 text",
+            f"{name}: byte {err.start}",
+            expected="UTF-8",
+            fix=FIX,
+        )
         return []
     delimiter = "\t" if pure.suffix.lower() == ".tsv" else ","
     lines = []
@@ -170,7 +177,10 @@ def _row(name: str, line: _Line, cells: dict[str, str], findings: Findings) -> M
     """Return a checked row, or None after noting row 38."""
     where = f"{name}: line {line.number} '{line.text[:60]}'"
     if not cells["file"]:
-        findings.add(38, "E", "A row of a table names no file", where, fix="fill or remove it")
+        findings.add(
+            38, "E", "A row of a table names no file", where, expected="a name in column 'file'",
+            fix="fill or remove it",
+        )  # fmt: skip
         return None
     numbers = {}
     for column in ("tr", "n_dummy"):

@@ -27,8 +27,8 @@ from cape.data.checks import (
 )
 from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, RunFile, SubjectFiles, discover
 from cape.data.findings import Finding, Findings, Rejected
-from cape.data.records import columns_of, expand, with_records
 from cape.data.needs import Needs, check_room, needs_of
+from cape.data.records import columns_of, expand, with_records
 from cape.data.series import Series
 from cape.data.signals import Quality, rank_of
 from cape.data.space import Grid, grid_of, read_space, reserved_names, too_many_features

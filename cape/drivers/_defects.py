@@ -7,7 +7,6 @@ unless a row is about the whole site.
 from __future__ import annotations
 
 import gzip
-import io
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,10 +17,23 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.config import did_you_mean
+from cape.drivers._defects_arrays import (
+    mat_73,
+    matrix,
+    no_variable,
+    objects,
+    save,
+    table,
+    text_cell,
+    without_column,
+)
 from cape.errors import ConfigError
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Image
+
+SIDE_FILES = (".json", "_timeseries.tsv")
+"""Endings of what lies beside images."""
 
 Values = npt.NDArray[np.float32]
 
@@ -34,7 +46,7 @@ class Defect:
     ----------
     row : int
         Row of the table of bad inputs.
-    needs : {"image", "matrix", "any"}
+    needs : {"image", "matrix", "bids", "any"}
         Files it works on.
     make : callable
         Gets the data files of the site in order.
@@ -45,7 +57,7 @@ class Defect:
     make: Callable[[list[Path]], None]
 
 
-def make_defect(name: str, folder: Path, *, is_image: bool) -> None:
+def make_defect(name: str, folder: Path, *, kind: str) -> None:
     """Break the files of one site.
 
     Parameters
@@ -54,19 +66,21 @@ def make_defect(name: str, folder: Path, *, is_image: bool) -> None:
         Short name, or number of the row.
     folder : Path
         Of the site; it must hold at least two subjects.
-    is_image : bool
-        Whether its files are images or matrices.
+    kind : {"image", "matrix", "bids", "manifest", "table"}
+        What its files are; only images and matrices in one folder have all defects.
 
     Raises
     ------
     ConfigError
         Unknown name, or one that does not fit the kind of files.
     """
-    kind = "image" if is_image else "matrix"
-    fitting = {key: d for key, d in DEFECTS.items() if d.needs in ("any", kind)}
+    needs = ("any", kind) if kind in ("image", "matrix") else (kind,)
+    fitting = {key: d for key, d in DEFECTS.items() if d.needs in needs}
     for key, defect in fitting.items():
         if name in (key, str(defect.row)):
-            defect.make(sorted(p for p in folder.iterdir() if p.name.startswith("sub-")))
+            files = folder.rglob("sub-*") if kind == "bids" else folder.iterdir()
+            named = (p for p in files if p.is_file() and p.name.startswith("sub-"))
+            defect.make(sorted(p for p in named if not p.name.endswith(SIDE_FILES)))
             return
     raise ConfigError(
         "E011", setting="defect", got=name, allowed=", ".join(fitting),
@@ -257,38 +271,13 @@ def _other_tr(image: Nifti1Image) -> None:
     image.header.set_zooms((*image.header.get_zooms()[:3], 2.5))
 
 
-# ------------------------------------------------------------------------------- matrices
-
-
-def _save(path: Path, array: npt.NDArray[Any], *, allow_pickle: bool = False) -> None:
-    buffer = io.BytesIO()
-    np.save(buffer, array, allow_pickle=allow_pickle)
-    path.write_bytes(buffer.getvalue())
-
-
-def _matrix(change: Callable[[Values], npt.NDArray[Any]]) -> Callable[[list[Path]], None]:
-    """Return a defect that changes the matrix of the first subject."""
-    return lambda files: _save(files[0], change(np.load(files[0])))
-
-
-def _objects(files: list[Path]) -> None:
-    # The one pickle that is written: the bad input of row 40, which must never be read.
-    _save(files[0], np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
-
-
-def _no_variable(files: list[Path]) -> None:
-    values = np.load(files[0])
-    files[0].unlink()
-    np.savez(files[0].with_suffix(".npz"), bold=values)
-
-
 def _cut_time(values: Values) -> Values:
     return values[..., :5]
 
 
 def _complex(files: list[Path]) -> None:
     if files[0].suffix == ".npy":
-        _save(files[0], np.load(files[0]).astype(np.complex64))
+        save(files[0], np.load(files[0]).astype(np.complex64))
     else:
         _edit(files[0], values=lambda v: v.astype(np.complex64))
 
@@ -324,18 +313,22 @@ DEFECTS: dict[str, Defect] = {
         row=28, needs="image", make=_values(lambda v: _with(v, _low_x(v, 0.6), 0.0))
     ),
     "too_short": Defect(row=29, needs="image", make=_values(_cut_time)),
-    "too_short_matrix": Defect(row=29, needs="matrix", make=_matrix(_cut_time)),
+    "too_short_matrix": Defect(row=29, needs="matrix", make=matrix(_cut_time)),
     "no_tr": Defect(row=32, needs="image", make=_header(_no_tr)),
     "tr_in_ms": Defect(row=33, needs="image", make=_header(_tr_in_ms)),
     "other_tr": Defect(row=34, needs="image", make=_header(_other_tr)),
     "dummies": Defect(row=35, needs="image", make=_values(_dummies)),
+    "confound_rows": Defect(row=36, needs="bids", make=table(lambda c: c[:-3])),
+    "confound_column": Defect(row=37, needs="bids", make=table(without_column)),
+    "confound_text": Defect(row=37, needs="bids", make=table(text_cell)),
     "ragged_table": Defect(row=38, needs="any", make=_ragged),
     "decimal_comma": Defect(row=38, needs="any", make=_decimal_comma),
     "no_file_column": Defect(row=39, needs="any", make=_no_file_column),
-    "pickle_npy": Defect(row=40, needs="matrix", make=_objects),
-    "no_variable": Defect(row=42, needs="matrix", make=_no_variable),
-    "swapped_orientation": Defect(row=43, needs="matrix", make=_matrix(lambda v: v.T)),
-    "other_features": Defect(row=44, needs="matrix", make=_matrix(lambda v: v[1:])),
+    "pickle_npy": Defect(row=40, needs="matrix", make=objects),
+    "mat_73": Defect(row=41, needs="matrix", make=mat_73),
+    "no_variable": Defect(row=42, needs="matrix", make=no_variable),
+    "swapped_orientation": Defect(row=43, needs="matrix", make=matrix(lambda v: v.T)),
+    "other_features": Defect(row=44, needs="matrix", make=matrix(lambda v: v[1:])),
     "same_names": Defect(row=62, needs="any", make=_same_names),
     "surface": Defect(row=63, needs="image", make=_surface),
 }

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -24,20 +23,31 @@ from cape.data import grid_of, mask_space
 from cape.drivers import _records
 from cape.drivers._brain import NETWORKS, STORAGES, Scanner, network_maps
 from cape.drivers._defects import make_defect
+from cape.drivers._layouts import (
+    LAYOUTS,
+    Layout,
+    Shelf,
+    features,
+    finish_site,
+    write_subject,
+)
+from cape.drivers._study import (
+    IMAGE,
+    IMAGE_BASIS,
+    SPREAD_OF_T,
+    PresetName,
+    Study,
+    readme_text,
+    settings_text,
+)
 from cape.errors import ConfigError
 
-PresetName = Literal["brain", "paper", "realistic", "records"]
 Progress = Callable[[int, int], None]
 
 AR = 0.4
 HETEROGENEITY = 0.3
 """Lognormal sd of the amplitude of a network in a subject."""
 
-SPREAD_OF_T = 0.15
-"""Subjects of `brain` have between 1 - this and 1 + this times `n_timepoints` volumes."""
-
-IMAGE = 30
-IMAGE_BASIS = 100
 DEFAULTS: dict[PresetName, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
     "paper": (128, 250, 20),
@@ -78,24 +88,6 @@ class Summary:
     defect: str
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Study:
-    """Checked request."""
-
-    preset: PresetName
-    sizes: tuple[int, ...]
-    n_timepoints: int
-    n_networks: int
-    grid_mm: int
-    tr: float
-    seed: int
-
-    @property
-    def owners(self) -> tuple[int, ...]:
-        """Site of each subject."""
-        return tuple(site for site, size in enumerate(self.sizes) for _ in range(size))
-
-
 def write_consortium(
     out: Path,
     *,
@@ -108,6 +100,7 @@ def write_consortium(
     n_networks: int = 0,
     tr: float = 2.0,
     seed: int = 0,
+    layout: Layout = "files",
     defect: str | None = None,
     progress: Progress | None = None,
 ) -> Summary:
@@ -131,6 +124,8 @@ def write_consortium(
         Repetition time of `brain`, s.
     seed : int
         Not negative.
+    layout : {"files", "manifest", "bids", "matrix", "atlas"}
+        How the sites of `brain` keep their files, see `cape.drivers._layouts`.
     defect : str, optional
         Row number or short name of a defect, made in the files of ``local1``.
     progress : callable, optional
@@ -146,7 +141,7 @@ def write_consortium(
         Impossible sizes, unknown preset or defect, or a folder that is not empty.
     """
     subjects, timepoints, networks = _preset(preset)
-    study = _Study(
+    study = Study(
         preset=preset,
         sizes=tuple(site_sizes) or split_unequally(n_subjects or subjects, n_sites),
         n_timepoints=n_timepoints or timepoints,
@@ -154,18 +149,19 @@ def write_consortium(
         grid_mm=grid_mm,
         tr=tr,
         seed=seed,
+        layout=layout,
     )
     _check(study, out, defect)
     for site in range(len(study.sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
     maps, names = WRITERS[preset](out, study, progress or (lambda _done, _total: None))
     np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
-    (out / "settings.toml").write_text(_settings(study), encoding="utf-8")
-    (out / "README.txt").write_text(_readme(study, names), encoding="utf-8")
+    (out / "settings.toml").write_text(settings_text(study), encoding="utf-8")
+    (out / "README.txt").write_text(readme_text(study, names), encoding="utf-8")
     if defect:
         folder = out / ("local1" if len(study.sizes) > 1 else "local0")
-        make_defect(defect, folder, is_image=preset == "brain")
-    written = sum(path.stat().st_size for path in out.glob("local*/*") if path.is_file())
+        make_defect(defect, folder, kind=_kind(study))
+    written = sum(path.stat().st_size for path in out.rglob("local*/**/*") if path.is_file())
     return Summary(
         folder=out,
         preset=preset,
@@ -175,6 +171,13 @@ def write_consortium(
         n_bytes=written,
         defect=defect or "",
     )
+
+
+def _kind(study: Study) -> str:
+    """Return which defects fit the files of a study."""
+    if study.preset != "brain" or study.layout == "matrix":
+        return "matrix" if study.preset != "brain" else "table"
+    return {"bids": "bids", "manifest": "manifest"}.get(study.layout, "image")
 
 
 def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
@@ -198,7 +201,7 @@ def _preset(name: str) -> tuple[int, int, int]:
     )
 
 
-def _check(study: _Study, out: Path, defect: str | None) -> None:
+def _check(study: Study, out: Path, defect: str | None) -> None:
     limit = {"brain": len(NETWORKS), "records": min(_records.N_X, _records.N_Y)}.get(
         study.preset, 50
     )
@@ -213,6 +216,10 @@ def _check(study: _Study, out: Path, defect: str | None) -> None:
         ("grid_mm", study.grid_mm, "10, 8, 6, 4, 3", study.grid_mm in (10, 8, 6, 4, 3)),
         ("tr", study.tr, "0.1 to 20 s", 0.1 <= study.tr <= 20),
         ("seed", study.seed, "0 or more", study.seed >= 0),
+        (
+            "layout", study.layout, f"{', '.join(LAYOUTS)}; files for matrices",
+            study.layout in LAYOUTS[: None if study.preset == "brain" else 1],
+        ),
     )  # fmt: skip
     for name, got, allowed, fine in problems:
         if not fine:
@@ -229,11 +236,12 @@ def _check(study: _Study, out: Path, defect: str | None) -> None:
         )  # fmt: skip
 
 
-def _write_brain(out: Path, study: _Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
+def _write_brain(out: Path, study: Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
     """Write one 4-D image per subject; return maps (D, R) and names."""
     names = tuple(NETWORKS)[: study.n_networks]
     config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{study.grid_mm}mm")
     grid = grid_of(mask_space(config))
+    site_files: dict[int, Shelf] = {}
     scanner = Scanner(grid=grid, maps=network_maps(grid, names), tr=study.tr)
     rng = np.random.default_rng([study.seed, 1])
     n_subjects, longest = len(study.owners), int(study.n_timepoints * (1 + SPREAD_OF_T))
@@ -245,14 +253,18 @@ def _write_brain(out: Path, study: _Study, progress: Progress) -> tuple[Array, t
     for m, site in enumerate(study.owners):
         own = np.random.default_rng([study.seed, 2, m])
         values = scanner.series(own, courses[m, :, : lengths[m]])
-        content = scanner.image(values, STORAGES[site % len(STORAGES)])
-        path = out / f"local{site}" / f"sub-{m + 1:03d}_task-rest_bold.nii.gz"
-        path.write_bytes(content)
+        storage = STORAGES[site % len(STORAGES)]
+        shelf = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
+        site_files[site] = shelf
+        write_subject(study.layout, shelf, m, values, own)
         progress(m + 1, n_subjects)
-    return scanner.maps, names
+    for site, shelf in site_files.items():
+        members = tuple(m for m, owner in enumerate(study.owners) if owner == site)
+        finish_site(study.layout, shelf, members)
+    return features(study.layout, grid, scanner.maps), names
 
 
-def _write_matrices(out: Path, study: _Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
+def _write_matrices(out: Path, study: Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
     """Write one (D, T) float32 matrix per subject; return maps (D, R) and names."""
     made = generate(
         PRESETS[study.preset],
@@ -270,7 +282,7 @@ def _write_matrices(out: Path, study: _Study, progress: Progress) -> tuple[Array
     return made.A, tuple(f"S{k + 1:02d}" for k in range(study.n_networks))
 
 
-def _write_records(out: Path, study: _Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
+def _write_records(out: Path, study: Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
     """Write one table per site; return the loadings of the planted pairs (D, K) and names."""
     return _records.write_records(out, study.owners, study.n_networks, study.seed, progress)
 
@@ -281,61 +293,3 @@ WRITERS = {
     "realistic": _write_matrices,
     "records": _write_records,
 }
-
-
-def _settings(study: _Study) -> str:
-    """Return settings.toml, without epsilon and delta."""
-    shortest = 1 - SPREAD_OF_T if study.preset == "brain" else 1.0
-    lines = [
-        f'# Settings of a synthetic consortium (preset "{study.preset}", seed {study.seed}).',
-        "# The owner must choose epsilon and delta; there is no default on purpose, for example:",
-        "# epsilon = 8.0",
-        "# delta = 1e-5",
-        "",
-    ]
-    if study.preset == "records":
-        lines += [
-            'computation = "capecca"',
-            f"min_sites = {min(3, max(2, len(study.sizes)))}",
-            f"n_features_x = {_records.N_X}",
-            f"n_pairs = {study.n_networks}",
-        ]
-        return "\n".join(lines) + "\n"
-    lines += [
-        f"n_components = {study.n_networks}",
-        f"min_timepoints = {min(100, int(shortest * study.n_timepoints))}",
-        f"min_sites = {min(3, max(2, len(study.sizes)))}",
-        'standardize = "demean"  # the planted maps are in units of signal, not of voxel variance',
-    ]
-    if study.preset == "brain":
-        lines += [
-            'feature_space = "mask"',
-            f'mask = "MNI152-{study.grid_mm}mm"',
-            'basis = "dct"',
-            "n_basis = 400",
-            f"tr = {study.tr!r}",
-            'detrend = "linear"',
-        ]
-    else:
-        lines += [
-            'feature_space = "matrix"',
-            f'image_shape = "{IMAGE},{IMAGE}"',
-            'basis = "dct"',
-            f"n_basis = {IMAGE_BASIS}",
-            'orientation = "feature_by_time"',
-            'detrend = "none"',
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _readme(study: _Study, names: Sequence[str]) -> str:
-    sizes = ", ".join(f"local{site} {size}" for site, size in enumerate(study.sizes))
-    return (
-        "A synthetic consortium made by `cape synth`; no human data.\n\n"
-        f"preset {study.preset}, seed {study.seed}\n"
-        f"subjects: {sizes} ({sum(study.sizes)} in all)\n"
-        f"components: {', '.join(names)}\n\n"
-        "settings.toml  the owner's settings; add epsilon and delta\n"
-        "local0 ...     one folder per site\n"
-        "truth.npz      A (features x components) in the order of the mask's voxels, names\n"
-    )

@@ -60,6 +60,7 @@ MATRIX_ROWS = {
     "complex": ("E114", "E", "E114", ["complex64"]),
     "too_short_matrix": ("W129", "X", "", ["5 time points", "min_timepoints = 20"]),
     "pickle_npy": ("E140", "E", "E140", ["never unpickled", "re-save as a float array"]),
+    "mat_73": ("E141", "E", "E141", ["sub-002.mat: MATLAB 7.3, which is HDF5", "'-v7'"]),
     "no_variable": ("E142", "E", "E142", ["bold (900, 20)", "variable X"]),
     "swapped_orientation": ("E143", "E", "E143", ["20 features, 900 time points", "transposed"]),
     "other_features": ("E144", "E", "E144", ["899 features", "Expected 900"]),
@@ -67,7 +68,23 @@ MATRIX_ROWS = {
     "text_as_nii": ("E109", "E", "E109", ["named .npy, is text"]),
     "missing": ("E101", "E", "E101", ["sub-998"]),
 }
+BIDS_ROWS = {
+    "confound_rows": (
+        "E136",
+        "E",
+        "E136",
+        ["rows, ", "after dropping 0 dummies)", "timeseries.tsv"],
+    ),
+    "confound_column": ("E137", "E", "E137", ["has no trans_x; did you mean 'trans_", "trans_y"]),
+    "confound_text": ("E137", "E", "E137", ["line 2, column trans_x"]),
+}
 NO_NAME = re.compile(r"sub-|\.nii|\.npy|\.npz|manifest\.|/|\b\d+ (bytes|subjects|features)")
+
+
+def contents_of(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder: checks must not change the data."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in files}
 
 
 def settings_of(folder: Path, **changes: object) -> Config:
@@ -79,11 +96,12 @@ def settings_of(folder: Path, **changes: object) -> Config:
 @pytest.fixture(scope="module")
 def consortia(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folders = {}
-    for kind, preset in (("image", "brain"), ("matrix", "paper")):
+    for kind, preset in (("image", "brain"), ("matrix", "paper"), ("bids", "brain")):
         folders[kind] = tmp_path_factory.mktemp("consortia") / kind
         write_consortium(
-            folders[kind], preset=preset, site_sizes=(1, 10), n_timepoints=20, n_networks=3
-        )
+            folders[kind], preset=preset, site_sizes=(1, 10), n_timepoints=20, n_networks=3,
+            layout="bids" if kind == "bids" else "files",
+        )  # fmt: skip
     return folders
 
 
@@ -92,7 +110,7 @@ def broken_site(consortia: dict[str, Path], tmp_path: Path):
     def make(kind: str, name: str) -> tuple[Path, Config]:
         folder = tmp_path / "site"
         shutil.copytree(consortia[kind] / "local1", folder)
-        make_defect(name, folder, is_image=kind == "image")
+        make_defect(name, folder, kind=kind)
         return folder, settings_of(consortia[kind])
 
     return make
@@ -108,7 +126,7 @@ def _assert_no_text_for_others_names_anything(found: Inspection, folder: Path) -
 
 CASES = [
     pytest.param(kind, name, *expected, id=f"{kind}-{name}")
-    for kind, rows in (("image", IMAGE_ROWS), ("matrix", MATRIX_ROWS))
+    for kind, rows in (("image", IMAGE_ROWS), ("matrix", MATRIX_ROWS), ("bids", BIDS_ROWS))
     for name, expected in rows.items()
 ]
 
@@ -118,12 +136,17 @@ def test_each_defect_has_its_code_its_severity_and_both_texts(
     broken_site, kind, name, code, severity, public, parts
 ):
     folder, config = broken_site(kind, name)
+    before = contents_of(folder)
     found = inspect_site(folder, {}, config, site="local1")
+    assert contents_of(folder) == before
     row = [f for f in found.findings if f.code == f"CAPE-{code}" and f.severity == severity]
     assert len(row) == 1, [f.private for f in found.findings]
     assert row[0].private.startswith(f"CAPE-{code} ")
     for part in parts:
         assert part in row[0].private
+    if severity != "W":
+        assert " Expected " in row[0].private
+        assert " Fix: " in row[0].private
     assert int(code[2:]) == DEFECTS[name].row
     _assert_no_text_for_others_names_anything(found, folder)
     if not public:
@@ -143,7 +166,7 @@ def test_each_defect_has_its_code_its_severity_and_both_texts(
 
 
 def test_every_defect_has_a_case():
-    covered = {*IMAGE_ROWS, *MATRIX_ROWS}
+    covered = {*IMAGE_ROWS, *MATRIX_ROWS, *BIDS_ROWS}
     assert covered == set(DEFECTS)
 
 
@@ -230,6 +253,6 @@ def test_too_many_features_without_a_basis_name_both_limits(tmp_path):
 
 
 def test_an_unknown_defect_or_one_of_the_other_kind_is_refused_with_the_choices(tmp_path):
-    for name, is_image in (("tree_d", True), ("pickle_npy", True), ("three_d", False)):
+    for name, kind in (("tree_d", "image"), ("pickle_npy", "image"), ("three_d", "matrix")):
         with pytest.raises(ConfigError, match="choose one of them"):
-            make_defect(name, tmp_path, is_image=is_image)
+            make_defect(name, tmp_path, kind=kind)

@@ -306,7 +306,7 @@ def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None
         space=FeatureSpace.of_matrix(6), subjects=(1, 2), tr_low=2.0, tr_high=2.5, fingerprint="f"
     )
 
-    def load(base, given, config, *, site):
+    def load(base, given, config, *, site, working):
         loads.append((base, given, site))
         return data
 
