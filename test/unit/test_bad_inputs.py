@@ -1,0 +1,55 @@
+"""Every row of the table of bad inputs has a test that makes it.
+
+Rows that can be made in files are in `cape.drivers._defects` and in test_data_rows.py; all others
+carry the marker `row`.
+"""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+from cape.drivers._defects import DEFECTS
+from cape.errors import CATALOGUE
+
+TESTS = Path(__file__).resolve().parents[1]
+LAST = 63
+SILENT = {6, 18, 20, 31, 33, 35, 47, 59}
+"""Rows that never stop anybody, so that they need no sentence for others."""
+CONTENT = {21, 25, 26, 27, 28, 48}
+"""Findings about image content: others read CAPE-E100, whichever it was."""
+
+
+def rows_of(tree: ast.AST) -> dict[int, list[str]]:
+    """Return the rows of the markers in a module, with the tests that carry them."""
+    found: dict[int, list[str]] = {}
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.FunctionDef) or not node.name.startswith("test_"):
+            continue
+        for mark in node.decorator_list:
+            if isinstance(mark, ast.Call) and ast.unparse(mark.func) == "pytest.mark.row":
+                for number in mark.args:
+                    found.setdefault(ast.literal_eval(number), []).append(node.name)
+    return found
+
+
+def tested_rows() -> set[int]:
+    rows = {defect.row for defect in DEFECTS.values()}
+    for path in TESTS.rglob("test_*.py"):
+        rows |= set(rows_of(ast.parse(path.read_text(encoding="utf-8"))))
+    return rows
+
+
+def test_every_row_has_a_test():
+    assert tested_rows() == set(range(1, LAST + 1))
+
+
+def test_the_search_for_tests_sees_a_missing_one():
+    text = "@pytest.mark.row(7, 9)\ndef test_a(): ...\n@pytest.mark.row(8)\ndef helper(): ..."
+    assert rows_of(ast.parse(text)) == {7: ["test_a"], 9: ["test_a"]}
+
+
+def test_every_row_that_can_stop_a_site_has_a_fixed_sentence():
+    for row in range(1, LAST + 1):
+        assert (f"E1{row:02d}" in CATALOGUE) == (row not in SILENT | CONTENT), row
+    assert "E100" in CATALOGUE
