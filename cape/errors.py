@@ -11,6 +11,7 @@
      |   |- ReplayError                  another request for a round that was answered already
      |   '- ConsortiumError              sites disagree about something that must be equal
      |- StateLostError                    cache, journal, receipt or key is missing: nothing is released again
+     |- StoppedError                      a step ended without an answer and may be asked again
      |- SecureAggregationError            bad key, masks that do not cancel, a sum past its bound
      '- PrivacyBudgetError                a release does not fit the budget, or the site's policy refuses
 
@@ -103,13 +104,20 @@ CATALOGUE: Final[dict[str, str]] = {
     # 25n: comparisons without a guarantee
     "E255": "{computation} protects nobody: got private=true, allowed false; a private run is capedjica.",
     "E256": "{computation} gives no guarantee and runs in simulations only: site {site} has no simulation_seed in its policy; use capedjica.",
-    # 29n: containers
+    # 26n: what a site keeps for longer than a round
+    "E260": "Site policy of site {site} refuses this run: {setting}={allowed} there, got {got}.",
+    "E261": "{party} cannot write its files (disk full, read-only or gone?); nothing was sent, the same step may be asked again.",
+    "E262": "Site {site} cannot rely on its ledger of all runs; nothing is released, see site-error.txt there.",
+    "E263": "{party} is in use by another process; wait until that one is done.",
+    "E264": "{problem}; {do}",
+    "E265": "{party} was stopped before it answered; nothing was sent, the same step may be asked again.",
     # 27n: reading aids of the report, after a run
     "E270": "templates need maps on a grid, this result is of kind {got}; label its columns by hand.",
     "E271": "the template image has {got}; allowed is a NIfTI image with 3 or 4 dimensions; convert it.",
     "E272": "the template image lies on another grid and nilearn is not installed here; install the extra 'report' or resample the image.",
     "E273": "{got} names for {allowed} template maps; write one name a line, in the order of the volumes.",
     "E274": "the folder is no result of joint ICA; name the folder that holds results.json and components.tsv.",
+    # 29n: containers
     "E290": "{problem}; {do}",
 }
 
@@ -165,6 +173,10 @@ class ConsortiumError(ProtocolError):
 
 class StateLostError(CapeError):
     """Working state is missing or damaged; the run cannot go on without releasing again."""
+
+
+class StoppedError(CapeError):
+    """A party stopped before it answered: nothing left it, the same step may be asked again."""
 
 
 class SecureAggregationError(CapeError):

@@ -83,6 +83,9 @@ class SiteCard:
     tr_low: Annotated[float, PUBLIC]  # s, rounded to 1e-3; 0 = unknown
     tr_high: Annotated[float, PUBLIC]
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
+    # Fewest and most time points of a subject, where the site's policy lets it say so.
+    timepoints_low: Annotated[int, PUBLIC] = field(default=0, metadata={"added": True})
+    timepoints_high: Annotated[int, PUBLIC] = field(default=0, metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +95,8 @@ class RosterEntry:
     site: str
     nonce: str
     n_subjects: int
+    timepoints_low: int = field(default=0, metadata={"added": True})
+    timepoints_high: int = field(default=0, metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

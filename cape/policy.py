@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from cape.config import VERSION, Config, did_you_mean
@@ -20,19 +20,38 @@ class SitePolicy:
     min_subjects : int
         Fewest subjects of this site.
     max_epsilon, max_delta : float
-        Largest planned total; 0 = no limit of its own.
+        Largest planned total of one run; 0 = no limit of its own.
     min_assumed_colluders : int
         Smallest S_C that the plan must count on.
+    max_sites : int
+        Most sites of a run; 0 = any.  Every site draws 1/h of the noise, so sites that an
+        aggregator invents would leave little to the real ones.
+    dataset_id : str
+        Name of the data set, for `ledger_file`; empty = a digest of the data.
+    ledger_file : str
+        File for the charges of all runs, relative to the policy; empty = none is kept.
+    max_total_epsilon : float
+        Largest total over all runs on the same people; 0 = no limit.  Needs `ledger_file`.
+    allow_units : tuple of str
+        Units of privacy that are allowed.
+    allow_solvers, allow_computations : tuple of str
+        Names; empty = all.
     max_features : int
         Largest public basis; 0 = the owner's.
-    allow_computations : tuple of str
-        Names; empty = all.
     allow_not_private : bool
         Whether runs with ``private=false`` may use this site's data.
     simulation_seed : int
         Seed of the noise, in simulations only; -1 = none, noise from the operating system.
+    share_timepoints : bool
+        Whether `join` may say the fewest and most time points of a subject.
+    share_policy_numbers : bool
+        Whether a refusal may say which number of this policy refused.
     private_results : bool
         Whether files about single subjects are written into the site's output folder.
+    allowed_owners : tuple of str
+        Ids of those whose runs are answered, as the engine names them; empty = anybody's.
+    image_digests : tuple of str
+        Digests of the software that may run here (`cape policy`); empty = any.
     veto : bool
         Refuse everything.
     """
@@ -41,11 +60,21 @@ class SitePolicy:
     max_epsilon: float = 0.0
     max_delta: float = 0.0
     min_assumed_colluders: int = 0
-    max_features: int = 0
+    max_sites: int = 0
+    dataset_id: str = ""
+    ledger_file: str = ""
+    max_total_epsilon: float = 0.0
+    allow_units: tuple[str, ...] = ("subject",)
+    allow_solvers: tuple[str, ...] = ()
     allow_computations: tuple[str, ...] = ()
+    max_features: int = 0
     allow_not_private: bool = False
     simulation_seed: int = -1
+    share_timepoints: bool = False
+    share_policy_numbers: bool = False
     private_results: bool = False
+    allowed_owners: tuple[str, ...] = ()
+    image_digests: tuple[str, ...] = ()
     veto: bool = False
 
     @classmethod
@@ -58,56 +87,96 @@ class SitePolicy:
                 hint = did_you_mean(name, known)
                 raise ConfigError("E010", setting=f"site policy: {name}", hint=hint)
             values[name] = _typed(name, known[name].default, value)
+        if values.get("max_total_epsilon") and not values.get("ledger_file"):
+            problem = "site policy: max_total_epsilon needs to know what earlier runs spent"
+            raise ConfigError("E012", problem=problem, do="name a ledger_file.")
         return cls(**values)  # type: ignore[arg-type]
 
     def tightened(self, site: str, later: SitePolicy) -> SitePolicy:
         """Return this policy, as accepted in `join`, tightened by how its file reads now.
 
         Files that a site receives land beside those it mapped, so a policy that is read again may
-        forbid more, never allow more; another seed ends the run (PrivacyBudgetError).
+        forbid more, never allow more; another seed or ledger ends the run (PrivacyBudgetError).
         """
-        if later.simulation_seed != self.simulation_seed:
-            raise PrivacyBudgetError("E154", site=site)
-        names = set(self.allow_computations or later.allow_computations)
-        names &= set(later.allow_computations or self.allow_computations)
-        unrelated = bool(self.allow_computations and later.allow_computations and not names)
-        return SitePolicy(
-            min_subjects=max(self.min_subjects, later.min_subjects),
-            max_epsilon=_smaller(self.max_epsilon, later.max_epsilon),
-            max_delta=_smaller(self.max_delta, later.max_delta),
-            min_assumed_colluders=max(self.min_assumed_colluders, later.min_assumed_colluders),
-            max_features=int(_smaller(self.max_features, later.max_features)),
-            allow_computations=tuple(sorted(names)),
-            allow_not_private=self.allow_not_private and later.allow_not_private,
-            simulation_seed=self.simulation_seed,
-            private_results=self.private_results and later.private_results,
-            veto=self.veto or later.veto or unrelated,
-        )
+        fixed = ("simulation_seed", "dataset_id", "ledger_file")
+        values: dict[str, object] = {}
+        unrelated = False
+        for spec in dataclasses.fields(self):
+            name, mine, theirs = spec.name, getattr(self, spec.name), getattr(later, spec.name)
+            if name in fixed:
+                if mine != theirs:
+                    raise PrivacyBudgetError("E154", site=site, detail=f"{name} was changed")
+                values[name] = mine
+            elif isinstance(mine, tuple):
+                both = tuple(sorted(set(mine or theirs) & set(theirs or mine)))
+                values[name], unrelated = both, unrelated or bool(mine and theirs and not both)
+            elif isinstance(mine, bool):
+                values[name] = (mine or theirs) if name == "veto" else (mine and theirs)
+            elif name.startswith("min_"):
+                values[name] = max(mine, theirs)
+            else:
+                values[name] = type(mine)(_smaller(mine, theirs))
+        values["veto"] = bool(values["veto"]) or unrelated
+        return SitePolicy(**values)  # type: ignore[arg-type]
+
+    def check_origin(self, site: str, *, owner: str, digests: Collection[str]) -> None:
+        """Raise PrivacyBudgetError unless this owner's runs and this software are allowed here."""
+        if self.allowed_owners and owner not in self.allowed_owners:
+            raise self._refused(site, "allowed_owners")
+        if self.image_digests and not set(self.image_digests) & set(digests):
+            raise self._refused(site, "image_digests")
 
     def check_settings(self, site: str, computation: str, config: Config) -> None:
         """Raise PrivacyBudgetError unless the settings of a run are allowed here."""
-        refused = (
-            self.veto
-            or (self.allow_computations and computation not in self.allow_computations)
-            or (not config.private and not self.allow_not_private)
-            or (self.max_epsilon > 0 and config.epsilon > self.max_epsilon)
-            or (self.max_delta > 0 and config.delta > self.max_delta)
-            or (0 <= config.assumed_colluders < self.min_assumed_colluders)
-        )
-        if refused:
-            raise PrivacyBudgetError("E154", site=site)
+        if self.veto:
+            raise self._refused(site, "veto")
+        for name, got in (
+            ("allow_computations", computation),
+            ("allow_solvers", getattr(config, "solver", "")),
+            ("allow_units", getattr(config, "unit", "subject")),
+        ):
+            if getattr(self, name) and got and got not in getattr(self, name):
+                raise self._refused(site, name)
+        if not config.private and not self.allow_not_private:
+            raise self._refused(site, "allow_not_private")
+        if 0 < self.max_epsilon < config.epsilon:
+            raise self._refused(site, "max_epsilon", got=config.epsilon)
+        if 0 < self.max_delta < config.delta:
+            raise self._refused(site, "max_delta", got=config.delta)
+        if 0 <= config.assumed_colluders < self.min_assumed_colluders:
+            raise self._refused(site, "min_assumed_colluders", got=config.assumed_colluders)
 
-    def check_run(self, site: str, *, colluders: int, n_basis: int, n_subjects: int) -> None:
+    def check_run(
+        self, site: str, *, colluders: int, n_basis: int, n_subjects: int, n_sites: int
+    ) -> None:
         """Raise PrivacyBudgetError or DataError unless the roster of a run is allowed here."""
-        if colluders < self.min_assumed_colluders or 0 < self.max_features < n_basis:
-            raise PrivacyBudgetError("E154", site=site)
+        if colluders < self.min_assumed_colluders:
+            raise self._refused(site, "min_assumed_colluders", got=colluders)
+        if 0 < self.max_features < n_basis:
+            raise self._refused(site, "max_features", got=n_basis)
+        if 0 < self.max_sites < n_sites:
+            raise self._refused(site, "max_sites", got=n_sites)
         self.check_size(site, n_subjects)
 
     def check_size(self, site: str, n_subjects: int) -> None:
         """Raise DataError if this site has fewer subjects than it wants to show in a sum."""
         if n_subjects < self.min_subjects:
             detail = f"{n_subjects} accepted subjects, min_subjects={self.min_subjects}"
+            if self.share_policy_numbers:  # M_s is public, where the site says it at all
+                raise self._refused(site, "min_subjects", got="fewer")
             raise DataError("E153", site=site, detail=detail)
+
+    def over_total(self, site: str) -> PrivacyBudgetError:
+        """Return the refusal of a run that does not fit beside all others on the same people."""
+        return self._refused(site, "max_total_epsilon", got="more, with earlier runs")
+
+    def _refused(self, site: str, name: str, *, got: object = None) -> PrivacyBudgetError:
+        """Return the refusal: its key stays here, numbers leave if the site shares them."""
+        limit = getattr(self, name)
+        if self.share_policy_numbers and got is not None:
+            return PrivacyBudgetError("E260", site=site, setting=name, allowed=limit, got=got)
+        detail = f"{name} = {limit}" + ("" if got is None else f", the run has {got}")
+        return PrivacyBudgetError("E154", site=site, detail=detail)
 
 
 def _smaller(a: float, b: float) -> float:
@@ -125,6 +194,10 @@ def _typed(name: str, default: object, value: object) -> object:
         if isinstance(value, bool):
             return value
         kind = "true or false"
+    elif isinstance(default, str):
+        if isinstance(value, str):
+            return value
+        kind = "a text"
     else:
         least = -1 if name == "simulation_seed" else 0
         kind = f"a {'number' if isinstance(default, float) else 'whole number'}, {least} or more"

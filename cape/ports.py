@@ -65,6 +65,10 @@ class Site(Protocol):
     ledger: Ledger | None
 
     @property
+    def share_timepoints(self) -> bool:
+        """Whether `join` may say the fewest and most time points of a subject."""
+
+    @property
     def labels(self) -> str:
         """Packed labels of the site's own mask or atlas, as accepted in `join`; else empty."""
 

@@ -15,7 +15,7 @@ from cape.cli.commands import app
 from cape.cli.show import fail, warn
 from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, public_text
 
-POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231")
+POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231", "CAPE-E260")
 INTERNAL = 70
 
 

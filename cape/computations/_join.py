@@ -44,9 +44,16 @@ def join(name: str, planner: Planner, *, then: str) -> One:
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # a refusal by policy needs no data
         source = site.source
-        prepared(site, source.space)  # the only pass over voxels, while nothing is at stake
+        # The only pass over voxels, while nothing is at stake.
+        lengths = [array.shape[2] for array in prepared(site, source.space).arrays]
         nonce = site.noise.stream(site.id, "join", 1, "nonce").token_bytes(NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
+        if site.share_timepoints:
+            card = replace(
+                card,
+                timepoints_low=min(lengths, default=0),
+                timepoints_high=max(lengths, default=0),
+            )
         site.admit(card)
         return card
 
@@ -169,7 +176,13 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
         )
     return Roster(
         sites=tuple(
-            RosterEntry(site=site, nonce=card.nonce, n_subjects=card.n_subjects)
+            RosterEntry(
+                site=site,
+                nonce=card.nonce,
+                n_subjects=card.n_subjects,
+                timepoints_low=card.timepoints_low,
+                timepoints_high=card.timepoints_high,
+            )
             for site, card in cards.items()
         ),
         config=config.digest(),

@@ -13,6 +13,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.config import Value
 from cape.messages import FeatureSpace, Roster, RoundRecord
 from cape.privacy.ledger import Ledger
+from cape.privacy.spending import Total
 
 Cell = str | int | float | None
 
@@ -135,3 +136,5 @@ class SiteOutcome:
     names: tuple[str, ...]  # of the components, C01 ...
     time_courses: Iterator[tuple[str, Data]]
     ledger: Ledger
+    all_runs: Total | None = None
+    """What all runs on the same people have spent, where the site keeps a ledger of them."""

@@ -22,6 +22,7 @@ class Call:
     output: Path
     working: Path
     transfer: Path
+    owner: str
 
     @classmethod
     def of(cls, role: str, document: Mapping[str, Any]) -> Call:
@@ -49,4 +50,5 @@ class Call:
             output=Path(output),
             working=Path(working),
             transfer=Path(transfer),
+            owner=str(parts["state"].get("owner", "")),  # not every engine names one
         )

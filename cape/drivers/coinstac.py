@@ -30,12 +30,27 @@ from cape.drivers.codec import (
     request_digest,
     settings_of,
 )
+from cape.drivers.durable import only_one
 from cape.drivers.identity import read_identity
 from cape.drivers.journal import Journal
-from cape.drivers.parties import NO_REQUEST, AggregatorParty, FileMemo, FileSource, SiteParty
-from cape.drivers.site_files import noise_of, own_folders, read_policy, write_record
+from cape.drivers.parties import (
+    NO_REQUEST,
+    AggregatorParty,
+    Origin,
+    SiteParty,
+)
+from cape.drivers.site_files import (
+    all_runs_of,
+    noise_of,
+    own_folders,
+    policy_path,
+    read_policy,
+    software,
+    write_record,
+)
+from cape.drivers.stores import FileMemo, FileSource
 from cape.drivers.transfer import inline, offload
-from cape.errors import CapeError, ConsortiumError, MessageError, public_text
+from cape.errors import CapeError, ConsortiumError, MessageError, StoppedError, public_text
 from cape.phases import Computation, Run, accept, advance_aggregator, advance_site, start
 from cape.policy import SitePolicy
 
@@ -68,10 +83,16 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
         Its public text may be shown to everybody; details are in the site's own files.
     """
     call = Call.of(role, document)
+    party = f"site {call.party}" if role == "local" else "the aggregator"
     try:
-        call = dataclasses.replace(call, input=_arrived(call))
-        answer = _site(call) if role == "local" else _aggregator(call)
-        return {**answer, "output": offload(answer["output"], call.transfer)}
+        try:
+            call.output.mkdir(parents=True, exist_ok=True)
+            with only_one(call.output, party):
+                call = dataclasses.replace(call, input=_arrived(call))
+                answer = _site(call) if role == "local" else _aggregator(call)
+                return {**answer, "output": offload(answer["output"], call.transfer)}
+        except OSError as err:  # not burnt: the same document may come again
+            raise StoppedError("E261", party=party, detail=str(err)) from err
     except Exception as err:
         _write_down(call, err)
         raise
@@ -118,6 +139,7 @@ def _first_round(call: Call, journal: Journal) -> Document:
     given |= {"card": list(party.card), "policy_at_join": dataclasses.asdict(party.policy)}
     if isinstance(party.source, FileSource):
         given["contents"] = party.source.contents  # no other files are read in this run
+        given["people"] = party.source.people
     journal.give(given)
     return _answered(call, journal, computation, state, envelope, nonce, vault_key, request)
 
@@ -143,6 +165,8 @@ def _next_round(call: Call, journal: Journal) -> Document:
     accept(computation, state, envelope, party)  # a message that does not belong ends nothing
     try:
         state, reply = advance_site(computation, state, envelope, party)
+    except StoppedError:
+        raise  # it may be asked again
     except CapeError:
         journal.burn()  # the run ends here
         raise
@@ -231,6 +255,8 @@ def _party(
             write_site(call.output, result)
 
     source = FileSource(call.base, given, config, call.party, call.working)
+    home = (policy_path(call.base, given) or call.base).parent
+    all_runs = all_runs_of(policy, home, call.party, source)
     return SiteParty(
         site=call.party,
         computation=computation.name,
@@ -247,6 +273,8 @@ def _party(
         record=lambda result: write_record(call.output, result),
         card=given.get("card", ()),
         identity=lambda: read_identity(own_folders(call.base), call.party),
+        origin=Origin(owner=call.owner, digests=software(policy)),
+        all_runs=all_runs,
     )
 
 

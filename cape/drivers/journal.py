@@ -15,37 +15,16 @@ request that is older than the receipt ends in "state lost".  The folder is remo
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 from typing import Any
 
+from cape.drivers.durable import appending, write_atomically
 from cape.errors import ReplayError, StateLostError
 from cape.secagg.seals import open_sealed, seal
 
 KEPT = 1
 """Answers kept: the engine can only ask for the last one again."""
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Replace `path` by `data`, mode 0600, on disk before this returns."""
-    partial = path.with_name(path.name + ".partial")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
-    _sync(path.parent)
-
-
-def _sync(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class Journal:
@@ -135,16 +114,11 @@ class Journal:
 
     def charge(self, line: dict[str, Any]) -> None:
         """Append a charge, once: a crash between charge and answer spends nothing twice."""
-        path = self._folder / "ledger.jsonl"
-        text = json.dumps(line, sort_keys=True) + "\n"
+        text = json.dumps(line, sort_keys=True).encode("ascii")
         try:
-            with open(path, "a+", encoding="ascii", opener=_private) as file:
-                file.seek(0)
-                if text in file.readlines():
-                    return
-                file.write(text)
-                file.flush()
-                os.fsync(file.fileno())
+            with appending(self._folder / "ledger.jsonl") as (lines, append):
+                if text not in lines:
+                    append(text)
         except FileNotFoundError:
             raise self._lost("journal of this run") from None
 
@@ -183,7 +157,3 @@ class Journal:
     def clear(self) -> None:
         """Remove everything, receipt included."""
         shutil.rmtree(self._root, ignore_errors=True)
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)

@@ -23,7 +23,9 @@ from cape.drivers import coinstac, site_files
 from cape.drivers.codec import encode_reply, request_digest
 from cape.drivers.drops import FIRST, Attendees, Drop
 from cape.drivers.identity import read_identity
-from cape.drivers.parties import NO_REQUEST, AggregatorParty, MemoryMemo, SiteParty
+from cape.drivers.ledger_file import AllRuns
+from cape.drivers.parties import NO_REQUEST, AggregatorParty, Origin, SiteParty
+from cape.drivers.stores import FileSource, MemoryMemo
 from cape.drivers.transfer import inline
 from cape.errors import CapeError
 from cape.messages import Progress
@@ -94,7 +96,15 @@ class MemoryLink:
             publish=publish,
             record=record,
             identity=lambda: read_identity([self.folders[site]], site),
+            origin=Origin(digests=site_files.software(policy)),
+            all_runs=self._all_runs(site, source, policy),
         )
+
+    def _all_runs(self, site: str, source: Source, policy: SitePolicy) -> AllRuns | None:
+        """Return the ledger of all runs; a policy in memory names it by its whole path."""
+        if not isinstance(source, FileSource):
+            return None
+        return site_files.all_runs_of(policy, Path(), site, source)
 
     def _publish(self, outcome: Outcome) -> None:
         self.outcome = outcome
@@ -300,14 +310,6 @@ def make_places(parties: Iterable[str], policy: SitePolicy, work: Path) -> None:
     for party in parties:
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True)
-        (work / party / "site-policy.toml").write_text(_policy_text(policy), encoding="utf-8")
-
-
-def _policy_text(policy: SitePolicy) -> str:
-    lines = [
-        f"min_subjects = {policy.min_subjects}",
-        f"allow_not_private = {str(policy.allow_not_private).lower()}",
-        f"private_results = {str(policy.private_results).lower()}",
-        f"simulation_seed = {policy.simulation_seed}",
-    ]
-    return "\n".join(lines) + "\n"
+        (work / party / "site-policy.toml").write_text(
+            site_files.policy_text(policy), encoding="utf-8"
+        )

@@ -6,22 +6,18 @@ in memory or in files.
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from cape import wire
-from cape.algorithms.estimators import Data
 from cape.computations._results import Outcome, SiteOutcome
-from cape.computations._views import public_basis
 from cape.config import Config
-from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
-from cape.messages import Cursor, FeatureSpace, Roster, SiteCard
+from cape.drivers.ledger_file import AllRuns
+from cape.drivers.stores import Memo
+from cape.errors import ConfigError, PrivacyBudgetError, StateLostError
+from cape.messages import Cursor, Roster, SiteCard
 from cape.policy import SitePolicy
 from cape.ports import Identity, Source, Stacks
 from cape.privacy.ledger import Ledger
@@ -32,140 +28,15 @@ NO_REQUEST = bytes(32)
 """Stands for the broadcast that is answered in the first exchange: there is none."""
 
 
-class FileSource:
-    """The data of a site in its folder, read and checked when first asked.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """Whose run this is, as the engine says, and digests of the software that answers it."""
 
-    `given` may hold ``contents``, the fingerprint of the files that were accepted in `join`: then
-    nothing but these is read (CAPE-E161).
-    """
-
-    def __init__(
-        self,
-        base: Path,
-        given: Mapping[str, object],
-        config: Config,
-        site: str,
-        working: Path | None = None,
-    ) -> None:
-        self._base, self._config, self._site = base, config, site
-        self._working = working
-        self._given = {name: given[name] for name in ("data", "manifest", "bids") if name in given}
-        self._expected = given.get("contents")
-        self._loaded: Any = None
-
-    def _data(self) -> Any:
-        if self._loaded is None:
-            from cape.data import load_site
-
-            self._loaded = load_site(
-                self._base, self._given, self._config, site=self._site, working=self._working
-            )
-            if self._expected not in (None, self._loaded.fingerprint):
-                raise DataError("E161", site=self._site, detail="not the files of the first round")
-        return self._loaded
-
-    @property
-    def contents(self) -> str:
-        """Fingerprint of the accepted files; never leaves the site."""
-        return str(self._expected or self._data().fingerprint)
-
-    @property
-    def space(self) -> FeatureSpace:
-        """Feature space of the data."""
-        space: FeatureSpace = self._data().space
-        return space
-
-    @property
-    def n_subjects(self) -> int:
-        """M_s."""
-        return len(self._data().subjects)
-
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        """Shortest and longest repetition time, s."""
-        return self._data().tr_low, self._data().tr_high
-
-    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        """Yield (label, Y_m (d, T_m)) subject by subject; one of them in memory at a time."""
-        from cape.data import reduce_to_basis
-
-        data = self._data()
-        B = public_basis(self._config, data.space, n_basis)
-        yield from reduce_to_basis(data, B, self._config)
+    owner: str = ""
+    digests: tuple[str, ...] = ()
 
 
-class Memo(Protocol):
-    """Where working arrays stay between rounds; may lose them."""
-
-    def get(self, name: str, key: str) -> Stacks | None:
-        """Return what was put, or None."""
-
-    def put(self, name: str, key: str, stacks: Stacks) -> None:
-        """Keep arrays under name and key, replacing those of another key."""
-
-
-class MemoryMemo:
-    """Working arrays in memory."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[str, Stacks]] = {}
-
-    def get(self, name: str, key: str) -> Stacks | None:
-        """Return what was put, or None."""
-        kept = self._kept.get(name)
-        return kept[1] if kept is not None and kept[0] == key else None
-
-    def put(self, name: str, key: str, stacks: Stacks) -> None:
-        """Keep arrays under name and key."""
-        self._kept[name] = (key, stacks)
-
-
-class FileMemo:
-    """Working arrays in side files, one per name; a lost or damaged one is made again.
-
-    `contents` gives the fingerprint of the data that they are made of: those of other data count
-    as lost.
-    """
-
-    def __init__(self, folder: Path, party: str, contents: Callable[[], str] = lambda: "") -> None:
-        self._contents = contents
-        # An engine's id of a party may hold anything; the name of a file may not.
-        self._folder, self._prefix = (
-            folder,
-            f"cape-{hashlib.sha256(party.encode()).hexdigest()[:16]}",
-        )
-
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{self._prefix}-{name}.npz"
-
-    def get(self, name: str, key: str) -> Stacks | None:
-        """Return what was put, or None if it is gone, damaged or of another key."""
-        try:
-            with self._path(name).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                head = json.loads(str(stored["head"]))
-                if (head["key"], head["contents"]) != (key, self._contents()):
-                    return None
-                arrays = tuple(stored[f"a{i}"] for i in range(len(head["labels"])))
-                labels = tuple(tuple(names) for names in head["labels"])
-        except Exception:  # gone, or damaged in whatever way: it is made again
-            return None
-        return Stacks(arrays=arrays, labels=labels)
-
-    def put(self, name: str, key: str, stacks: Stacks) -> None:
-        """Keep arrays under name and key: a complete file or none."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = self._path(name).with_suffix(".partial")
-        arrays = {f"a{i}": array for i, array in enumerate(stacks.arrays)}
-        head = json.dumps({"key": key, "contents": self._contents(), "labels": stacks.labels})
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, head=np.array(head), **arrays)  # type: ignore[arg-type]
-        os.replace(partial, self._path(name))
-
-    def forget(self) -> None:
-        """Remove all working arrays of this party."""
-        for path in self._folder.glob(f"{self._prefix}-*.npz"):
-            path.unlink(missing_ok=True)
+NOWHERE = Origin()
 
 
 class SiteParty:
@@ -189,6 +60,8 @@ class SiteParty:
         record: Callable[[SiteOutcome], None] = lambda result: None,
         identity: Callable[[], Identity] | None = None,
         card: Sequence[Any] = (),
+        origin: Origin = NOWHERE,
+        all_runs: AllRuns | None = None,
     ) -> None:
         self.id = site
         self.config = config
@@ -208,9 +81,16 @@ class SiteParty:
         self._computation = computation
         self.policy = self._policy = policy
         self._memo = memo
+        self._origin = origin
+        self._all_runs = all_runs
         self._on_charge = on_charge
         self._publish = publish
         self._record = record
+
+    @property
+    def share_timepoints(self) -> bool:
+        """Whether `join` may say the fewest and most time points of a subject."""
+        return self._policy.share_timepoints
 
     @property
     def labels(self) -> str:
@@ -238,7 +118,10 @@ class SiteParty:
             raise StateLostError("E210", site=f"site {self.id}", what="ledger")
         self._policy.check_settings(self.id, self._computation, self.config)
         ledger = self.ledger.charge(event)
-        self._on_charge(ledger.entries()[-1])
+        line = ledger.entries()[-1]
+        if self._all_runs and not self._all_runs.file.charge(str(self.card[0]), line):
+            raise self._policy.over_total(self.id)
+        self._on_charge(line)
         self.ledger = ledger
 
     def digest(self, message: object) -> bytes:
@@ -247,11 +130,14 @@ class SiteParty:
 
     def admit(self, facts: object) -> None:
         """Let the policy look at the settings, and at card and roster once there are any."""
+        origin = self._origin
+        self._policy.check_origin(self.id, owner=origin.owner, digests=origin.digests)
         self._policy.check_settings(self.id, self._computation, self.config)
         if isinstance(facts, SiteCard):
             self._policy.check_size(self.id, facts.n_subjects)
             digest, labels = facts.space.digest, self.source.space.packed
             self.card = (facts.nonce, facts.n_subjects, digest, labels)
+            self._begin(seeded=facts.noise == "seeded")
         if isinstance(facts, Roster):
             self._check_entry(facts)
             self._policy.check_run(
@@ -259,7 +145,17 @@ class SiteParty:
                 colluders=facts.colluders,
                 n_basis=facts.n_basis,
                 n_subjects=int(self.card[1]),
+                n_sites=facts.n_sites,
             )
+            self._begin(seeded=facts.seeded)
+
+    def _begin(self, *, seeded: bool) -> None:
+        """Refuse a run that does not fit beside all others on the same people."""
+        if self._all_runs is None:
+            return
+        begin, promised = self._all_runs.begin, self.config.private and not seeded
+        if not begin(str(self.card[0]), self._computation, self.config, promised=promised):
+            raise self._policy.over_total(self.id)
 
     def _check_entry(self, roster: Roster) -> None:
         """Refuse a roster that does not say of this site what it said, or mixes in seeded noise."""
@@ -279,6 +175,9 @@ class SiteParty:
     def publish(self, result: object) -> None:
         """Write the site's own record, and what only it may see if its policy wants that."""
         if isinstance(result, SiteOutcome):
+            if self._all_runs is not None and self.card:
+                total = self._all_runs.file.total(str(self.card[0]))
+                result = dataclasses.replace(result, all_runs=total)
             self._record(result)
             if self._policy.private_results:
                 self._publish(result)

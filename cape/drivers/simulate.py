@@ -38,7 +38,7 @@ from cape.drivers.links import (
     NewProcess,
     make_places,
 )
-from cape.drivers.parties import FileSource
+from cape.drivers.stores import FileSource
 from cape.errors import ConfigError, DataError
 from cape.messages import Progress
 from cape.policy import SitePolicy

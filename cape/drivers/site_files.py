@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import dataclasses
+import hashlib
 import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cape.computations._results import SiteOutcome
+from cape.drivers.ledger_file import AllRuns, LedgerFile
 from cape.errors import ConfigError
 from cape.policy import SitePolicy
 from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
 
 POLICY_VARIABLE = "CAPE_SITE_POLICY"
+IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
+"""Set by who starts the container: it cannot know the digest of its own image."""
+
+
+class DataOfRun(Protocol):
+    """What the ledger of all runs asks about the data of a site."""
+
+    @property
+    def people(self) -> list[str]:
+        """Digests of the data of every accepted subject."""
+
+    @property
+    def contents(self) -> str:
+        """Fingerprint of all accepted data."""
 
 
 def own_folders(base: Path) -> list[Path]:
@@ -32,13 +49,22 @@ def noise_of(policy: SitePolicy) -> NoiseSource:
 
 def read_policy(base: Path, given: Mapping[str, Any]) -> SitePolicy:
     """Return the policy that the site mapped or its environment names; defaults without one."""
+    path = policy_path(base, given)
+    return SitePolicy() if path is None else load_policy(path)
+
+
+def policy_path(base: Path, given: Mapping[str, Any]) -> Path | None:
+    """Return where the policy is that the site mapped or its environment names; None: nowhere."""
     mapped = given.get("policy")
     names = mapped if isinstance(mapped, list) else [mapped] if mapped else []
-    path = base / Path(str(names[0])).name if names else None
-    if path is None and (named := os.environ.get(POLICY_VARIABLE)):
-        path = Path(named)
-    if path is None:
-        return SitePolicy()
+    if names:
+        return base / Path(str(names[0])).name
+    named = os.environ.get(POLICY_VARIABLE)
+    return Path(named) if named else None
+
+
+def load_policy(path: Path) -> SitePolicy:
+    """Return the policy of a file; ConfigError if it cannot be read or has unknown keys."""
     import tomllib
 
     try:
@@ -52,12 +78,57 @@ def read_policy(base: Path, given: Mapping[str, Any]) -> SitePolicy:
         ) from err
 
 
+def policy_text(policy: SitePolicy) -> str:
+    """Return the policy as a file that `load_policy` reads; defaults are left out."""
+    lines = []
+    for spec in dataclasses.fields(policy):
+        value = getattr(policy, spec.name)
+        if value != spec.default:
+            # A JSON list, text, number or truth value is written the same way in TOML.
+            lines.append(f"{spec.name} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def all_runs_of(policy: SitePolicy, folder: Path, site: str, source: DataOfRun) -> AllRuns | None:
+    """Return the ledger of all runs that a policy in that folder names, or None."""
+    if not policy.ledger_file:
+        return None
+    return AllRuns(
+        file=LedgerFile(
+            path=folder / policy.ledger_file,
+            site=site,
+            max_total_epsilon=policy.max_total_epsilon,
+        ),
+        dataset_id=policy.dataset_id,
+        people=lambda: source.people,
+        contents=lambda: source.contents,
+    )
+
+
+def code_digest() -> str:
+    """Return ``code:`` and the SHA-256 over all files of this package: the same wherever it is."""
+    top = Path(__file__).resolve().parents[1]
+    found = hashlib.sha256()
+    for path in sorted(top.rglob("*.py")):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        found.update(f"{path.relative_to(top).as_posix()} {content}\n".encode())
+    return f"code:{found.hexdigest()}"
+
+
+def software(policy: SitePolicy) -> tuple[str, ...]:
+    """Return what the software that runs here is called, if the policy asks."""
+    if not policy.image_digests:
+        return ()
+    image = os.environ.get(IMAGE_VARIABLE)
+    return (code_digest(), image) if image else (code_digest(),)
+
+
 def write_record(output: Path, result: SiteOutcome) -> None:
     """Write ``cape-site.json``: what this site itself knows of the run, whatever others say.
 
     People compare the fingerprint of the keys with those of the other sites.
     """
-    document = {
+    document: dict[str, Any] = {
         "site": result.site,
         "status": result.outcome_status,
         "fingerprint": result.fingerprint,
@@ -65,6 +136,11 @@ def write_record(output: Path, result: SiteOutcome) -> None:
         "epsilon_spent": result.ledger.epsilon_spent(),
         "ledger_head": result.ledger.head,
     }
+    if result.all_runs is not None:
+        total = result.all_runs
+        document["all_runs"] = {
+            "runs": total.runs, "mu": total.mu, "epsilon": total.epsilon, "delta": total.delta,
+        }  # fmt: skip
     output.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=1) + "\n"
     (output / "cape-site.json").write_text(text, encoding="utf-8")

@@ -27,10 +27,9 @@ from cape.drivers.codec import request_digest
 from cape.drivers.parties import (
     NO_REQUEST,
     AggregatorParty,
-    FileSource,
-    MemoryMemo,
     SiteParty,
 )
+from cape.drivers.stores import FileSource, MemoryMemo
 from cape.messages import FeatureSpace
 from cape.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
 from cape.policy import SitePolicy
@@ -283,15 +282,7 @@ def write_data(folder: Path, data: Mapping[str, list[np.ndarray]] | None = None)
     return folder
 
 
-def policy_text(policy: SitePolicy) -> str:
-    return (
-        f"min_subjects = {policy.min_subjects}\n"
-        f"max_epsilon = {policy.max_epsilon}\n"
-        f"allow_not_private = {str(policy.allow_not_private).lower()}\n"
-        f"private_results = {str(policy.private_results).lower()}\n"
-        f"simulation_seed = {policy.simulation_seed}\n"
-        f"veto = {str(policy.veto).lower()}\n"
-    )
+policy_text = site_files.policy_text
 
 
 def call_here(role: str, text: bytes, environment: Mapping[str, str]) -> bytes:

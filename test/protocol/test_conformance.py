@@ -33,7 +33,7 @@ from cape.computations._secure_sum import SecureSum, chunks, clipped_sum
 from cape.config import choices
 from cape.drivers import coinstac, links, simulate, site_files
 from cape.drivers.codec import decode_run, encode_run
-from cape.drivers.parties import MemoryMemo
+from cape.drivers.stores import MemoryMemo
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
 from cape.messages import Marker, Masked
 from cape.phases import One

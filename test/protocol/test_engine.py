@@ -21,7 +21,7 @@ from cape import wire
 from cape.algorithms.pca import ProjectorPca
 from cape.computations import load
 from cape.computations._secure_sum import SecureSum
-from cape.drivers import coinstac, journal
+from cape.drivers import coinstac, durable, journal
 from cape.drivers.codec import encode_broadcast, encode_reply, encode_run
 from cape.errors import (
     CapeError,
@@ -389,11 +389,11 @@ def disk(monkeypatch):
         return call
 
     monkeypatch.setattr(
-        journal, "os",
+        durable, "os",
         SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")}),
     )  # fmt: skip
-    monkeypatch.setattr(journal.os, "replace", watched("replace", os.replace))
-    monkeypatch.setattr(journal.os, "fsync", watched("fsync", os.fsync))
+    monkeypatch.setattr(durable.os, "replace", watched("replace", os.replace))
+    monkeypatch.setattr(durable.os, "fsync", watched("fsync", os.fsync))
     done.Died = Died
     return done
 

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from cape import wire
 from cape.computations._join import Draft, compare, join, make_roster
 from cape.computations._model import Model, attendance, joined
 from cape.config import VERSION, Config
 from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.messages import FORMAT, FeatureSpace, Roster, SiteCard
 from cape.phases import Attendance
+from cape.ports import Stacks
 from cape.privacy.mechanisms import Event
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
@@ -154,6 +156,9 @@ def test_as_many_colluders_as_sites_are_refused(number) -> None:
 class FakeSite(SimpleNamespace):
     def memo(self, name, key, build):
         self.log.append("data")
+        return Stacks(
+            arrays=(np.zeros((2, 5, 40)), np.zeros((1, 5, 44))), labels=(("a", "b"), ("c",))
+        )
 
     def admit(self, facts):
         self.log.append(type(facts).__name__)
@@ -161,13 +166,14 @@ class FakeSite(SimpleNamespace):
             raise ConfigError("E012", problem="refused", do="stop")
 
 
-def fake(refuses: str = "") -> Any:
+def fake(refuses: str = "", *, shares: bool = False) -> Any:
     noise = SimpleNamespace(label="os")
     noise.stream = lambda *context: noise
     noise.token_bytes = bytes
     source = SimpleNamespace(space=SPACE, n_subjects=4, tr_range=(2.0, 2.1))
     config = replace(CONFIG, feature_space="matrix")
-    return FakeSite(id="A", config=config, noise=noise, source=source, refuses=refuses, log=[])
+    return FakeSite(id="A", config=config, noise=noise, source=source, refuses=refuses, log=[],
+                    share_timepoints=shares)  # fmt: skip
 
 
 def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
@@ -218,3 +224,12 @@ def test_survivors_that_protect_nobody_are_refused(colluders, survivors, expecte
         return
     with pytest.raises(ConfigError, match=r"E152 min_survivors=., assumed_colluders=. of 3 sites"):
         make_roster(cards(), config, lambda *a: DRAFT)
+
+
+def test_the_length_of_recordings_is_told_only_where_the_policy_of_the_site_allows_it() -> None:
+    phase = join("toy", lambda *a: DRAFT, then="next").phase
+    told = [phase.answer(fake(shares=shares), Model()) for shares in (False, True)]
+    assert [(c.timepoints_low, c.timepoints_high) for c in told] == [(0, 0), (40, 44)]
+    silent, open_hearted = (wire.encode_reply(card) for card in told)
+    assert "timepoints_low" not in silent
+    assert open_hearted["timepoints_high"] == 44

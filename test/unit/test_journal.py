@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cape.drivers import journal as module
-from cape.drivers.journal import Journal, write_atomically
+from cape.drivers import durable as module
+from cape.drivers.durable import write_atomically
+from cape.drivers.journal import Journal
 from cape.errors import ReplayError, StateLostError
 
 NONCE, KEY, ENTROPY = "0f" * 16, b"k" * 32, b"e" * 12

@@ -17,11 +17,9 @@ from cape.config import Config
 from cape.drivers.parties import (
     NO_REQUEST,
     AggregatorParty,
-    FileMemo,
-    FileSource,
-    MemoryMemo,
     SiteParty,
 )
+from cape.drivers.stores import FileMemo, FileSource, MemoryMemo
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.messages import FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.policy import SitePolicy

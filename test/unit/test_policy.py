@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from cape.computations import load
 from cape.config import Config
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 from cape.policy import SitePolicy
@@ -19,14 +20,17 @@ def test_the_defaults_protect_small_sites_and_nothing_else_is_refused() -> None:
     assert policy == SitePolicy()
     assert (policy.min_subjects, policy.allow_not_private, policy.simulation_seed) == (3, False, -1)
     policy.check_settings("B", "capedjica", CONFIG)
-    policy.check_run("B", colluders=0, n_basis=5000, n_subjects=3)
+    policy.check_run("B", colluders=0, n_basis=5000, n_subjects=3, n_sites=99)
 
 
 def test_every_setting_is_read_from_a_file() -> None:
     given = {
         "min_subjects": 5, "max_epsilon": 2, "max_delta": 1e-6, "min_assumed_colluders": 1,
         "max_features": 100, "allow_computations": ["capedjica"], "allow_not_private": True,
-        "simulation_seed": 0, "private_results": True, "veto": True,
+        "simulation_seed": 0, "private_results": True, "veto": True, "max_sites": 9,
+        "dataset_id": "cohort-1", "ledger_file": "ledger.jsonl", "max_total_epsilon": 4,
+        "allow_units": ["subject"], "allow_solvers": ["infomax"], "share_timepoints": True,
+        "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
@@ -53,6 +57,9 @@ def test_every_setting_is_read_from_a_file() -> None:
         ({"max_epsilon": [1]}, "allowed a number"),
         ({"allow_computations": "capedjica"}, "allowed a list of texts"),
         ({"allow_computations": [1]}, "allowed a list of texts"),
+        ({"dataset_id": 1}, "allowed a text"),
+        ({"allowed_owners": "ann"}, "allowed a list of texts"),
+        ({"max_total_epsilon": 2}, "max_total_epsilon needs to know .*; name a ledger_file"),
     ],
 )
 def test_a_mistake_in_the_file_stops_the_site(given, text) -> None:
@@ -81,6 +88,8 @@ def test_a_whole_number_may_be_written_as_a_float() -> None:
         ({"allow_computations": ("capecca", "capedjica")}, {}, False),
         ({}, {"private": False}, True),
         ({"allow_not_private": True}, {"private": False}, False),
+        ({"allow_units": ("time-point",)}, {}, True),
+        ({"allow_units": ("time-point", "subject")}, {}, False),
         ({"max_epsilon": 4.0}, {}, False),
         ({"max_epsilon": 3.999}, {}, True),
         ({"max_delta": 1e-5}, {}, False),
@@ -110,10 +119,13 @@ def test_settings_that_a_site_does_not_allow_are_refused_by_name(policy, config,
         ({"max_features": 0}, {"n_basis": 10**6}, ""),
         ({"min_subjects": 4}, {"n_subjects": 3}, "E153"),
         ({"min_subjects": 3}, {"n_subjects": 3}, ""),
+        ({"max_sites": 4}, {"n_sites": 5}, "E154"),
+        ({"max_sites": 4}, {"n_sites": 4}, ""),
+        ({"max_sites": 0}, {"n_sites": 5000}, ""),
     ],
 )
 def test_a_roster_that_a_site_does_not_allow_is_refused(policy, run, code) -> None:
-    facts = {"colluders": 1, "n_basis": 100, "n_subjects": 9, **run}
+    facts = {"colluders": 1, "n_basis": 100, "n_subjects": 9, "n_sites": 4, **run}
     if not code:
         SitePolicy(**policy).check_run("B", **facts)
         return
@@ -146,3 +158,61 @@ def test_a_seed_that_appears_during_a_run_ends_it() -> None:
     # With a swapped policy file all noise was predictable and the results said private.
     with pytest.raises(PrivacyBudgetError, match="E154"):
         SitePolicy().tightened("A", SitePolicy(simulation_seed=7))
+
+
+@pytest.mark.parametrize("name", ["dataset_id", "ledger_file"])
+def test_a_ledger_cannot_be_swapped_during_a_run(name) -> None:
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        SitePolicy(**{name: "one"}).tightened("A", SitePolicy(**{name: "two"}))
+
+
+def test_every_limit_that_is_read_again_can_only_shrink() -> None:
+    one = SitePolicy(max_sites=9, max_total_epsilon=2.0, allowed_owners=("ann",), max_delta=1e-5)
+    two = SitePolicy(max_sites=4, max_total_epsilon=3.0, allowed_owners=("ann", "bob"))
+    now = one.tightened("A", two)
+    assert (now.max_sites, now.max_total_epsilon, now.max_delta) == (4, 2.0, 1e-5)
+    assert now.allowed_owners == ("ann",)
+    assert one.tightened("A", SitePolicy(allowed_owners=("bob",))).veto
+
+
+@pytest.mark.parametrize(
+    ("policy", "owner", "digests", "refused"),
+    [
+        ({}, "", (), False),
+        ({"allowed_owners": ("ann",)}, "ann", (), False),
+        ({"allowed_owners": ("ann",)}, "bob", (), True),
+        ({"allowed_owners": ("ann",)}, "", (), True),
+        ({"image_digests": ("code:1", "sha256:2")}, "", ("code:0", "sha256:2"), False),
+        ({"image_digests": ("code:1",)}, "", ("code:0", "sha256:2"), True),
+        ({"image_digests": ("code:1",)}, "", (), True),
+    ],
+)
+def test_strangers_and_other_software_are_refused(policy, owner, digests, refused) -> None:
+    own = SitePolicy(**policy)
+    if not refused:
+        own.check_origin("B", owner=owner, digests=digests)
+        return
+    with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site B refuses"):
+        own.check_origin("B", owner=owner, digests=digests)
+
+
+def test_solvers_are_allowed_by_name() -> None:
+    config = load("capedjica").config(epsilon=4.0, delta=1e-5)
+    SitePolicy(allow_solvers=("quasi-newton",)).check_settings("B", "capedjica", config)
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        SitePolicy(allow_solvers=("infomax",)).check_settings("B", "capedjica", config)
+
+
+def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> None:
+    with pytest.raises(PrivacyBudgetError) as caught:
+        SitePolicy(max_epsilon=1.25).check_settings("B", "capedjica", CONFIG)
+    assert caught.value.public == "CAPE-E154 Site policy of site B refuses this run."
+    assert "max_epsilon = 1.25" in caught.value.detail
+    open_hearted = SitePolicy(max_epsilon=1.25, share_policy_numbers=True)
+    with pytest.raises(PrivacyBudgetError) as caught:
+        open_hearted.check_settings("B", "capedjica", CONFIG)
+    assert caught.value.public == (
+        "CAPE-E260 Site policy of site B refuses this run: max_epsilon=1.25 there, got 4.0."
+    )
+    with pytest.raises(PrivacyBudgetError, match="E154"):  # names are not numbers
+        replace(open_hearted, veto=True).check_settings("B", "capedjica", CONFIG)

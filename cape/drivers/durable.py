@@ -1,0 +1,133 @@
+"""Files that survive a crash: replaced whole, or grown by whole lines; and folders locked for one.
+
+After a crash at any moment a file holds what it held before, or what was written: never a part.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cape.errors import StoppedError
+
+PATIENCE = 600.0
+"""Seconds to wait for another process that works for the same party."""
+
+PAUSE = 0.05
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, mode 0600, on disk before this returns."""
+    partial = path.with_name(path.name + ".partial")
+    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    """Make the names in a folder durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def appending(path: Path) -> Iterator[tuple[list[bytes], AppendLine]]:
+    """Hold a file of lines for one writer; yields its whole lines and a function that adds one.
+
+    A last line without an end was cut by a crash before it counted: it is removed.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "r+b") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        text = file.read()
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            file.truncate(len(whole))
+        if not whole:
+            sync_folder(path.parent)
+        yield whole.split(b"\n")[:-1], AppendLine(file.fileno())
+
+
+class AppendLine:
+    """Adds one line to an opened file; it is on disk before the call returns."""
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    def __call__(self, line: bytes) -> None:
+        """Write `line` and its end; a line that does not fit is taken back."""
+        size = os.fstat(self._handle).st_size
+        data = line + b"\n"
+        try:
+            if os.write(self._handle, data) < len(data):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._handle)
+        except OSError:
+            os.ftruncate(self._handle, size)
+            raise
+
+
+@contextmanager
+def only_one(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
+    """Hold a folder for this process; a second one waits until the first is done.
+
+    Parameters
+    ----------
+    folder : Path
+        Exists; nothing is written into it, where folders can be locked (NFS: a lock file).
+    party : str
+        Whose folder it is, for the error text.
+    patience : float, optional
+        Seconds to wait; `PATIENCE` by default.
+
+    Raises
+    ------
+    StoppedError
+        E263: the other process is not done in time.
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = _lockable(handle, folder)
+        until = time.monotonic() + (PATIENCE if patience is None else patience)
+        while not _taken(handle):
+            if time.monotonic() >= until:
+                raise StoppedError("E263", party=party)
+            time.sleep(PAUSE)
+        yield
+    finally:
+        os.close(handle)  # which also lets go of the lock, as the end of the process does
+
+
+def _lockable(handle: int, folder: Path) -> int:
+    """Return the handle, or one of a lock file where the file system cannot lock a folder."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return handle
+    except OSError as err:
+        if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
+            raise
+        os.close(handle)
+        return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    return handle
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -1,0 +1,164 @@
+"""Where a site's data come from, and where working arrays stay between rounds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from cape.algorithms.estimators import Data
+from cape.computations._views import public_basis
+from cape.config import Config
+from cape.errors import DataError
+from cape.messages import FeatureSpace
+from cape.ports import Stacks
+
+
+class FileSource:
+    """The data of a site in its folder, read and checked when first asked.
+
+    `given` may hold ``contents``, the fingerprint of the files that were accepted in `join`: then
+    nothing but these is read (CAPE-E161).
+    """
+
+    def __init__(
+        self,
+        base: Path,
+        given: Mapping[str, object],
+        config: Config,
+        site: str,
+        working: Path | None = None,
+    ) -> None:
+        self._base, self._config, self._site = base, config, site
+        self._working = working
+        self._given = {name: given[name] for name in ("data", "manifest", "bids") if name in given}
+        self._expected = given.get("contents")
+        self._people = given.get("people")
+        self._loaded: Any = None
+
+    def _data(self) -> Any:
+        if self._loaded is None:
+            from cape.data import load_site
+
+            self._loaded = load_site(
+                self._base, self._given, self._config, site=self._site, working=self._working
+            )
+            if self._expected not in (None, self._loaded.fingerprint):
+                raise DataError("E161", site=self._site, detail="not the files of the first round")
+        return self._loaded
+
+    @property
+    def contents(self) -> str:
+        """Fingerprint of the accepted files; never leaves the site."""
+        return str(self._expected or self._data().fingerprint)
+
+    @property
+    def people(self) -> list[str]:
+        """Digests of the data of every accepted subject; they never leave the site."""
+        if isinstance(self._people, list):
+            return self._people
+        joined = (" ".join(subject.digests) for subject in self._data().subjects)
+        return [hashlib.sha256(text.encode()).hexdigest()[:32] for text in joined]
+
+    @property
+    def space(self) -> FeatureSpace:
+        """Feature space of the data."""
+        space: FeatureSpace = self._data().space
+        return space
+
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+        return len(self._data().subjects)
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        """Shortest and longest repetition time, s."""
+        return self._data().tr_low, self._data().tr_high
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
+        """Yield (label, Y_m (d, T_m)) subject by subject; one of them in memory at a time."""
+        from cape.data import reduce_to_basis
+
+        data = self._data()
+        B = public_basis(self._config, data.space, n_basis)
+        yield from reduce_to_basis(data, B, self._config)
+
+
+class Memo(Protocol):
+    """Where working arrays stay between rounds; may lose them."""
+
+    def get(self, name: str, key: str) -> Stacks | None:
+        """Return what was put, or None."""
+
+    def put(self, name: str, key: str, stacks: Stacks) -> None:
+        """Keep arrays under name and key, replacing those of another key."""
+
+
+class MemoryMemo:
+    """Working arrays in memory."""
+
+    def __init__(self) -> None:
+        self._kept: dict[str, tuple[str, Stacks]] = {}
+
+    def get(self, name: str, key: str) -> Stacks | None:
+        """Return what was put, or None."""
+        kept = self._kept.get(name)
+        return kept[1] if kept is not None and kept[0] == key else None
+
+    def put(self, name: str, key: str, stacks: Stacks) -> None:
+        """Keep arrays under name and key."""
+        self._kept[name] = (key, stacks)
+
+
+class FileMemo:
+    """Working arrays in side files, one per name; a lost or damaged one is made again.
+
+    `contents` gives the fingerprint of the data that they are made of: those of other data count
+    as lost.
+    """
+
+    def __init__(self, folder: Path, party: str, contents: Callable[[], str] = lambda: "") -> None:
+        self._contents = contents
+        # An engine's id of a party may hold anything; the name of a file may not.
+        self._folder, self._prefix = (
+            folder,
+            f"cape-{hashlib.sha256(party.encode()).hexdigest()[:16]}",
+        )
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{self._prefix}-{name}.npz"
+
+    def get(self, name: str, key: str) -> Stacks | None:
+        """Return what was put, or None if it is gone, damaged or of another key."""
+        try:
+            with self._path(name).open("rb") as file, np.load(file, allow_pickle=False) as stored:
+                head = json.loads(str(stored["head"]))
+                if (head["key"], head["contents"]) != (key, self._contents()):
+                    return None
+                arrays = tuple(stored[f"a{i}"] for i in range(len(head["labels"])))
+                labels = tuple(tuple(names) for names in head["labels"])
+        except Exception:  # gone, or damaged in whatever way: it is made again
+            return None
+        return Stacks(arrays=arrays, labels=labels)
+
+    def put(self, name: str, key: str, stacks: Stacks) -> None:
+        """Keep arrays under name and key: a complete file or none."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        partial = self._path(name).with_suffix(".partial")
+        arrays = {f"a{i}": array for i, array in enumerate(stacks.arrays)}
+        head = json.dumps({"key": key, "contents": self._contents(), "labels": stacks.labels})
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, head=np.array(head), **arrays)  # type: ignore[arg-type]
+        os.replace(partial, self._path(name))
+
+    def forget(self) -> None:
+        """Remove all working arrays of this party."""
+        for path in self._folder.glob(f"{self._prefix}-*.npz"):
+            path.unlink(missing_ok=True)
