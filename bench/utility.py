@@ -31,8 +31,8 @@ from cape.algorithms.metrics import isi, match_maps
 from cape.algorithms.synthetic import PRESETS, Study, generate
 from cape.computations import load
 from cape.computations._results import IcaOutcome
-from cape.drivers.links import MemoryLink
-from cape.drivers.simulate import play
+from cape.drivers.memory_link import MemoryLink
+from cape.drivers.playing import play
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
 

@@ -14,17 +14,18 @@ if TYPE_CHECKING:
     from cape.computations import load, names
     from cape.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.config import Config
-    from cape.drivers.simulate import simulate
+    from cape.drivers.simulate import resume, simulate
 
 _HOMES = {
     "Config": ("cape.config", "Config"),
     "__version__": ("cape.config", "VERSION"),
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
+    "resume": ("cape.drivers.simulate", "resume"),
     "simulate": ("cape.drivers.simulate", "simulate"),
 }
 
-__all__ = ["Config", "__version__", "load", "names", "simulate"]
+__all__ = ["Config", "__version__", "load", "names", "resume", "simulate"]
 
 
 def __getattr__(name: str) -> Any:

@@ -16,7 +16,7 @@ from cape import wire
 from cape.algorithms.estimators import Data
 from cape.computations import load
 from cape.drivers.codec import encode_broadcast
-from cape.drivers.links import MemoryLink
+from cape.drivers.memory_link import MemoryLink
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
 from figures_lib._figure import Figure, Grid, Point

@@ -11,10 +11,12 @@ from typing import Annotated
 import typer
 
 from cape.cli.account_command import account
-from cape.cli.show import Rounds, json_line, say
+from cape.cli.show import Rounds, json_line, results, say
+from cape.cli.site_commands import going_on, ledger, policy, resume
 from cape.cli.synth_command import synth
 from cape.cli.validate_command import validate
 from cape.config import VERSION
+from cape.policy import SitePolicy
 
 app = typer.Typer(
     name="cape",
@@ -87,6 +89,10 @@ def simulate(
             help="A site falls silent there, such as local2@iterate:5; repeat it.",
         ),
     ] = None,
+    policy_file: Annotated[
+        Path | None,
+        typer.Option("--policy", exists=True, dir_okay=False, help="A site policy, for all sites."),
+    ] = None,
     image: Annotated[str, typer.Option(help="Image of the containers (make image).")] = "",
     memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
     set_values: SetValues = None,
@@ -100,18 +106,20 @@ def simulate(
     settings |= {
         name: value for name, value in (("epsilon", epsilon), ("delta", delta)) if value is not None
     }
-    folder = run(
-        directory,
-        out=out,
-        through=through.value,
-        settings=settings,
-        seed=seed,
-        drops=drop or (),
-        image=image,
-        memory=memory,
-        on_progress=Rounds(as_json=as_json, quiet=quiet),
-    )
-    _show_results(folder, as_json=as_json)
+    with going_on(out, as_json=as_json):
+        folder = run(
+            directory,
+            out=out,
+            through=through.value,
+            settings=settings,
+            seed=seed,
+            drops=drop or (),
+            policy=None if policy_file is None else _policy_of(policy_file),
+            image=image,
+            memory=memory,
+            on_progress=Rounds(as_json=as_json, quiet=quiet),
+        )
+    results(folder, as_json=as_json)
 
 
 @app.command()
@@ -159,9 +167,8 @@ def budget(
         show(planned)
 
 
-app.command()(synth)
-app.command()(account)
-app.command()(validate)
+for command in (synth, account, validate, resume, ledger, policy):
+    app.command()(command)
 
 
 @app.command()
@@ -220,25 +227,6 @@ def report(
         say(str(page))
 
 
-def _show_results(folder: Path, *, as_json: bool) -> None:
-    import json
-
-    from cape.privacy.accounting import display_epsilon
-
-    results = json.loads((folder / "results.json").read_text(encoding="utf-8"))
-    paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
-    if as_json:
-        json_line({"event": "result", **results, "paths": paths})
-        return
-    promise = f"epsilon {display_epsilon(results['epsilon'])}, delta {results['delta']:g}"
-    if not results["private"]:
-        promise = "NOT PRIVATE"
-    say(f"{results['status']} | {promise} | {folder}", style="bold")
-    for name in ("index.html", "results.json", "privacy.json"):
-        if name in paths:
-            say(paths[name])
-
-
 def _check_files(files: Sequence[Path], *, as_json: bool) -> None:
     from cape.cli.check import check_file, composed_epsilon
 
@@ -270,6 +258,16 @@ def _check_files(files: Sequence[Path], *, as_json: bool) -> None:
             say(f"all {len(promised)} runs on the same subjects together: epsilon {total:.6g}")
     if any(file.findings for file in checked):
         raise typer.Exit(1)
+
+
+def _policy_of(path: Path) -> SitePolicy:
+    """Return the policy of a file for a simulation: its ledger lies beside it, wherever that is."""
+    from cape.drivers.site_files import load_policy
+
+    read = load_policy(path)
+    if not read.ledger_file:
+        return read
+    return dataclasses.replace(read, ledger_file=str(path.resolve().parent / read.ledger_file))
 
 
 def assignments(given: Sequence[str] | None) -> dict[str, object]:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Protocol
 
 from rich.console import Console
@@ -126,6 +127,24 @@ def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
         return
     with OUT.status(title) as status:
         yield lambda done, total: status.update(f"{title} {done}/{total}")
+
+
+def results(folder: Path, *, as_json: bool) -> None:
+    """Print what a finished run says of itself, and where its files are."""
+    from cape.privacy.accounting import display_epsilon
+
+    said = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    if as_json:
+        json_line({"event": "result", **said, "paths": paths})
+        return
+    promise = f"epsilon {display_epsilon(said['epsilon'])}, delta {said['delta']:g}"
+    if not said["private"]:
+        promise = "NOT PRIVATE"
+    say(f"{said['status']} | {promise} | {folder}", style="bold")
+    for name in ("index.html", "results.json", "privacy.json"):
+        if name in paths:
+            say(paths[name])
 
 
 def json_line(document: Mapping[str, object]) -> None:

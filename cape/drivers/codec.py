@@ -82,8 +82,10 @@ class Head:
     ledger: Ledger | None
 
 
-def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
-    """Return the state of a party as a JSON document of at most `MAX_CACHE` bytes."""
+def encode_run(
+    computation: Computation[M], run: Run[M], *, most: int | None = MAX_CACHE
+) -> dict[str, Any]:
+    """Return the state of a party as a JSON document of at most `most` bytes (None: any)."""
     head = Head(
         v=1,
         computation=computation.name,
@@ -96,7 +98,7 @@ def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
         "head": wire.encode(head, Head),
         "model": wire.encode(run.model, computation.model),
     }
-    if len(wire.dumps(document)) > MAX_CACHE:
+    if most is not None and len(wire.dumps(document)) > most:
         raise CapeError("E145", setting="cache", got="more", allowed="4 MiB", do="lower n_basis.")
     return document
 

@@ -60,6 +60,15 @@ class Attendees:
         self._survives = survives
 
     @property
+    def left(self) -> list[str]:
+        """Sites that still answer."""
+        return list(self._left)
+
+    def restore(self, left: Sequence[str]) -> None:
+        """Go on with these sites."""
+        self._left = list(left)
+
+    @property
     def count(self) -> int:
         """Sites that are left."""
         return len(self._left)

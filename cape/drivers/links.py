@@ -1,38 +1,29 @@
-"""Three ways to carry the messages of a simulated run.
+"""How the messages of a simulated run travel as documents.
 
-``MemoryLink`` hands typed messages over by reference; ``DocumentLink`` plays the engine, with every
-document encoded and decoded, and calls the parties in this process or in a new one each.
+``DocumentLink`` plays the engine, with every document encoded and decoded, and calls the parties in
+this process or in a new one each.  `cape.drivers.memory_link` needs no documents.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from cape import wire
-from cape.computations._results import Outcome, SiteOutcome
-from cape.config import Config
 from cape.drivers import coinstac, site_files
-from cape.drivers.codec import encode_reply, request_digest
-from cape.drivers.drops import FIRST, Attendees, Drop
-from cape.drivers.identity import read_identity
-from cape.drivers.ledger_file import AllRuns
-from cape.drivers.parties import NO_REQUEST, AggregatorParty, Origin, SiteParty
-from cape.drivers.stores import FileSource, MemoryMemo
+from cape.drivers.drops import FIRST, Attendees
 from cape.drivers.transfer import inline
-from cape.errors import CapeError
+from cape.errors import CapeError, StoppedError
 from cape.messages import Progress
-from cape.phases import AnyEnvelope, Computation, Run, advance_aggregator, advance_site, start
 from cape.policy import SitePolicy
-from cape.ports import Source
-from cape.report import write_consortium, write_site
 
 
 class Link(Protocol):
@@ -40,99 +31,14 @@ class Link(Protocol):
 
     attendees: Attendees
 
+    def state(self) -> dict[str, Any]:
+        """Return where all parties stand, as a JSON document, for `restore`."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from there."""
+
     def exchange(self) -> tuple[Progress | None, int]:
         """Play one round; returns the public line of the broadcast and the bytes of one reply."""
-
-
-class MemoryLink:
-    """Parties in one process; messages are handed over by reference."""
-
-    def __init__(
-        self,
-        computation: Computation[Any],
-        config: Config,
-        sources: Mapping[str, Source],
-        policy: SitePolicy,
-        out: Path | None,
-        *,
-        drops: Sequence[Drop] = (),
-    ) -> None:
-        self._computation, self._config, self._out = computation, config, out
-        survives = config.aggregation == "secagg"
-        self.attendees = Attendees(list(sources), drops, survives=survives)
-        self._parties = {
-            site: self._party(site, source, policy) for site, source in sources.items()
-        }
-        self._runs: dict[str, Run[Any]] = {s: start(computation, config) for s in sources}
-        self._state = start(computation, config)
-        self._request: AnyEnvelope | None = None
-        self._kept: dict[str, bytes] = {}
-        self.folders: dict[str, Path] = {}
-        self.outcome: Outcome | None = None
-
-    def _party(self, site: str, source: Source, policy: SitePolicy) -> SiteParty:
-        vault: dict[str, bytes] = {}
-
-        def record(result: SiteOutcome) -> None:
-            if self._out is not None:
-                site_files.write_record(self._out / site / "output", result)
-
-        def publish(result: SiteOutcome) -> None:
-            if self._out is not None:
-                write_site(self._out / site / "output", result)
-
-        return SiteParty(
-            site=site,
-            computation=self._computation.name,
-            config=self._config,
-            noise=site_files.noise_of(policy),
-            policy=policy,
-            source=source,
-            memo=MemoryMemo(),
-            request=NO_REQUEST,
-            on_charge=lambda line: None,
-            keep=vault.__setitem__,
-            secret=vault.__getitem__,
-            publish=publish,
-            record=record,
-            identity=lambda: read_identity([self.folders[site]], site),
-            origin=Origin(digests=site_files.software(policy)),
-            all_runs=self._all_runs(site, source, policy),
-        )
-
-    def _all_runs(self, site: str, source: Source, policy: SitePolicy) -> AllRuns | None:
-        """Return the ledger of all runs; a policy in memory names it by its whole path."""
-        if not isinstance(source, FileSource):
-            return None
-        return site_files.all_runs_of(policy, Path(), site, source)
-
-    def _publish(self, outcome: Outcome) -> None:
-        self.outcome = outcome
-        if self._out is not None:
-            write_consortium(self._out / "remote" / "transfer", outcome)
-
-    def exchange(self) -> tuple[Progress | None, int]:
-        """Let every site answer and the aggregator combine."""
-        digest = NO_REQUEST if self._request is None else request_digest(self._request)
-        inbox: dict[str, AnyEnvelope] = {}
-        cursor = self._state.cursor
-        for site in self.attendees.asked(cursor.phase, cursor.round):
-            party = self._parties[site]
-            party.request = digest
-            try:
-                self._runs[site], inbox[site] = advance_site(
-                    self._computation, self._runs[site], self._request, party
-                )
-            except CapeError as err:
-                self.attendees.failed(site, cursor.phase, err)
-        aggregator = AggregatorParty(
-            config=self._config, publish=self._publish, request=digest, kept=self._kept
-        )
-        self._state, self._request, ended = advance_aggregator(
-            self._computation, self._state, inbox, aggregator
-        )
-        size = len(wire.dumps(encode_reply(next(iter(inbox.values())))))
-        return (None if ended else self._request.progress), size
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -184,8 +90,16 @@ class InProcess(_OnThisComputer):
             del os.environ[site_files.POLICY_VARIABLE]
 
 
+ATTEMPTS = 3
+"""How often one step is started: what kills it again and again is not an accident."""
+
+
 class NewProcess(_OnThisComputer):
-    """Starts ``python local.py`` or ``python remote.py`` as the engine does."""
+    """Starts ``python local.py`` or ``python remote.py`` as the engine does.
+
+    A process that is killed is started again with the same document, as often as `ATTEMPTS` says:
+    it repeats what it had stored, or had sent nothing.
+    """
 
     def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
         super().__init__(sites, work)
@@ -198,15 +112,21 @@ class NewProcess(_OnThisComputer):
         env = {**os.environ, site_files.POLICY_VARIABLE: str(policy)}
         # Hundreds of starts: without kept bytecode each one compiles the whole package again.
         env.pop("PYTHONDONTWRITEBYTECODE", None)
-        done = subprocess.run(  # noqa: S603 - this project's own programs
-            [sys.executable, str(self._programs[role])],
-            input=text,
-            capture_output=True,
-            env=env,
-            check=False,
-        )
-        if done.returncode == 0:
-            return done.stdout
+        for _ in range(ATTEMPTS):
+            done = subprocess.run(  # noqa: S603 - this project's own programs
+                [sys.executable, str(self._programs[role])],
+                input=text,
+                capture_output=True,
+                env=env,
+                check=False,
+            )
+            if done.returncode == 0:
+                return done.stdout
+            if done.returncode > 0 or -done.returncode in (signal.SIGINT, signal.SIGTERM):
+                break
+        if done.returncode < 0:
+            who = f"site {party}" if role == "local" else "the aggregator"
+            raise StoppedError("E265", party=who, detail=f"signal {-done.returncode}")
         said = done.stderr.decode("utf-8", "replace").strip()
         raise ReportedError(said, error_detail(self._work / party / "output"))
 
@@ -278,6 +198,21 @@ class DocumentLink:
             arrived.mkdir(parents=True, exist_ok=True)
             shutil.move(file, arrived / file.name)
 
+    def state(self) -> dict[str, Any]:
+        """Return caches and the next input; all else lies in the folders of the parties."""
+        return {
+            "caches": self._caches,
+            "input": self._input,
+            "iteration": self._iteration,
+            "left": self.attendees.left,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state` in the same folders."""
+        self._caches, self._input = dict(state["caches"]), state["input"]
+        self._iteration = int(state["iteration"])
+        self.attendees.restore(state["left"])
+
     def exchange(self) -> tuple[Progress | None, int]:
         """Let every site answer, two at a time or more, and the aggregator combine."""
         self._iteration += 1
@@ -309,7 +244,7 @@ def make_places(parties: Iterable[str], policy: SitePolicy, work: Path) -> None:
     """Make the directories of every party, and the policy file of its own."""
     for party in parties:
         for place in ("output", "cache", "transfer", "base"):
-            (work / party / place).mkdir(parents=True)
+            (work / party / place).mkdir(parents=True, exist_ok=True)
         (work / party / "site-policy.toml").write_text(
             site_files.policy_text(policy), encoding="utf-8"
         )

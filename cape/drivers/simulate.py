@@ -14,11 +14,9 @@ import dataclasses
 import json
 import secrets
 import shutil
-import time
 import tomllib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -28,50 +26,29 @@ from cape.algorithms.metrics import isi, match_maps
 from cape.computations import load
 from cape.config import Config
 from cape.drivers import coinstac
+from cape.drivers.checkpoint import Checkpoint, Setup, may_go_on, read_checkpoint
 from cape.drivers.drops import Attendees, read_drop
+from cape.drivers.durable import only_one
 from cape.drivers.links import (
     Caller,
     DocumentLink,
     InProcess,
     Link,
-    MemoryLink,
     NewProcess,
     make_places,
 )
+from cape.drivers.memory_link import MemoryLink
+from cape.drivers.playing import OnProgress, play
 from cape.drivers.stores import FileSource
 from cape.errors import ConfigError, DataError
-from cape.messages import Progress
 from cape.policy import SitePolicy
 from cape.report import score
 
-MAX_EXCHANGES = 10_000
 CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 DOCUMENTS = ("wire", "process", "docker")
 MARKS = ("results.json", "cape-site.json", "private", "site-error.txt")
 """What an earlier result has in its folder."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ProgressLine:
-    """What happened in one exchange: released quantities, time and size."""
-
-    phase: str
-    round: int
-    rounds: int
-    exchange: int
-    exchanges: int
-    mu: float
-    mu_budget: float
-    epsilon: float
-    step: float
-    stability: float
-    seconds: float
-    sites: int
-    bytes: int
-
-
-OnProgress = Callable[[ProgressLine], None]
 
 
 def simulate(
@@ -82,6 +59,7 @@ def simulate(
     settings: Mapping[str, object] | None = None,
     seed: int | None = None,
     drops: Sequence[str] = (),
+    policy: SitePolicy | None = None,
     image: str = "",
     memory: str = "",
     on_progress: OnProgress | None = None,
@@ -104,6 +82,8 @@ def simulate(
         from the operating system and counts.
     drops : sequence of str
         Drop-outs on purpose, each ``site@phase:round``: the site is silent from there on.
+    policy : SitePolicy, optional
+        Of every site, its files named by absolute paths; the seed is `seed`.
     image, memory : str, optional
         Image and memory limit of the containers, for ``docker``.
     on_progress : callable, optional
@@ -121,70 +101,93 @@ def simulate(
     chosen.setdefault("accept_low_quality", True)
     out = out.resolve()
     check_places(sites, out)
-    work = out / ".work"
-    shutil.rmtree(work, ignore_errors=True)
-    work.mkdir(parents=True)
     if seed is None and load(str(chosen.get("computation", coinstac.PRODUCT))).simulation_only:
         seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
-    policy = SitePolicy(
-        min_subjects=1,
-        allow_not_private=True,
-        private_results=True,
-        simulation_seed=-1 if seed is None else seed,
+    limit = policy or SitePolicy(min_subjects=1, allow_not_private=True, private_results=True)
+    limit = dataclasses.replace(limit, simulation_seed=-1 if seed is None else seed)
+    if limit.ledger_file and through == "docker":
+        problem = "a container does not see the ledger_file of the policy"
+        raise ConfigError("E012", problem=problem, do="use another --through.")
+    work = out / ".work"
+    work.mkdir(parents=True, exist_ok=True)
+    setup = Setup(
+        directory=str(directory.resolve()),
+        through=through,
+        settings=chosen,
+        policy=limit,
+        drops=tuple(drops),
+        image=image,
+        memory=memory,
     )
+    with only_one(work, "this results folder", patience=0.0):
+        empty(work)
+        begin = Checkpoint(setup=setup, exchange=0, last=None, ended=False, state=None)
+        begin.write(work)
+        try:
+            return _go_on(out, begin, on_progress)
+        except BaseException as err:
+            if not may_go_on(err):
+                shutil.rmtree(work, ignore_errors=True)
+            raise
+
+
+def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
+    """Go on with a simulated run that was stopped, from its last complete exchange.
+
+    Parameters
+    ----------
+    out : Path
+        The folder of the run's results.
+    on_progress : callable, optional
+        Called after every exchange.
+
+    Returns
+    -------
+    Path
+        The folder of the common results, as if the run had not been stopped.
+
+    Raises
+    ------
+    ConfigError
+        E264: nothing in this folder can go on.
+    StoppedError
+        E263: the run is still going.
+    CapeError
+        As in a real run; data that changed in between end it (E161).
+    """
+    work = out.resolve() / ".work"
+    if not work.is_dir():
+        raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
+    with only_one(work, "this results folder", patience=0.0):
+        return _go_on(out.resolve(), read_checkpoint(work), on_progress)
+
+
+def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path:
+    """Play what is left of a run and put its results in place."""
+    work, directory = out / ".work", Path(begin.setup.directory)
+    sites = site_folders(directory)
     try:
-        with _link(through, sites, chosen, policy, work, drops, image, memory) as link:
-            play(link, on_progress)
+        if not begin.ended:
+            with _link(begin, sites, work) as link:
+                play(link, on_progress, begin=begin, work=work)
         _collect(work, out, list(sites))
-    finally:
+    except BaseException:
         _keep_errors(work, out)
-        shutil.rmtree(work, ignore_errors=True)
+        raise
     consortium = out / "consortium"
     q_ngi, correlation = compare_with_truth(directory / "truth.npz", consortium / "unmixing.npz")
     score(consortium, q_ngi=q_ngi, map_correlation=correlation, simulation=True)
+    shutil.rmtree(work, ignore_errors=True)
     return consortium
 
 
-def play(link: Link, on_progress: OnProgress | None) -> None:
-    """Play all rounds of a run."""
-    last: Progress | None = None
-    for exchange in range(1, MAX_EXCHANGES):
-        began = time.monotonic()
-        progress, size = link.exchange()
-        if on_progress is not None:
-            seconds, n_sites = time.monotonic() - began, link.attendees.count
-            on_progress(_line(exchange, last, progress, seconds, n_sites, size))
-        if progress is None:
-            return
-        last = progress
-    raise RuntimeError("the run does not end")
-
-
-def _line(
-    exchange: int,
-    before: Progress | None,
-    after: Progress | None,
-    seconds: float,
-    n_sites: int,
-    size: int,
-) -> ProgressLine:
-    """Return the line of an exchange: the phase that was answered, the state after it."""
-    known = after or before
-    return ProgressLine(
-        phase=before.phase if before else "join",
-        round=before.round if before else 1,
-        rounds=before.rounds if before else 1,
-        exchange=exchange,
-        exchanges=max(exchange, known.exchanges if known else 0),
-        mu=known.mu if known else 0.0,
-        mu_budget=known.mu_budget if known else 0.0,
-        epsilon=known.epsilon if known else 0.0,
-        step=known.step if known else 0.0,
-        stability=known.stability if known else 0.0,
-        seconds=seconds,
-        sites=n_sites,
-        bytes=size,
-    )
+def empty(work: Path) -> None:
+    """Remove what an earlier run left, but not the folder, which is held."""
+    for path in work.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def site_folders(directory: Path) -> dict[str, Path]:
@@ -253,44 +256,47 @@ def _meant_for(name: object, settings: dict[str, object]) -> dict[str, object]:
 
 
 @contextmanager
-def _link(
-    through: str,
-    sites: Mapping[str, Path],
-    settings: Mapping[str, object],
-    policy: SitePolicy,
-    work: Path,
-    drops: Sequence[str],
-    image: str,
-    memory: str,
-) -> Iterator[Link]:
-    chosen = dict(settings)
+def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[Link]:
+    """Give the link of a run, where its checkpoint says that it stands."""
+    setup, state = begin.setup, begin.state
+    chosen = dict(setup.settings)
     computation = load(str(chosen.pop("computation", coinstac.PRODUCT)))
     config = computation.config.from_input(chosen)
     phases = computation.phases(config)
-    silent = [read_drop(text, sites=sites, phases=phases) for text in drops]
+    silent = [read_drop(text, sites=sites, phases=phases) for text in setup.drops]
     attendees = Attendees(list(sites), silent, survives=config.aggregation == "secagg")
-    if through == "memory":
-        sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
-        link = MemoryLink(computation, config, sources, policy, work, drops=silent)
+    if setup.through == "memory":
+        known = (state or {}).get("parties", {})
+        sources = {
+            site: FileSource(path, known.get(site, {}), config, site)
+            for site, path in sites.items()
+        }
+        link = MemoryLink(computation, config, sources, setup.policy, work, drops=silent)
         link.folders = dict(sites)
+        if state is not None:
+            link.restore(state)
         yield link
         return
-    if through not in DOCUMENTS:
+    if setup.through not in DOCUMENTS:
         allowed = ", ".join(("memory", *DOCUMENTS))
         do = "choose one of them."
-        raise ConfigError("E011", setting="through", got=through, allowed=allowed, do=do)
-    make_places((*sites, "remote"), policy, work)
+        raise ConfigError("E011", setting="through", got=setup.through, allowed=allowed, do=do)
+    make_places((*sites, "remote"), setup.policy, work)
     with ExitStack() as stack:
         call: Caller = NewProcess(sites, work)
-        if through == "wire":
+        if setup.through == "wire":
             call = InProcess(sites, work)
-        if through == "docker":
+        if setup.through == "docker":
             from cape.drivers.container import Containers
 
-            limits = {k: v for k, v in (("image", image), ("memory", memory)) if v}
+            given = (("image", setup.image), ("memory", setup.memory))
+            limits = {name: value for name, value in given if value}
             logs = work.parent / CONTAINER_LOGS
             call = stack.enter_context(Containers(sites, work, logs, **limits))
-        yield DocumentLink(sites, settings, work, call, attendees)
+        documents = DocumentLink(sites, setup.settings, work, call, attendees)
+        if state is not None:
+            documents.restore(state)
+        yield documents
 
 
 def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
@@ -302,6 +308,7 @@ def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
 
 def _replace(new: Path, old: Path) -> None:
     shutil.rmtree(new / ".cape", ignore_errors=True)
+    (new / "site-error.txt").unlink(missing_ok=True)  # of a stop that was got over
     if not new.exists():
         return
     shutil.rmtree(old, ignore_errors=True)

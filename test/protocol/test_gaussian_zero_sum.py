@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.drivers import links as driver
+from cape.drivers import memory_link as driver
 from cape.drivers.codec import decode_run, encode_run
 from cape.drivers.drops import Drop
 from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError, SecureAggregationError

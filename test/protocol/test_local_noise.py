@@ -12,7 +12,7 @@ import pytest
 
 from cape.computations import load
 from cape.computations._local import Part
-from cape.drivers import links as driver
+from cape.drivers import memory_link as driver
 from cape.drivers.simulate import simulate
 from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
 from cape.messages import Masked, Reduced, Released

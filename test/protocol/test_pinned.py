@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cape.cli import main
-from cape.drivers import links as driver
+from cape.drivers import memory_link as driver
 from cape.drivers import simulate
 from cape.drivers.identity import make_key, read_identity
 from cape.drivers.synth import write_consortium

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from cape import wire
-from cape.drivers import links as driver
+from cape.drivers import memory_link as driver
 from cape.drivers import simulate
 from cape.drivers.drops import Drop, read_drop
 from cape.drivers.synth import write_consortium

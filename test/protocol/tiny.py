@@ -23,7 +23,7 @@ from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config
 from cape.drivers.drops import Drop
-from cape.drivers.links import MemoryLink
+from cape.drivers.memory_link import MemoryLink
 from cape.messages import FeatureSpace, Progress
 from cape.phases import Computation
 from cape.policy import SitePolicy

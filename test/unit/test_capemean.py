@@ -22,7 +22,8 @@ from cape.data.signals import clean
 from cape.drivers.drops import Attendees
 from cape.drivers.links import DocumentLink, InProcess, make_places
 from cape.drivers.parties import SiteParty
-from cape.drivers.simulate import play, simulate
+from cape.drivers.playing import play
+from cape.drivers.simulate import simulate
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
