@@ -82,10 +82,8 @@ class Head:
     ledger: Ledger | None
 
 
-def encode_run(
-    computation: Computation[M], run: Run[M], *, most: int | None = MAX_CACHE
-) -> dict[str, Any]:
-    """Return the state of a party as a JSON document of at most `most` bytes (None: any)."""
+def encode_run(computation: Computation[M], run: Run[M], *, capped: bool = True) -> dict[str, Any]:
+    """Return the state of a party as a JSON document, of at most `MAX_CACHE` bytes if it is capped."""
     head = Head(
         v=1,
         computation=computation.name,
@@ -98,7 +96,7 @@ def encode_run(
         "head": wire.encode(head, Head),
         "model": wire.encode(run.model, computation.model),
     }
-    if most is not None and len(wire.dumps(document)) > most:
+    if capped and len(wire.dumps(document)) > MAX_CACHE:
         raise CapeError("E145", setting="cache", got="more", allowed="4 MiB", do="lower n_basis.")
     return document
 

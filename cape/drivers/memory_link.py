@@ -105,7 +105,7 @@ class MemoryLink:
         request = self._request
         parties = {
             site: {
-                "run": encode_run(self._computation, self._runs[site], most=None),
+                "run": encode_run(self._computation, self._runs[site], capped=False),
                 "vault": {name: raw.hex() for name, raw in self._vaults[site].items()},
                 "card": list(self._parties[site].card),
                 "contents": getattr(source, "contents", None),
@@ -115,7 +115,7 @@ class MemoryLink:
         }
         return {
             "parties": parties,
-            "aggregator": encode_run(self._computation, self._state, most=None),
+            "aggregator": encode_run(self._computation, self._state, capped=False),
             "request": None if request is None else encode_broadcast(request),
             "kept": {name: raw.hex() for name, raw in self._kept.items()},
             "left": self.attendees.left,

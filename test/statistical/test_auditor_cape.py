@@ -24,7 +24,7 @@ import pytest
 
 from cape.computations import _plan
 from cape.computations._secure_sum import SecureSum
-from cape.drivers import links
+from cape.drivers import memory_link as links
 from cape.drivers.drops import Attendees, Drop
 from cape.messages import Released
 from cape.privacy.correlated import nonsymmetric_factor, printed_factor, view_factor

@@ -25,7 +25,7 @@ from cape.computations._secure_sum import SecureSum
 from cape.computations._views import prepared
 from cape.computations._zero_sum import ZeroSum
 from cape.config import LARGEST_BASIS, Config, option
-from cape.drivers import links
+from cape.drivers import memory_link as links
 from cape.messages import FeatureSpace, Masked
 from cape.phases import Computation
 from cape.policy import SitePolicy
