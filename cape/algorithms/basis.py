@@ -47,7 +47,8 @@ def cosines(n: int, n_frequencies: int) -> Array:
     return np.asarray(np.cos(np.pi * positions * np.arange(n_frequencies) / n))
 
 
-def _check_size(n_basis: int, limit: int) -> None:
+def check_size(n_basis: int, limit: int) -> None:
+    """Raise ConfigError (E011) unless ``1 <= n_basis <= limit``."""
     if not 1 <= n_basis <= limit:
         raise ConfigError(
             "E011",
@@ -82,7 +83,7 @@ def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
         E011 if `n_basis` is out of range.
     """
     n_rows, n_columns = image_shape
-    _check_size(n_basis, n_rows * n_columns)
+    check_size(n_basis, n_rows * n_columns)
     a, b = (axis.ravel() for axis in np.indices(image_shape))
     band = np.round(np.maximum(a / n_rows, b / n_columns), SORT_DIGITS)
     chosen = np.lexsort((b, a, band))[:n_basis]
@@ -118,7 +119,7 @@ def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
         E011 if `n_basis` is out of range or the mask does not carry that many columns.
     """
     voxels = np.argwhere(mask)
-    _check_size(n_basis, len(voxels))
+    check_size(n_basis, len(voxels))
     i, j, k = (voxels - voxels.min(axis=0)).T
     box = tuple(int(n) for n in np.ptp(voxels, axis=0) + 1)
     a, b, c = (axis.ravel() for axis in np.indices(box))

@@ -1,0 +1,195 @@
+"""The template-free kernel basis: leading eigenvectors of a Gaussian kernel over the features.
+
+``K_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))`` with the places x of voxels or pixels.  Its first d
+eigenvectors hold the smooth patterns that a mask can carry, whatever its shape.  Like every public
+basis it is a function of public things alone, orthonormal and nested.
+
+Eigenvectors are unique up to sign, and up to a rotation where eigenvalues coincide (masks with
+symmetries).  Both are settled by one rule, `_settled`, so that every host gets the same columns.
+Deviation: hosts agree within rounding, not on bytes; privacy bounds hold for any basis.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.basis import check_size, cosines
+from cape.algorithms.estimators import Array
+from cape.algorithms.linalg import polar
+
+SIGMA_MM = 12.0
+"""Width of the kernel in a brain, mm."""
+
+SIGMA_PIXELS = 2.0
+"""Width of the kernel in a 2-D image, pixels."""
+
+TIED = 1e-6
+"""Neighbouring eigenvalues closer than this share of the larger count as equal."""
+
+RESIDUAL = 1e-10
+"""Largest residual of an eigenvector, over its eigenvalue."""
+
+MOST_STEPS = 60
+DEGREE = 6
+"""Of the polynomial between two looks at the residual."""
+
+COLUMNS = 32
+"""Columns whose volumes are held at once."""
+
+
+def kernel_image(image_shape: tuple[int, int], n_basis: int) -> Array:
+    """Return the kernel basis of a 2-D image, pixels row by row.
+
+    The kernel is a product of one per axis, so are its eigenvectors.
+
+    Parameters
+    ----------
+    image_shape : tuple of two int
+        Rows and columns.
+    n_basis : int
+        d, at most the number of pixels.
+
+    Returns
+    -------
+    ndarray, shape (D, d)
+        Orthonormal columns, by falling eigenvalue, ties by row and column index.
+    """
+    check_size(n_basis, image_shape[0] * image_shape[1])
+    (down, lower), (across, upper) = (_axis(n) for n in image_shape)
+    strength = np.multiply.outer(lower, upper)
+    a, b = (index.ravel() for index in np.indices(image_shape))
+    order = np.round(np.log(np.maximum(strength.ravel(), 1e-300)), 9)
+    chosen = np.lexsort((b, a, -order))[:n_basis]
+    products = down[:, None, a[chosen]] * across[None, :, b[chosen]]
+    return np.ascontiguousarray(products.reshape(-1, n_basis))
+
+
+def _axis(n: int) -> tuple[Array, Array]:
+    """Return eigenvectors (n, n) and eigenvalues (n,) of the kernel of one axis of pixels."""
+    values, vectors = np.linalg.eigh(_gaussian(n, 1.0 / SIGMA_PIXELS))
+    values, vectors = values[::-1], vectors[:, ::-1]
+    # The f-th eigenvector swings like the f-th cosine: that settles its sign.
+    side = np.sum(vectors * cosines(n, n), axis=0)
+    return vectors * np.where(side < 0.0, -1.0, 1.0), np.maximum(values, 0.0)
+
+
+def _gaussian(n: int, step: float) -> Array:
+    """Return the kernel of n places a `step` apart, in units of sigma, shape (n, n)."""
+    place = step * np.arange(n)
+    return np.asarray(np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2))
+
+
+def kernel_mask(
+    mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], n_basis: int
+) -> Array:
+    """Return the kernel basis inside a mask.
+
+    Block iteration from the lowest cosines: the kernel is applied axis by axis over the bounding
+    box, never formed (D x D).
+
+    Parameters
+    ----------
+    mask : ndarray of bool, shape (nx, ny, nz)
+        Voxels in C order become the rows.
+    voxel_mm : tuple of three float
+        Edges of a voxel, mm.
+    n_basis : int
+        d, at most the number of voxels.
+
+    Returns
+    -------
+    ndarray, shape (D, d)
+        Orthonormal columns, by falling eigenvalue.
+    """
+    voxels = np.argwhere(mask)
+    check_size(n_basis, len(voxels))
+    box = mask[tuple(slice(low, high + 1) for low, high in zip(
+        voxels.min(axis=0), voxels.max(axis=0), strict=True))]  # fmt: skip
+    axes = [_gaussian(n, mm / SIGMA_MM) for n, mm in zip(box.shape, voxel_mm, strict=True)]
+    width = min(len(voxels), n_basis + max(30, n_basis // 2))
+    U = np.linalg.qr(_start(box, width))[0]
+    for _ in range(MOST_STEPS):
+        KU = _apply(box, axes, U)
+        values, turn = np.linalg.eigh(U.T @ KU)
+        values, turn = values[::-1], turn[:, ::-1]
+        U, KU = U @ turn, KU @ turn
+        residual = (KU - U * values)[:, :n_basis]
+        off = np.linalg.norm(residual, axis=0) / np.maximum(values[:n_basis], 1e-300)
+        if float(off.max()) <= RESIDUAL:
+            break
+        U = np.linalg.qr(_filtered(box, axes, U, KU, cut=float(values[-1])))[0]
+    return _settled(U[:, : n_basis + 1], values[: n_basis + 1])[:, :n_basis]
+
+
+def smooth(
+    mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], columns: Array
+) -> Array:
+    """Return ``K columns``, shape (D, n): the kernel of `kernel_mask` applied to columns."""
+    axes = [_gaussian(n, mm / SIGMA_MM) for n, mm in zip(mask.shape, voxel_mm, strict=True)]
+    return _apply(mask, axes, columns)
+
+
+def smooth_image(image_shape: tuple[int, int], columns: Array) -> Array:
+    """Return the kernel of `kernel_image` applied to columns, shape (D, n)."""
+    down, across = (_gaussian(n, 1.0 / SIGMA_PIXELS) for n in image_shape)
+    images = columns.reshape(*image_shape, -1)
+    return np.asarray(np.einsum("ai,bj,ijn->abn", down, across, images, optimize=True)).reshape(
+        columns.shape
+    )
+
+
+def _start(box: npt.NDArray[np.bool_], width: int) -> Array:
+    """Return the lowest product cosines at the voxels of the mask, shape (D, width)."""
+    i, j, k = np.argwhere(box).T
+    nx, ny, nz = box.shape
+    a, b, c = (index.ravel() for index in np.indices(box.shape))
+    chosen = np.lexsort((c, b, a, (a / nx) ** 2 + (b / ny) ** 2 + (c / nz) ** 2))[:width]
+    columns = cosines(nx, nx)[i][:, a[chosen]]
+    columns *= cosines(ny, ny)[j][:, b[chosen]]
+    columns *= cosines(nz, nz)[k][:, c[chosen]]
+    return columns
+
+
+def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
+    out = np.empty_like(U)
+    for first in range(0, U.shape[1], COLUMNS):
+        part = U[:, first : first + COLUMNS]
+        volume = np.zeros((*box.shape, part.shape[1]))
+        volume[box] = part
+        for axis, kernel in enumerate(axes):
+            volume = np.moveaxis(np.tensordot(kernel, volume, axes=(1, axis)), 0, axis)
+        out[:, first : first + COLUMNS] = volume[box]
+    return out
+
+
+def _filtered(
+    box: npt.NDArray[np.bool_], axes: list[Array], U: Array, KU: Array, *, cut: float
+) -> Array:
+    """Return T_m(2 K / cut - 1) U, which dampens all eigenvectors below `cut` (Chebyshev)."""
+    if cut <= 0.0:
+        return KU
+    before, now = U, 2.0 / cut * KU - U
+    for _ in range(DEGREE - 1):
+        before, now = now, 4.0 / cut * _apply(box, axes, now) - 2.0 * now - before
+    return now
+
+
+def _settled(U: Array, values: Array) -> Array:
+    """Return eigenvectors with sign, and rotation among equal eigenvalues, fixed by one rule.
+
+    A group of equal eigenvalues is turned so that its product with fixed, irregular columns is
+    symmetric and positive (for a single one: positive), which singles out one basis of the group.
+    """
+    settled = U.copy()
+    rows = np.arange(1.0, len(U) + 1.0)
+    first = 0
+    while first < U.shape[1]:
+        last = first + 1
+        while last < U.shape[1] and values[last - 1] - values[last] <= TIED * values[last - 1]:
+            last += 1
+        irregular = np.cos(np.multiply.outer(rows, np.sqrt(np.arange(2.0, 2.0 + last - first))))
+        group = U[:, first:last]
+        settled[:, first:last] = group @ polar(group.T @ irregular)
+        first = last
+    return settled

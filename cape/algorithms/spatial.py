@@ -1,0 +1,233 @@
+"""Spatial components of a released subspace: rotate its maps until they are independent in space.
+
+Another model than joint temporal ICA: it asks for sparse, spatially independent maps and nothing of
+time courses, and it needs the subspace only.  So one private projector release can take the whole
+budget, and for a subspace that was released anyway the components cost nothing.
+
+It always returns something: also from smooth noise.  `sparseness` measures what the same steps make
+of random subspaces that are as smooth, without any data; only maps clearly sparser than those say
+that the model fits.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Asked, Query, StepRecord
+from cape.algorithms.linalg import polar
+from cape.algorithms.pca import ProjectorPca, Subspace
+
+MOST_ITERATIONS = 150
+TOLERANCE = 1e-5
+"""FastICA ends when no row of the rotation turned by more than this (1 - |cos|)."""
+
+DEPENDENT = 1e-10
+"""Smallest singular value of independent maps, over the largest."""
+
+MOST_FEATURES = 4000
+"""Features on which sparseness is judged; more would only cost time."""
+
+N_SURROGATES = 20
+SURROGATE_SEED = 20_260_101
+
+MARGIN = 3.0
+"""Standard deviations above the surrogates from which maps count as sparse."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Rotation:
+    """Spatial ICA of a set of maps.
+
+    Attributes
+    ----------
+    mixing : ndarray, shape (k, k)
+        ``maps @ mixing`` are the components: std 1 over the features, uncorrelated up to a mean.
+    converged : bool
+        Whether the rotation settled within 150 iterations.
+    """
+
+    mixing: Array
+    converged: bool
+
+
+def spatial_ica(maps: Array) -> Rotation:
+    """Return the rotation of centred, whitened maps that makes them independent in space.
+
+    Symmetric FastICA with tanh from a fixed start, so equal maps give equal components.
+
+    Parameters
+    ----------
+    maps : ndarray, shape (D, k)
+        Spanning the subspace.
+
+    Returns
+    -------
+    Rotation
+        The identity, not converged, if the maps are linearly dependent once centred.
+    """
+    n, k = maps.shape
+    left, strength, right = np.linalg.svd(maps - maps.mean(axis=0), full_matrices=False)
+    if n <= k or strength[-1] <= DEPENDENT * strength[0]:
+        return Rotation(mixing=np.eye(k), converged=False)
+    Z = np.sqrt(float(n)) * left
+    Q = np.eye(k)
+    converged = False
+    for _ in range(MOST_ITERATIONS):
+        Y = np.tanh(Z @ Q)
+        new = polar(Z.T @ Y / n - Q * np.mean(1.0 - Y**2, axis=0))
+        turned = 1.0 - np.abs(np.sum(new * Q, axis=0))
+        Q = new
+        if float(turned.max()) <= TOLERANCE:
+            converged = True
+            break
+    whitener = (right.T / strength) * np.sqrt(float(n))
+    return Rotation(mixing=np.asarray(whitener @ Q), converged=converged)
+
+
+def kurtosis(maps: Array) -> Array:
+    """Return the excess kurtosis of each map over the features, shape (k,)."""
+    centred = maps - maps.mean(axis=0)
+    variance = np.mean(centred**2, axis=0)
+    safe = np.where(variance > 0.0, variance, 1.0)
+    return np.asarray(np.mean(centred**4, axis=0) / safe**2 - 3.0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sparseness:
+    """Whether spatial components are sparser than those of equally smooth noise.
+
+    Attributes
+    ----------
+    kurtosis : float
+        Median excess kurtosis of the components.
+    surrogate, surrogate_std : float
+        Mean and standard deviation of the same over surrogate subspaces, made without data.
+    fits : bool
+        The components lie more than three standard deviations above the surrogates.
+    """
+
+    kurtosis: float
+    surrogate: float
+    surrogate_std: float
+    fits: bool
+
+
+def sparseness(basis: Array | None, V: Array, mixing: Array) -> Sparseness:
+    """Compare spatial components with those of random subspaces of the same smoothness.
+
+    A surrogate has Gaussian coefficients in the public basis whose size follows the released
+    subspace direction by direction, so it is as smooth as the maps, and is not sparse.  Without a
+    basis all features weigh the same.
+
+    Parameters
+    ----------
+    basis : ndarray, shape (D, d), or None
+        Public basis B.
+    V : ndarray, shape (d, k)
+        Released subspace.
+    mixing : ndarray, shape (k, k)
+        From `spatial_ica`.
+    """
+    d, k = V.shape
+    B = np.eye(d) if basis is None else basis
+    B = B[:: max(1, -(-len(B) // MOST_FEATURES))]
+    found = float(np.median(kurtosis(B @ V @ mixing)))
+    size = np.ones(d) if basis is None else np.sqrt(np.sum(V**2, axis=1))
+    rng = np.random.default_rng(SURROGATE_SEED)  # public: no data, no secret
+    null = []
+    for _ in range(N_SURROGATES):
+        maps = B @ np.linalg.qr(size[:, None] * rng.standard_normal((d, k)))[0]
+        null.append(float(np.median(kurtosis(maps @ spatial_ica(maps).mixing))))
+    middle, spread = float(np.mean(null)), float(np.std(null, ddof=1))
+    return Sparseness(
+        kurtosis=found,
+        surrogate=middle,
+        surrogate_std=spread,
+        fits=found > middle + MARGIN * spread,
+    )
+
+
+# -- the private step ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpatialComponents:
+    """State of the stage: the released subspace, and how its maps are rotated.
+
+    Attributes
+    ----------
+    subspace : Subspace
+        Released.
+    mixing : ndarray, shape (k, k)
+        Components are ``B V mixing``; the identity until `report` opens.
+    converged : bool
+        Whether the rotation settled.
+    order : tuple of int
+        Signed order of the components, counted from 1; filled in at the end of the run.
+    record : StepRecord
+    """
+
+    subspace: Subspace
+    mixing: Array
+    converged: bool
+    order: tuple[int, ...]
+    record: StepRecord
+
+    def rotated(self, rotation: Rotation, order: tuple[int, ...]) -> SpatialComponents:
+        """Return the state with its components."""
+        return replace(self, mixing=rotation.mixing, converged=rotation.converged, order=order)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpatialIca:
+    """One release of the subjects' projectors; all the rest is post-processing.
+
+    Sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite with
+    norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.
+
+    Attributes
+    ----------
+    n_components : int
+        R.
+    private : bool
+        False: bounds are only there for the integers of the secure sum.
+    """
+
+    n_components: int
+    private: bool
+
+    @property
+    def _pca(self) -> ProjectorPca:
+        return ProjectorPca(n_components=self.n_components, private=self.private)
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return the single planned release."""
+        return self._pca.schedule(rows)
+
+    def start(self, rows: int) -> SpatialComponents:
+        """Return the state before the release."""
+        return _unrotated(self._pca.start(rows))
+
+    def query(self, state: SpatialComponents) -> Query:
+        """Return the question: the subject's own leading projector."""
+        return self._pca.query(state.subspace)
+
+    def step(self, state: SpatialComponents, mean: Array, noise_std: float) -> SpatialComponents:
+        """Return the released subspace, not rotated yet: that needs the public basis."""
+        return _unrotated(self._pca.step(state.subspace, mean, noise_std))
+
+    def done(self, state: SpatialComponents) -> bool:
+        """Tell whether the release was made."""
+        return self._pca.done(state.subspace)
+
+
+def _unrotated(subspace: Subspace) -> SpatialComponents:
+    return SpatialComponents(
+        subspace=subspace,
+        mixing=np.eye(subspace.V.shape[1]),
+        converged=False,
+        order=(),
+        record=subspace.record,
+    )

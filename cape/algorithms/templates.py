@@ -1,0 +1,223 @@
+"""Private dual regression: how the consortium's data change public template maps.
+
+Every subject regresses the templates on its data and its data on the resulting time courses, which
+gives one map per template.  Released is the mean deviation of those maps from what the same steps
+make of smooth noise (the centre C, computed without any data).  So a result that looks like the
+templates proves nothing; only the deviation E comes from the data.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.linalg import clip_rows
+
+MOST_TEMPLATES = 20
+"""More were not measured; the released vector grows with each."""
+
+CLIP_PER_TEMPLATE = 0.3
+"""c = .3 sqrt(K), norm of one subject's clipped deviation."""
+
+TYPICAL_PER_TEMPLATE = 0.75
+"""Norm of one subject's deviation before clipping, over sqrt(K); a public constant."""
+
+RIDGE = 1e-3
+N_NOISE_SUBJECTS = 20
+NOISE_TIMEPOINTS = 200
+NOISE_SEED = 20_260_102
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Frame:
+    """What is public before the run: the templates in the basis, and the figure without data.
+
+    Attributes
+    ----------
+    templates : ndarray, shape (d, K)
+        ``B' T``.
+    centre : ndarray, shape (d, K)
+        C, columns of norm 1: mean regression of smooth noise.
+    """
+
+    templates: Array
+    centre: Array
+
+
+def frame(templates: Array, noise_root: Array) -> Frame:
+    """Return the public frame of a run.
+
+    Parameters
+    ----------
+    templates : ndarray, shape (d, K)
+        In the basis.
+    noise_root : ndarray, shape (d, d)
+        Square root of the covariance of smooth noise in the basis.
+    """
+    rng = np.random.default_rng(NOISE_SEED)  # public: no data, no secret
+    d = len(templates)
+    noise = rng.standard_normal((N_NOISE_SUBJECTS, d, NOISE_TIMEPOINTS))
+    maps = regressed(noise_root @ noise, templates)
+    return Frame(templates=templates, centre=unit_columns(maps.mean(axis=0)))
+
+
+def unit_columns(matrix: Array) -> Array:
+    """Return the columns with norm 1, shape (..., d, K); zero columns stay."""
+    norms = np.linalg.norm(matrix, axis=-2, keepdims=True)
+    return np.asarray(matrix / np.where(norms > 0.0, norms, 1.0))
+
+
+def regressed(stack: Array, templates: Array) -> Array:
+    """Return each subject's maps by dual regression, unit columns, shape (n_subjects, d, K).
+
+    Parameters
+    ----------
+    stack : ndarray, shape (n_subjects, d, T)
+        Subjects in the basis, time mean removed.
+    templates : ndarray, shape (d, K)
+
+    Returns
+    -------
+    ndarray, shape (n_subjects, d, K)
+        Zeros for a subject that is not finite, or whose regression is singular.
+    """
+    K = templates.shape[1]
+    with np.errstate(all="ignore"):
+        peak = np.max(np.abs(stack), axis=(1, 2), keepdims=True, initial=0.0)
+        scaled = stack / np.where(peak > 0.0, peak, 1.0)
+        courses = np.linalg.pinv(templates) @ scaled
+        courses = courses - courses.mean(axis=2, keepdims=True)
+        spread = courses.std(axis=2, keepdims=True)
+        courses = courses / np.where(spread > 0.0, spread, 1.0)
+        gram = courses @ np.swapaxes(courses, 1, 2)
+        ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] / K * np.eye(K)
+        gram, cross = gram + ridge, scaled @ np.swapaxes(courses, 1, 2)
+        usable = np.isfinite(gram).all(axis=(1, 2)) & np.isfinite(cross).all(axis=(1, 2))
+        usable &= spread.min(axis=(1, 2)) > 0.0
+        maps = np.zeros_like(cross)
+        for m in np.flatnonzero(usable):
+            maps[m] = unit_columns(np.linalg.solve(gram[m], cross[m].T).T)
+    return maps
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TemplateMaps:
+    """State of the stage; released quantities and public ones.
+
+    Attributes
+    ----------
+    maps : ndarray, shape (d, K)
+        In the basis: centre plus deviation, in the order of the templates.
+    evidence : ndarray, shape (d, K)
+        E after shrinkage, scaled: what the data say.
+    centre : ndarray, shape (d, K)
+        What the same steps give without data.
+    kept : tuple of float
+        Per template, the share of the released deviation that its noise leaves (0: nothing).
+    strength : tuple of float
+        Per template, norm of the released deviation over the norm expected of its noise alone.
+    released : bool
+    record : StepRecord
+    """
+
+    maps: Array
+    evidence: Array
+    centre: Array
+    kept: tuple[float, ...]
+    strength: tuple[float, ...]
+    released: bool
+    record: StepRecord
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TemplateRegression:
+    """Mean deviation of the subjects' regressed maps from smooth noise, one release.
+
+    Sensitivity: every subject's deviation is scaled into a ball of radius c whatever its data, so
+    replacing one subject moves the sum by at most 2 c.
+
+    Attributes
+    ----------
+    n_templates : int
+        K.
+    private : bool
+        False: no clipping.
+    frame : Frame or None
+        None while planning.
+    """
+
+    n_templates: int
+    private: bool
+    frame: Frame | None = None
+
+    @property
+    def clip(self) -> float:
+        """Return c."""
+        bound = CLIP_PER_TEMPLATE * float(np.sqrt(self.n_templates))
+        return bound if self.private else UNCLIPPED
+
+    def schedule(self, rows: int) -> tuple[Asked, ...]:
+        """Return the single planned release: a d x K matrix of norm c."""
+        size = rows * self.n_templates
+        return (Asked(size=size, clip=self.clip, shape="ball", weight=1.0),)
+
+    def start(self, rows: int) -> TemplateMaps:
+        """Return the state before the release: the figure without data."""
+        known = self._known()
+        nothing = np.zeros((rows, self.n_templates))
+        return TemplateMaps(
+            maps=known.centre,
+            evidence=nothing,
+            centre=known.centre,
+            kept=(0.0,) * self.n_templates,
+            strength=(0.0,) * self.n_templates,
+            released=False,
+            record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
+        )
+
+    def query(self, state: TemplateMaps) -> Query:
+        """Return the question: the deviation of the subject's own maps, clipped."""
+        known, asked = self._known(), self.schedule(len(state.maps))[0]
+
+        def answer(stack: Data) -> Array:
+            maps = regressed(stack.astype(np.float64), known.templates)
+            there = np.any(maps != 0.0, axis=(1, 2))
+            rows = np.where(there[:, None, None], maps - known.centre, 0.0)
+            return clip_rows(rows.reshape(len(stack), -1), asked.clip)
+
+        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+
+    def step(self, state: TemplateMaps, mean: Array, noise_std: float) -> TemplateMaps:
+        """Shrink every column of the mean deviation (James-Stein) and add it to the centre."""
+        known = self._known()
+        E = mean.reshape(known.centre.shape)
+        noise2 = len(E) * noise_std**2
+        energy = np.maximum(np.sum(E**2, axis=0), 1e-300)
+        kept = np.maximum(0.0, 1.0 - noise2 / energy)
+        typical = TYPICAL_PER_TEMPLATE * np.sqrt(self.n_templates)
+        evidence = kept * E / (min(self.clip, typical) / typical)  # undo the usual clipping
+        strength = np.sqrt(energy / noise2) if noise2 > 0.0 else np.full(self.n_templates, np.inf)
+        return TemplateMaps(
+            maps=known.centre + evidence,
+            evidence=evidence,
+            centre=known.centre,
+            kept=tuple(float(k) for k in kept),
+            strength=tuple(float(min(s, UNCLIPPED)) for s in strength),
+            released=True,
+            record=StepRecord(
+                statistic_norm=float(np.linalg.norm(mean)),
+                noise_norm=float(noise_std * np.sqrt(len(mean))),
+                step_norm=float(np.linalg.norm(evidence)),
+            ),
+        )
+
+    def done(self, state: TemplateMaps) -> bool:
+        """Tell whether the release was made."""
+        return state.released
+
+    def _known(self) -> Frame:
+        if self.frame is None:
+            raise RuntimeError("no templates while planning")
+        return self.frame
