@@ -83,7 +83,7 @@ class Head:
 
 
 def encode_run(computation: Computation[M], run: Run[M], *, capped: bool = True) -> dict[str, Any]:
-    """Return the state of a party as a JSON document, of at most `MAX_CACHE` bytes if it is capped."""
+    """Return the state of a party as JSON, of at most `MAX_CACHE` bytes if it is capped."""
     head = Head(
         v=1,
         computation=computation.name,

@@ -23,12 +23,14 @@ import numpy as np
 
 from cape import wire
 from cape.computations import _secure_sum, _zero_sum, load
-from cape.drivers import links, site_files
+from cape.drivers import links, memory_link, site_files
 from cape.drivers.codec import encode_broadcast, encode_reply
 from cape.drivers.drops import Attendees, Drop
-from cape.drivers.links import DocumentLink, InProcess, MemoryLink, Places, make_places
-from cape.drivers.parties import FileSource, SiteParty
+from cape.drivers.links import DocumentLink, InProcess, Places, make_places
+from cape.drivers.memory_link import MemoryLink
+from cape.drivers.parties import SiteParty
 from cape.drivers.simulate import play
+from cape.drivers.stores import FileSource
 from cape.errors import CapeError, public_text
 from cape.policy import SitePolicy
 from cape.privacy import randomness, sampler
@@ -262,7 +264,7 @@ class Listening(MemoryLink):
 
     def exchange(self) -> Any:
         """Play a round and keep what was said."""
-        real = links.advance_aggregator
+        real = memory_link.advance_aggregator
 
         def advance(computation: Any, state: Any, inbox: Any, party: Any) -> Any:
             self.transcript.replies.append(dict(inbox))
@@ -272,11 +274,11 @@ class Listening(MemoryLink):
             self.transcript.note("broadcast", wire.dumps(encode_broadcast(after[1])))
             return after
 
-        links.advance_aggregator = advance
+        memory_link.advance_aggregator = advance
         try:
             return super().exchange()
         finally:
-            links.advance_aggregator = real
+            memory_link.advance_aggregator = real
 
 
 class OneByOne(DocumentLink):

@@ -17,7 +17,7 @@ from cape.algorithms.metrics import match_maps
 from cape.algorithms.synthetic import PRESETS, generate
 from cape.computations import load
 from cape.computations._results import IcaOutcome
-from cape.drivers.links import MemoryLink
+from cape.drivers.memory_link import MemoryLink
 from cape.drivers.simulate import play
 from cape.policy import SitePolicy
 from cape.report import advice, confidence
