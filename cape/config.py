@@ -135,11 +135,11 @@ class Config:
     )
     mask_hash: str = option("", "Expected hash of the mask", group="Data")
     atlas: str = option("", "Name of the label image", group="Data")
-    basis: Literal["auto", "dct", "atlas", "none"] = option(
+    basis: Literal["auto", "dct", "kernel", "atlas", "none"] = option(
         "auto",
         "Public basis",
         group="Data",
-        help="auto: dct for a mask, none for an atlas or a matrix.",
+        help="auto: dct for a mask, none for an atlas or a matrix; kernel for other separations.",
     )
     n_basis: int = option(
         0,

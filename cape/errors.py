@@ -111,6 +111,10 @@ CATALOGUE: Final[dict[str, str]] = {
     "E263": "{party} is in use by another process; wait until that one is done.",
     "E264": "{problem}; {do}",
     "E265": "{party} was stopped before it answered; nothing was sent, the same step may be asked again.",
+    # 28n: other separations
+    "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
+    "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",
+    # 29n: containers
     # 27n: reading aids of the report, after a run
     "E270": "templates need maps on a grid, this result is of kind {got}; label its columns by hand.",
     "E271": "the template image has {got}; allowed is a NIfTI image with 3 or 4 dimensions; convert it.",

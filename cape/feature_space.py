@@ -10,7 +10,7 @@ import binascii
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Literal
 
@@ -19,6 +19,12 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.errors import MessageError
+
+DOT = "."
+"""Between labels and templates where both are packed into one text; not a letter of base64."""
+
+MOST_TEMPLATE_NUMBERS = 600_000
+"""D x K: 2.4 MB of float32, which every party carries from round to round in its 4 MiB cache."""
 
 MOST_LABELS = 2**24
 """Largest grid, voxels: a brain at 1 mm has 7.2 million; nothing larger is ever unpacked."""
@@ -38,11 +44,14 @@ class FeatureSpace:
         16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid.
     packed : str
         base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); empty
-        in `join`, where digests are compared before any site shows its mask.
+        in `join`, where digests are compared before any site shows its mask.  With templates a
+        dot and base64 of zlib of float32 (D, K) follow.
     n_features : int
         D.
     digest : str
         SHA-256 that all sites must agree on.
+    n_templates : int
+        K, public template maps over the features; 0 without.
     """
 
     kind: Literal["mask", "atlas", "matrix"]
@@ -51,6 +60,7 @@ class FeatureSpace:
     packed: str
     n_features: int
     digest: str
+    n_templates: int = field(default=0, metadata={"added": True})
 
     @classmethod
     def of_labels(
@@ -108,12 +118,46 @@ class FeatureSpace:
             raise MessageError("E202", problem="labels: no grid of allowed size")
         try:
             unpacking = zlib.decompressobj()
-            raw = unpacking.decompress(base64.b64decode(self.packed, validate=True), 4 * size + 1)
+            text = self.packed.partition(DOT)[0]
+            raw = unpacking.decompress(base64.b64decode(text, validate=True), 4 * size + 1)
         except (binascii.Error, zlib.error) as err:
             raise MessageError("E202", problem="labels: not packed labels") from err
         if len(raw) != 4 * size:
             raise MessageError("E202", problem="labels: they do not fit the grid")
         return np.frombuffer(raw, dtype="<i4").reshape(self.shape).astype(np.int32)
+
+    def with_templates(self, templates: Array) -> FeatureSpace:
+        """Return the space with template maps, shape (D, K), kept as float32.
+
+        The digest is the SHA-256 of ``cape-templates-1``, the digest of the space, K (int32 LE) and
+        the float32 LE numbers in C order.
+        """
+        stored = np.ascontiguousarray(templates, dtype="<f4")
+        n = stored.shape[1]
+        head = f"cape-templates-1 {self.digest}".encode() + np.int32(n).astype("<i4").tobytes()
+        raw = stored.tobytes()
+        return replace(
+            self,
+            packed=self.packed + DOT + base64.b64encode(zlib.compress(raw, 9)).decode(),
+            digest=hashlib.sha256(head + raw).hexdigest(),
+            n_templates=n,
+        )
+
+    def templates(self) -> Array:
+        """Return the template maps, shape (D, K) float64; MessageError unless they are there."""
+        size = 4 * self.n_features * self.n_templates
+        if not 0 < size <= 4 * MOST_TEMPLATE_NUMBERS:
+            raise MessageError("E202", problem="templates: none, or more than allowed")
+        try:
+            text = self.packed.partition(DOT)[2]
+            unpacking = zlib.decompressobj()
+            raw = unpacking.decompress(base64.b64decode(text, validate=True), size + 1)
+        except (binascii.Error, zlib.error) as err:
+            raise MessageError("E202", problem="templates: not packed numbers") from err
+        if len(raw) != size:
+            raise MessageError("E202", problem="templates: they do not fit the features")
+        found = np.frombuffer(raw, dtype="<f4").reshape(self.n_features, self.n_templates)
+        return found.astype(np.float64)
 
     def outline(self) -> FeatureSpace:
         """Return the space without its labels: what may be compared before they are shown."""
@@ -123,13 +167,16 @@ class FeatureSpace:
         """Return the space with labels; MessageError unless they are those of its digest."""
         whole = replace(self, packed=packed)
         if self.kind == "matrix":
-            if packed:
+            if packed.partition(DOT)[0]:
                 raise MessageError("E202", problem="labels: a matrix has none")
-            return self
-        affine = np.array(self.affine)
-        if affine.shape != (16,):
-            raise MessageError("E202", problem="labels: no affine")
-        found = FeatureSpace.of_labels(self.kind, whole.labels(), affine)
+            found = FeatureSpace.of_matrix(self.n_features, self.shape)
+        else:
+            affine = np.array(self.affine)
+            if affine.shape != (16,):
+                raise MessageError("E202", problem="labels: no affine")
+            found = FeatureSpace.of_labels(self.kind, whole.labels(), affine)
+        if self.n_templates:
+            found = found.with_templates(whole.templates())
         if (found.digest, found.n_features) != (self.digest, self.n_features):
             raise MessageError("E202", problem="labels: not those of the agreed digest")
         return whole

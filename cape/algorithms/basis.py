@@ -145,6 +145,36 @@ def _orthonormal(columns: Array) -> Array:
     return np.ascontiguousarray(q * np.sign(diagonal))
 
 
+def led_by(leaders: Array, basis: Array) -> Array:
+    """Return a basis that begins with the span of some columns and goes on with another basis.
+
+    Parameters
+    ----------
+    leaders : ndarray, shape (D, K)
+        Such as template maps, linearly independent.
+    basis : ndarray, shape (D, d)
+        Its first d - K columns follow, without what the leaders hold already.
+
+    Returns
+    -------
+    ndarray, shape (D, d)
+        Orthonormal columns, nested.
+
+    Raises
+    ------
+    ConfigError
+        E011 if d is not above K, or columns depend on each other.
+    """
+    n, d = leaders.shape[1], basis.shape[1]
+    if d <= n:
+        raise ConfigError(
+            "E011", setting="n_basis", got=d, allowed=f"{n + 1} or more",
+            do="the basis holds the templates and more.",
+        )  # fmt: skip
+    scaled = leaders / np.maximum(np.linalg.norm(leaders, axis=0), 1e-300)
+    return _orthonormal(np.concatenate([scaled, basis[:, : d - n]], axis=1))
+
+
 def parcel_indicators(labels: npt.NDArray[np.integer]) -> Array:
     """Return one indicator column per parcel (recipe ``parcels-1``).
 

@@ -96,7 +96,7 @@ def regressed(stack: Array, templates: Array) -> Array:
         gram, cross = gram + ridge, scaled @ np.swapaxes(courses, 1, 2)
         usable = np.isfinite(gram).all(axis=(1, 2)) & np.isfinite(cross).all(axis=(1, 2))
         usable &= spread.min(axis=(1, 2)) > 0.0
-        maps = np.zeros_like(cross)
+        maps: Array = np.zeros_like(cross)
         for m in np.flatnonzero(usable):
             maps[m] = unit_columns(np.linalg.solve(gram[m], cross[m].T).T)
     return maps

@@ -15,13 +15,14 @@ from cape.algorithms.infomax import Infomax
 from cape.algorithms.pca import CovariancePca, ProjectorPca, Subspace
 from cape.algorithms.quasi_newton import QuasiNewton, Regime, regime
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
-from cape.computations import _views
+from cape.computations import _separations, _views
 from cape.computations._join import Draft
 from cape.computations._plan import Stage, make_plan, shares_of
 from cape.config import Config, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FeatureSpace
 from cape.privacy.accounting import check_delta, gdp_mu
+from cape.prospects import spatial_basis
 from cape.usefulness import (
     BRAIN_ENERGY,
     IMAGE_ENERGY,
@@ -50,6 +51,12 @@ class CapeDjicaConfig(Config):
         low=2,
         high=50,
         help="Rather too few: too many is the most harmful mistake under noise.",
+    )
+    separation: Literal["temporal", "spatial", "template"] = option(
+        "temporal",
+        "What makes components independent",
+        help="temporal: joint temporal ICA.  spatial: independent maps, one release.  template: "
+        "private dual regression on public maps (templates.nii.gz or templates.csv at every site).",
     )
     pca: Literal["projector", "covariance"] = option(
         "projector", "PCA", help="covariance: Imtiaz et al., Alg. 3."
@@ -103,6 +110,12 @@ class CapeDjicaConfig(Config):
         _views.check_basis(self)
         numbers("shares", self.shares, 3)
         numbers("clip_schedule", self.clip_schedule, 2)
+        if self.separation != "temporal" and self.pca != "projector":
+            raise ConfigError(
+                "E012",
+                problem=f"separation={self.separation} with pca={self.pca}",
+                do="other separations have one release of their own: leave pca as it is.",
+            )
         if self.min_timepoints < self.n_components + 2:
             raise ConfigError(
                 "E011",
@@ -213,8 +226,10 @@ def stages(
     config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[Stage, ...]:
     """Return all releases of a run and how they share the budget."""
-    fixed = constants(config, n_sites, n_subjects)
+    if config.separation != "temporal":
+        return _separations.stages(config, n_basis)
     R = config.n_components
+    fixed = constants(config, n_sites, n_subjects)
     pca, whitening, iterate = fixed.shares
     return (
         Stage(phase="pca", asked=make_pca(config).schedule(n_basis), share=pca),
@@ -239,6 +254,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
         check_delta(config.delta, n_subjects=n_subjects)
     if n_subjects < config.n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
+    _separations.check_templates(config, space)
     g = strength(config, n_sites, n_subjects)
     d = basis_size(config, space, g)
     found = stages(config, n_sites=n_sites, n_subjects=n_subjects, n_basis=d)
@@ -249,7 +265,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
     """Return d: the owner's, or the best one for G; ConfigError if R does not fit it."""
     D, R = space.n_features, config.n_components
-    if not _views.uses_dct(config):
+    if _views.basis_kind(config) == "none":
         limit = max(MAX_IDENTITY, int(min(0.1 * PCA_SHARE * g * g / R, 1e9)))
         limit = min(limit, config.max_features)
         if limit < D:
@@ -263,6 +279,8 @@ def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
         d = D
     elif config.n_basis:
         d = min(config.n_basis, D)
+    elif config.separation != "temporal":
+        d = min(spatial_basis(g, R), D)
     else:
         energies = BRAIN_ENERGY if space.kind == "mask" else IMAGE_ENERGY
         widest = _views.widest_basis(config, space)
@@ -284,9 +302,11 @@ def _quality(
     """Return what the owner should know; refuse a run whose maps would mostly show noise."""
     if not config.private:
         return ("No noise is added: this run protects nobody.",)
+    if config.separation != "temporal":
+        return _separations.quality(config, n_sites, n_subjects, d)
     if (config.solver, config.pca, config.whitening) != MEASURED or config.n_rounds < FEW_ROUNDS:
         return ("How good the maps will be was measured for the default algorithm only.",)
-    if not _views.uses_dct(config):
+    if _views.basis_kind(config) == "none":
         energy = 1.0
     else:
         energy = energy_inside(d, BRAIN_ENERGY if space.kind == "mask" else IMAGE_ENERGY)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cape.algorithms.pca import Subspace
+from cape.algorithms.spatial import SpatialComponents
+from cape.algorithms.templates import TemplateMaps
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import Whitener
 from cape.computations._model import Model
@@ -18,8 +20,12 @@ class IcaModel(Model):
     ----------
     subspace, whitener, unmixing
         Estimator states: V (d, k), U (k, k), W (k, k); None before the first release of a stage.
+    spatial, template
+        The one release of the other separations; None in a temporal run.
     """
 
     subspace: Subspace | None = None
     whitener: Whitener | None = None
     unmixing: Unmixing | None = None
+    spatial: SpatialComponents | None = field(default=None, metadata={"added": True})
+    template: TemplateMaps | None = field(default=None, metadata={"added": True})

@@ -12,11 +12,12 @@ import numpy as np
 from cape.algorithms.arrangement import apply_order, arrange
 from cape.algorithms.estimators import Array
 from cape.algorithms.unmixing import Unmixing, unit_rows
-from cape.computations import _views
+from cape.computations import _separations, _views
 from cape.computations._ica_model import IcaModel
 from cape.computations._model import joined
 from cape.computations._report import component_names, time_courses
 from cape.computations._results import IcaOutcome, SiteOutcome
+from cape.computations._separations import Ending
 from cape.computations._zero_sum import empty_ledger, own_fingerprint
 from cape.config import VERSION, Config
 from cape.ports import Aggregator, Site
@@ -39,12 +40,32 @@ def white_unmixing(model: IcaModel) -> Array:
     return unmixing
 
 
+def ending(model: IcaModel) -> Ending:
+    """Return what the last stage left, whatever the separation."""
+    if (other := _separations.ending(model)) is not None:
+        return other
+    state, whitener = model.unmixing, model.whitener
+    if state is None or whitener is None:
+        raise RuntimeError("no unmixing before the first round")
+    return Ending(
+        V=_views.subspace(model).V,
+        U=whitener.U,
+        W=state.W,
+        unmixing=white_unmixing(model),
+        order=state.order,
+        status=state.status,
+        reason=REASONS[state.status] if state.round else NO_ROUND,
+        stability=state.stability,
+        spectrum=_views.subspace(model),
+    )
+
+
 def maps(config: Config, model: IcaModel) -> Array:
     """Return A = B V (W U)^-1, shape (D, k), in the order of the solver."""
+    end = ending(model)
     B = _views.public_basis(config, joined(model).space, joined(model).n_basis)
-    V = _views.subspace(model).V
-    directions = V if B is None else B @ V
-    return np.asarray(np.linalg.solve(white_unmixing(model).T, directions.T).T)
+    directions = end.V if B is None else B @ end.V
+    return np.asarray(np.linalg.solve(end.unmixing.T, directions.T).T)
 
 
 def close(config: Config, model: IcaModel) -> Unmixing:
@@ -56,14 +77,13 @@ def close(config: Config, model: IcaModel) -> Unmixing:
 
 def write_site(site: Site, model: IcaModel) -> SiteOutcome:
     """Return what one site may see: its subjects' time courses, its ledger."""
-    unmixing = white_unmixing(model)
-    order = model.unmixing.order if model.unmixing else ()
+    end = ending(model)
     return SiteOutcome(
         site=site.id,
-        outcome_status=model.unmixing.status if model.unmixing else "",
+        outcome_status=end.status,
         fingerprint=own_fingerprint(site, model),
-        names=component_names(len(unmixing)),
-        time_courses=time_courses(site, model, unmixing, order),
+        names=component_names(len(end.unmixing)),
+        time_courses=time_courses(site, model, end.unmixing @ end.V.T, end.order),
         ledger=site.ledger or empty_ledger(site.config),
     )
 
@@ -80,15 +100,11 @@ def outcome(name: str, party: Aggregator, model: IcaModel, *, label: str) -> Ica
     label : {"dp", "none"}
         What the run guarantees.
     """
-    roster, subspace, state = joined(model), _views.subspace(model), model.unmixing
-    if state is None or model.whitener is None:
-        raise RuntimeError("no unmixing before the first round")
-    order = state.order
+    end, roster = ending(model), joined(model)
     B = _views.public_basis(party.config, roster.space, roster.n_basis)
-    basis_rows = subspace.V.T if B is None else subspace.V.T @ B.T
-    warnings = list(roster.warnings)
-    if subspace.status == "no_gap":
-        warnings.append(NO_GAP)
+    basis_rows = end.V.T if B is None else end.V.T @ B.T
+    spectrum = end.spectrum
+    gap_missing = spectrum is not None and spectrum.status == "no_gap"
     return IcaOutcome(
         computation=name,
         version=VERSION,
@@ -96,22 +112,24 @@ def outcome(name: str, party: Aggregator, model: IcaModel, *, label: str) -> Ica
         config_digest=party.config.digest(),
         settings=party.config.settings(),
         label=label,
-        status=state.status,
-        reason=REASONS[state.status] if state.round else NO_ROUND,
-        stability=state.stability,
+        status=end.status,
+        reason=end.reason,
+        stability=end.stability,
         roster=roster,
         fingerprint=model.fingerprint,
         ledger=party.ledger or empty_ledger(party.config),
-        V=subspace.V,
-        U=model.whitener.U,
-        W=apply_order(order, state.W, 0),
-        W_total=apply_order(order, white_unmixing(model) @ basis_rows, 0),
-        A=apply_order(order, maps(party.config, model), 1),
-        eigenvalues=subspace.eigenvalues,
-        edge=subspace.edge,
-        gap_ratio=subspace.gap_ratio,
-        rank_status=subspace.status,
+        V=end.V,
+        U=end.U,
+        W=apply_order(end.order, end.W, 0),
+        W_total=apply_order(end.order, end.unmixing @ basis_rows, 0),
+        A=apply_order(end.order, maps(party.config, model), 1),
+        eigenvalues=np.zeros(0) if spectrum is None else spectrum.eigenvalues,
+        edge=spectrum.edge if spectrum else 0.0,
+        gap_ratio=spectrum.gap_ratio if spectrum else 0.0,
+        rank_status=spectrum.status if spectrum else "unguarded",
         trace=model.trace,
-        rounds_planned=sum(event.phase == "iterate" for event in roster.plan),
-        warnings=tuple(warnings),
+        rounds_planned=sum(event.phase == roster.plan[-1].phase for event in roster.plan),
+        warnings=(*roster.warnings, *([NO_GAP] if gap_missing else [])),
+        spatial=_separations.spatial_set(B, end.V) if spectrum else None,
+        template=_separations.template_reading(party.config, model),
     )

@@ -123,11 +123,13 @@ def component_names(n_components: int) -> tuple[str, ...]:
 
 
 def time_courses(
-    site: Site, model: IcaModel, unmixing: Array, order: tuple[int, ...]
+    site: Site, model: IcaModel, rows_of_basis: Array, order: tuple[int, ...]
 ) -> Iterator[tuple[str, Data]]:
-    """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign."""
-    V = _views.subspace(model).V
-    rows = apply_order(order, unmixing @ V.T, 0)
+    """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign.
+
+    `rows_of_basis`, shape (k, d), is W_total in the public basis, in the order of the solver.
+    """
+    rows = apply_order(order, rows_of_basis, 0)
     roster = joined(model)
     d = roster.n_basis
     stacks = _views.prepared(site, roster.space)

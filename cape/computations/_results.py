@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from cape.algorithms.estimators import Array, Data
+from cape.algorithms.spatial import Sparseness
 from cape.config import Value
 from cape.messages import FeatureSpace, Roster, RoundRecord
 from cape.privacy.ledger import Ledger
@@ -94,6 +95,45 @@ class Outcome:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class SpatialSet:
+    """Spatial components of a released subspace; another model than the temporal ones.
+
+    Attributes
+    ----------
+    A : ndarray, shape (D, k)
+        In final order and sign, std 1.
+    converged : bool
+        Whether the rotation settled.
+    sparseness : Sparseness
+        Whether the model fits, against surrogates without data.
+    """
+
+    A: Array
+    converged: bool
+    sparseness: Sparseness
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TemplateReading:
+    """How to read the maps of private dual regression.
+
+    Attributes
+    ----------
+    templates, evidence, without_data : ndarray, shape (D, K)
+        The public templates; what the data add; what the same steps give without any data.
+    kept, strength : tuple of float
+        Per template: what its noise leaves of the released deviation (0 to 1), and the norm of
+        that deviation over its noise.
+    """
+
+    templates: Array
+    evidence: Array
+    without_data: Array
+    kept: tuple[float, ...]
+    strength: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class IcaOutcome(Outcome):
     """The result of joint ICA.
 
@@ -111,6 +151,10 @@ class IcaOutcome(Outcome):
         over the edge, and what the rank guard said.
     rounds_planned : int
         Planned rounds of the solver.
+    spatial : SpatialSet or None
+        Spatial components of the released subspace, free of cost; None in a template run.
+    template : TemplateReading or None
+        Of a template run.
     """
 
     stability: float
@@ -124,6 +168,8 @@ class IcaOutcome(Outcome):
     gap_ratio: float
     rank_status: str
     rounds_planned: int
+    spatial: SpatialSet | None = None
+    template: TemplateReading | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

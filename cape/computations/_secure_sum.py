@@ -64,6 +64,8 @@ class SecureSum(Generic[M]):
         ``close(config, model)``: last state of the run, for the stage that opens `report`.
     part : Part, optional
         What a site sends of its own noisy sum where it is seen by itself (``noise=local``).
+    when : callable, optional
+        ``when(config)``: whether these settings have the stage at all.
     """
 
     name: str
@@ -75,9 +77,12 @@ class SecureSum(Generic[M]):
     later: tuple[SecureSum[M], ...] = ()
     close: Callable[[Config, M], Any] | None = None
     part: Part | None = None
+    when: Callable[[Config], bool] | None = None
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Return the phases of one release under the chosen aggregation."""
+        """Return the phases of one release under the chosen aggregation; () if there is none."""
+        if self.when is not None and not self.when(config):
+            return ()
         end = ("report",) if self.close is not None else ()
         stages = (self, *self.later)
         then = (*(entry(stage.name, config) for stage in stages), *end)

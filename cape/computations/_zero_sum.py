@@ -43,13 +43,17 @@ def entry(stage: str, config: Config) -> str:
 class ZeroSum:
     """Two lines of a table: keys, then the probe; `verify` is the site's look at the plan."""
 
-    def __init__(self, verify: PlanCheck, *, then: str) -> None:
+    def __init__(self, verify: PlanCheck, *, then: str | Callable[[Config], str]) -> None:
         self._verify = verify
         self._then = then
 
+    def _next(self, config: Config) -> str:
+        stage = self._then if isinstance(self._then, str) else self._then(config)
+        return entry(stage, config)
+
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of the chosen aggregation."""
-        then = entry(self._then, config)
+        then = self._next(config)
         if config.aggregation == "secagg":
             return (
                 *_secagg.key_phases(self._prepare, then=PROBE),
@@ -111,7 +115,7 @@ class ZeroSum:
         party.ledger = empty_ledger(party.config)
         signed = tuple(reply.signature for reply in replies.values() if reply.signature)
         shown = Fingerprint(fingerprint=keys.roster_fingerprint(digest), signatures=signed)
-        return shown, entry(self._then, party.config)
+        return shown, self._next(party.config)
 
     def _opened(
         self, party: Aggregator, total: SurvivorSum, model: Model
@@ -120,9 +124,7 @@ class ZeroSum:
         del total  # all zeros: its bound is 0
         party.ledger = empty_ledger(party.config)
         digest = _secagg.key_digest(party, model)
-        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), entry(
-            self._then, party.config
-        )
+        return Fingerprint(fingerprint=keys.roster_fingerprint(digest)), self._next(party.config)
 
 
 def empty_ledger(config: Config) -> Ledger:

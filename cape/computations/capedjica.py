@@ -5,6 +5,7 @@ stages of secure sums: a common subspace (pca), a common whitening, and the roun
 The default is made for privacy: PCA from subjects' projectors in a public basis, log-Euclidean
 whitening, rotations by quasi-Newton steps.  ``pca=covariance``, ``whitening=eigen`` and
 ``solver=infomax`` give the pipeline of Imtiaz et al., Alg. 3 and 4 (docs/deviations.md).
+``separation=spatial`` and ``template`` are other models, with one release each (`_separations`).
 
 Read the table at the bottom first.
 """
@@ -19,7 +20,7 @@ from cape.algorithms.pca import Subspace
 from cape.algorithms.quasi_newton import Regime
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import Whitener
-from cape.computations import _ica_result, _views
+from cape.computations import _ica_result, _separations, _views
 from cape.computations._djica import (
     CapeDjicaConfig,
     basis_size,
@@ -39,6 +40,7 @@ from cape.computations._plan import verify_plan
 from cape.computations._report import report
 from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.computations._secure_sum import SecureSum
+from cape.computations._separations import SPATIAL, TEMPLATE
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config
 from cape.errors import PrivacyBudgetError
@@ -75,7 +77,7 @@ def _close(config: Config, model: IcaModel) -> Unmixing:
 
 def _with_whitener(config: Config, model: IcaModel) -> IcaModel:
     """Return the model with the whitener that needed no release."""
-    if model.whitener is not None:
+    if model.whitener is not None or not _temporal(config):
         return model
     return replace(model, whitener=WHITENING.current(config, model))
 
@@ -127,17 +129,27 @@ def _whitened(site: Site, model: IcaModel) -> Stacks:
     return _views.whitened(site, model, U, prewhiten=own(site.config).prewhiten)
 
 
+def _temporal(config: Config) -> bool:
+    return _separations.is_kind("temporal", config)
+
+
+def _first(config: Config) -> str:
+    """Return the stage of the first release."""
+    kind = _views.separation_of(config)
+    return "pca" if kind == "temporal" else kind
+
+
 ITERATE = SecureSum(
     name="iterate", state=Unmixing, into="unmixing",
-    estimator=_solver, rows=_k, sees=_whitened, close=_close,
+    estimator=_solver, rows=_k, sees=_whitened, close=_close, when=_temporal,
 )  # fmt: skip
 WHITENING = SecureSum(
     name="whitening", state=Whitener, into="whitener",
-    estimator=_whitening, rows=_k, sees=_reduced, later=(ITERATE,),
+    estimator=_whitening, rows=_k, sees=_reduced, later=(ITERATE,), when=_temporal,
 )  # fmt: skip
 PCA = SecureSum(
     name="pca", state=Subspace, into="subspace",
-    estimator=_pca, rows=_d, sees=_views.raw, later=(WHITENING, ITERATE),
+    estimator=_pca, rows=_d, sees=_views.raw, later=(WHITENING, ITERATE), when=_temporal,
 )  # fmt: skip
 
 COMPUTATION = Computation(
@@ -149,10 +161,12 @@ COMPUTATION = Computation(
     progress=progress,
     table=(
         join("capedjica", plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="pca"),                  # PublicKey -> KeyBook; probe -> Fingerprint
-        PCA,                                           # Masked -> Subspace
-        WHITENING,                                     # Masked -> Whitener
-        ITERATE,                                       # Masked -> Unmixing
+        ZeroSum(_verify, then=_first),                 # PublicKey -> KeyBook; probe -> Fingerprint
+        PCA,                                           # Masked -> Subspace          temporal
+        WHITENING,                                     # Masked -> Whitener          temporal
+        ITERATE,                                       # Masked -> Unmixing          temporal
+        SPATIAL,                                       # Masked -> SpatialComponents spatial
+        TEMPLATE,                                      # Masked -> TemplateMaps      template
         report(_write_site, _outcome),                 # Done -> Closing
     ),
 )  # fmt: skip

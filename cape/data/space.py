@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 MASKS = Path(__file__).resolve().parents[1] / "masks"
 MASK_FILES = ("mask.nii", "mask.nii.gz")
 ATLAS_FILES = ("atlas.nii", "atlas.nii.gz")
+TEMPLATE_FILES = ("templates.nii.gz", "templates.nii", "templates.npy", "templates.csv")
 
 MOST_VOXELS = 70_000
 """Largest mask: 3 mm has 69,765 voxels; finer grids give smoother pictures, no information."""
@@ -146,8 +147,8 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
 
 
 def reserved_names(config: Config) -> tuple[str, ...]:
-    """Return file names in a site's folder that are mask or atlas, not data."""
-    return (*MASK_FILES, *ATLAS_FILES, config.atlas)
+    """Return file names in a site's folder that are mask, atlas or templates, not data."""
+    return (*MASK_FILES, *ATLAS_FILES, *TEMPLATE_FILES, config.atlas)
 
 
 def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -> Path | None:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cape.algorithms.estimators import Data
-from cape.computations._views import public_basis
+from cape.computations._views import public_basis, separation_of
 from cape.config import Config
 from cape.errors import DataError
 from cape.messages import FeatureSpace
@@ -40,6 +40,7 @@ class FileSource:
         self._expected = given.get("contents")
         self._people = given.get("people")
         self._loaded: Any = None
+        self._templated: FeatureSpace | None = None
 
     def _data(self) -> Any:
         if self._loaded is None:
@@ -67,9 +68,15 @@ class FileSource:
 
     @property
     def space(self) -> FeatureSpace:
-        """Feature space of the data."""
+        """Feature space of the data, with the templates that the settings ask for."""
         space: FeatureSpace = self._data().space
-        return space
+        if separation_of(self._config) != "template":
+            return space
+        if self._templated is None:
+            from cape.data.templates import with_templates
+
+            self._templated = with_templates(space, self._base, site=self._site)
+        return self._templated
 
     @property
     def n_subjects(self) -> int:
@@ -86,7 +93,7 @@ class FileSource:
         from cape.data import reduce_to_basis
 
         data = self._data()
-        B = public_basis(self._config, data.space, n_basis)
+        B = public_basis(self._config, self.space, n_basis)
         yield from reduce_to_basis(data, B, self._config)
 
 
