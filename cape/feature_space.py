@@ -52,6 +52,8 @@ class FeatureSpace:
         SHA-256 that all sites must agree on.
     n_templates : int
         K, public template maps over the features; 0 without.
+    without_templates : str
+        The digest of the same space without its templates; empty if it has none.
     """
 
     kind: Literal["mask", "atlas", "matrix"]
@@ -61,6 +63,7 @@ class FeatureSpace:
     n_features: int
     digest: str
     n_templates: int = field(default=0, metadata={"added": True})
+    without_templates: str = field(default="", metadata={"added": True})
 
     @classmethod
     def of_labels(
@@ -141,6 +144,7 @@ class FeatureSpace:
             packed=self.packed + DOT + base64.b64encode(zlib.compress(raw, 9)).decode(),
             digest=hashlib.sha256(head + raw).hexdigest(),
             n_templates=n,
+            without_templates=self.digest,
         )
 
     def templates(self) -> Array:
@@ -165,18 +169,25 @@ class FeatureSpace:
 
     def filled(self, packed: str) -> FeatureSpace:
         """Return the space with labels; MessageError unless they are those of its digest."""
-        whole = replace(self, packed=packed)
+        plain, templated = packed.partition(DOT)[0], bool(self.n_templates)
+        whole = replace(self, packed=plain, n_templates=0)
+        if templated:
+            whole = replace(whole, digest=self.without_templates)
         if self.kind == "matrix":
-            if packed.partition(DOT)[0]:
+            if plain:
                 raise MessageError("E202", problem="labels: a matrix has none")
-            found = FeatureSpace.of_matrix(self.n_features, self.shape)
         else:
             affine = np.array(self.affine)
             if affine.shape != (16,):
                 raise MessageError("E202", problem="labels: no affine")
             found = FeatureSpace.of_labels(self.kind, whole.labels(), affine)
-        if self.n_templates:
-            found = found.with_templates(whole.templates())
-        if (found.digest, found.n_features) != (self.digest, self.n_features):
-            raise MessageError("E202", problem="labels: not those of the agreed digest")
-        return whole
+            if (found.digest, found.n_features) != (whole.digest, whole.n_features):
+                raise MessageError("E202", problem="labels: not those of the agreed digest")
+        if not templated:
+            return whole
+        full = replace(whole, without_templates="").with_templates(
+            replace(self, packed=packed).templates()
+        )
+        if full.digest != self.digest:
+            raise MessageError("E202", problem="templates: not those of the agreed digest")
+        return replace(self, packed=packed)

@@ -26,14 +26,14 @@ STRIP = (10.0, 1.7)
 
 
 def strips(
-    folder: Path, names: Sequence[str], alts: Sequence[str], limit: float, *, mni: bool
+    path: Path, names: Sequence[str], alts: Sequence[str], limit: float, *, mni: bool
 ) -> Iterator[Picture]:
-    """Yield eight axial slices for every map of group_maps.nii.gz.
+    """Yield eight axial slices for every map of an image.
 
     Parameters
     ----------
-    folder : Path
-        Holds the maps.
+    path : Path
+        Such as group_maps.nii.gz.
     names, alts : sequence of str
         Of each map.
     limit : float
@@ -43,7 +43,7 @@ def strips(
     """
     nibabel: Any = importlib.import_module("nibabel")
     plotting: Any = importlib.import_module("nilearn.plotting")
-    image = files.load_image(folder / "group_maps.nii.gz")
+    image = files.load_image(path)
     volumes = np.asarray(image.dataobj, dtype=np.float32)
     affine = image.affine
     if not mni:

@@ -17,10 +17,12 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.arrangement import z_scores
+from cape.algorithms.estimators import Array
 from cape.computations._results import IcaOutcome, Outcome
 from cape.messages import FeatureSpace
-from cape.report import advice, confidence, labels, maps, methods, statement
-from cape.usefulness import g_eff, usable
+from cape.prospects import needed_g
+from cape.report import advice, confidence, labels, maps, methods, separations, statement
+from cape.usefulness import g_eff
 
 MISSING = "n/a"
 """An empty cell of a table: what spreadsheets and BIDS readers expect."""
@@ -44,6 +46,8 @@ def write_all(folder: Path, outcome: IcaOutcome) -> None:
     write_table(folder / "rounds.tsv", round_rows(outcome))
     write_unmixing(folder / "unmixing.npz", outcome)
     write_maps(folder, outcome)
+    for name, columns in separations.extra_maps(outcome):
+        write_columns(folder, name, columns, outcome)
 
 
 def results_of(outcome: IcaOutcome) -> dict[str, Any]:
@@ -76,6 +80,7 @@ def results_of(outcome: IcaOutcome) -> dict[str, Any]:
         "rank_status": outcome.rank_status,
         **(size := _size(outcome, numbers.mu_planned)),
         **reading_aids(outcome, size["g_eff"]),
+        "separation": separations.figures(outcome),
         "computation": outcome.computation,
         "version": outcome.version,
         "run": outcome.run,
@@ -112,7 +117,7 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
     shares = 1 if outcome.settings.get("noise") == "local" else roster.shares
     return {
         "g_eff": g_eff(n_subjects=roster.n_subjects, mu=mu, shares=shares, n_sites=roster.n_sites),
-        "g_needed": usable(int(outcome.A.shape[1])),
+        "g_needed": needed_g(separations.kind_of(outcome.settings), int(outcome.A.shape[1])),
     }
 
 
@@ -124,7 +129,7 @@ def reading_aids(outcome: IcaOutcome, g: float | None) -> dict[str, Any]:
         edge=outcome.edge,
         asked=int(str(outcome.settings.get("n_components", kept))),
         kept=kept,
-        g=g,
+        g=g if separations.kind_of(outcome.settings) == "temporal" else None,
     )
     reason = confidence.why_not(outcome)
     return {
@@ -209,15 +214,19 @@ def write_unmixing(path: Path, outcome: IcaOutcome) -> None:
 
 def write_maps(folder: Path, outcome: IcaOutcome) -> None:
     """Write the z-maps: group_maps.nii.gz on a grid, group_maps.csv for plain columns."""
-    z = z_scores(outcome.A)
+    write_columns(folder, "group_maps", z_scores(outcome.A), outcome)
+
+
+def write_columns(folder: Path, name: str, columns: Array, outcome: IcaOutcome) -> None:
+    """Write maps, shape (D, R), as ``name.nii.gz`` on a grid, as ``name.csv`` without one."""
     if outcome.space.kind != "matrix":
         stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
-        image = nifti(z, outcome.space, stamp=stamp, mni=in_mni(outcome.settings))
-        (folder / "group_maps.nii.gz").write_bytes(image)
+        image = nifti(columns, outcome.space, stamp=stamp, mni=in_mni(outcome.settings))
+        (folder / f"{name}.nii.gz").write_bytes(image)
         return
-    lines = [",".join(maps.names(z.shape[1]))]
-    lines += [",".join(format(value, ".9g") for value in row) for row in z.tolist()]
-    write_text(folder / "group_maps.csv", "\n".join(lines) + "\n")
+    lines = [",".join(maps.names(columns.shape[1]))]
+    lines += [",".join(format(value, ".9g") for value in row) for row in columns.tolist()]
+    write_text(folder / f"{name}.csv", "\n".join(lines) + "\n")
 
 
 def in_mni(settings: Mapping[str, object]) -> bool:

@@ -102,7 +102,8 @@ def _draw(
         bar = brains.colour_bar(limit, 0.0, caption)
         return [bar, *brains.squares(z, tuple(results["grid"]), names, alts, limit)]
     bar = brains.colour_bar(limit, THRESHOLD, caption)
-    return [bar, *brains.strips(folder, names, alts, limit, mni=files.in_mni(settings))]
+    path = folder / "group_maps.nii.gz"
+    return [bar, *brains.strips(path, names, alts, limit, mni=files.in_mni(settings))]
 
 
 def limit_of(z: Array) -> float:

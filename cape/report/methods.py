@@ -42,10 +42,17 @@ def citations(results: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 STATUS = {
+    "released": "the one planned release was made",
     "converged": "the unmixing matrix had settled",
     "max_rounds": "all planned rounds were made, but the unmixing matrix had not clearly settled",
     "budget_exhausted": "a release was refused because the privacy budget was used up",
     "diverged": "the solver left its safe range and the run ended with the last good state",
+}
+
+MODELS = {
+    "temporal": "Joint temporal independent component analysis",
+    "spatial": "Private spatial independent component analysis of a common subspace",
+    "template": "Private dual regression on public template maps",
 }
 
 RANK = {
@@ -71,8 +78,9 @@ def paragraph(
     """Return the methods paragraph, with the numbers of this run."""
     simulation = " This is a simulation on synthetic data." if results["simulation"] else ""
     sentences = (
-        f"Joint temporal independent component analysis was run with cape {results['version']} "
-        f"(computation {results['computation']}, run {str(results['run'])[:16]}) on "
+        f"{MODELS[str(settings.get('separation', 'temporal'))]} was run with cape "
+        f"{results['version']} (computation {results['computation']}, "
+        f"run {str(results['run'])[:16]}) on "
         f"{results['n_subjects']} subjects of {results['n_sites']} sites; no subject's data left "
         f"its site.{simulation}",
         _features(results, settings),
@@ -110,7 +118,7 @@ def _steps(results: Mapping[str, object], settings: Mapping[str, object]) -> str
     named = [
         f"{word} '{settings[key]}'"
         for key, word in (("pca", "subspace"), ("whitening", "whitening"), ("solver", "solver"))
-        if key in settings
+        if key in settings and settings.get("separation", "temporal") == "temporal"
     ]
     how = f" ({', '.join(named)})" if named else ""
     end = STATUS.get(str(results["status"]), str(results["reason"]))

@@ -14,7 +14,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.privacy.accounting import display_epsilon
-from cape.report import files, gallery, methods, plain, privacy_text, quality
+from cape.report import files, gallery, methods, plain, privacy_text, quality, separations
 from cape.report.blocks import (
     Block,
     Bullets,
@@ -268,7 +268,12 @@ def features(results: dict[str, Any]) -> str:
 
 
 def _solver(folder: Folder) -> str:
-    return str(folder.settings.get("solver", folder.results["computation"]))
+    kind = separations.kind_of(folder.settings)
+    return (
+        str(folder.settings.get("solver", folder.results["computation"]))
+        if (kind == "temporal")
+        else f"{kind}, one release"
+    )
 
 
 def _count(n: int, word: str) -> str:
@@ -282,12 +287,17 @@ def setting_text(value: object) -> str:
     return "(empty)" if value in ("", None) else str(value)
 
 
+def _separation(folder: Folder) -> tuple[Block, ...]:
+    return separations.chapter(folder.path, folder.results, folder.settings, drawn=folder.drawn)
+
+
 CHAPTERS: tuple[tuple[str, str, Chapter], ...] = (
     ("privacy", "Privacy in plain words", _privacy),
     ("ledger", "What was released and what it cost", _ledger),
     ("quality", "Quality of the result", _quality),
     ("order", "Number of components", _order),
     ("components", "Components", _components),
+    ("separation", "What the model assumes", _separation),
     ("sites", "Sites", _sites),
     ("settings", "Settings and provenance", _settings),
     ("methods", "Methods paragraph and references", _methods),

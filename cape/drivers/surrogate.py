@@ -1,0 +1,119 @@
+"""Subjects made of smooth noise in place of real ones: what settings give when there is nothing.
+
+Split-half likeness and likeness to atlases are mostly smoothness, so a result means something only
+where it is better than this.  Nothing of the data is used but the number of time points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cape.algorithms import kernel
+from cape.algorithms.estimators import Array, Data
+from cape.computations import load
+from cape.computations._results import IcaOutcome
+from cape.computations._views import public_basis, voxel_mm
+from cape.config import Config, parse_shape
+from cape.drivers import coinstac
+from cape.drivers.links import MemoryLink
+from cape.drivers.stores import FileSource
+from cape.errors import ConfigError
+from cape.messages import FeatureSpace
+from cape.policy import SitePolicy
+from cape.ports import Source
+from cape.report import files, separations
+
+AR = 0.4
+"""Autocorrelation of the noise in time."""
+
+SEED = 20_260_103
+
+
+@dataclass(frozen=True, slots=True)
+class SurrogateSource:
+    """A source of smooth noise with the sizes of another one."""
+
+    inner: Source
+    config: Config
+    number: int
+
+    @property
+    def space(self) -> FeatureSpace:
+        """Feature space of the other source."""
+        return self.inner.space
+
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+        return self.inner.n_subjects
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        """Repetition times of the other source."""
+        return self.inner.tr_range
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
+        """Yield (label, smooth noise (d, T_m)) for every subject of the other source."""
+        root = noise_root(self.config, self.space, n_basis)
+        rng = np.random.default_rng([SEED, self.number])
+        for label, real in self.inner.reduced(n_basis):
+            white = rng.standard_normal(real.shape)
+            for t in range(1, white.shape[1]):
+                white[:, t] = AR * white[:, t - 1] + np.sqrt(1.0 - AR**2) * white[:, t]
+            smooth = white if root is None else root @ white
+            yield label, smooth.astype(np.float32)
+
+
+def noise_root(config: Config, space: FeatureSpace, n_basis: int) -> Array | None:
+    """Return the root of the covariance of smooth noise in the basis; None: features are white."""
+    B = public_basis(config, space, n_basis)
+    if B is None:
+        return None
+    if space.kind == "mask":
+        smoothed = kernel.smooth(space.labels() > 0, voxel_mm(space), B)
+    else:
+        rows, columns = parse_shape(config.image_shape)
+        smoothed = kernel.smooth_image((rows, columns), B)
+    values, vectors = np.linalg.eigh(B.T @ smoothed)
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def run_surrogate(
+    consortium: Path, sites: Mapping[str, Path], settings: Mapping[str, object], policy: SitePolicy
+) -> None:
+    """Run the same settings on smooth noise and put the figures beside the results.
+
+    Parameters
+    ----------
+    consortium : Path
+        Results of the run; gets ``surrogate.json``.
+    sites : mapping of str to Path
+        Folders of the sites, read for their sizes only.
+    settings, policy
+        As in the run.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E282: a computation that has no maps.
+    """
+    from cape.drivers.simulate import play
+
+    chosen = dict(settings)
+    computation = load(str(chosen.pop("computation", coinstac.PRODUCT)))
+    config = computation.config.from_input(chosen)
+    noise = {
+        site: SurrogateSource(FileSource(path, {}, config, site), config, k)
+        for k, (site, path) in enumerate(sites.items())
+    }
+    link = MemoryLink(computation, config, noise, policy, None)
+    link.folders = dict(sites)
+    play(link, None)
+    if not isinstance(link.outcome, IcaOutcome):
+        raise ConfigError("E282", got=computation.name)
+    summary = separations.summary(files.results_of(link.outcome))
+    files.write_json(consortium / separations.BESIDE, summary)
