@@ -95,6 +95,10 @@ def simulate(
     ] = None,
     image: Annotated[str, typer.Option(help="Image of the containers (make image).")] = "",
     memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
+    surrogate: Annotated[
+        bool,
+        typer.Option("--surrogate", help="Run smooth noise too and show its figures beside."),
+    ] = False,
     set_values: SetValues = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
@@ -119,6 +123,10 @@ def simulate(
             memory=memory,
             on_progress=Rounds(as_json=as_json, quiet=quiet),
         )
+    if surrogate:
+        from cape.drivers.surrogate import add_surrogate
+
+        add_surrogate(directory, folder)
     results(folder, as_json=as_json)
 
 

@@ -57,6 +57,10 @@ def synth(
     layout: Annotated[
         FileLayout, typer.Option(help="How the sites of brain keep their files.")
     ] = FileLayout.FILES,
+    templates: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Write template maps of this correlation too."),
+    ] = 0.0,
     defect: Annotated[
         str | None, typer.Option(help="Make one kind of bad input: its number in docs/errors.md.")
     ] = None,
@@ -79,6 +83,7 @@ def synth(
             tr=tr,
             seed=seed,
             layout=layout.value,
+            templates=templates,
             defect=defect,
             progress=progress,
         )

@@ -33,12 +33,11 @@ def correlated(maps: Array, smooth_noise: Array, r: float) -> Array:
 
 
 def write_image_templates(
-    folders: list[Path], grid: Grid, maps: Array, r: float, seed: int
+    folders: list[Path], grid: Grid, maps: Array, r: float, rng: np.random.Generator
 ) -> None:
     """Write ``templates.nii.gz`` into every site's folder."""
     import nibabel as nib
 
-    rng = np.random.default_rng([seed, 3])
     edges = np.linalg.norm(grid.affine[:3, :3], axis=0)
     mm = (float(edges[0]), float(edges[1]), float(edges[2]))
     noise = kernel.smooth(grid.inside, mm, rng.standard_normal(maps.shape))
@@ -51,10 +50,9 @@ def write_image_templates(
 
 
 def write_matrix_templates(
-    folders: list[Path], shape: tuple[int, int], maps: Array, r: float, seed: int
+    folders: list[Path], shape: tuple[int, int], maps: Array, r: float, rng: np.random.Generator
 ) -> None:
     """Write ``templates.npy`` into every site's folder."""
-    rng = np.random.default_rng([seed, 3])
     noise = kernel.smooth_image(shape, rng.standard_normal(maps.shape))
     for folder in folders:
         np.save(folder / "templates.npy", correlated(maps, noise, r), allow_pickle=False)

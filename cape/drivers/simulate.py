@@ -62,7 +62,6 @@ def simulate(
     policy: SitePolicy | None = None,
     image: str = "",
     memory: str = "",
-    surrogate: bool = False,
     on_progress: OnProgress | None = None,
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
@@ -87,8 +86,6 @@ def simulate(
         Of every site, its files named by absolute paths; the seed is `seed`.
     image, memory : str, optional
         Image and memory limit of the containers, for ``docker``.
-    surrogate : bool
-        Run the same settings on smooth noise too and show its figures beside the others.
     on_progress : callable, optional
         Called after every exchange.
 
@@ -178,10 +175,6 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
         _keep_errors(work, out)
         raise
     consortium = out / "consortium"
-    if surrogate:
-        from cape.drivers.surrogate import run_surrogate
-
-        run_surrogate(consortium, sites, chosen, policy)
     q_ngi, correlation = compare_with_truth(directory / "truth.npz", consortium / "unmixing.npz")
     score(consortium, q_ngi=q_ngi, map_correlation=correlation, simulation=True)
     shutil.rmtree(work, ignore_errors=True)

@@ -6,7 +6,7 @@ where it is better than this.  Nothing of the data is used but the number of tim
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,14 +18,15 @@ from cape.computations import load
 from cape.computations._results import IcaOutcome
 from cape.computations._views import public_basis, voxel_mm
 from cape.config import Config, parse_shape
-from cape.drivers import coinstac
-from cape.drivers.links import MemoryLink
+from cape.drivers.memory_link import MemoryLink
+from cape.drivers.playing import play
+from cape.drivers.simulate import site_folders
 from cape.drivers.stores import FileSource
 from cape.errors import ConfigError
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
 from cape.ports import Source
-from cape.report import files, separations
+from cape.report import files, render, separations
 
 AR = 0.4
 """Autocorrelation of the noise in time."""
@@ -82,34 +83,32 @@ def noise_root(config: Config, space: FeatureSpace, n_basis: int) -> Array | Non
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
-def run_surrogate(
-    consortium: Path, sites: Mapping[str, Path], settings: Mapping[str, object], policy: SitePolicy
-) -> None:
-    """Run the same settings on smooth noise and put the figures beside the results.
+def add_surrogate(directory: Path, consortium: Path) -> None:
+    """Run the same settings on smooth noise, put the figures beside the results, render again.
 
     Parameters
     ----------
+    directory : Path
+        The simulated consortium; its files are read for the number of subjects and time points.
     consortium : Path
         Results of the run; gets ``surrogate.json``.
-    sites : mapping of str to Path
-        Folders of the sites, read for their sizes only.
-    settings, policy
-        As in the run.
 
     Raises
     ------
     ConfigError
         CAPE-E282: a computation that has no maps.
     """
-    from cape.drivers.simulate import play
-
-    chosen = dict(settings)
-    computation = load(str(chosen.pop("computation", coinstac.PRODUCT)))
-    config = computation.config.from_input(chosen)
+    results = files.read_json(consortium / "results.json")
+    computation = load(str(results["computation"]))
+    config = computation.config.from_input(
+        {**files.read_json(consortium / "settings.json")["settings"], "accept_low_quality": True}
+    )
+    sites = site_folders(directory)
     noise = {
         site: SurrogateSource(FileSource(path, {}, config, site), config, k)
         for k, (site, path) in enumerate(sites.items())
     }
+    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SEED)
     link = MemoryLink(computation, config, noise, policy, None)
     link.folders = dict(sites)
     play(link, None)
@@ -117,3 +116,4 @@ def run_surrogate(
         raise ConfigError("E282", got=computation.name)
     summary = separations.summary(files.results_of(link.outcome))
     files.write_json(consortium / separations.BESIDE, summary)
+    render(consortium)

@@ -20,7 +20,7 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.synthetic import PRESETS, garch_sources, generate
 from cape.config import Config
 from cape.data import grid_of, mask_space
-from cape.drivers import _records
+from cape.drivers import _records, _templates
 from cape.drivers._brain import NETWORKS, STORAGES, Scanner, network_maps
 from cape.drivers._defects import make_defect
 from cape.drivers._layouts import (
@@ -101,6 +101,7 @@ def write_consortium(
     tr: float = 2.0,
     seed: int = 0,
     layout: Layout = "files",
+    templates: float = 0.0,
     defect: str | None = None,
     progress: Progress | None = None,
 ) -> Summary:
@@ -126,6 +127,9 @@ def write_consortium(
         Not negative.
     layout : {"files", "manifest", "bids", "matrix", "atlas"}
         How the sites of `brain` keep their files, see `cape.drivers._layouts`.
+    templates : float
+        Above 0: write template maps that correlate so with the true ones into every site's folder
+        (images and matrices of images).
     defect : str, optional
         Row number or short name of a defect, made in the files of ``local1``.
     progress : callable, optional
@@ -151,11 +155,13 @@ def write_consortium(
         seed=seed,
         layout=layout,
     )
-    _check(study, out, defect)
+    _check(study, out, defect, templates)
     for site in range(len(study.sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
     maps, names = WRITERS[preset](out, study, progress or (lambda _done, _total: None))
     np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
+    if templates:
+        write_templates(out, study, maps, templates)
     (out / "settings.toml").write_text(settings_text(study), encoding="utf-8")
     (out / "README.txt").write_text(readme_text(study, names), encoding="utf-8")
     if defect:
@@ -171,6 +177,17 @@ def write_consortium(
         n_bytes=written,
         defect=defect or "",
     )
+
+
+def write_templates(out: Path, study: Study, maps: Array, r: float) -> None:
+    """Write partly right template maps into every site's folder."""
+    rng = np.random.default_rng([study.seed, 3])
+    folders = [out / f"local{site}" for site in range(len(study.sizes))]
+    if study.preset in ("paper", "realistic"):
+        _templates.write_matrix_templates(folders, (IMAGE, IMAGE), maps, r, rng)
+        return
+    config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{study.grid_mm}mm")
+    _templates.write_image_templates(folders, grid_of(mask_space(config)), maps, r, rng)
 
 
 def _kind(study: Study) -> str:
@@ -201,7 +218,7 @@ def _preset(name: str) -> tuple[int, int, int]:
     )
 
 
-def _check(study: Study, out: Path, defect: str | None) -> None:
+def _check(study: Study, out: Path, defect: str | None, templates: float) -> None:
     limit = {"brain": len(NETWORKS), "records": min(_records.N_X, _records.N_Y)}.get(
         study.preset, 50
     )
@@ -228,6 +245,11 @@ def _check(study: Study, out: Path, defect: str | None) -> None:
         raise ConfigError(
             "E012", problem="defects are made in images and matrices, not in tables of records",
             do="choose another preset.",
+        )  # fmt: skip
+    if templates and (single or study.layout in ("matrix", "atlas")):
+        raise ConfigError(
+            "E012", problem="templates are made for images and for matrices of images",
+            do="choose another preset or layout.",
         )  # fmt: skip
     if out.is_dir() and any(out.iterdir()):
         raise ConfigError(
