@@ -1,0 +1,140 @@
+"""docs/howto-inputs.md as a new user types it; and a real scan through all of it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from cape.cli import main
+from cape.drivers.simulate import results
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto-inputs.md"
+SECTIONS = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)
+JOURNEYS = [section for section in SECTIONS if re.match(r"\d\. ", section)]
+
+
+def steps(section: str) -> list[tuple[str, list[str]]]:
+    """Return the commands of a section with the lines that they must print."""
+    found: list[tuple[str, list[str]]] = []
+    for block in re.findall(r"```console\n(.*?)```", section, flags=re.DOTALL):
+        for line in block.splitlines():
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            else:
+                found[-1][1].append(line)
+    return found
+
+
+def run(command: str, capfd) -> tuple[int, str]:
+    """Run one command as a shell would; ``cape`` in this process."""
+    words = shlex.split(command)
+    if words[0] == "cape":
+        code = main(words[1:])
+    else:
+        code = subprocess.run(words, check=False).returncode
+    out, err = capfd.readouterr()
+    return code, out + err
+
+
+def plain(text: str) -> str:
+    return " ".join(text.split())
+
+
+@pytest.mark.parametrize("section", JOURNEYS, ids=[s.partition("\n")[0] for s in JOURNEYS])
+def test_a_journey_of_the_page_ends_in_a_report_and_its_mistake_in_a_remedy(
+    section, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    commands = steps(section)
+    for command, expected in commands:
+        code, text = run(command, capfd)
+        for line in expected:
+            assert plain(line) in plain(text), f"{command}\n{text}"
+        wrong = any(line.startswith("NOT READY") for line in expected)
+        assert code == (1 if wrong else 0), f"{command}\n{text}"
+    reports = list(tmp_path.glob("*-results/consortium/index.html"))
+    assert len(reports) == 1
+    assert reports[0].stat().st_size > 10_000
+    assert any("Fix: " in line for line in commands[-1][1])
+
+
+def test_the_page_has_five_journeys_and_every_one_a_mistake():
+    assert len(JOURNEYS) == 5
+    for section in JOURNEYS:
+        kinds = {command.split()[1] for command, _ in steps(section) if command.startswith("cape")}
+        assert kinds == {"synth", "validate", "simulate"}
+
+
+# ------------------------------------------------------------------------------- a real scan
+
+
+def real_scan() -> nib.Nifti1Image:
+    """Return the functional image that nibabel's own package brings for its tests."""
+    return nib.load(Path(nib.__file__).parent / "tests" / "data" / "functional.nii")
+
+
+def site_with(folder: Path, n_subjects: int, rng: np.random.Generator) -> None:
+    """Write the scan as several people: noise and a slow drift on top, each another."""
+    image = real_scan()
+    values = np.asarray(image.dataobj, dtype=np.float32)
+    folder.mkdir(parents=True)
+    mean = values.mean(axis=3)
+    mask = nib.Nifti1Image((mean > 0.4 * mean.max()).astype(np.uint8), image.affine)
+    mask.to_filename(folder / "mask.nii.gz")
+    for m in range(n_subjects):
+        drift = np.linspace(-1, 1, values.shape[3]) * rng.normal(0, 0.01)
+        noise = rng.normal(0, 0.01 * values.std(), values.shape)
+        other = nib.Nifti1Image((values * (1 + drift) + noise).astype(np.float32), image.affine)
+        other.header.set_xyzt_units("mm", "sec")
+        other.header.set_zooms((*image.header.get_zooms()[:3], 2.0))
+        other.to_filename(folder / f"sub-{folder.name}{m}_bold.nii.gz")
+
+
+REAL = ["--set", "mask=file", "--set", "min_timepoints=15", "--set", "n_components=3",
+        "--set", "n_basis=40"]  # fmt: skip
+
+
+def test_a_real_scan_goes_through_validate_as_it_is(tmp_path, capsys):
+    site_with(tmp_path / "one", 0, np.random.default_rng(0))
+    shutil.copy(Path(nib.__file__).parent / "tests" / "data" / "functional.nii", tmp_path / "one")
+    assert main(["validate", str(tmp_path / "one"), *REAL, "--set", "min_sites=2"]) == 3
+    text = capsys.readouterr().out  # one subject is below the site's own minimum, no more
+    assert "CAPE-E153" in text
+    assert "NOT READY: 1 errors" in text
+    row = next(line for line in text.splitlines() if line.startswith("functional"))
+    assert row.split() == ["functional", "1", "20", "2", "reoriented", "100", "%", "0", "%",
+                           "18", "ok"]  # fmt: skip
+    refused = [*REAL[:2], "--set", "min_timepoints=30", *REAL[4:]]
+    assert main(["validate", str(tmp_path / "one"), *refused]) == 1
+    assert "20 time points" in capsys.readouterr().out
+
+
+def test_the_real_scan_as_several_people_goes_through_a_run_without_special_cases(tmp_path, capsys):
+    rng = np.random.default_rng(4)
+    for site, size in (("a", 5), ("b", 4), ("c", 3)):
+        site_with(tmp_path / "study" / site, size, rng)
+    assert main(["validate", str(tmp_path / "study"), *REAL]) == 0
+    assert "READY: 12 subjects" in capsys.readouterr().out
+    settings = [*REAL, "--set", "private=false", "--set", "n_rounds=10", "--quiet"]
+    assert (
+        main(["simulate", str(tmp_path / "study"), "--out", str(tmp_path / "out"), *settings]) == 0
+    )
+    found = results(tmp_path / "out" / "consortium")
+    assert found["n_subjects"] == 12
+    assert found["n_components"] == 3
+    maps = nib.load(tmp_path / "out" / "consortium" / "group_maps.nii.gz")
+    assert maps.shape == (17, 21, 3, 3)
+    inside = np.asarray(nib.load(tmp_path / "study" / "a" / "mask.nii.gz").dataobj) > 0
+    if np.linalg.det(maps.affine[:3, :3]) * np.linalg.det(real_scan().affine[:3, :3]) < 0:
+        inside = inside[::-1]
+    values = np.asarray(maps.dataobj)
+    assert np.isfinite(values).all()
+    assert not values[~inside].any()
+    assert (values[inside].std(axis=0) > 0.5).all()
