@@ -84,6 +84,8 @@ def regressed(stack: Array, templates: Array) -> Array:
         Zeros for a subject that is not finite, or whose regression is singular.
     """
     K = templates.shape[1]
+    if stack.shape[2] == 0:
+        return np.zeros((len(stack), *templates.shape))
     with np.errstate(all="ignore"):
         peak = np.max(np.abs(stack), axis=(1, 2), keepdims=True, initial=0.0)
         scaled = stack / np.where(peak > 0.0, peak, 1.0)

@@ -1,0 +1,192 @@
+"""separation=spatial and separation=template through the protocol: sensitivity, plan, texts."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cape.computations._model import joined
+from cape.computations._secure_sum import SecureSum, chunks, clipped_sum
+from cape.drivers.stores import MemoryMemo
+from cape.errors import ConfigError, ConsortiumError, MessageError
+from cape.feature_space import FeatureSpace
+from cape.privacy.ledger import Plan
+
+from_fixture = sys.modules["cape_test_consortium"]
+Consortium, ArraySource = from_fixture.Consortium, from_fixture.ArraySource
+KINDS = ("spatial", "template")
+D = from_fixture.N_FEATURES
+MAPS = np.random.default_rng(21).standard_normal((D, 3))
+
+both = pytest.mark.parametrize("kind", KINDS)
+
+
+def space(maps: np.ndarray = MAPS) -> FeatureSpace:
+    return FeatureSpace.of_matrix(D).with_templates(maps)
+
+
+def consortium(kind: str, data: Any = None, **changed: Any) -> Any:
+    run = Consortium("capedjica", data, separation=kind, **changed)
+    if kind == "template":
+        for party in run.parties.values():
+            party.source.space = space()
+    return run
+
+
+def entry_of(run: Any) -> SecureSum[Any]:
+    kind = run.config.separation
+    return next(e for e in run.computation.table if isinstance(e, SecureSum) and e.name == kind)
+
+
+@both
+@pytest.mark.parametrize("aggregation", ["all-sites", "secagg"])
+def test_one_release_takes_the_whole_budget_and_all_ledgers_agree(kind, aggregation) -> None:
+    run = consortium(kind, aggregation=aggregation).play()
+    plan = joined(run.state.model).plan
+    assert [(e.phase, e.round) for e in plan] == [(kind, 1)]
+    ledgers = [run.state.ledger, *(state.ledger for state in run.runs.values())]
+    assert all(ledger == ledgers[0] for ledger in ledgers)
+    assert ledgers[0].events == plan
+    spent = ledgers[0].epsilon_spent()
+    assert 0.99 * run.config.epsilon < spent <= run.config.epsilon
+    assert run.outcome.A.shape == (D, 3)
+    assert run.outcome.status in ("converged", "max_rounds", "released")
+    assert np.allclose(run.outcome.W_total @ run.outcome.A, np.eye(3), atol=1e-8)
+    models = [run.state.model, *(state.model for state in run.runs.values())]
+    texts = {from_fixture.canonical(model, run.computation.model) for model in models}
+    assert len(texts) == 1
+
+
+@both
+def test_sensitivity_in_the_plan_is_that_of_the_proof(kind) -> None:
+    """psd with norm sqrt(R): sqrt(2) C and rounding; ball with norm .3 sqrt(K): 2 C."""
+    (event,) = joined(consortium(kind).play().state.model).plan
+    clip, factor = {"spatial": (math.sqrt(3), math.sqrt(2)), "template": (0.3 * math.sqrt(3), 2)}[
+        kind
+    ]
+    assert event.shape == {"spatial": "psd", "template": "ball"}[kind]
+    assert event.size == {"spatial": D * (D + 1) // 2, "template": 3 * D}[kind]
+    assert event.clip_int <= clip * event.gamma < event.clip_int + 1
+    assert factor * event.clip_int <= event.delta_int < factor * event.clip_int + 10
+
+
+def anything() -> st.SearchStrategy[np.ndarray]:
+    wild = st.sampled_from([0.0, 1.0, -1.0, math.nan, math.inf, 1e308, 3e38, 1e-30, 5e-324, 1e-45])
+
+    def build(kind: int, T: int, seed: int, value: float) -> np.ndarray:
+        rng = np.random.default_rng(seed)
+        X = rng.standard_normal((D, T))
+        if kind == 1:
+            return np.full_like(X, value)
+        if kind == 2:
+            with np.errstate(all="ignore"):
+                return X * value
+        if kind == 3 and X.size:
+            X.flat[seed % X.size] = value
+        if kind == 4:
+            return np.outer(rng.standard_normal(D), rng.standard_normal(T))
+        if kind == 5:  # as far as it goes from a usual subject: the templates flipped
+            return -1e6 * MAPS @ rng.standard_normal((3, T))
+        return X
+
+    return st.builds(
+        build, st.integers(0, 5), st.sampled_from([40, 40, 1, 2, 0, 90]),
+        st.integers(0, 2**32 - 1), wild,
+    )  # fmt: skip
+
+
+PLAYED = {kind: None for kind in KINDS}
+
+
+def summed(kind: str, arrays: list[np.ndarray]) -> tuple[list[int], Any]:
+    """Return the exact integer sum of one site with these subjects, and its planned release."""
+    if PLAYED[kind] is None:
+        PLAYED[kind] = consortium(kind).play()
+    run = PLAYED[kind]
+    model = next(
+        models[0] for (phase, _), models in zip(run.phases(), run.models, strict=True)
+        if phase == kind
+    )  # fmt: skip
+    event = Plan(releases=joined(model).plan).find(kind, 1)
+    party = consortium(kind).parties["local0"]
+    party.source = ArraySource(arrays, space=joined(model).space)
+    party._memo = MemoryMemo()
+    entry = entry_of(run)
+    query = entry.estimator(party.config, model).query(entry.current(party.config, model))
+    with np.errstate(all="ignore"):
+        total = clipped_sum(chunks(entry.sees(party, model)), query, event)
+    return total.tolist(), event
+
+
+@both
+@settings(max_examples=40)
+@given(one=anything(), other=anything(), place=st.integers(0, 2))
+def test_neighbours_are_never_further_apart_than_the_sensitivity(kind, one, other, place) -> None:
+    """Replace one subject by another: exact L2 distance of the integer sums."""
+    fixed = from_fixture.subjects(2, seed=1)
+    (left, event), (right, _) = (
+        summed(kind, [*fixed[:place], X, *fixed[place:]]) for X in (one, other)
+    )
+    assert sum((x - y) ** 2 for x, y in zip(left, right, strict=True)) <= event.delta_int**2
+
+
+@both
+def test_the_bound_is_not_vacuous(kind) -> None:
+    a, b = (
+        from_fixture.subjects(1, seed=1)[0],
+        -1e6 * MAPS @ np.random.default_rng(0).laplace(size=(3, 40)),
+    )
+    (left, event), (right, _) = (summed(kind, [X]) for X in (a, b))
+    distance = math.sqrt(sum((x - y) ** 2 for x, y in zip(left, right, strict=True)))
+    assert 0.3 * event.delta_int < distance <= event.delta_int
+
+
+def test_templates_are_compared_by_digest_before_anybody_shows_them() -> None:
+    run = consortium("template").play()
+    cards = [reply.body for reply in run.sent[0].values()]
+    assert {card.space.packed for card in cards} == {""}
+    shown = {reply.body.labels for reply in run.sent[1].values()}
+    assert shown == {space().packed}
+    assert np.allclose(joined(run.state.model).space.templates(), MAPS, atol=1e-6)
+    other = consortium("template")
+    other.parties["local1"].source.space = space(MAPS + 0.001)
+    with pytest.raises(ConsortiumError, match="E124"):
+        other.play()
+
+
+def test_damaged_templates_are_refused() -> None:
+    whole = space()
+    head, dot, tail = whole.packed.partition(".")
+    swapped = space(MAPS[:, ::-1].copy()).packed
+    for packed in (head, head + dot, head + dot + tail[:-8], swapped, "A" + whole.packed):
+        with pytest.raises(MessageError, match="E202"):
+            whole.outline().filled(packed)
+    assert whole.outline().filled(whole.packed) == whole
+
+
+def test_the_number_of_components_must_be_that_of_the_templates() -> None:
+    run = consortium("template", n_components=4)
+    with pytest.raises(ConfigError, match="E281 the sites have 3 templates, n_components=4"):
+        run.play()
+
+
+def test_other_separations_leave_pca_as_it_is() -> None:
+    with pytest.raises(ConfigError, match="separation=spatial with pca=covariance"):
+        Consortium("capedjica", separation="spatial", pca="covariance")
+
+
+def test_a_temporal_run_gives_the_spatial_set_without_a_release() -> None:
+    run = Consortium("capedjica").play()
+    assert {event.phase for event in joined(run.state.model).plan} == {
+        "pca", "whitening", "iterate",
+    }  # fmt: skip
+    found = run.outcome.spatial
+    assert found.A.shape == run.outcome.A.shape
+    both_sets = np.hstack([found.A, run.outcome.A])
+    assert np.linalg.matrix_rank(both_sets, tol=1e-8) == 3  # one subspace, two rotations
