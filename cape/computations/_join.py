@@ -122,8 +122,15 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
         ("E144", "number of features", lambda c: c.space.n_features),
         ("E124", "grid", lambda c: (c.space.kind, c.space.shape)),
         ("E124", "affine", lambda c: c.space.affine),
-        ("E250", "columns", lambda c: c.space.digest if c.space.kind == "matrix" else ""),
-        ("E124", "mask hash", lambda c: c.space.digest),
+        (
+            "E250",
+            "columns",
+            lambda c: (
+                c.space.without_templates or c.space.digest if c.space.kind == "matrix" else ""
+            ),
+        ),
+        ("E283", "templates", lambda c: c.space.digest),
+        ("E124", "mask hash", lambda c: c.space.without_templates or c.space.digest),
     ):
         got = {site: read(card) for site, card in cards.items()}
         if len(set(got.values())) > 1:

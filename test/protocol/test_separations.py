@@ -156,7 +156,7 @@ def test_templates_are_compared_by_digest_before_anybody_shows_them() -> None:
     assert np.allclose(joined(run.state.model).space.templates(), MAPS, atol=1e-6)
     other = consortium("template")
     other.parties["local1"].source.space = space(MAPS + 0.001)
-    with pytest.raises(ConsortiumError, match="E124"):
+    with pytest.raises(ConsortiumError, match="E283 The templates differ"):
         other.play()
 
 
