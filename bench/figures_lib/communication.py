@@ -20,7 +20,7 @@ from cape.drivers.memory_link import MemoryLink
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
 from figures_lib._figure import Figure, Grid, Point
-from figures_lib._style import LOOKS, canvas, means
+from figures_lib._style import LOOKS, canvas, curve, means
 
 SETTING_UP = ("join", "zero-sum", "zero-sum.probe")
 
@@ -84,16 +84,15 @@ def draw(rows: list[dict[str, Any]]) -> Any:
     x = sorted({row["n_numbers"] for row in rows})
     left.plot(x, [8.0 * d for d in x], "k:", label="8 D bytes")
     left.set(xscale="log", yscale="log", xlabel="D, numbers of a release")
-    left.set(ylabel="one reply of one site, bytes", title="A release: order D, whatever S")
-    for D, look in zip(x[:: max(1, len(x) // 3)], looks, strict=False):
-        at, up = means(rows, "n_sites", "up_setup", n_numbers=D)
-        _, down = means(rows, "n_sites", "down_setup", n_numbers=D)
-        right.plot(at, up, color=look.colour, marker=look.mark, label=f"sent, D = {D}")
-        right.plot(at, down, color=look.colour, marker=look.mark, ls=":", label=f"got, D = {D}")
-    right.set(xlabel="S, sites", ylabel="keys and plan, once a run, bytes", yscale="log")
-    right.set(title="Setting up: what one site sends and gets")
+    left.set(ylabel="one reply of one site, bytes", title="One release, whatever S")
+    at, up = means(rows, "n_sites", "up_setup", n_numbers=x[-1])
+    _, down = means(rows, "n_sites", "down_setup", n_numbers=x[-1])
+    curve(right, at, up, "cape", "a site sends")
+    curve(right, at, down, "conv", "a site gets")
+    right.set(xlabel="S, sites", ylabel="bytes, once a run", title="Setting up, whatever D")
+    right.set_ylim(bottom=0.0)
     for panel in (left, right):
-        panel.legend(ncols=2 if panel is right else 1)
+        panel.legend()
     return figure
 
 

@@ -150,3 +150,56 @@ def principal_cosines(U: Array, V: Array) -> Array:
     """
     cosines = np.linalg.svd(U.T @ V, compute_uv=False)
     return np.asarray(np.minimum(cosines, 1.0))
+
+
+def calinski_harabasz(records: Array, labels: npt.NDArray[np.integer]) -> float:
+    """Return the variance ratio of a clustering (Calinski and Harabasz), CH of capeCCA.
+
+    Parameters
+    ----------
+    records : ndarray, shape (N, K)
+    labels : ndarray of int, shape (N,)
+        At least two clusters, fewer than records.
+
+    Returns
+    -------
+    float
+        Between over within variance, each by its degrees of freedom; proportional to N, so only
+        values over the same records compare.
+    """
+    clusters, assigned = np.unique(labels, return_inverse=True)
+    counts = np.bincount(assigned).astype(np.float64)
+    sums = np.zeros((len(clusters), records.shape[1]))
+    np.add.at(sums, assigned, records)
+    centres = sums / counts[:, None]
+    between = float(np.sum(counts * np.sum((centres - records.mean(axis=0)) ** 2, axis=1)))
+    within = float(np.sum((records - centres[assigned]) ** 2))
+    n, k = len(records), len(clusters)
+    if within == 0.0:
+        return float("inf")
+    return between / (k - 1) * (n - k) / within
+
+
+def err_corr(x: Array, y: Array, U: Array, V: Array, correlations: Array) -> float:
+    """Return how far the correlations under estimated directions are from the true ones.
+
+    Our reading of capeCCA, Sec. IV (the scripts for that data set are not public): correlations
+    of the variates of the non-private data under the private directions, against the truth.
+
+    Parameters
+    ----------
+    x, y : ndarray, shape (N, D_x), (N, D_y)
+        Records of both views.
+    U, V : ndarray, shape (D_x, K), (D_y, K)
+    correlations : ndarray, shape (K,)
+        r*.
+
+    Returns
+    -------
+    float
+        ``||r* - r|| / K``; a constant variate correlates 0.
+    """
+    a, b = ((view - view.mean(axis=0)) @ W for view, W in ((x, U), (y, V)))
+    norms = np.linalg.norm(a, axis=0) * np.linalg.norm(b, axis=0)
+    r = np.abs(np.sum(a * b, axis=0)) / np.where(norms > 0.0, norms, np.inf)
+    return float(np.linalg.norm(correlations - r) / len(correlations))

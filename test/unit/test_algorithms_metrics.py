@@ -86,3 +86,48 @@ def test_principal_cosines_of_turned_planes() -> None:
     V = np.column_stack([np.eye(4)[:, 0], [0, np.cos(0.3), np.sin(0.3), 0]])
     np.testing.assert_allclose(metrics.principal_cosines(U, V), [1.0, np.cos(0.3)])
     assert np.all(metrics.principal_cosines(V, V) <= 1.0)
+
+
+@pytest.mark.oracle
+def test_the_clustering_index_is_that_of_scikit_learn_and_grows_with_n() -> None:
+    from sklearn.metrics import calinski_harabasz_score
+
+    rng = np.random.default_rng(7)
+    labels = rng.integers(0, 4, 300) * 10
+    records = rng.standard_normal((300, 3)) + labels[:, None] / 10
+    found = metrics.calinski_harabasz(records, labels)
+    assert found == pytest.approx(calinski_harabasz_score(records, labels), rel=1e-10)
+    twice = metrics.calinski_harabasz(np.tile(records, (2, 1)), np.tile(labels, 2))
+    assert twice == pytest.approx(found * (600 - 4) / (300 - 4))
+
+
+def test_the_clustering_index_of_a_closed_case() -> None:
+    """Two clusters at -1 and 1 with members 0.5 around: between 4 / 1, within 1 / 2."""
+    records = np.array([[-1.5], [-0.5], [0.5], [1.5]])
+    assert metrics.calinski_harabasz(records, np.array([0, 0, 1, 1])) == pytest.approx(8.0)
+    assert metrics.calinski_harabasz(records[[0, 0, 3, 3]], np.array([0, 0, 1, 1])) == np.inf
+
+
+def test_err_corr_is_zero_at_the_truth_and_closed_for_swapped_directions() -> None:
+    rng = np.random.default_rng(8)
+    a = np.linalg.qr(rng.standard_normal((500, 4)) @ np.eye(4))[0]
+    a = np.linalg.qr(np.column_stack([np.ones(500), a]))[0][:, 1:]  # centred, orthonormal
+    r = np.array([0.8, 0.3])
+    x, y = a[:, :2], a[:, :2] * r + a[:, 2:] * np.sqrt(1 - r**2)
+    eye = np.eye(2)
+    assert metrics.err_corr(x, y, eye, -3 * eye, r) == pytest.approx(0.0, abs=1e-12)
+    swapped = metrics.err_corr(x, y, eye[::-1], eye[::-1], r)
+    assert swapped == pytest.approx(np.sqrt(2 * 0.5**2) / 2)
+    crossed = metrics.err_corr(x, y, eye, eye[::-1], r)  # variates of different pairs
+    assert crossed == pytest.approx(np.linalg.norm(r) / 2)
+    assert metrics.err_corr(x, y, eye, 0 * eye, r) == pytest.approx(np.linalg.norm(r) / 2)
+
+
+def test_captured_energy_and_angles_of_closed_cases() -> None:
+    moment = np.diag([4.0, 2.0, 1.0])
+    assert metrics.captured_energy(np.eye(3)[:, :2], moment) == pytest.approx(6.0)
+    angle = 0.3
+    V = np.array([[np.cos(angle)], [np.sin(angle)], [0.0]])
+    assert metrics.captured_energy(V, moment) == pytest.approx(4 - 2 * np.sin(angle) ** 2)
+    U = np.eye(3)[:, [0]]
+    assert metrics.principal_cosines(U, V)[0] == pytest.approx(np.cos(angle))

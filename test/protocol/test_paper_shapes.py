@@ -1,0 +1,163 @@
+"""The shapes of the papers' figures: who beats whom, what rises, what falls, by stated margins.
+
+The settings are those of the figures, with fewer repetitions; margins are well above the spread
+between seeds, which are fixed.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.privacy.accounting import gdp_epsilon
+from cape.privacy.comparison_formulas import rdp_epsilon, strong_composition
+
+pytest.importorskip("matplotlib")
+ROOT = Path(__file__).parents[2]
+tiny = sys.modules["cape_test_tiny"]  # conftest.py
+
+
+@pytest.fixture(scope="module")
+def lib():
+    sys.path.insert(0, str(ROOT / "bench"))
+    try:
+        from figures_lib import capecca, dpdispca
+
+        yield dpdispca, capecca
+    finally:
+        sys.path.remove(str(ROOT / "bench"))
+
+
+# -- captured energy (paper 004) -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def energy(lib):
+    """Return mean energies by method for changed settings, Covertype-like data, 3 seeds."""
+    dpdispca, _ = lib
+
+    def measured(data: str = "covtype-like", **changed: object) -> dict[str, float]:
+        rows = [
+            dpdispca.measure(dpdispca._point("epsilon", data, seed, **changed))
+            for seed in range(3)
+        ]  # fmt: skip
+        return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+    return measured
+
+
+def test_energy_rises_with_epsilon_and_with_records(energy) -> None:
+    by_epsilon = [energy(epsilon=e)["dpdispca"] for e in (0.1, 0.5, 1.0, 5.0)]
+    assert np.all(np.diff(by_epsilon) > 0.03)
+    by_records = [energy(n_records=n)["dpdispca"] for n in (1000, 10_000, 30_000, 60_000)]
+    assert np.all(np.diff(by_records) > 0.05)
+
+
+def test_energy_falls_with_sites_at_a_fixed_number_of_records(energy) -> None:
+    found = [energy(n_sites=s, n_records=20_000) for s in (5, 10, 20, 50)]
+    assert np.all(np.diff([f["dpdispca"] for f in found]) < -0.05)
+    assert np.ptp([f["pooled"] for f in found]) < 0.01  # capePCA does not pay for more sites
+
+
+def test_energy_rises_with_r_up_to_k_and_stays_then(energy) -> None:
+    found = [energy(epsilon=0.5, rank_ratio=r)["dpdispca"] for r in (0.3, 0.6, 1.0, 2.0, 4.0)]
+    assert found[0] < found[1] - 0.003
+    assert found[1] < found[2] + 0.005
+    assert found[2] > found[0] + 0.01
+    assert abs(found[4] - found[3]) < 0.02
+
+
+@pytest.mark.parametrize("data", ["synthetic", "covtype-like"])
+@pytest.mark.parametrize("epsilon", [1.0, 2.0, 5.0])
+def test_full_beats_dpdispca_beats_local_from_epsilon_one_on(energy, data, epsilon) -> None:
+    """ "Beats" within 0.002: at epsilon 5 Covertype-like data are at the ceiling."""
+    found = energy(data, epsilon=epsilon)
+    assert found["pooled"] > found["full"] + (0.002 if data == "covtype-like" else 0.05)
+    assert found["full"] > found["dpdispca"] - 0.002
+    assert found["dpdispca"] > found["local"] + (0.005 if data == "covtype-like" else 0.1)
+
+
+def test_eigenvalues_by_size_lose_what_their_sign_would_keep(energy) -> None:
+    found = energy("synthetic", epsilon=1.0)
+    assert found["dpdispca"] > found["as_coded"] + 0.1
+
+
+# -- noise variances (Lemma 1, Prop. 1) ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_sites", [3, 5])
+def test_cape_has_the_noise_of_pooled_data_and_s_times_less_than_conventional(n_sites) -> None:
+    """Plans of whole runs at assumed_colluders=0: variance of the released mean, exact in S."""
+    data = tiny.data_of(n_sites)
+    n_subjects = sum(map(len, data.values()))
+
+    def variance(n: int, **given: object) -> float:
+        link = tiny.link_of(tiny.settings(**given), data if n > 1 else {"all": pooled})
+        link.exchange()
+        event = link._state.model.roster.plan[0]
+        return float(event.noise_std(n, n_subjects)) ** 2
+
+    pooled = np.concatenate(list(data.values()))
+    cape = variance(n_sites, assumed_colluders=0)
+    conventional = variance(n_sites, noise="local")
+    at_one_place = variance(1, noise="local", min_sites=1)
+    assert cape == pytest.approx(at_one_place, rel=1e-5)
+    assert conventional / cape == pytest.approx(n_sites, rel=1e-5)
+
+
+# -- canonical correlations (paper 003) ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def errors(lib):
+    """Return mean err_corr by method on the fMRI + EEG recipe, 20 seeds."""
+    _, capecca = lib
+
+    def measured(n_records: int, epsilon: float) -> dict[str, float]:
+        rows = [
+            capecca.measure(capecca._point("epsilon", "fmri-eeg", n_records, epsilon, 0.01, seed))
+            for seed in range(20)
+        ]  # fmt: skip
+        return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+
+    return measured
+
+
+def test_cape_cca_approaches_the_non_private_one_as_epsilon_and_n_grow(errors) -> None:
+    by_epsilon = [errors(1000, e) for e in (0.5, 1.0, 5.0)]
+    gaps = [found["cape"] - found["non-private"] for found in by_epsilon]
+    assert gaps[0] > gaps[1] + 0.02 > gaps[2] + 0.04
+    assert gaps[2] < 0.003
+    by_n = [errors(n, 0.5)["cape"] for n in (500, 2000, 5000)]
+    assert by_n[0] > by_n[1] + 0.05 > by_n[2] + 0.07
+
+
+@pytest.mark.parametrize(
+    ("n_records", "epsilon"), [(1000, 0.5), (1000, 1.0), (2000, 0.5), (500, 1)]
+)
+def test_cape_cca_beats_conventional_and_local(errors, n_records, epsilon) -> None:
+    found = errors(n_records, epsilon)
+    assert found["cape"] < found["conv"] - 0.03
+    assert found["cape"] < found["local"] - 0.03
+
+
+# -- accountants ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n_releases", [20, 200, 2000])
+@pytest.mark.parametrize("per_release", [0.01, 0.1, 0.5])
+def test_strong_composition_costs_more_than_rdp_than_the_exact_count(
+    n_releases, per_release
+) -> None:
+    """Of Gaussian releases at (epsilon_i, delta_i = delta / 2 k), all at delta 1e-5 in total."""
+    delta = 1e-5
+    delta_i = delta / 2 / n_releases
+    mu = per_release / np.sqrt(2 * np.log(1.25 / delta_i)) * np.sqrt(n_releases)
+    exact = gdp_epsilon(mu=mu, delta=delta)
+    rdp = rdp_epsilon(mu, delta)
+    strong = strong_composition([(per_release, n_releases)], slack=delta / 2)
+    assert strong > 1.2 * rdp
+    assert rdp > 1.02 * exact
