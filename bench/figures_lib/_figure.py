@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import io
 import json
 import os
 import platform
@@ -156,6 +157,7 @@ def measure_all(
 def write(figure: Figure, grid: Grid, cache: Path, out: Path) -> tuple[Path, ...]:
     """Draw a figure whose points are all measured; return the files written."""
     import matplotlib.pyplot as plt
+    from PIL import Image
 
     rows = []
     for point in figure.points(grid):
@@ -166,8 +168,11 @@ def write(figure: Figure, grid: Grid, cache: Path, out: Path) -> tuple[Path, ...
     out.mkdir(parents=True, exist_ok=True)
     picture, table, sidecar = (out / f"{figure.name}.{end}" for end in ("png", "csv", "json"))
     canvas = figure.draw(rows)
-    canvas.savefig(picture, metadata={"Software": None})
-    plt.close(canvas)
+    with io.BytesIO() as drawn:
+        canvas.savefig(drawn, format="png", metadata={"Software": None})
+        plt.close(canvas)
+        # 64 colours are plenty for lines and text, and a fifth of the bytes.
+        Image.open(drawn).convert("RGB").quantize(64).save(picture, optimize=True)
     names = list(dict.fromkeys(name for row in rows for name in row))
     with table.open("w", newline="", encoding="utf-8") as stream:
         writer = csv.DictWriter(stream, names, lineterminator="\n", restval="")

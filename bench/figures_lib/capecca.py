@@ -237,7 +237,7 @@ def _curves(
         x, y = means(rows, x_name, f"{method}{end}", **where)
         curve(axes, x, y, method, label)
     log_ticks(axes, x)
-    axes.set_ylim(bottom=0.0)
+    axes.set_ylim(0.0, 1.05 if end else None)
     return x
 
 
