@@ -86,6 +86,7 @@ class SiteParty:
         self._on_charge = on_charge
         self._publish = publish
         self._record = record
+        self._digested: tuple[object, bytes] | None = None
 
     @property
     def share_timepoints(self) -> bool:
@@ -125,8 +126,14 @@ class SiteParty:
         self.ledger = ledger
 
     def digest(self, message: object) -> bytes:
-        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
-        return wire.digest(message.as_broadcast() if isinstance(message, Roster) else message)
+        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent.
+
+        The last one is kept: every round asks for that of the roster, with the plan of all rounds.
+        """
+        if self._digested is None or self._digested[0] is not message:
+            sent = message.as_broadcast() if isinstance(message, Roster) else message
+            self._digested = message, wire.digest(sent)
+        return self._digested[1]
 
     def admit(self, facts: object) -> None:
         """Let the policy look at the settings, and at card and roster once there are any."""
