@@ -51,6 +51,21 @@ def _time_courses(private: Path, site: SiteOutcome) -> list[tuple[str, str, str]
     return written
 
 
+def _all_runs(site: SiteOutcome) -> tuple[Block, ...]:
+    """Return what all runs on the same people have spent, if the site keeps a ledger of them."""
+    total = site.all_runs
+    if total is None:
+        return ()
+    if total.epsilon is None:
+        text = "A run on these people carried no noise that counts: together they promise nothing."
+        return (Text(text=text, tone="warning"),)
+    runs = "this run" if total.runs == 1 else f"all {total.runs} runs"
+    return (
+        Text(text=f"Over {runs} on the same people: epsilon {total.epsilon:.6g} at delta "
+             f"{total.delta:g} (mu {total.mu:.6g})."),
+    )  # fmt: skip
+
+
 def _page(site: SiteOutcome, subjects: tuple[tuple[str, str, str], ...]) -> Page:
     """Return the page: subjects, releases, what to do with the folder."""
     grid = Grid(caption="Subjects of this site", header=("subject", "file", "time points"),
@@ -67,6 +82,7 @@ def _page(site: SiteOutcome, subjects: tuple[tuple[str, str, str], ...]) -> Page
             f"Charged at this site: epsilon {spent:.6g} at delta {budget.delta:g}, "
             f"of {budget.epsilon:g} allowed."
         ))  # fmt: skip
+    costs: tuple[Block, ...] = (cost, *_all_runs(site))
     advice: tuple[str, ...] = (
         "Keep this folder where the images are kept; the same rules apply.",
         "Time courses are computed from the common unmixing matrix and the data of this site. "
@@ -85,7 +101,7 @@ def _page(site: SiteOutcome, subjects: tuple[tuple[str, str, str], ...]) -> Page
         banners=(("danger", STRIP),),
         sections=(
             Section(anchor="subjects", title="Time courses", blocks=courses),
-            Section(anchor="ledger", title="Ledger of this site", blocks=(cost, released)),
+            Section(anchor="ledger", title="Ledger of this site", blocks=(*costs, released)),
             Section(anchor="advice", title="Handling", blocks=(rules,)),
         ),
     )

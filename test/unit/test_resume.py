@@ -342,3 +342,44 @@ def test_kill_9_of_the_simulator_itself_at_random_moments(
     assert kills >= 1
     assert maps(tmp_path / "consortium") == undisturbed["ring"]
     assert not (tmp_path / ".work").exists()
+
+
+def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, capsys) -> None:
+    policy = SitePolicy(min_subjects=1, private_results=True, max_total_epsilon=130.0,
+                        ledger_file=str(tmp_path / "ledger.jsonl"))  # fmt: skip
+    again = {**SETTINGS, "epsilon": 25.0}
+    for name, settings in (("one", SETTINGS), ("two", again)):
+        simulate(data, out=tmp_path / name, settings=settings, policy=policy)
+    runs = read_ledger(tmp_path / "ledger.jsonl").runs
+    assert len(runs) == 6
+    told = json.loads((tmp_path / "two" / "local1" / "cape-site.json").read_text())["all_runs"]
+    assert told["runs"] == 2
+    assert 100.0 < told["epsilon"] < 130.0
+    page = (tmp_path / "two" / "local1" / "private" / "index.html").read_text()
+    assert f"Over all 2 runs on the same people: epsilon {told['epsilon']:.6g}" in page
+    assert main(["ledger", str(tmp_path / "ledger.jsonl"), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)["runs"]
+    assert [row["all_runs"] for row in shown] == [2] * 6
+    assert {round(row["all_epsilon"], 6) for row in shown} == {round(told["epsilon"], 6)}
+    assert main(["ledger", str(tmp_path / "ledger.jsonl")]) == 0
+    assert "6 runs" in capsys.readouterr().out
+    # A third run does not fit: every site refuses by itself, in join, and says nothing more.
+    with pytest.raises(CapeError) as caught:
+        simulate(data, out=tmp_path / "three", settings=SETTINGS, policy=policy)
+    assert caught.value.public == "CAPE-E154 Site policy of site local0 refuses this run."
+    assert "max_total_epsilon" in caught.value.detail
+    assert read_ledger(tmp_path / "ledger.jsonl").runs == runs
+
+
+def test_the_policy_command_shows_every_key(tmp_path, capsys) -> None:
+    path = tmp_path / "p.toml"
+    path.write_text('max_sites = 9\ndataset_id = "cohort"\n')
+    assert main(["policy", str(path), "--json"]) == 0
+    shown = json.loads(capsys.readouterr().out)
+    assert (shown["policy"]["max_sites"], shown["policy"]["dataset_id"]) == (9, "cohort")
+    assert shown["software"].startswith("code:")
+    assert main(["policy", str(path)]) == 0
+    assert "min_subjects = 3" in capsys.readouterr().out
+    path.write_text("max_site = 9\n")
+    assert main(["policy", str(path)]) == 2
+    assert "did you mean 'max_sites'" in capsys.readouterr().err
