@@ -17,7 +17,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compspec bench figures lock clean
+.PHONY: help run test test-trust check format compspec bench figures lock clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -55,6 +55,9 @@ run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files,
 test: $(DEV)  ## all fast tests, then the statistical ones
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -m statistical
+
+test-trust: $(DEV)  ## long forms of audits, faults and fuzzing: half an hour
+	$(BIN)/python -m pytest -m trust
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .
