@@ -221,9 +221,9 @@ FIGURES = (
         draw=draw_1,
         data=SUBSTITUTES,
         privacy=PRIVACY,
-        caption="pooled >= full >= DPdisPCA >= local from epsilon 1 on; rises with epsilon and "
-        "N_s, falls with S, and rises with R only up to K. SVD as coded: directions by absolute "
-        "eigenvalue, which takes negative noise eigenvalues for components.",
+        caption="pooled >= full >= DPdisPCA >= local from epsilon 1 on; rises with epsilon and N, "
+        "falls with S, and rises with R up to K and from there towards full. SVD as coded: "
+        "directions by absolute eigenvalue, which takes negative noise eigenvalues for components.",
         share=("data", "n_sites", "n_records", "seed"),
     ),
     Figure(
