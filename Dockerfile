@@ -1,22 +1,47 @@
+# The image serves one party of a run: COINSTAC starts it per site and for the aggregator.
+# Any base with Python >= 3.11, venv and pip will do.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
-FROM ${BASE_IMAGE}
 
+# -- what a run needs, in a virtual environment that is copied whole
+FROM ${BASE_IMAGE} AS dependencies
+RUN python3 -m venv /opt/cape
+COPY requirements/lock.txt /build/requirements/lock.txt
+RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+        -r /build/requirements/lock.txt
+
+FROM dependencies AS package
+WORKDIR /build
+COPY pyproject.toml README.md LICENSE ./
+COPY cape cape
+RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+        --no-deps --no-build-isolation --prefix /opt/package .
+
+FROM dependencies AS trimmed
+RUN /opt/cape/bin/python -m pip uninstall --quiet --yes \
+        editables hatchling pathspec pluggy trove-classifiers pip
+
+FROM ${BASE_IMAGE}
+COPY --from=trimmed /opt/cape /opt/cape
+COPY --from=package /opt/package /opt/cape
+
+# One thread per container.  Any user id may run the image, so nothing is written below a home;
+# no USER is set, because the folders that COINSTAC mounts belong to whoever runs the engine.
+ENV PATH=/opt/cape/bin:$PATH \
+    OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
+    MPLBACKEND=Agg MPLCONFIGDIR=/tmp/matplotlib \
+    PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+
+WORKDIR /computation
+COPY compspec.json local.py remote.py ./
+
+# COINSTAC's second version: documents over a websocket.  Its first version runs
+# `python /computation/local.py` or remote.py per round, through the same server.
+EXPOSE 8881
+CMD ["python", "-m", "cape.drivers.serve"]
+
+ARG REVISION=unknown
 LABEL org.opencontainers.image.title="coinstac-cape" \
       org.opencontainers.image.description="Joint ICA of fMRI data at several sites, private per subject" \
       org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.licenses="MIT"
-
-# One thread per container; no bytecode written into a read-only tree at run time.
-ENV OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 MPLBACKEND=Agg PYTHONUNBUFFERED=1
-
-WORKDIR /computation
-COPY requirements/lock.txt requirements/lock.txt
-RUN python -m pip install --no-cache-dir -r requirements/lock.txt
-COPY pyproject.toml README.md LICENSE ./
-COPY cape cape
-RUN python -m pip install --no-cache-dir --no-deps --no-build-isolation .
-COPY compspec.json local.py remote.py ./
-
-# One site, one round: a document on stdin, the answer on stdout.  An engine that keeps the
-# container alive names the command itself (compspec.json: local.py at sites, remote.py otherwise).
-CMD ["python", "/computation/local.py"]

@@ -99,6 +99,8 @@ CATALOGUE: Final[dict[str, str]] = {
     # 23n: budget
     "E230": "{what} needs mu {asked}, {left} of {budget} is left; {do}",
     "E231": "plan refused by site {site}: {problem}.",
+    # 24n: engine of COINSTAC
+    "E240": "an answer cannot be sent: {problem}.",
     # 25n: tables of records
     "E250": "The columns of the tables differ between sites: {sites}; use the same header everywhere, in the same order.",
     # 25n: comparisons without a guarantee

@@ -1,8 +1,8 @@
 """COINSTAC: one document in, one document out, the same for every way the engine calls us.
 
-`run(role, document)` is the whole border; `main` puts it between stdin and stdout.  State lives in
-the JSON cache under the one key ``cape`` (public values and the vault key), in the journal below
-``outputDirectory/.cape`` and, if it can be made again, below ``cacheDirectory``.
+`run(role, document)` is the whole border; `program` and `serve` carry documents to it.  State
+lives in the JSON cache under the one key ``cape`` (public values and the vault key), in the journal
+below ``outputDirectory/.cape`` and, if it can be made again, below ``cacheDirectory``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-import sys
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
@@ -363,7 +362,7 @@ def _joining(inbox: Mapping[str, Any]) -> tuple[Computation[Any], Config]:
     return computation, settings_of(computation, text)
 
 
-# -- errors, stdin and stdout --------------------------------------------------------------------
+# -- errors --------------------------------------------------------------------------------------
 
 
 def _write_down(call: Call, err: Exception) -> None:
@@ -376,42 +375,3 @@ def _write_down(call: Call, err: Exception) -> None:
         (call.output / "site-error.txt").write_text(text, encoding="utf-8")
     except OSError:
         return  # the public text still goes to the engine
-
-
-def main(role: str) -> int:
-    """Read one document from stdin, write one to stdout; stray prints cannot mix with it.
-
-    Returns
-    -------
-    int
-        0, or 1 after writing the public text of an error to stderr.
-    """
-    answers, errors = os.dup(1), os.dup(2)
-    with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), 1)
-        os.dup2(nowhere.fileno(), 2)
-    try:
-        text = sys.stdin.buffer.read(MAX_DOCUMENT + 1)
-        document = _parse(text)
-        line = wire.dumps(run(role, document)) + b"\n"
-    except Exception as err:
-        _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
-        return 1
-    _write(answers, line)
-    return 0
-
-
-def _parse(text: bytes) -> dict[str, Any]:
-    try:
-        document = wire.loads(text, MAX_DOCUMENT)
-    except CapeError:
-        raise MessageError("E158", problem="standard input is not one JSON document") from None
-    if not isinstance(document, dict):
-        raise MessageError("E158", problem="the document is not a mapping")
-    return document
-
-
-def _write(handle: int, data: bytes) -> None:
-    """Write all bytes to a descriptor and close it."""
-    with os.fdopen(handle, "wb") as file:
-        file.write(data)

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from cape import wire
-from cape.drivers import coinstac, site_files
+from cape.drivers import coinstac, program, site_files
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -112,7 +112,7 @@ def policy_of(engine, site: str) -> dict[str, str]:
 
 DIES = """
 import os, signal, sys
-import cape.drivers.coinstac
+import cape.drivers.program
 steps = iter(range({die_at}))
 real = os.replace
 def replace(*paths):
@@ -121,8 +121,8 @@ def replace(*paths):
     return real(*paths)
 os.replace = replace
 if {die_at} > 2:
-    cape.drivers.coinstac._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(cape.drivers.coinstac.main("local"))
+    cape.drivers.program._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+raise SystemExit(cape.drivers.program.main("local"))
 """
 
 
@@ -371,7 +371,7 @@ def main_here(role: str, text: bytes, monkeypatch, tmp_path) -> tuple[int, bytes
         try:
             with monkeypatch.context() as patch:
                 patch.setattr(sys, "stdin", type("Text", (), {"buffer": stdin})())
-                code = coinstac.main(role)
+                code = program.main(role)
         finally:
             os.dup2(saved[0], 1)
             os.dup2(saved[1], 2)
@@ -436,16 +436,16 @@ def test_a_document_of_another_role_or_shape_is_refused(recording, tmp_path) -> 
 
 STRAY = """
 import os, sys, warnings
-import cape.drivers.coinstac as coinstac
-real = coinstac.run
+import cape.drivers.program as program
+real = program.run
 def run(role, document):
     print("stray"); sys.stdout.write("stray"); sys.stderr.write("stray")
     os.write(1, b"stray"); os.write(2, b"stray"); os.system("echo stray; echo stray >&2")
     warnings.warn("stray"); print("stray", file=sys.__stdout__)
     {then}
     return real(role, document)
-coinstac.run = run
-raise SystemExit(coinstac.main("local"))
+program.run = run
+raise SystemExit(program.main("local"))
 """
 
 

@@ -450,7 +450,7 @@ def test_an_unreadable_request_is_answered_by_a_fixed_text_and_exit_1(text, part
     call = [
         sys.executable,
         "-c",
-        "import sys; from cape.drivers.coinstac import main; sys.exit(main('local'))",
+        "import sys; from cape.drivers.program import main; sys.exit(main('local'))",
     ]
     done = subprocess.run(call, input=text, capture_output=True, check=False)
     assert done.returncode == 1
