@@ -108,7 +108,8 @@ def run(
 def image_study(preset: str, M: int, seed: int, maps: Array | None) -> tuple[Array, Any]:
     """Return true maps and a function that makes the voxels of a subject."""
     kind = PRESETS[preset]
-    study = generate(kind, n_subjects=M, seed=seed)
+    n = 20 if maps is None else maps.shape[1]
+    study = generate(kind, n_subjects=M, seed=seed, n_components=n)
     A = study.A if maps is None else maps * np.linalg.norm(study.A) / np.linalg.norm(maps)
     noise = float(np.sqrt(kind.noise * np.sum(A**2) / len(A)))
 

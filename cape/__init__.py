@@ -11,21 +11,41 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cape.api import Consortium, Result, budget, simulate
     from cape.computations import load, names
     from cape.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.config import Config
-    from cape.drivers.simulate import resume, simulate
+    from cape.drivers.simulate import resume
+    from cape.estimator import JointICA
+    from cape.feature_space import FeatureSpace
 
 _HOMES = {
     "Config": ("cape.config", "Config"),
+    "Consortium": ("cape.api", "Consortium"),
+    "FeatureSpace": ("cape.feature_space", "FeatureSpace"),
+    "JointICA": ("cape.estimator", "JointICA"),
+    "Result": ("cape.api", "Result"),
     "__version__": ("cape.config", "VERSION"),
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
     "resume": ("cape.drivers.simulate", "resume"),
-    "simulate": ("cape.drivers.simulate", "simulate"),
+    "budget": ("cape.api", "budget"),
+    "simulate": ("cape.api", "simulate"),
 }
 
-__all__ = ["Config", "__version__", "load", "names", "resume", "simulate"]
+__all__ = [
+    "Config",
+    "Consortium",
+    "FeatureSpace",
+    "JointICA",
+    "Result",
+    "__version__",
+    "budget",
+    "load",
+    "names",
+    "resume",
+    "simulate",
+]
 
 
 def __getattr__(name: str) -> Any:

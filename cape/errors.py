@@ -117,6 +117,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
     "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",
     "E282": "{got} has no maps to compare with smooth noise; leave --surrogate out.",
+    "E284": "{problem}; {do}",
     # 29n: containers
     # 27n: reading aids of the report, after a run
     "E270": "templates need maps on a grid, this result is of kind {got}; label its columns by hand.",

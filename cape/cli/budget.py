@@ -1,245 +1,13 @@
-"""Numbers of a planned run, before any data are touched."""
+"""`cape budget` for people: releases, epsilon, the curve, and whether it will work."""
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from fractions import Fraction
 
 from cape.cli.show import duration, say, table
-from cape.computations import capedjica, load
-from cape.config import Config, parse_shape
-from cape.data import mask_space
-from cape.messages import FeatureSpace
-from cape.privacy.accounting import Views, check_delta, root_up, views
-from cape.privacy.mechanisms import Event
-from cape.usefulness import IMAGE_ENERGY, PCA_SHARE, Verdict, energy_inside, verdict
-
-PRODUCT = "capedjica"
+from cape.drivers.planning import Planned, Stage
 
 SECONDS_PER_ROUND = {"one computer": 0.03, "COINSTAC": 0.1, "a new process per round": 2.0}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """The releases of one phase.
-
-    Attributes
-    ----------
-    phase : str
-        Name of the phase.
-    releases : int
-        How many.
-    size : int
-        Numbers in one release.
-    mu : float or None
-        Of all of them together; None without noise.
-    noise_first, noise_last : float
-        Noise std of each entry of the mean over subjects, of the first and last release.
-    """
-
-    phase: str
-    releases: int
-    size: int
-    mu: float | None
-    noise_first: float
-    noise_last: float
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
-    """What a plan means.
-
-    Attributes
-    ----------
-    n_subjects, n_sites, n_components, n_basis, colluders, shares : int
-        M, S, R, d, S_C, h.
-    stages : tuple of Stage
-        Releases by phase.
-    mu : float or None
-        Of the whole plan against the headline viewer; None without noise.
-    epsilon : Views or None
-        Total epsilon against the three viewers.
-    delta : float
-        Total delta.
-    bytes_per_site : int
-        What a site sends in masked integers.
-    verdict : Verdict
-        What to expect.
-    warnings : tuple of str
-        Findings of the settings and the plan.
-    """
-
-    n_subjects: int
-    n_sites: int
-    n_components: int
-    n_basis: int
-    colluders: int
-    shares: int
-    stages: tuple[Stage, ...]
-    mu: float | None
-    epsilon: Views | None
-    delta: float
-    bytes_per_site: int
-    verdict: Verdict
-    warnings: tuple[str, ...]
-
-
-def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> Planned:
-    """Return what the plan of a run means that has these settings, without any data.
-
-    The plan is the one that the handshake of a real run makes from the same numbers.  Matrices
-    and atlases have as many features as `max_features` allows, because nobody has seen them yet.
-
-    Parameters
-    ----------
-    settings : mapping
-        Settings of the owner, `epsilon` and `delta` at least (or ``private = false``).
-    n_sites, n_subjects : int
-        S and M.
-
-    Raises
-    ------
-    ConfigError, PrivacyBudgetError
-        As in a run.
-    """
-    config = load(PRODUCT).config.from_input(settings)
-    if config.private:
-        check_delta(config.delta, n_subjects=n_subjects)
-    # Where a run would refuse, a budget explains: the verdict says what is too little.
-    told = dataclasses.replace(config, accept_low_quality=True)
-    draft = capedjica.plan_run(told, n_sites=n_sites, n_subjects=n_subjects, space=_space(config))
-    return describe(
-        config,
-        draft.plan,
-        n_sites=n_sites,
-        n_subjects=n_subjects,
-        n_basis=draft.n_basis,
-        warnings=(),
-    )
-
-
-def describe(
-    config: Config,
-    events: Sequence[Event],
-    *,
-    n_sites: int,
-    n_subjects: int,
-    n_basis: int,
-    warnings: Sequence[str],
-) -> Planned:
-    """Return the numbers of a plan.
-
-    Parameters
-    ----------
-    config : Config
-        With `n_components`; `prewhiten` chooses the threshold.
-    events : sequence of Event
-        All releases of the plan, at least one.
-    n_sites, n_subjects, n_basis : int
-        S, M, d.
-    warnings : sequence of str
-        What the plan itself warns about.
-    """
-    mu = total_mu(events)
-    found = stages(events, n_sites=n_sites, n_subjects=n_subjects)
-    n_components = int(getattr(config, "n_components", 0))
-    shares = events[0].shares
-    return Planned(
-        n_subjects=n_subjects,
-        n_sites=n_sites,
-        n_components=n_components,
-        n_basis=n_basis,
-        colluders=config.colluders(n_sites),
-        shares=shares,
-        stages=found,
-        mu=mu,
-        epsilon=total_views(events, config, n_sites),
-        delta=config.delta,
-        bytes_per_site=payload(events),
-        verdict=verdict(
-            n_subjects=n_subjects,
-            n_sites=n_sites,
-            shares=shares,
-            mu=math.inf if mu is None else mu,
-            delta=config.delta,
-            n_components=n_components,
-            n_basis=n_basis,
-            energy=_energy(config, n_basis),
-            pca_share=_part(found, mu),
-            revised=getattr(config, "prewhiten", "ar1") != "none",
-        ),
-        warnings=tuple(warnings),
-    )
-
-
-def _space(config: Config) -> FeatureSpace:
-    """Return the feature space of the settings; a bundled mask is known without any data."""
-    if config.feature_space == "mask" and config.mask != "file":
-        return mask_space(config)
-    if config.image_shape:
-        shape = parse_shape(config.image_shape)
-        return FeatureSpace.of_matrix(math.prod(shape), shape)
-    return FeatureSpace.of_matrix(config.n_basis or config.max_features)
-
-
-def _energy(config: Config, n_basis: int) -> float:
-    """Return what the public basis can hold of the maps; 1 where every feature is kept."""
-    if config.feature_space == "mask":
-        return energy_inside(n_basis)
-    return energy_inside(n_basis, IMAGE_ENERGY) if config.image_shape else 1.0
-
-
-def _part(found: Sequence[Stage], mu: float | None) -> float:
-    """Return the share of mu^2 of the first stage, the subspace release."""
-    first = found[0].mu
-    return PCA_SHARE if mu is None or first is None else (first / mu) ** 2
-
-
-def stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[Stage, ...]:
-    """Return the releases of a plan by phase, in order."""
-    found = []
-    for phase in dict.fromkeys(event.phase for event in events):
-        own = [event for event in events if event.phase == phase]
-        found.append(
-            Stage(
-                phase=phase,
-                releases=len(own),
-                size=own[0].size,
-                mu=total_mu(own),
-                noise_first=own[0].noise_std(n_sites, n_subjects),
-                noise_last=own[-1].noise_std(n_sites, n_subjects),
-            )
-        )
-    return tuple(found)
-
-
-def total_mu(events: Iterable[Event]) -> float | None:
-    """Return mu of all releases together, None if one has no noise."""
-    events = list(events)
-    if not all(event.private for event in events):
-        return None
-    return root_up(sum((event.mu2 for event in events), Fraction(0)))
-
-
-def total_views(events: Sequence[Event], config: Config, n_sites: int) -> Views | None:
-    """Return total epsilon against the three viewers, None without noise."""
-    if not events or not all(event.private for event in events):
-        return None
-    return views(
-        sum((event.mu2 for event in events), Fraction(0)),
-        delta=config.delta,
-        shares=events[0].shares,
-        n_sites=n_sites,
-        noise=config.noise,
-    )
-
-
-def payload(events: Iterable[Event]) -> int:
-    """Return the bytes that one site sends as masked integers: 8 each, in base64."""
-    return sum(4 * math.ceil(8 * event.size / 3) for event in events)
 
 
 def show(plan: Planned) -> None:
@@ -275,15 +43,53 @@ def show(plan: Planned) -> None:
     good = plan.verdict
     say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
     say(f"Waiting        {times}")
-    say(f"Map sharpness  E {good.map_energy:.2f} (share of the maps' energy that is kept)")
-    if math.isfinite(good.g):
-        say(f"G              {good.g:.0f}, needed {good.needed:.0f}")
-        say(f"At this G      up to {good.largest_n_components} components")
-        say(f"At this size   epsilon >= {good.smallest_epsilon:.3g}")
+    if math.isfinite(good.map_energy):
+        say(f"Map sharpness  E {good.map_energy:.2f} (share of the maps' energy that is kept)")
+    _show_curve(plan)
+    answer = plan.advice
     say("")
-    say(good.text, style="bold" if good.usable else "bold red")
+    say(f"Will it work?  {ANSWERS[answer.answer]}: {answer.reason}.", style=STYLES[answer.answer])
+    if answer.changes:
+        say("What would change it, each by itself:")
+    for text in answer.changes:
+        say(f"  {text}")
+    say(f"{good.text}")
     for text in (*good.warnings, *plan.warnings):
         say(f"warning: {text}", style="yellow")
+
+
+ANSWERS = {"yes": "Yes, on synthetic data", "perhaps": "Perhaps", "no": "No"}
+STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}
+BAR = 24
+"""Characters of the longest bar of the curve."""
+
+
+def _show_curve(plan: Planned) -> None:
+    """Print what the same sites and subjects give at other budgets."""
+    if not plan.curve:
+        return
+    needed = plan.verdict.needed
+    rows = []
+    for point in plan.curve:
+        reach = min(1.0, point.g / (2.0 * needed))
+        bar = "#" * max(1, round(BAR * reach))
+        q = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
+        rows.append(
+            (
+                f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else ""),
+                f"{point.g:.0f}",
+                "yes" if point.usable else "no",
+                str(point.largest_n_components or "-"),
+                q,
+                bar,
+            )
+        )
+    table(
+        f"The same sites and subjects at other budgets; {plan.n_components} components need "
+        f"G {needed:.0f}",
+        ("epsilon", "G", "usable", "most components", "error q", f"G, up to {2 * needed:.0f}"),
+        rows,
+    )
 
 
 def _noise(stage: Stage) -> str:

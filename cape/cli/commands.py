@@ -166,7 +166,8 @@ def budget(
         "n_basis": basis,
     }
     settings |= {name: value for name, value in flags.items() if value is not None}
-    from cape.cli.budget import plan_run, show
+    from cape.cli.budget import show
+    from cape.drivers.planning import plan_run
 
     planned = plan_run(settings, n_sites=sites, n_subjects=subjects)
     if as_json:

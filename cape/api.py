@@ -1,0 +1,336 @@
+"""The Python interface: a consortium in this process, simulations of folders, budgets.
+
+    import cape
+
+    consortium = cape.Consortium({"a": subjects_of_a, "b": subjects_of_b, "c": subjects_of_c})
+    result = consortium.run(epsilon=8.0, delta=1e-5, settings={"n_components": 10})
+    result.maps                                     # (D, R), released
+
+All sites are in this process, so nothing is hidden from whoever runs it: the figures say what the
+released results would reveal to others.  Noise comes from the operating system unless a seed is
+given; with a seed the result is labelled not private.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from cape.algorithms.arrangement import z_scores
+from cape.algorithms.estimators import Array, Data
+from cape.algorithms.metrics import isi, match_maps
+from cape.computations import load
+from cape.computations._results import IcaOutcome
+from cape.computations._views import public_basis
+from cape.config import Config
+from cape.data import project
+from cape.data.signals import clean
+from cape.drivers import planning
+from cape.drivers import simulate as simulation
+from cape.drivers.memory_link import MemoryLink
+from cape.drivers.planning import Planned
+from cape.drivers.playing import OnProgress, play
+from cape.errors import ConfigError
+from cape.messages import FeatureSpace, RoundRecord
+from cape.policy import SitePolicy
+from cape.report import files, write_consortium
+
+PRODUCT = "capedjica"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Result:
+    """What a finished run released; nothing here belongs to a single subject.
+
+    Attributes
+    ----------
+    maps : ndarray, shape (D, R)
+        z-scores of the common maps, in final order and sign.
+    unmixing : ndarray, shape (R, D)
+        ``unmixing @ X`` are the time courses of a subject X (D, T).
+    spatial_maps : ndarray, shape (D, R), or None
+        z-scores of the spatial components of the same subspace; None in a template run.
+    status, reason : str
+        How the run ended: converged, max_rounds, released, budget_exhausted or diverged.
+    stability : float
+        Agreement of the directions now and some rounds before; 0 if not assessed.
+    private : bool
+        Whether `epsilon` is promised: False without noise and with a seed.
+    epsilon, delta : float or None
+        Total, per subject, against the aggregator with the assumed colluders; None if nothing is
+        promised.
+    trace : tuple of RoundRecord
+        Every released round.
+    warnings : tuple of str
+        For the reader.
+    q_ngi, map_correlation : float or None
+        Recovery error and mean |r| with the true maps, where these are known.
+    outcome : IcaOutcome
+        Everything else: settings, ledger, roster, matrices.
+    """
+
+    maps: Array
+    unmixing: Array
+    spatial_maps: Array | None
+    status: str
+    reason: str
+    stability: float
+    private: bool
+    epsilon: float | None
+    delta: float
+    trace: tuple[RoundRecord, ...]
+    warnings: tuple[str, ...]
+    q_ngi: float | None
+    map_correlation: float | None
+    outcome: IcaOutcome = field(repr=False)
+
+    def write(self, folder: str | Path) -> Path:
+        """Write all files of the consortium and the report; return the path of index.html."""
+        write_consortium(Path(folder), self.outcome)
+        return Path(folder) / "index.html"
+
+
+def _result(outcome: IcaOutcome, truth: Array | None) -> Result:
+    told = files.results_of(outcome)
+    q = correlation = None
+    if truth is not None:
+        correlation = float(match_maps(outcome.A, truth).mean)
+        gain = outcome.W_total @ truth
+        q = float(isi(gain)) if gain.shape[0] == gain.shape[1] else None
+    return Result(
+        maps=z_scores(outcome.A),
+        unmixing=outcome.W_total,
+        spatial_maps=None if outcome.spatial is None else z_scores(outcome.spatial.A),
+        status=outcome.status,
+        reason=outcome.reason,
+        stability=outcome.stability,
+        private=bool(told["private"]),
+        epsilon=told["epsilon"],
+        delta=float(told["delta"]),
+        trace=outcome.trace,
+        warnings=outcome.warnings,
+        q_ngi=q,
+        map_correlation=correlation,
+        outcome=outcome,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Arrays:
+    """A source whose subjects are arrays in memory, shape (D, T_m)."""
+
+    arrays: tuple[Array, ...]
+    space: FeatureSpace
+    config: Config
+
+    @property
+    def n_subjects(self) -> int:
+        return len(self.arrays)
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        return 0.0, 0.0
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
+        B = public_basis(self.config, self.space, n_basis)
+        for m, X in enumerate(self.arrays, 1):
+            cleaned = clean(np.asarray(X, dtype=np.float32), 0, self.config)[0]
+            yield f"sub-{m:03d}", project(cleaned, B)
+
+
+class Consortium:
+    """Sites whose subjects are arrays in this process.
+
+    Parameters
+    ----------
+    sites : mapping of str to sequence of ndarray
+        Per site, one array (D, T_m) for every subject: features by time, runs already joined.
+    space : FeatureSpace, optional
+        What the D features are: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images,
+        ``FeatureSpace.of_labels("mask", ...)`` for voxels; plain columns without it.
+    truth : ndarray, shape (D, R), optional
+        True maps, to be compared with.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E284: no sites or subjects, arrays that are not (D, T) with one D.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[str, Sequence[Array]],
+        *,
+        space: FeatureSpace | None = None,
+        truth: Array | None = None,
+    ) -> None:
+        self._sites = {name: tuple(arrays) for name, arrays in sites.items()}
+        sizes = {np.shape(X)[0] for X in self._all() if np.ndim(X) == 2}
+        if not self._sites or not all(self._sites.values()):
+            raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
+        if len(sizes) != 1 or any(np.ndim(X) != 2 for X in self._all()):
+            raise ConfigError(
+                "E284", problem="subjects that are not arrays (D, T) of one D",
+                do="give features by time; transpose if need be.",
+            )  # fmt: skip
+        n_features = sizes.pop()
+        self.space = FeatureSpace.of_matrix(n_features) if space is None else space
+        if self.space.n_features != n_features:
+            problem = f"arrays of {n_features} features in a space of {self.space.n_features}"
+            raise ConfigError("E284", problem=problem, do="use the same mask.")
+        self._truth = truth
+
+    def _all(self) -> Iterator[Array]:
+        return (X for arrays in self._sites.values() for X in arrays)
+
+    @property
+    def n_subjects(self) -> int:
+        """M."""
+        return sum(map(len, self._sites.values()))
+
+    def run(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        settings: Mapping[str, object] | None = None,
+        seed: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Result:
+        """Run the whole protocol: keys, masks, exact noise, ledger.
+
+        Parameters
+        ----------
+        epsilon, delta : float
+            Total budget per subject; no `epsilon` with ``private = False`` in `settings` only.
+        settings : mapping, optional
+            Settings of docs/config.md.  As in every simulation, too small a budget warns.
+        seed : int, optional
+            Reproducible noise; the result is not private.
+        on_progress : callable, optional
+            Called after every exchange.
+
+        Raises
+        ------
+        CapeError
+            As in a run between sites.
+        """
+        chosen: dict[str, object] = {
+            "feature_space": self.space.kind,
+            "min_sites": max(2, min(3, len(self._sites))),
+            "accept_low_quality": True,
+            "delta": delta,
+            **self._shape(),
+            **(settings or {}),
+        }
+        if epsilon is not None:
+            chosen["epsilon"] = epsilon
+        computation = load(PRODUCT)
+        config = computation.config.from_input(chosen)
+        sources = {s: _Arrays(arrays, self.space, config) for s, arrays in self._sites.items()}
+        policy = SitePolicy(
+            min_subjects=1, allow_not_private=True, simulation_seed=-1 if seed is None else seed
+        )
+        link = MemoryLink(computation, config, sources, policy, None)
+        play(link, on_progress)
+        if not isinstance(link.outcome, IcaOutcome):
+            raise TypeError("the run ended without maps")
+        return _result(link.outcome, self._truth)
+
+    def _shape(self) -> dict[str, object]:
+        if self.space.kind == "mask":
+            return {"mask": "file"}
+        flat = self.space.kind == "matrix" and self.space.shape
+        return {"image_shape": ",".join(map(str, self.space.shape))} if flat else {}
+
+
+def simulate(
+    directory: str | Path,
+    *,
+    out: str | Path,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    settings: Mapping[str, object] | None = None,
+    through: str = "memory",
+    seed: int | None = None,
+    surrogate: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Path:
+    """Run a consortium that lies in one folder and return the folder of its common results.
+
+    Parameters
+    ----------
+    directory : str or Path
+        ``settings.toml`` and one folder per site, as `cape synth` writes them.
+    out : str or Path
+        Gets ``consortium/`` and one folder per site.
+    epsilon, delta : float, optional
+        Over those of the file.
+    settings : mapping, optional
+        Over those of the file.
+    through : {"memory", "wire", "process"}
+        How messages travel.
+    seed : int, optional
+        Reproducible noise; the result is not private.
+    surrogate : bool
+        Run smooth noise too and show its figures beside the others.
+    on_progress : callable, optional
+        Called after every exchange.
+
+    Returns
+    -------
+    Path
+        Holds ``index.html``, ``results.json``, the maps and ``privacy.json``.
+    """
+    chosen = dict(settings or {})
+    given = {"epsilon": epsilon, "delta": delta}
+    chosen |= {name: value for name, value in given.items() if value is not None}
+    folder = simulation.simulate(
+        Path(directory), out=Path(out), through=through, settings=chosen, seed=seed,
+        on_progress=on_progress,
+    )  # fmt: skip
+    if surrogate:
+        from cape.drivers.surrogate import add_surrogate
+
+        add_surrogate(Path(directory), folder)
+    return folder
+
+
+def budget(
+    *,
+    subjects: int,
+    sites: int,
+    epsilon: float,
+    delta: float = 1e-5,
+    components: int = 20,
+    settings: Mapping[str, object] | None = None,
+) -> Planned:
+    """Return what a planned run would cost and whether it will work; touches no data.
+
+    Parameters
+    ----------
+    subjects, sites : int
+        M and S.
+    epsilon, delta : float
+        Total budget per subject.
+    components : int
+        R.
+    settings : mapping, optional
+        Further settings, such as ``{"separation": "spatial"}``.
+
+    Returns
+    -------
+    Planned
+        ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
+        ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
+    """
+    chosen = {
+        "epsilon": epsilon,
+        "delta": delta,
+        "n_components": components,
+        **(settings or {}),
+    }
+    return planning.plan_run(chosen, n_sites=sites, n_subjects=subjects)

@@ -1,0 +1,166 @@
+"""`JointICA`: a consortium behind the interface of scikit-learn, for notebooks.
+
+Needs neither scikit-learn nor nilearn; with a nilearn masker it takes images, and
+``sklearn.base.clone`` works on it.  As there, arrays are (time points, features).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any, Self
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.api import Consortium, Result
+from cape.errors import ConfigError
+from cape.messages import FeatureSpace
+
+
+class JointICA:
+    """Joint ICA of several sites with differential privacy for every subject.
+
+    Parameters
+    ----------
+    n_components : int
+        R.
+    epsilon, delta : float
+        Total budget per subject.  ``epsilon=None`` runs without noise and protects nobody.
+    separation : {"temporal", "spatial", "template"}
+        The model.
+    masker : nilearn masker, optional
+        Turns images into arrays; voxels of its mask are then projected on the public basis.
+    settings : mapping, optional
+        Further settings of docs/config.md.
+    random_state : int, optional
+        Reproducible noise; the result is not private.
+
+    Attributes
+    ----------
+    components_ : ndarray, shape (n_components, n_features)
+        z-scores of the released maps.
+    unmixing_ : ndarray, shape (n_components, n_features)
+        Applied to centred data it gives time courses.
+    result_ : Result
+        Everything that was released.
+    """
+
+    def __init__(
+        self,
+        n_components: int = 20,
+        *,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        separation: str = "temporal",
+        masker: Any = None,
+        settings: Mapping[str, object] | None = None,
+        random_state: int | None = None,
+    ) -> None:
+        self.n_components = n_components
+        self.epsilon = epsilon
+        self.delta = delta
+        self.separation = separation
+        self.masker = masker
+        self.settings = settings
+        self.random_state = random_state
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Return the parameters by name; with `deep` those of the masker too."""
+        names = list(inspect.signature(type(self).__init__).parameters)[1:]
+        found = {name: getattr(self, name) for name in names}
+        if deep and hasattr(self.masker, "get_params"):
+            own = self.masker.get_params()
+            found |= {f"masker__{name}": value for name, value in own.items()}
+        return found
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name; ``masker__x`` sets x of the masker."""
+        known = self.get_params(deep=False)
+        for name, value in params.items():
+            owner, nested, inner = name.partition("__")
+            if nested and owner == "masker" and self.masker is not None:
+                self.masker.set_params(**{inner: value})
+            elif name in known:
+                setattr(self, name, value)
+            else:
+                allowed = ", ".join(known)
+                raise ValueError(f"unknown parameter {name!r}: allowed {allowed}")
+        return self
+
+    def fit(self, X: Any, y: None = None) -> Self:
+        """Run the protocol.
+
+        Parameters
+        ----------
+        X : mapping or sequence
+            Per site a list of subjects: images for the masker, or arrays (T_m, D).  A sequence of
+            lists names its sites site1, site2 ...
+        y : None
+            Ignored.
+        """
+        del y
+        given = X if isinstance(X, Mapping) else {f"site{k}": one for k, one in enumerate(X, 1)}
+        sites = {name: [self._array(one).T for one in subjects] for name, subjects in given.items()}
+        settings: dict[str, object] = {
+            "n_components": self.n_components,
+            "separation": self.separation,
+            **(self.settings or {}),
+        }
+        if self.epsilon is None:
+            settings["private"] = False
+        space = self._space()
+        consortium = Consortium(sites, space=space)
+        self.result_: Result = consortium.run(
+            epsilon=self.epsilon, delta=self.delta, settings=settings, seed=self.random_state
+        )
+        self.components_: Array = self.result_.maps.T
+        self.unmixing_: Array = self.result_.unmixing
+        self.n_features_in_: int = self.components_.shape[1]
+        return self
+
+    def transform(self, X: Sequence[Any]) -> list[Array]:
+        """Return the time courses (T_m, n_components) of subjects; they are private.
+
+        Parameters
+        ----------
+        X : sequence
+            Subjects: images for the masker, or arrays (T_m, D).
+        """
+        if not hasattr(self, "unmixing_"):
+            raise ConfigError(
+                "E284", problem="JointICA.transform before JointICA.fit", do="call fit first."
+            )
+        arrays = (self._array(one) for one in X)
+        return [np.asarray((one - one.mean(axis=0)) @ self.unmixing_.T) for one in arrays]
+
+    def fit_transform(self, X: Any, y: None = None) -> list[Array]:
+        """Fit, then transform the subjects of all sites in order."""
+        self.fit(X, y)
+        subjects = X.values() if isinstance(X, Mapping) else X
+        return self.transform([one for site in subjects for one in site])
+
+    def components_image(self) -> Any:
+        """Return the maps as a 4-D image; needs a masker."""
+        if self.masker is None:
+            raise ConfigError("E284", problem="no masker, so no grid", do="give a masker.")
+        return self.masker.inverse_transform(self.components_)
+
+    def _array(self, one: Any) -> Array:
+        """Return one subject as (T, D)."""
+        if self.masker is None:
+            return np.asarray(one, dtype=np.float64)
+        self._fitted()
+        return np.asarray(self.masker.transform(one), dtype=np.float64)
+
+    def _fitted(self) -> None:
+        if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
+            self.masker.fit()  # from its own mask image
+
+    def _space(self) -> FeatureSpace | None:
+        """Return the voxels of the masker; plain columns for other maskers and arrays."""
+        mask = getattr(self.masker, "mask_img_", None)
+        if mask is None or hasattr(self.masker, "labels_img_"):
+            return None
+        labels = (np.asarray(mask.dataobj) > 0).astype(np.int32)
+        return FeatureSpace.of_labels("mask", labels, np.asarray(mask.affine, dtype=np.float64))

@@ -1,0 +1,99 @@
+"""The other separations through the whole protocol, on data whose maps are known; fixed seeds.
+
+Short forms of bench/separations.py (256 subjects, three seeds): the figures there are the ones to
+quote.  Bounds are those of the acceptance.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.fixture(scope="module")
+def bench() -> ModuleType:
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("bench_separations", BENCH / "separations.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+def arguments(**changed: object) -> argparse.Namespace:
+    given = {"subjects": 96, "sites": 4, "g": 100.0, "components": 20, "networks": 6, "r": 0.6}
+    return argparse.Namespace(**{**given, **changed})
+
+
+def test_spatial_maps_at_g_100_are_those_that_were_planted(bench) -> None:
+    row = bench.spatial(arguments(), 602, smooth=False)
+    assert row["n_components"] == 20
+    assert row["map_correlation"] >= 0.75
+    assert row["fits"]
+
+
+def test_template_maps_at_g_100_beat_the_templates_and_the_figure_without_data(bench) -> None:
+    row = bench.template(arguments(), 611)
+    assert row["raw_templates"] == pytest.approx(0.6, abs=1e-6)
+    assert row["maps"] > row["raw_templates"] + 0.05
+    assert row["maps"] > row["without_data"] + 0.05
+
+
+def test_a_folder_with_templates_runs_and_its_report_has_the_surrogate_beside(tmp_path) -> None:
+    from cape.cli import app
+
+    def cape(*given: str) -> None:
+        done = CliRunner().invoke(app, list(given))
+        assert done.exit_code == 0, done.output
+
+    plan, out = str(tmp_path / "plan"), tmp_path / "out"
+    cape("synth", plan, "--preset", "realistic", "--subjects", "9", "--sites", "3",
+         "--timepoints", "60", "--networks", "3", "--templates", "0.6", "--quiet")  # fmt: skip
+    common = ("--delta", "1e-5", "--epsilon", "50", "--set", "basis=kernel", "--set", "n_basis=20")
+    cape("simulate", plan, "--out", str(out), *common, "--set", "separation=template",
+         "--surrogate", "--quiet")  # fmt: skip
+    folder = out / "consortium"
+    results = json.loads((folder / "results.json").read_text())
+    assert len(results["separation"]["template"]) == 3
+    beside = json.loads((folder / "surrogate.json").read_text())
+    assert beside["strength"] is not None
+    page = (folder / "index.html").read_text()
+    for words in (
+        "Likeness to the templates proves nothing",
+        "smooth noise",
+        "Nothing is discovered",
+    ):
+        assert words in page
+    maps, evidence, without = (
+        np.loadtxt(folder / f"{name}.csv", delimiter=",", skiprows=1)
+        for name in ("group_maps", "template_evidence", "template_without_data")
+    )
+    assert maps.shape == evidence.shape == without.shape == (900, 3)
+
+
+def test_an_unfit_spatial_run_says_so_on_its_page(tmp_path, bench) -> None:
+    from cape.report import write_consortium
+
+    _, subject = bench.image_study("realistic", 96, 621, bench.smooth_fields(621, 8))
+    outcome = bench.run(
+        bench.FeatureSpace.of_matrix(900, (30, 30)), subject, arguments(), 621,
+        separation="spatial", feature_space="matrix", image_shape="30,30", basis="kernel",
+        n_components=8,
+    )  # fmt: skip
+    assert not outcome.spatial.sparseness.fits
+    write_consortium(tmp_path, outcome)
+    page = (tmp_path / "index.html").read_text()
+    assert "The spatial model does not fit" in page
+    assert "Spatial ICA: maps that are independent" in page

@@ -1,0 +1,197 @@
+"""The Python interface: lazily imported, frozen results, an estimator that can be cloned."""
+
+from __future__ import annotations
+
+import dataclasses
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape
+from cape.errors import ConfigError
+
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
+SMALL = {"min_timepoints": 30, "n_components": 3, "n_rounds": 3, "n_looks": 1}
+
+
+def subjects(n: int, *, seed: int) -> list[np.ndarray]:
+    common = np.random.default_rng(5).standard_normal((12, 3))
+    rng = np.random.default_rng(seed)
+    return [
+        common @ rng.laplace(size=(3, 40)) + 0.2 * rng.standard_normal((12, 40)) for _ in range(n)
+    ]
+
+
+def sites() -> dict[str, list[np.ndarray]]:
+    return {name: subjects(n, seed=n) for name, n in (("a", 5), ("b", 4), ("c", 6))}
+
+
+def test_import_cape_loads_nothing_of_it() -> None:
+    """A round imports the package too: names come when they are asked for."""
+    code = (
+        "import sys, cape; loaded = [m for m in sys.modules if m.startswith('cape.')]; "
+        "assert loaded == [], loaded; assert 'numpy' not in sys.modules; "
+        "assert callable(cape.budget); assert 'cape.api' in sys.modules; "
+        "assert 'sklearn' not in sys.modules and 'nilearn' not in sys.modules; "
+        "cape.JointICA; assert 'sklearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_exists_and_no_other() -> None:
+    for name in cape.__all__:
+        assert getattr(cape, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        _ = cape.simulat
+
+
+def test_a_consortium_in_memory_gives_a_frozen_result() -> None:
+    result = cape.Consortium(sites()).run(epsilon=100.0, settings=SMALL)
+    assert result.private
+    assert 99.0 < result.epsilon <= 100.0
+    assert result.maps.shape == (12, 3)
+    assert np.allclose(result.maps.std(axis=0), 1.0)
+    assert result.unmixing.shape == (3, 12)
+    assert result.spatial_maps.shape == (12, 3)
+    assert [record.phase for record in result.trace] == ["pca", "whitening", *["iterate"] * 3]
+    assert (result.q_ngi, result.map_correlation) == (None, None)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.epsilon = 1.0
+
+
+def test_a_seed_gives_the_same_maps_and_promises_nothing(tmp_path) -> None:
+    truth = np.random.default_rng(5).standard_normal((12, 3))
+    one, two = (
+        cape.Consortium(sites(), truth=truth).run(epsilon=100.0, settings=SMALL, seed=3)
+        for _ in range(2)
+    )
+    assert np.array_equal(one.maps, two.maps)
+    assert not one.private
+    assert one.epsilon is None
+    assert 0.0 <= one.q_ngi <= 1.0
+    assert one.map_correlation > 0.5
+    page = one.write(tmp_path / "out")
+    assert "NOT PRIVATE" in page.read_text()
+    assert (tmp_path / "out" / "results.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "a site without subjects"),
+        ({"a": []}, "a site without subjects"),
+        ({"a": [np.zeros(12)]}, "not arrays"),
+        ({"a": [np.zeros((12, 40)), np.zeros((13, 40))]}, "not arrays"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(given, words) -> None:
+    with pytest.raises(ConfigError, match=words):
+        cape.Consortium(given)
+    with pytest.raises(ConfigError, match="12 features in a space of 10"):
+        cape.Consortium(sites(), space=cape.FeatureSpace.of_matrix(10))
+
+
+def test_budget_answers_in_plain_words() -> None:
+    no = cape.budget(subjects=128, sites=4, epsilon=1.0)
+    assert no.advice.answer == "no"
+    assert any(change.startswith("subjects: at least") for change in no.advice.changes)
+    yes = cape.budget(subjects=1024, sites=4, epsilon=1.0)
+    assert (yes.advice.answer, yes.advice.changes) == ("yes", ())
+    assert [point.usable for point in yes.curve] == sorted(point.usable for point in yes.curve)
+
+
+# -- the estimator ---------------------------------------------------------------------------------
+
+
+def by_time() -> list[list[np.ndarray]]:
+    return [[X.T for X in one] for one in sites().values()]
+
+
+def test_the_estimator_fits_and_gives_time_courses() -> None:
+    model = cape.JointICA(3, epsilon=100.0, random_state=1, settings=SMALL)
+    with pytest.raises(ConfigError, match="call fit first"):
+        model.transform(by_time()[0])
+    assert model.fit(by_time()) is model
+    assert model.components_.shape == (3, 12)
+    courses = model.transform(by_time()[0])
+    assert [c.shape for c in courses] == [(40, 3)] * 5
+    assert np.allclose(courses[0].mean(axis=0), 0.0, atol=1e-10)
+    assert len(model.fit_transform(by_time())) == 15
+    open_one = cape.JointICA(3, settings=SMALL).fit(dict(zip("abc", by_time(), strict=True)))
+    assert not open_one.result_.private
+
+
+def test_scikit_learn_can_clone_it() -> None:
+    base = pytest.importorskip("sklearn.base")
+    model = cape.JointICA(7, epsilon=2.0, separation="spatial", settings={"n_basis": 40})
+    twin = base.clone(model)
+    assert twin is not model
+    assert twin.get_params() == model.get_params()
+    assert twin.set_params(n_components=9) is twin
+    assert (twin.n_components, model.n_components) == (9, 7)
+    with pytest.raises(ValueError, match="unknown parameter 'components'"):
+        twin.set_params(components=3)
+
+
+class Masker:
+    """What the estimator asks of a nilearn masker."""
+
+    def __init__(self, level: float = 0.0) -> None:
+        self.level = level
+
+    def get_params(self) -> dict[str, float]:
+        return {"level": self.level}
+
+    def set_params(self, level: float) -> None:
+        self.level = level
+
+    def fit(self) -> None:
+        self.labels_img_ = "public"
+
+    def transform(self, image: np.ndarray) -> np.ndarray:
+        return image.T + self.level
+
+
+def test_a_masker_turns_images_into_arrays_and_its_parameters_are_reached() -> None:
+    masker = Masker()
+    model = cape.JointICA(3, masker=masker, settings=SMALL).fit(list(sites().values()))
+    assert model.components_.shape == (3, 12)
+    assert model.get_params()["masker__level"] == 0.0
+    model.set_params(masker__level=2.0)
+    assert masker.level == 2.0
+
+
+def test_it_works_with_a_nilearn_masker_on_images() -> None:
+    maskers = pytest.importorskip("nilearn.maskers")
+    import nibabel as nib
+
+    affine = np.diag([8.0, 8.0, 8.0, 1.0])
+    inside = np.zeros((6, 6, 6), dtype=np.int8)
+    inside[1:5, 1:5, 1:5] = 1
+    rng = np.random.default_rng(3)
+    common = rng.standard_normal((64, 2))
+
+    def image() -> nib.Nifti1Image:
+        volume = np.zeros((*inside.shape, 40))
+        volume[inside > 0] = common @ rng.laplace(size=(2, 40))
+        return nib.Nifti1Image(volume.astype(np.float32), affine)
+
+    masker = maskers.NiftiMasker(
+        mask_img=nib.Nifti1Image(inside, affine), standardize=None, memory=None, verbose=0
+    )
+    model = cape.JointICA(
+        2, masker=masker, settings={**SMALL, "n_components": 2, "n_basis": 20}
+    ).fit([[image() for _ in range(3)] for _ in range(3)])
+    assert model.components_.shape == (2, 64)
+    assert model.components_image().shape == (6, 6, 6, 2)
+    assert model.transform([image()])[0].shape == (40, 2)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_runs(path, capsys) -> None:
+    runpy.run_path(str(path), run_name="__main__")
+    assert "correlation with the true maps 0." in capsys.readouterr().out

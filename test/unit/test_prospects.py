@@ -1,0 +1,129 @@
+"""Will it work? The rule, the curve, the advice, and the table of measured runs behind them."""
+
+from __future__ import annotations
+
+import json
+import math
+import runpy
+from pathlib import Path
+
+import pytest
+
+from cape import prospects, usefulness
+from cape.errors import ConfigError
+from cape.privacy.accounting import gdp_mu
+from cape.prospects import Size, advice, curve
+
+BENCH = Path(__file__).parents[2] / "bench"
+MEASURED = json.loads((BENCH / "measured" / "budget.json").read_text())
+
+
+def size(n_subjects: int = 256, shares: int = 3) -> Size:
+    return Size(n_sites=4, n_subjects=n_subjects, shares=shares, delta=1e-5)
+
+
+def mu(epsilon: float) -> float:
+    return gdp_mu(epsilon=epsilon, delta=1e-5)
+
+
+def test_the_stored_table_covers_the_sizes_that_the_rule_is_judged_on() -> None:
+    found = {(row["preset"], row["subjects"], row["epsilon"]) for row in MEASURED}
+    assert found == {
+        (preset, subjects, epsilon)
+        for preset in ("paper", "realistic")
+        for subjects in (64, 256, 1024)
+        for epsilon in (1.0, 4.0)
+    }
+
+
+@pytest.mark.parametrize(
+    "row", MEASURED, ids=lambda r: f"{r['preset']}-{r['subjects']}-{r['epsilon']}"
+)
+def test_the_rule_agrees_with_what_runs_gave(row) -> None:
+    """bench/budget.py measured q_ngi: usable must mean q < 0.1, unusable q >= 0.08."""
+    judged = runpy.run_path(str(BENCH / "budget.py"))["compare"](row)
+    assert not judged["wrong"], judged
+    if row["q_ngi"] >= 0.1:
+        assert judged["says"] != "yes"
+    if row["q_ngi"] < 0.08:
+        assert judged["says"] == "yes"
+    expected = prospects.expected_q(judged["g"], 20)
+    assert expected == pytest.approx(row["q_ngi"], abs=0.05)
+
+
+def test_expected_error_falls_with_g_and_crosses_a_tenth_at_the_threshold() -> None:
+    for r in (5, 10, 20, 30):
+        values = [prospects.expected_q(g, r) for g in range(0, 2000, 10)]
+        assert values == sorted(values, reverse=True)
+        assert prospects.expected_q(usefulness.usable(r), r) < 0.1
+        assert prospects.expected_q(0.9 * usefulness.usable(r), r) > 0.08
+    assert prospects.expected_q(math.inf, 20) == 0.0
+
+
+@pytest.mark.parametrize("separation", ["temporal", "spatial", "template"])
+def test_each_change_that_is_advised_is_enough_by_itself(separation) -> None:
+    small, at = size(40), mu(1.0)
+    told = advice(small, separation, 20, at)
+    assert told.answer == "no"
+    changes = dict(text.split(": ", 1) for text in told.changes)
+    more = size(int(changes["subjects"].removeprefix("at least ")))
+    assert advice(more, separation, 20, at).answer == "yes"
+    epsilon = float(changes["epsilon"].removeprefix("at least "))
+    assert advice(small, separation, 20, mu(epsilon)).answer == "yes"
+    assert advice(small, separation, 20, mu(0.97 * epsilon)).answer != "yes"
+
+
+def test_fewer_components_trust_and_other_models_are_advised_where_they_help() -> None:
+    told = advice(size(300), "temporal", 20, mu(2.0))
+    (fewer,) = [text for text in told.changes if text.startswith("components")]
+    best = int(fewer.rsplit(" ", 1)[1])
+    assert advice(size(300), "temporal", best, mu(2.0)).answer == "yes"
+    assert any(text.startswith("separation: spatial") for text in told.changes)
+    near = size(720)
+    assert advice(near, "temporal", 20, mu(0.9)).answer == "no"
+    assert any("assumed_colluders: 0" in t for t in advice(near, "temporal", 20, mu(0.9)).changes)
+    trusting = size(720, shares=4)
+    assert advice(trusting, "temporal", 20, mu(0.9)).answer == "yes"
+
+
+def test_spatial_runs_are_refused_doubtful_or_usable_by_g() -> None:
+    unit = size(1000)
+
+    def told(g: float) -> str:
+        return advice(unit, "spatial", 15, g / unit.g_of(1.0)).answer
+
+    assert [told(g) for g in (40, 49, 51, 89, 91, 400)] == [
+        "no", "no", "perhaps", "perhaps", "yes", "yes",
+    ]  # fmt: skip
+    found = prospects.spatial_verdict(unit, "spatial", 15, 60 / unit.g_of(1.0), n_basis=53)
+    assert found.usable
+    assert any("doubtful" in text for text in found.warnings)
+    assert any("smooth noise" in text for text in found.warnings)
+
+
+def test_the_basis_follows_g_and_has_room_for_the_components() -> None:
+    sizes = [prospects.spatial_basis(g, 10) for g in (10, 50, 100, 200, 400, math.inf)]
+    assert sizes == [40, 40, 53, 64, 80, 80]
+    assert prospects.spatial_basis(100, 20) == 67
+    assert all(0.3 * prospects.spatial_basis(g, 25) >= 25 for g in (50, 100, 1000))
+
+
+def test_the_curve_holds_the_planned_budget_and_rises() -> None:
+    points = curve(size(), "temporal", 20, epsilon=3.0)
+    assert 3.0 in [point.epsilon for point in points]
+    assert [p.g for p in points] == sorted(p.g for p in points)
+    assert [p.expected_q for p in points] == sorted((p.expected_q for p in points), reverse=True)
+    assert all(p.usable == (p.largest_n_components >= 20) for p in points)
+    spatial = curve(size(), "spatial", 15, epsilon=1.0)
+    assert {point.expected_q for point in spatial} == {None}
+
+
+def test_without_noise_the_answer_promises_nothing() -> None:
+    told = advice(size(), "temporal", 20, math.inf)
+    assert told.answer == "yes"
+    assert "nobody is protected" in told.reason
+
+
+def test_no_components_are_no_plan() -> None:
+    with pytest.raises(ConfigError, match="n_components=0"):
+        advice(size(), "temporal", 0, mu(1.0))
