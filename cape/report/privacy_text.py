@@ -89,7 +89,7 @@ def _in_words(privacy: dict[str, Any]) -> tuple[Block, ...]:
         f"{privacy['delta']:g} (delta)."
     )
     hidden = "single sums are hidden by masks that cancel only in the total."
-    if privacy.get("noise") == "local":
+    if privacy.get("noise") == "local" and privacy.get("aggregation") != "secagg":
         hidden = "every site by itself added all the noise its sum needs, so single sums are seen."
     elif privacy.get("zero_sum") == "gaussian":
         hidden = "noise that cancels only in the total was added to single sums, which are seen."

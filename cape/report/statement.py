@@ -240,7 +240,8 @@ def _views(outcome: Outcome) -> list[Json]:
     """Return mu and epsilon of the three viewers; null with label "none"."""
     roster, numbers = outcome.roster, figures(outcome)
     colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
-    alone = outcome.settings.get("noise") == "local"
+    masked = outcome.settings.get("aggregation") == "secagg"
+    alone = outcome.settings.get("noise") == "local" and not masked
     replies = "replies, noisy by themselves" if alone else "masked replies"
     sees = {
         "outsider": "the results, the settings and the decoded sums",

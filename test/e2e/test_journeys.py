@@ -65,8 +65,8 @@ def test_a_journey_of_the_page_ends_in_a_report_and_its_mistake_in_a_remedy(
     assert any("Fix: " in line for line in commands[-1][1])
 
 
-def test_the_page_has_five_journeys_and_every_one_a_mistake():
-    assert len(JOURNEYS) == 5
+def test_the_page_has_six_journeys_and_every_one_a_mistake():
+    assert len(JOURNEYS) == 6
     for section in JOURNEYS:
         kinds = {command.split()[1] for command, _ in steps(section) if command.startswith("cape")}
         assert kinds == {"synth", "validate", "simulate"}
