@@ -1,0 +1,151 @@
+"""Apply every mistake of `table.py` to a copy of the project and run the test that must see it.
+
+``python test/mutants/run.py``           all of them; exit code 1 if one survives
+``python test/mutants/run.py WORD ...``  those whose name or file holds a word
+``python test/mutants/run.py --page``    write docs/mutants.md
+
+A mutant counts as caught only if its test ran and failed.  The run fails as well if a replacement
+does not apply exactly once, or if a named test does not pass on the unchanged copy.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = ROOT / "docs" / "mutants.md"
+LEFT_OUT = shutil.ignore_patterns(
+    ".git", ".venv", "out", "results", "build", "dist", "__pycache__", ".*_cache", ".hypothesis"
+)
+LIMIT = 300
+"""Seconds that one named test may take."""
+PASSED, FAILED = 0, 1
+"""Exit codes of pytest; every other one says that the test did not run."""
+
+
+def _table() -> Any:
+    path = Path(__file__).with_name("table.py")
+    spec = importlib.util.spec_from_file_location("cape_test_mutants", path)
+    if spec is None or spec.loader is None:
+        raise RuntimeError("no table of mutants")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+MUTANTS = _table().MUTANTS
+
+
+def run_tests(copy: Path, *tests: str, first_only: bool) -> int:
+    """Return the exit code of pytest for these tests of a copy; -1 if it took too long."""
+    environment = {
+        **os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1",
+        "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
+    }  # fmt: skip
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not trust"]
+    command += ["-x"] if first_only else []
+    limit = LIMIT if first_only else LIMIT * 10
+    try:
+        done = subprocess.run(
+            [*command, *tests], cwd=copy, env=environment, capture_output=True, timeout=limit,
+            check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return -1
+    if done.returncode not in (PASSED, FAILED) or (done.returncode and not first_only):
+        sys.stdout.write(done.stdout.decode("utf-8", "replace")[-3000:])
+    return done.returncode
+
+
+def applied(mutant: Any, root: Path) -> str | None:
+    """Return the changed text of the file, None if the replacement does not apply once."""
+    text = (root / mutant.file).read_text(encoding="utf-8")
+    if text.count(mutant.old) != 1 or mutant.old == mutant.new:
+        return None
+    return text.replace(mutant.old, mutant.new)
+
+
+def verdict(mutant: Any, copy: Path) -> str:
+    """Return "caught", or what went wrong."""
+    changed = applied(mutant, copy)
+    if changed is None:
+        return "DOES NOT APPLY"
+    path = copy / mutant.file
+    original = path.read_text(encoding="utf-8")
+    path.write_text(changed, encoding="utf-8")
+    try:
+        code = run_tests(copy, mutant.test, first_only=True)
+    finally:
+        path.write_text(original, encoding="utf-8")
+    return {FAILED: "caught", PASSED: "SURVIVED", -1: "NO END"}.get(code, f"NOT RUN ({code})")
+
+
+def main(words: list[str]) -> int:
+    """Run mutants in as many copies as there are cores; returns the exit code."""
+    chosen = [m for m in MUTANTS if not words or any(w in m.name + m.file for w in words)]
+    began, bad = time.monotonic(), 0
+    with tempfile.TemporaryDirectory() as top:
+        copies = [Path(top, str(i)) for i in range(min(2, os.cpu_count() or 1))]
+        for copy in copies:
+            shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+        tests = list(dict.fromkeys(m.test for m in chosen))
+        if run_tests(copies[0], *tests, first_only=False) != PASSED:
+            sys.stdout.write("a named test does not pass on the unchanged project\n")
+            return 1
+        with ThreadPoolExecutor(len(copies)) as pool:
+            parts = [chosen[i :: len(copies)] for i in range(len(copies))]
+            jobs = [
+                pool.submit(lambda part, copy: [(m, verdict(m, copy)) for m in part], *pair)
+                for pair in zip(parts, copies, strict=True)
+            ]
+            found = [row for job in jobs for row in job.result()]
+    for mutant, word in sorted(found, key=lambda row: MUTANTS.index(row[0])):
+        bad += word != "caught"
+        sys.stdout.write(f"{word:16}{mutant.file:38}{mutant.name}\n")
+    caught = len(found) - bad
+    sys.stdout.write(
+        f"{len(found)} seeded, {caught} caught, {bad} not, in {time.monotonic() - began:.0f} s\n"
+    )
+    return 1 if bad else 0
+
+
+HEAD = """# Mistakes made on purpose
+
+Each line is a change of one place in the package and the test that fails because of it.
+`make mutate` applies them to a copy, one at a time, and runs the named test only: it must pass
+without the change and fail with it. Generated from `test/mutants/table.py` by
+`python test/mutants/run.py --page`; a test compares them. More mistakes are made inside the
+statistical tests themselves, and in `docs/checks/`.
+
+"""
+
+
+def page() -> str:
+    """Return docs/mutants.md."""
+    lines = [HEAD]
+    counts = Counter(m.area for m in MUTANTS)
+    listed = ", ".join(f"{area} {n}" for area, n in counts.items())
+    lines.append(f"{len(MUTANTS)} mutants: {listed}.\n\n| what is wrong | where | seen by |\n")
+    lines.append("|---|---|---|\n")
+    for m in MUTANTS:
+        file, _, test = m.test.partition("::")
+        lines.append(f"| {m.name} | `{m.file}` | `{file}` `{test}` |\n")
+    return "".join(lines)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] == ["--page"]:
+        PAGE.write_text(page(), encoding="utf-8")
+        raise SystemExit(0)
+    raise SystemExit(main(sys.argv[1:]))

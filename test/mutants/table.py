@@ -1,0 +1,471 @@
+"""Mistakes that must not go unseen: each is a change of one place, and the test that finds it.
+
+`python test/mutants/run.py` applies them one by one to a copy of the project and runs the named
+test only; `docs/mutants.md` is written from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake.
+
+    Attributes
+    ----------
+    name : str
+        What is wrong, as a phrase.
+    file : str
+        Where, below the project.
+    old, new : str
+        What stands there, exactly once, and what stands there instead.
+    test : str
+        The test that fails then, and passes otherwise.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    test: str
+
+    @property
+    def area(self) -> str:
+        """Part of the package that is changed."""
+        parts = self.file.removesuffix(".py").split("/")[1:]
+        return parts[0] if parts[0] not in ("computations", "drivers") else "phases and drivers"
+
+
+P = "cape/privacy/"
+S = "cape/secagg/"
+C = "cape/computations/"
+D = "cape/drivers/"
+UNIT, PROTOCOL, STATISTICAL = "test/unit/", "test/protocol/", "test/statistical/"
+
+MUTANTS = (
+    # -- privacy: sensitivity, calibration, accountant, sampler
+    Mutant(
+        "sensitivity of a ball C in place of 2 C",
+        P + "mechanisms.py", "        return 2 * clip_int\n", "        return clip_int\n",
+        UNIT + "test_privacy_mechanisms.py::test_the_sensitivity_of_a_ball_is_its_diameter",
+    ),
+    Mutant(
+        "sensitivity of rounded psd vectors without the rounding term",
+        P + "mechanisms.py", "_ceil_root(2 * clip_int**2) + rounding + 1",
+        "_ceil_root(2 * clip_int**2) + 0 * rounding",
+        UNIT + "test_privacy_mechanisms.py"
+        "::test_rounding_can_push_psd_vectors_further_apart_than_sqrt_two_clips",
+    ),
+    Mutant(
+        "half the noise variance is planned",
+        P + "mechanisms.py", "variance=math.ceil(delta_int**2 * view / (m**2 * shares)),",
+        "variance=math.ceil(delta_int**2 * view / (2 * m**2 * shares)),",
+        UNIT + "test_privacy_mechanisms.py::test_the_worked_plan_has_its_reference_integers",
+    ),
+    Mutant(
+        "one more honest share is counted than there is (S_H = S)",
+        P + "mechanisms.py", "top, bottom = self.delta_int**2, self.shares * self.variance",
+        "top, bottom = self.delta_int**2, (self.shares + 1) * self.variance",
+        UNIT + "test_privacy_mechanisms.py"
+        "::test_mu_is_the_sensitivity_over_the_noise_of_the_unknown_shares",
+    ),
+    Mutant(
+        "Gaussian seeds are charged as if replies were masked",
+        P + "mechanisms.py",
+        "top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)",
+        "top * (self.seed_ratio + 1), bottom * (self.seed_ratio + 1)",
+        UNIT + "test_privacy_mechanisms.py"
+        "::test_gaussian_seeds_are_charged_by_the_corrected_formula_and_calibrated_for_it",
+    ),
+    Mutant(
+        "a plan with a clip above the site's own is accepted",
+        P + "mechanisms.py", "if event.clip_int > _clip_int(clip, event.log2_gamma):",
+        "if event.clip_int > 2 * _clip_int(clip, event.log2_gamma):",
+        UNIT + "test_privacy_mechanisms.py"
+        "::test_a_site_refuses_a_release_whose_integers_do_not_fit_each_other",
+    ),
+    Mutant(
+        "epsilon is rounded down",
+        P + "accounting.py", "lambda epsilon: _delta(epsilon, mu) > delta)[1]",
+        "lambda epsilon: _delta(epsilon, mu) > delta)[0]",
+        UNIT + "test_privacy_accounting.py"
+        "::test_epsilon_is_the_upper_end_and_mu_the_lower_end",
+    ),
+    Mutant(
+        "the budget has a tolerance",
+        P + "ledger.py", "    if high <= limit:\n",
+        "    if high <= limit * (1 + Fraction(1, 10**12)):\n",
+        UNIT + "test_privacy_ledger.py"
+        "::test_a_budget_is_spent_exactly_and_not_one_part_in_2_to_the_200_further",
+    ),
+    Mutant(
+        "a release may be charged twice",
+        P + "ledger.py",
+        "if any(key == (old.phase, old.round, old.field) for old in self.events):",
+        "if key in ():",
+        UNIT + "test_privacy_ledger.py::test_a_release_is_charged_once",
+    ),
+    Mutant(
+        "a ledger that lost an entry is believed",
+        P + "ledger.py", "if chain_head(self.events) != self.head:", "if not self.head:",
+        UNIT + "test_privacy_ledger.py"
+        "::test_a_ledger_that_does_not_match_its_digest_cannot_be_made",
+    ),
+    Mutant(
+        "zero is drawn twice as often as it should be",
+        P + "sampler.py", "once = ~(negative & (x == 0))", "once = ~(negative & (x != x))",
+        UNIT + "test_privacy_sampler.py::test_zero_is_counted_once_not_with_two_signs",
+    ),
+    Mutant(
+        "the sampler reduces words modulo its bound without dropping the rest",
+        P + "sampler.py", "last = np.uint64(2**64 // bound * bound - 1)",
+        "last = np.uint64(2**64 - 1)",
+        UNIT + "test_privacy_sampler.py::test_words_of_the_uneven_rest_are_dropped",
+    ),
+    Mutant(
+        "close decisions of the sampler are made by floats",
+        P + "sampler.py", "for i in np.flatnonzero(np.abs(uniform - threshold) <= band):",
+        "for i in np.flatnonzero(np.abs(uniform - threshold) < 0.0):",
+        UNIT + "test_privacy_sampler.py"
+        "::test_the_vectorised_decision_uses_the_exact_one_at_its_threshold",
+    ),
+    Mutant(
+        "the discrete Gaussian has another law",
+        P + "sampler.py", "bottom = 2 * variance * scale**2", "bottom = 3 * variance * scale**2",
+        STATISTICAL + "test_sampler.py::test_small_variances_follow_the_exact_law",
+    ),
+    Mutant(
+        "two contexts of a seeded source share a stream",
+        P + "randomness.py", "return SeededNoise(self._seed, (*self._context, *context))",
+        "return SeededNoise(self._seed, (*self._context, *context)[:1])",
+        UNIT + "test_privacy_randomness.py"
+        "::test_different_seeds_and_contexts_give_different_streams",
+    ),
+    Mutant(
+        "the view of Gaussian zero-sum noise forgets the colluders",
+        P + "correlated.py", "Fraction(n_sites, honest) * (r + honest) / (r + 1)",
+        "Fraction(n_sites, honest) * (r + n_sites) / (r + n_sites + 1)",
+        UNIT + "test_privacy_correlated.py"
+        "::test_the_factor_is_the_pseudo_inverse_for_all_colluders_and_ratios",
+    ),
+    # -- secagg: integers, masks, keys, shares
+    Mutant(
+        "the exact integer clip lets twice the norm through",
+        S + "field.py", "    over = n2 > clip_int**2\n", "    over = n2 > 4 * clip_int**2\n",
+        UNIT + "test_secagg_field.py"
+        "::test_the_integer_clip_alone_keeps_a_ball_row_inside_the_bound",
+    ),
+    Mutant(
+        "a psd row past the bound is floored in place of dropped",
+        S + "field.py", 'u[m] = 0 if shape == "psd" else', 'u[m] = 0 if shape == "none" else',
+        UNIT + "test_secagg_field.py::test_the_integer_clip_drops_a_psd_row_instead_of_flooring_it",
+    ),
+    Mutant(
+        "one bad entry does not drop its row",
+        S + "field.py", "~np.all(np.isfinite(rows), axis=1)", "~np.any(np.isfinite(rows), axis=1)",
+        UNIT + "test_secagg_field.py"
+        "::test_a_row_with_a_non_finite_entry_counts_as_zeros_and_spares_the_others",
+    ),
+    Mutant(
+        "a sum of uniform numbers is taken for a result",
+        S + "field.py", "if np.any((signed > bound) | (signed < -bound)):",
+        "if np.any(signed > bound + (1 << 62)):",
+        UNIT + "test_secagg_field.py::test_an_entry_past_the_bound_is_refused_as_a_failed_mask",
+    ),
+    Mutant(
+        "masks of two sites have the same sign",
+        S + "keys.py", "if pairs.site.encode() < peer.encode():", "if peer:",
+        UNIT + "test_secagg_keys.py::test_the_terms_of_all_sites_cancel_exactly",
+    ),
+    Mutant(
+        "masks are the same in every round",
+        S + "keys.py", "return phase + u64(self.round) + name", "return phase + u64(0) + name",
+        UNIT + "test_secagg_keys.py::test_sites_with_different_labels_do_not_cancel",
+    ),
+    Mutant(
+        "an all-zero shared secret is used",
+        S + "keys.py", "    if not any(shared):\n", "    if not shared:\n",
+        UNIT + "test_secagg_keys.py"
+        "::test_an_all_zero_secret_is_refused_even_if_the_library_returns_it",
+    ),
+    Mutant(
+        "a site does not look for its own key in the roster",
+        S + "keys.py", "    if own not in entries:\n", "    if not entries:\n",
+        UNIT + "test_secagg_keys.py::test_a_changed_roster_is_refused",
+    ),
+    Mutant(
+        "numbers of subjects are not bound into the keys",
+        S + "keys.py", "u64(entry.n_subjects), keys]", "u64(0), keys]",
+        UNIT + "test_secagg_keys.py::test_the_roster_digest_binds_every_field",
+    ),
+    Mutant(
+        "a used key set stays in the vault",
+        S + "protocol_site.py", "key_sets=state.key_sets[1:],", "key_sets=state.key_sets,",
+        UNIT + "test_secagg_protocol.py::test_a_used_key_set_is_gone_from_the_state",
+    ),
+    Mutant(
+        "shares of one release are opened twice",
+        S + "protocol_site.py", "return replace(state, release=None), message",
+        "return state, message",
+        UNIT + "test_secagg_protocol.py"
+        "::test_shares_are_opened_once_and_only_for_enough_valid_signatures",
+    ),
+    Mutant(
+        "both secrets of one site are opened",
+        S + "protocol_site.py", "dropped = set(release.participants) - set(survivors)",
+        "dropped = set(release.participants)",
+        UNIT + "test_secagg_protocol.py::test_nobody_opens_both_secrets_of_one_site",
+    ),
+    Mutant(
+        "a site opens shares without checking who signed",
+        S + "protocol_site.py",
+        "        verify(identities[signer], statement, signature, site=signer)",
+        "        len(identities[signer] + statement + signature)",
+        UNIT + "test_secagg_protocol.py"
+        "::test_shares_are_opened_once_and_only_for_enough_valid_signatures",
+    ),
+    Mutant(
+        "a reconstructed self mask is not compared with its commitment",
+        S + "protocol_aggregator.py",
+        "if commit(seed) != commitment(table.entry(u), pending.key_set):", "if not seed:",
+        UNIT + "test_secagg_protocol.py"
+        "::test_a_changed_share_is_found_by_the_commitment_or_the_advertised_key",
+    ),
+    Mutant(
+        "one share fewer than the threshold gives the secret",
+        S + "shamir.py", "for _ in range(threshold - 1)]", "for _ in range(max(threshold - 2, 0))]",
+        UNIT + "test_secagg_shamir.py::test_one_share_less_is_consistent_with_every_secret",
+    ),
+    Mutant(
+        "an identity key that is not the pinned one is accepted",
+        S + "seals.py", "if entry.identity_key != pinned.get(entry.site):",
+        "if entry.site not in pinned:",
+        UNIT + "test_secagg_seals.py::test_identity_keys_must_be_the_pinned_ones",
+    ),
+    # -- wire: what may leave, and what is believed
+    Mutant(
+        "a field without a marker leaves a site",
+        "cape/wire.py",
+        'if not any(isinstance(m, Marker) for m in getattr(hint, "__metadata__", ())):',
+        "if hint is None:",
+        UNIT + "test_wire.py::test_a_field_without_a_marker_does_not_leave",
+    ),
+    Mutant(
+        "unknown fields are dropped in silence",
+        "cape/wire.py",
+        "if not isinstance(document, dict) or set(document) | set(added) != set(names):",
+        "if not isinstance(document, dict) or not set(document) | set(added) >= set(names):",
+        UNIT + "test_wire.py::test_missing_and_unknown_fields_are_refused",
+    ),
+    Mutant(
+        "a document of any size is parsed",
+        "cape/wire.py", "    if len(text) > limit:\n", "    if len(text) > 1000 * limit:\n",
+        UNIT + "test_wire.py::test_documents_have_a_largest_size",
+    ),
+    Mutant(
+        "an array that is not finite arrives",
+        "cape/wire.py",
+        'array = np.frombuffer(raw, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))\n'
+        '    if dtype.kind == "f" and not np.all(np.isfinite(array)):',
+        'array = np.frombuffer(raw, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))\n'
+        '    if dtype.kind == "c" and not np.all(np.isfinite(array)):',
+        UNIT + "test_wire.py::test_an_array_that_is_not_finite_does_not_arrive",
+    ),
+    Mutant(
+        "one message has several forms of base64",
+        "cape/wire.py", 'if base64.b64encode(raw).decode("ascii") != document:', "if raw is None:",
+        UNIT + "test_wire.py::test_bytes_that_are_none_are_refused",
+    ),
+    Mutant(
+        "the mask of a site is sent before hashes are compared",
+        C + "_join.py", "space=source.space.outline(),", "space=source.space,",
+        PROTOCOL + "test_labels.py::test_labels_travel_after_join_once",
+    ),
+    Mutant(
+        "labels are believed whatever their digest",
+        "cape/feature_space.py",
+        "if (found.digest, found.n_features) != (self.digest, self.n_features):",
+        "if found.n_features != self.n_features:",
+        PROTOCOL + "test_labels.py"
+        "::test_labels_other_than_those_of_the_digest_are_refused_by_everybody",
+    ),
+    Mutant(
+        "more labels are unpacked than the grid holds",
+        "cape/feature_space.py",
+        "raw = unpacking.decompress(base64.b64decode(self.packed, validate=True), 4 * size + 1)",
+        "raw = unpacking.decompress(base64.b64decode(self.packed, validate=True))",
+        UNIT + "test_feature_space.py::test_no_more_is_unpacked_than_the_grid_holds",
+    ),
+    # -- phases, the door, drivers
+    Mutant(
+        "noise is drawn before the charge",
+        C + "_secure_sum.py",
+        """        try:
+            site.charge(event)  # on record before any noise is drawn
+        except PrivacyBudgetError:
+            return None
+        if event.private:
+            entropy = site.noise.stream(site.id, event.phase, event.round, "noise")
+            total = total + discrete_gaussian(event.variance, query.size, entropy)
+""",
+        """        if event.private:
+            entropy = site.noise.stream(site.id, event.phase, event.round, "noise")
+            total = total + discrete_gaussian(event.variance, query.size, entropy)
+        try:
+            site.charge(event)  # on record before any noise is drawn
+        except PrivacyBudgetError:
+            return None
+""",
+        PROTOCOL + "test_engine.py"
+        "::test_g7_every_charge_stands_before_the_first_byte_of_its_noise",
+    ),
+    Mutant(
+        "half the noise is drawn",
+        C + "_secure_sum.py", "discrete_gaussian(event.variance, query.size, entropy)",
+        "discrete_gaussian(event.variance // 2, query.size, entropy)",
+        STATISTICAL + "test_auditor.py::test_the_honest_sites_noise_has_the_planned_variance",
+    ),
+    Mutant(
+        "twice the noise is drawn",
+        C + "_secure_sum.py", "discrete_gaussian(event.variance, query.size, entropy)",
+        "discrete_gaussian(event.variance * 2, query.size, entropy)",
+        STATISTICAL + "test_auditor.py::test_the_honest_sites_noise_has_the_planned_variance",
+    ),
+    Mutant(
+        "one site adds no noise",
+        C + "_secure_sum.py", "        if event.private:\n            entropy = site.noise",
+        '        if event.private and site.id != "local1":\n            entropy = site.noise',
+        STATISTICAL + "test_auditor.py"
+        "::test_an_integer_secure_sum_gives_the_claimed_mu_and_no_more",
+    ),
+    Mutant(
+        "subjects are clipped to three times the planned norm",
+        C + "_secure_sum.py", "            clip_int=event.clip_int,\n",
+        "            clip_int=3 * event.clip_int,\n",
+        STATISTICAL + "test_auditor.py"
+        "::test_an_integer_secure_sum_gives_the_claimed_mu_and_no_more",
+    ),
+    Mutant(
+        "a vector leaves without its mask",
+        C + "_zero_sum.py", "return noisy.view(np.uint64) + mask(site, model, noisy.size, field)",
+        "return noisy.view(np.uint64) + 0 * mask(site, model, noisy.size, field)",
+        "test/audit/test_wire_audit.py"
+        "::test_masked_words_are_uniform_and_two_runs_on_equal_data_share_none",
+    ),
+    Mutant(
+        "masks do not depend on the broadcast that is answered",
+        C + "_zero_sum.py", "        broadcast_digest=site.request,\n",
+        "        broadcast_digest=bytes(32),\n",
+        PROTOCOL + "test_engine.py"
+        "::test_sites_that_were_told_different_things_give_a_sum_of_noise",
+    ),
+    Mutant(
+        "a forged fingerprint of the keys is shown to people",
+        C + "_zero_sum.py", "if shown.fingerprint != keys.roster_fingerprint(digest):",
+        "if not shown.fingerprint:",
+        PROTOCOL + "test_engine.py"
+        "::test_a_forged_fingerprint_of_the_keys_is_refused_by_every_site",
+    ),
+    Mutant(
+        "seeds of Gaussian zero-sum noise serve twice",
+        C + "_gaussian.py", '        site.keep(SEED, b"")  # used up\n', "",
+        PROTOCOL + "test_gaussian_zero_sum.py::test_the_zero_sum_noise_of_two_rounds_differs",
+    ),
+    Mutant(
+        "noise is planned for all sites, colluders included",
+        C + "_plan.py", "config.survivors(n_sites) - config.colluders(n_sites)",
+        "config.survivors(n_sites)",
+        UNIT + "test_plan.py"
+        "::test_noise_is_calibrated_for_the_shares_that_nobody_can_subtract",
+    ),
+    Mutant(
+        "a site does not check the noise that the plan counts on",
+        C + "_plan.py", "if event.shares != shares_of(config, roster.n_sites):",
+        "if event.shares < 0:",
+        UNIT + "test_plan.py::test_a_site_refuses_a_plan_that_is_not_its_own",
+    ),
+    Mutant(
+        "a seeded run is labelled private",
+        C + "capedjica.py", "private = party.config.private and not roster.seeded",
+        "private = party.config.private",
+        PROTOCOL + "test_conformance.py::test_f_only_real_noise_is_stamped_as_private",
+    ),
+    Mutant(
+        "any phase may open",
+        "cape/phases.py", "    if name not in phases[here].then:\n", "    if name not in phases:\n",
+        PROTOCOL + "test_engine.py::test_g3_a_phase_outside_then_is_refused_and_nothing_changes",
+    ),
+    Mutant(
+        "exchanges may be skipped",
+        "cape/phases.py", "    if request.seq != run.cursor.seq + 1:\n",
+        "    if request.seq < run.cursor.seq + 1:\n",
+        PROTOCOL + "test_engine.py::test_g5_seq_grows_by_exactly_one",
+    ),
+    Mutant(
+        "a message of other settings is accepted",
+        "cape/phases.py", '        ("settings digest", request.config, run.config.digest()),\n', "",
+        PROTOCOL + "test_engine.py::test_g4_a_site_checks_the_same_of_every_broadcast",
+    ),
+    Mutant(
+        "a missing site gives a smaller sum",
+        "cape/phases.py", "if lost and len(asked & present) < attendance.least:", "if not asked:",
+        PROTOCOL + "test_engine.py"
+        "::test_g14_a_missing_or_new_site_is_an_error_never_a_smaller_sum",
+    ),
+    Mutant(
+        "another request for an answered round gets the old answer",
+        D + "journal.py", "        if known != request:\n", "        if not known:\n",
+        UNIT + "test_journal.py"
+        "::test_a_stored_answer_is_returned_and_another_request_refused",
+    ),
+    Mutant(
+        "an older cache than the receipt is answered anew",
+        D + "journal.py", '        if receipt["seq"] == seq - 1:\n',
+        '        if receipt["seq"] != seq:\n',
+        UNIT + "test_journal.py::test_a_cache_older_or_newer_than_the_receipt_is_lost_state",
+    ),
+    Mutant(
+        "a stored answer is forgotten and drawn again",
+        D + "coinstac.py", "        if stored is not None:\n            return _with_key",
+        "        if stored == 0:\n            return _with_key",
+        PROTOCOL + "test_engine.py"
+        "::test_g6_an_answered_round_asked_again_returns_the_stored_bytes",
+    ),
+    Mutant(
+        "the vault key is stored beside the vault",
+        D + "coinstac.py", 'answer if seq == 1 else _with_key(answer, b"")', "answer",
+        PROTOCOL + "test_engine.py"
+        "::test_g13_the_vault_key_and_the_vault_never_lie_in_one_folder",
+    ),
+    Mutant(
+        "working files stay after a run",
+        D + "coinstac.py", "        FileMemo(call.working, call.party).forget()\n", "",
+        "test/e2e/test_drivers.py::test_nothing_stays_in_the_working_folder_after_a_run",
+    ),
+    Mutant(
+        "working files of other data are summed",
+        D + "parties.py", 'if (head["key"], head["contents"]) != (key, self._contents()):',
+        'if head["key"] != key:',
+        UNIT + "test_parties.py::test_side_files_made_of_other_data_are_lost",
+    ),
+    Mutant(
+        "an error names the folder of the data",
+        D + "parties.py", 'raise DataError("E161", site=self._site,',
+        'raise DataError("E161", site=str(self._base),',
+        "test/audit/test_wire_audit.py::test_a_run_that_fails_tells_nothing_either[capedjica]",
+    ),
+    Mutant(
+        "a policy that is read again may allow more",
+        "cape/policy.py", "veto=self.veto or later.veto or unrelated,",
+        "veto=later.veto or unrelated,",
+        UNIT + "test_policy.py::test_a_policy_that_is_read_again_may_only_forbid_more",
+    ),
+    Mutant(
+        "a site's own limit of epsilon is not asked",
+        "cape/policy.py", "config.epsilon > self.max_epsilon)", "config.epsilon < 0)",
+        UNIT + "test_policy.py"
+        "::test_settings_that_a_site_does_not_allow_are_refused_by_name",
+    ),
+)  # fmt: skip
