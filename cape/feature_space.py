@@ -6,7 +6,6 @@ Sites compare digests first; the labels of a mask or atlas travel only when all 
 from __future__ import annotations
 
 import base64
-import binascii
 import hashlib
 import json
 import zlib
@@ -123,7 +122,7 @@ class FeatureSpace:
             unpacking = zlib.decompressobj()
             text = self.packed.partition(DOT)[0]
             raw = unpacking.decompress(base64.b64decode(text, validate=True), 4 * size + 1)
-        except (binascii.Error, zlib.error) as err:
+        except (ValueError, zlib.error) as err:
             raise MessageError("E202", problem="labels: not packed labels") from err
         if len(raw) != 4 * size:
             raise MessageError("E202", problem="labels: they do not fit the grid")

@@ -34,6 +34,8 @@ MAX_TEXT: Final = 8 * 2**20
 """Largest text of a message, bytes; a document with arrays has a limit of its driver's."""
 MAX_ARRAY: Final = 64 * 2**20
 """Largest array, bytes.  Drivers carry those above `MAX_TEXT` as files beside the message."""
+MAX_DEPTH: Final = 32
+"""Deepest nesting: states and messages need less than half of it."""
 MAX_ITEMS: Final = 2**16
 """Longest tuple or mapping."""
 SAFE_INT: Final = 2**53 - 1
@@ -58,9 +60,28 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
     if len(text) > limit:
         raise _refuse("document", f"{len(text)} bytes, allowed {limit}")
     try:
-        return simplejson.loads(text, parse_constant=_no_constant)
+        document = simplejson.loads(text, parse_constant=_no_constant)
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err
+    if _depth(document) > MAX_DEPTH:
+        raise _refuse("document", f"nested deeper than {MAX_DEPTH}")
+    return document
+
+
+def _depth(document: Json) -> int:
+    """Return how deep lists and mappings are nested; stops just past the limit."""
+    level, depth = [document], 0
+    while depth <= MAX_DEPTH:
+        level = [
+            item
+            for part in level
+            if isinstance(part, dict | list)
+            for item in (part.values() if isinstance(part, dict) else part)
+        ]
+        if not level:
+            return depth
+        depth += 1
+    return depth
 
 
 def _no_constant(name: str) -> None:

@@ -206,12 +206,21 @@ def _listed(code: str, cards: Mapping[str, SiteCard], got: Mapping[str, object])
     """Return what each site has; of settings only those that differ."""
     if code != "E151":
         return _pairs(got)
-    parsed = {site: json.loads(card.settings) for site, card in cards.items()}
+    parsed = {site: _parsed(card.settings) for site, card in cards.items()}
     names = sorted({name for settings in parsed.values() for name in settings})
     differing = [n for n in names if len({str(s.get(n)) for s in parsed.values()}) > 1]
     return "; ".join(
         f"{name}: {_pairs({site: s.get(name) for site, s in parsed.items()})}" for name in differing
     )
+
+
+def _parsed(settings: str) -> dict[str, object]:
+    """Return the settings of a card; a site may have sent any text."""
+    try:
+        found = json.loads(settings)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"settings": "unreadable"}
 
 
 def _pairs(values: Mapping[str, object]) -> str:

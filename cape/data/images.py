@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
+from cape.arrays import MOST_PACKED
 from cape.data.contents import PROMISED, check_contents, kind_of, suffix_of, surface
 from cape.data.files import IMAGE_SUFFIXES, RunFile
 from cape.data.findings import Rejected
@@ -26,6 +28,7 @@ from cape.data.placement import Placement, place
 from cape.data.series import HashingReader, Note, Series
 from cape.data.space import Grid
 from cape.data.volumes import Resampling, resample, smooth
+from cape.feature_space import MOST_LABELS
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
@@ -83,8 +86,7 @@ def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> 
             header = _header(head, run.path)
             notes: list[Note] = []
             layout = _checked_layout(header, notes)
-            if not compressed:
-                _check_size(run.path, layout)
+            _check_size(run.path, layout, MOST_PACKED if compressed else 1)
             placed = place(
                 header, layout.shape[:3], grid, notes, trust=run.trust_grid, to_mask=how.to_mask
             )  # fmt: skip
@@ -190,9 +192,12 @@ def _layout(header: Nifti1Header, notes: list[Note]) -> _Layout:
     )
 
 
-def _check_size(path: Path, layout: _Layout) -> None:
-    needed = layout.offset + int(np.prod(layout.shape, dtype=np.int64)) * layout.dtype.itemsize
-    if path.stat().st_size < needed:
+def _check_size(path: Path, layout: _Layout, packed: int) -> None:
+    """Refuse a header that declares more than the file can hold, before anything is allocated."""
+    needed = layout.offset + math.prod(layout.shape) * layout.dtype.itemsize
+    if math.prod(layout.shape[:3]) > MOST_LABELS:
+        raise _damaged(f"shape {layout.shape}, at most {MOST_LABELS} voxels a volume")
+    if layout.offset < 0 or path.stat().st_size * packed < needed:
         raise Rejected(
             11, "An image is truncated", found=f"{path.stat().st_size} bytes",
             expected=f"{needed} bytes", fix="copy it again",

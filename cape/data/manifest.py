@@ -103,7 +103,12 @@ def _read_lines(base: Path, name: str, findings: Findings) -> list[_Line]:
     lines = []
     for number, raw in enumerate(text.splitlines(), start=1):
         if raw.strip() and not raw.lstrip().startswith("#"):
-            cells = next(csv.reader([raw], delimiter=delimiter))
+            try:
+                cells = next(csv.reader([raw], delimiter=delimiter))
+            except csv.Error as err:
+                found = f"{name}: line {number}: {err}"
+                findings.add(38, "E", "A line of a table cannot be read", found, fix=FIX)
+                return []
             lines.append(_Line(number=number, text=raw, cells=tuple(c.strip() for c in cells)))
     if not lines:
         findings.add(38, "E", "A table is empty", name, expected="a header and rows", fix=FIX)

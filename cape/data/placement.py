@@ -90,7 +90,10 @@ def place(
         return Placement(index=None, word="-", affine=affine)
     from nibabel import orientations
 
-    turn = orientations.io_orientation(affine)
+    try:
+        turn = orientations.io_orientation(affine)
+    except np.linalg.LinAlgError:
+        raise _no_affine("an affine that no grid can have") from None
     if np.isnan(turn).any():
         raise _no_affine("a singular affine")
     stored = np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape, order="F")

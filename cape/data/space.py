@@ -7,6 +7,7 @@ another storage order has the same digest.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +19,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.config import Config
 from cape.data.contents import check_contents
 from cape.data.findings import Findings, Rejected
-from cape.messages import FeatureSpace
+from cape.feature_space import MOST_LABELS, FeatureSpace
 
 if TYPE_CHECKING:
     import nibabel as nib
@@ -171,8 +172,10 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[npt.NDArray[np.i
 
     try:
         image: Any = nib.load(path)
+        if math.prod(image.shape) > MOST_LABELS:
+            raise ValueError(f"shape {image.shape}, at most {MOST_LABELS} voxels")
         values = np.asarray(image.dataobj, dtype=np.float64)
-    except (nib.filebasedimages.ImageFileError, OSError, EOFError, ValueError) as err:
+    except Exception as err:  # its reader raises whatever a damaged file leads it to
         raise Rejected(
             22, f"The {kind} cannot be read", found=str(err), fix="copy it again"
         ) from err
@@ -189,7 +192,13 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[npt.NDArray[np.i
             22, f"The {kind} is not one volume", found=f"shape {values.shape}",
             expected="three axes", fix=f"use the {kind} that the owner sent",
         )  # fmt: skip
-    plain = nib.as_closest_canonical(_image(values, image.affine))
+    try:
+        plain = nib.as_closest_canonical(_image(values, image.affine))
+    except (nib.spatialimages.HeaderDataError, ValueError, np.linalg.LinAlgError) as err:
+        raise Rejected(
+            15, f"The {kind} has an affine that no grid can have", found=str(err),
+            expected="an invertible affine", fix="save it with its affine",
+        ) from err  # fmt: skip
     values = np.asarray(plain.dataobj)
     labels = _binary(values, path.name, findings) if kind == "mask" else _whole(values)
     if not (labels > 0).any():

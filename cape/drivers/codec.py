@@ -118,7 +118,7 @@ def settings_of(computation: Computation[M], text: str) -> Config:
     """Return the settings that a card or a cache holds as JSON text."""
     try:
         given = json.loads(text)
-    except ValueError as err:
+    except (ValueError, RecursionError) as err:
         raise MessageError("E202", problem="settings are not JSON") from err
     if not isinstance(given, dict):
         raise MessageError("E202", problem="settings are not a mapping")

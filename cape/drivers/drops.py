@@ -6,12 +6,14 @@ last stage of that release.  A site that is gone stays out: it has missed a broa
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from cape.errors import CapeError, ConfigError
 
 FIRST = "join"
+NUMBER = re.compile(r"[0-9]{1,9}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -27,7 +29,7 @@ def read_drop(text: str, *, sites: Collection[str], phases: Collection[str]) -> 
     """Return the drop-out of ``site@phase:round`` (round 1 if left out); ConfigError if wrong."""
     site, at, rest = text.partition("@")
     phase, colon, number = rest.partition(":")
-    round_ = int(number) if number.isascii() and number.isdigit() else 0 if colon else 1
+    round_ = int(number) if NUMBER.fullmatch(number) else 0 if colon else 1
     if site not in sites or phase not in phases or phase == FIRST or not at or round_ < 1:
         raise ConfigError(
             "E011",

@@ -23,6 +23,8 @@ from cape.drivers.durable import appending, write_atomically
 from cape.errors import ReplayError, StateLostError
 from cape.secagg.seals import open_sealed, seal
 
+DAMAGED = (ValueError, KeyError, TypeError, OverflowError, RecursionError)
+"""What reading a damaged file of ours raises."""
 KEPT = 1
 """Answers kept: the engine can only ask for the last one again."""
 
@@ -58,7 +60,7 @@ class Journal:
             receipt = json.loads((self._root / "receipt.json").read_bytes())
             nonce, seq = str(receipt["nonce"]), int(receipt["seq"])
             return {"nonce": nonce, "seq": seq, "request": str(receipt["request"])}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *DAMAGED):
             raise self._lost("receipt") from None
 
     def first_answer(self, request: str) -> dict[str, Any] | None:
@@ -98,7 +100,7 @@ class Journal:
         try:
             stored = json.loads((self._folder / f"{seq}.json").read_bytes())
             known, answer = str(stored["request"]), stored["answer"]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, *DAMAGED):
             raise self._lost(f"answer of round {seq}") from None
         if known != request:
             raise ReplayError("E203", seq=seq)
@@ -146,7 +148,7 @@ class Journal:
         """Return what the site mapped; StateLostError if it is gone."""
         try:
             return dict(json.loads((self._folder / "given.json").read_bytes()))
-        except (OSError, ValueError, TypeError):
+        except (OSError, *DAMAGED):
             raise self._lost("list of mapped files") from None
 
     def burn(self) -> None:

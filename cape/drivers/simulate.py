@@ -233,7 +233,7 @@ def _owner_settings(directory: Path) -> dict[str, object]:
         return {}
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as err:
+    except (ValueError, RecursionError) as err:  # its reader has no limits of its own
         raise ConfigError(
             "E012", problem="settings.toml cannot be read", do="correct it.", detail=str(err)
         ) from err

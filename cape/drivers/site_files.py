@@ -68,14 +68,15 @@ def load_policy(path: Path) -> SitePolicy:
     import tomllib
 
     try:
-        return SitePolicy.from_mapping(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
+        given = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
         raise ConfigError(
             "E012",
             problem="the site policy cannot be read",
             do="correct the file; nothing runs without it.",
             detail=f"{path.name}: {err}",
         ) from err
+    return SitePolicy.from_mapping(given)
 
 
 def policy_text(policy: SitePolicy) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol
@@ -12,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from cape.algorithms.estimators import Data
+from cape.arrays import read_member
 from cape.computations._views import public_basis, separation_of
 from cape.config import Config
 from cape.errors import DataError
@@ -144,11 +146,13 @@ class FileMemo:
     def get(self, name: str, key: str) -> Stacks | None:
         """Return what was put, or None if it is gone, damaged or of another key."""
         try:
-            with self._path(name).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-                head = json.loads(str(stored["head"]))
+            with zipfile.ZipFile(self._path(name)) as stored:
+                size = self._path(name).stat().st_size
+                head = json.loads(str(read_member(stored, "head", size)))
                 if (head["key"], head["contents"]) != (key, self._contents()):
                     return None
-                arrays = tuple(stored[f"a{i}"] for i in range(len(head["labels"])))
+                count = len(head["labels"])
+                arrays = tuple(read_member(stored, f"a{i}", size) for i in range(count))
                 labels = tuple(tuple(names) for names in head["labels"])
         except Exception:  # gone, or damaged in whatever way: it is made again
             return None

@@ -152,6 +152,7 @@ def test_a_policy_that_is_read_again_may_only_forbid_more() -> None:
     assert now.allow_computations == ("capemean",)
     assert accepted.tightened("A", SitePolicy(allow_computations=("other",))).veto
     assert accepted.tightened("A", SitePolicy(veto=True)).veto
+    assert SitePolicy(veto=True).tightened("A", accepted).veto
 
 
 def test_a_seed_that_appears_during_a_run_ends_it() -> None:

@@ -67,3 +67,13 @@ def test_a_context_of_other_types_is_refused(part):
 def test_a_negative_number_of_bytes_is_refused(source):
     with pytest.raises(ValueError, match="negative"):
         source.token_bytes(-1)
+
+
+def test_every_part_of_a_context_names_the_stream():
+    """Also of a stream of a stream: a round that shared the noise of another would undo both."""
+    source = SeededNoise(7)
+    contexts = [("a",), ("a", 1), ("a", 2), ("a", 1, "noise"), ("a", 1, "seed"), ("b", 1)]
+    drawn = {source.stream(*context).token_bytes(16) for context in contexts}
+    assert len(drawn) == len(contexts)
+    nested = source.stream("a").stream(1).stream("noise").token_bytes(16)
+    assert nested == source.stream("a", 1, "noise").token_bytes(16)

@@ -1,0 +1,66 @@
+"""Array files of NumPy, read by their headers within what the file can hold; nothing is unpickled.
+
+`numpy.load` allocates what a header declares before it looks whether the data are there.  Here the
+declared size is compared with the bytes first.
+"""
+
+from __future__ import annotations
+
+import math
+import zipfile
+import zlib
+from typing import IO, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+MOST_PACKED: Final = 1032
+"""Deflate packs no more bytes into one: what claims more is no data."""
+BROKEN: Final = (
+    ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError,
+    RuntimeError,
+)  # fmt: skip
+"""What a damaged array file or archive raises."""
+
+Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
+
+
+def read_header(stream: IO[bytes]) -> Header:
+    """Return shape, Fortran order and dtype of a .npy; one of `BROKEN` if there are none."""
+    version = np.lib.format.read_magic(stream)
+    try:
+        if version == (1, 0):
+            return np.lib.format.read_array_header_1_0(stream)
+        return np.lib.format.read_array_header_2_0(stream)
+    except Exception as err:  # numpy reads the header as source text: TokenError, SyntaxError ...
+        raise ValueError("the header cannot be read") from err
+
+
+def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
+    """Return the array of a .npy of `size` bytes.
+
+    Raises
+    ------
+    One of `BROKEN`
+        No array, one of Python objects ("pickle" in the text), or larger than `size`.
+    """
+    shape, fortran, dtype = read_header(stream)
+    if dtype.hasobject:
+        raise ValueError("a pickle of Python objects")
+    needed = math.prod(shape) * dtype.itemsize
+    if min(shape, default=0) < 0 or not 0 <= needed <= size:
+        raise ValueError("the header declares more than the file holds")
+    raw = stream.read(needed)
+    if len(raw) != needed:
+        raise EOFError("the data are cut off")
+    flat = np.frombuffer(bytearray(raw), dtype=dtype, count=math.prod(shape))
+    return flat.reshape(shape, order="F" if fortran else "C")
+
+
+def read_member(archive: zipfile.ZipFile, name: str, size: int) -> npt.NDArray[Any]:
+    """Return the array `name` of a .npz file of `size` bytes; raises as `read_array`."""
+    info = archive.getinfo(f"{name}.npy")
+    if info.file_size > MOST_PACKED * size:
+        raise ValueError("the archive declares more than it can hold")
+    with archive.open(info) as stream:
+        return read_array(stream, info.file_size)

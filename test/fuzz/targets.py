@@ -1,0 +1,410 @@
+"""What is fuzzed: every decoder and every reader of files, each as a function of some bytes.
+
+A target returns if the bytes were accepted or properly refused (`CapeError`, and `Rejected` of the
+data layer); any other exception is a finding.  So is an accepted document that does not come back
+as itself, and more memory or time than `run.py` and `test_fuzz.py` allow.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import json
+import struct
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape import wire
+from cape.algorithms.pca import Subspace
+from cape.computations import load, names
+from cape.computations._model import Model
+from cape.config import Config
+from cape.data.files import MATRIX_SUFFIXES, RunFile, discover
+from cape.data.findings import Findings, Rejected
+from cape.data.images import read_image
+from cape.data.manifest import read_manifest
+from cape.data.matrices import read_matrix
+from cape.data.space import grid_of, read_space
+from cape.data.tables import read_numbers
+from cape.drivers import coinstac, transfer
+from cape.drivers.call import Call
+from cape.drivers.codec import decode_envelope, decode_run, encode_run, settings_of
+from cape.drivers.drops import read_drop
+from cape.drivers.identity import read_identity
+from cape.drivers.journal import Journal
+from cape.drivers.stores import FileMemo
+from cape.drivers.site_files import read_policy
+from cape.errors import CapeError
+from cape.feature_space import FeatureSpace
+from cape.messages import (
+    KeyAdvertisements,
+    KeyBook,
+    Masked,
+    MaskShares,
+    Progress,
+    PublicKey,
+    Roster,
+    SealedShareBook,
+    SiteCard,
+    SurvivorSignatures,
+)
+from cape.phases import start
+from cape.privacy.chain import read_entries
+from cape.privacy.ledger import Ledger
+from cape.secagg import seals, shamir
+from cape.secagg.keys import private_key_from_bytes
+from cape.secagg.protocol_aggregator import PendingSum
+from cape.secagg.protocol_sharing import AdvertisedSite, SharedSite
+from cape.secagg.protocol_site import ReadySite
+
+REFUSED = (CapeError, Rejected)
+Target = Callable[[bytes], None]
+
+MESSAGES = (
+    SiteCard, Roster, PublicKey, KeyBook, Masked, Progress, KeyAdvertisements, SealedShareBook,
+    MaskShares, SurvivorSignatures, FeatureSpace, Subspace, Ledger, Model, AdvertisedSite,
+    SharedSite, ReadySite, PendingSum,
+)  # fmt: skip
+SPACE = FeatureSpace.of_labels("mask", np.ones((3, 3, 2), np.int32), np.diag([4.0, 4, 4, 1]))
+CONFIG = load("capedjica").config.from_input({"epsilon": 1.0, "delta": 1e-5})
+
+
+def chosen(data: bytes, among: Any) -> tuple[Any, bytes]:
+    """Let the first byte choose; return the choice and the rest."""
+    options = list(among)
+    return options[(data[0] if data else 0) % len(options)], data[1:]
+
+
+def message(data: bytes) -> None:
+    """Any message or stored state, by its declared type: comes back as itself or is refused."""
+    kind, text = chosen(data, MESSAGES)
+    document = wire.loads(text)
+    value = wire.decode(document, kind)
+    once = wire.dumps(wire.encode(value, kind))
+    assert wire.dumps(wire.encode(wire.decode(wire.loads(once), kind), kind)) == once
+
+
+def envelope(data: bytes) -> None:
+    """A whole document of a peer."""
+    kind, text = chosen(data, (Masked, SiteCard, PublicKey, Roster, KeyBook))
+    decode_envelope(
+        transfer.inline(wire.loads(text), Path("/nonexistent")), kind,
+        broadcast=kind in (Roster, KeyBook),
+    )  # fmt: skip
+
+
+def cache(data: bytes) -> None:
+    """The cache that an engine hands back."""
+    name, text = chosen(data, names())
+    document = wire.loads(text, coinstac.MAX_DOCUMENT)
+    coinstac._aggregator_memory(document if isinstance(document, Mapping) else {})
+    run = decode_run(load(name), document, party="x")
+    assert encode_run(load(name), run) == encode_run(load(name), run)
+
+
+def call(data: bytes) -> None:
+    """Standard input; and the first documents of sites at the aggregator."""
+    document = coinstac._parse(data)
+    try:
+        coinstac._joining(document)
+    except CapeError:
+        Call.of("local", document)
+
+
+def settings(data: bytes) -> None:
+    """The settings of the owner as JSON, of any computation."""
+    name, text = chosen(data, names())
+    config = settings_of(load(name), text.decode("utf-8", "replace"))
+    assert type(config).from_input(config.settings()) == config
+
+
+def journal(data: bytes) -> None:
+    """Files that a site left for itself: receipt, answer, list of files, sealed secret."""
+    with tempfile.TemporaryDirectory() as top:
+        folder = Path(top, ".cape", "00")
+        folder.mkdir(parents=True)
+        for path in (Path(top, ".cape", "receipt.json"), folder / "1.json", folder / "given.json",
+                     folder / "vault-x"):  # fmt: skip
+            path.write_bytes(data)
+        kept = Journal(Path(top), "x")
+        for read in (
+            lambda: kept.first_answer("q"), lambda: kept.resume("00"), kept.receipt, kept.given,
+            lambda: kept.answered(1, "q"), lambda: kept._stored(1, "q"),
+            lambda: kept.secret("x", bytes(32)), lambda: kept.charge({"a": 1}),
+        ):  # fmt: skip
+            try:
+                read()
+            except CapeError:
+                continue
+
+
+def policy(data: bytes) -> None:
+    """The site's own policy."""
+    with tempfile.TemporaryDirectory() as top:
+        Path(top, "p.toml").write_bytes(data)
+        read = read_policy(Path(top), {"policy": "p.toml"})
+        assert read.tightened("x", read) == read.tightened("x", read)
+
+
+def identity(data: bytes) -> None:
+    """Key file and list of pinned keys."""
+    with tempfile.TemporaryDirectory() as top:
+        one, _, other = data.partition(b"\0")
+        Path(top, "identity_key").write_bytes(one)
+        Path(top, "roster.json").write_bytes(other)
+        read_identity([Path(top)], "x")
+
+
+def manifest(data: bytes) -> None:
+    """A table of runs, and what it makes of a folder."""
+    suffix, text = chosen(data, (".csv", ".tsv"))
+    with tempfile.TemporaryDirectory() as top:
+        Path(top, f"manifest{suffix}").write_bytes(text)
+        Path(top, "sub-1.npy").write_bytes(b"x")
+        findings = Findings("x")
+        rows = read_manifest(Path(top), f"manifest{suffix}", findings)
+        assert rows or findings.listing()
+        discover(Path(top), {}, findings, suffixes=MATRIX_SUFFIXES)
+
+
+def numbers(data: bytes) -> None:
+    """A matrix in text."""
+    delimiter, text = chosen(data, (",", "\t"))
+    assert read_numbers(text, delimiter).ndim == 2
+
+
+def matrix(data: bytes) -> None:
+    """An array file."""
+    suffix, content = chosen(data, (".npy", ".npz", ".mat"))
+    with tempfile.TemporaryDirectory() as top:
+        path = Path(top, f"sub-1{suffix}")
+        path.write_bytes(content)
+        series = read_matrix(RunFile(path=path, name=path.name), "feature_by_time")
+        assert series.values.ndim == 2
+
+
+def image(data: bytes) -> None:
+    """A NIfTI image, plain or compressed, with and without a grid."""
+    way, content = chosen(data, range(4))
+    with tempfile.TemporaryDirectory() as top:
+        path = Path(top, "sub-1.nii.gz" if way & 1 else "sub-1.nii")
+        path.write_bytes(gzip.compress(content, 1) if way & 1 else content)
+        series = read_image(
+            RunFile(path=path, name=path.name, trust_grid=True), grid_of(SPACE) if way & 2 else None
+        )
+        assert series.values.shape[0] in (0, SPACE.n_features)
+
+
+def mask(data: bytes) -> None:
+    """A mask or atlas in the site's folder."""
+    kind, content = chosen(data, ("mask", "atlas"))
+    given = {"epsilon": 1.0, "delta": 1e-5, "feature_space": kind}
+    config: Config = load("capedjica").config.from_input(
+        given | ({"mask": "file"} if kind == "mask" else {})
+    )
+    with tempfile.TemporaryDirectory() as top:
+        Path(top, f"{kind}.nii").write_bytes(content)
+        findings = Findings("x")
+        space = read_space(config, Path(top), findings)
+        assert space is not None or findings.listing()
+
+
+def labels(data: bytes) -> None:
+    """Packed labels of a peer."""
+    found = SPACE.outline().filled(data.decode("latin-1"))
+    assert found.digest == SPACE.digest
+
+
+def ledger(data: bytes) -> None:
+    """Entries of a ledger."""
+    document = wire.loads(data)
+    if isinstance(document, list):
+        read_entries(document)
+
+
+def secrets(data: bytes) -> None:
+    """Shares, keys, signatures and sealed values of any bytes."""
+    for read in (
+        lambda: shamir.read_share(data),
+        lambda: shamir.join({1: data[:66], 2: data[66:132]}, threshold=2),
+        lambda: private_key_from_bytes(data),
+        lambda: seals.verify(data[:32], b"", data[32:96], site="x"),
+        lambda: seals.open_sealed(bytes(32), data, context=b""),
+    ):
+        try:
+            read()
+        except CapeError:
+            continue
+
+
+def side_file(data: bytes) -> None:
+    """A working file: what is damaged is lost, never an error."""
+    with tempfile.TemporaryDirectory() as top:
+        memo = FileMemo(Path(top), "x")
+        memo._path("a").write_bytes(data)
+        memo.get("a", "k")
+
+
+def references(data: bytes) -> None:
+    """Names of files in a message, and the words of a drop-out."""
+    with tempfile.TemporaryDirectory() as top:
+        Path(top, "f").write_bytes(data)
+        document = wire.loads(data)
+        transfer.inline(document, Path(top))
+        read_drop(str(document), sites=["a"], phases=["join", "b"])
+
+
+# -- where they begin -----------------------------------------------------------------------------
+
+
+def _nifti(shape: tuple[int, ...] = (3, 3, 2, 2), *, second: bool = False) -> bytes:
+    import nibabel as nib
+
+    kind = nib.Nifti2Image if second else nib.Nifti1Image
+    return kind(np.ones(shape, np.float32), np.diag([4.0, 4, 4, 1])).to_bytes()
+
+
+def _npz(**arrays: Any) -> bytes:
+    held = io.BytesIO()
+    np.savez(held, **arrays)
+    return held.getvalue()
+
+
+def _npy(array: Any) -> bytes:
+    held = io.BytesIO()
+    np.save(held, array)
+    return held.getvalue()
+
+
+def _mat() -> bytes:
+    from scipy import io as scipy_io
+
+    held = io.BytesIO()
+    scipy_io.savemat(held, {"X": np.ones((3, 4))}, do_compression=True)
+    return held.getvalue()
+
+
+def _huge_npy() -> bytes:
+    head = b"{'descr': '<f8', 'fortran_order': False, 'shape': (1099511627776, 9), }"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(head) + 1) + head + b"\n" + bytes(64)
+
+
+def _envelope(body: Any) -> bytes:
+    return json.dumps(
+        {"v": 1, "run": "0" * 32, "seq": 1, "phase": "pca", "round": 1, "config": "0" * 64,
+         "body": body}
+    ).encode()  # fmt: skip
+
+
+def _state() -> bytes:
+    computation = load("capemean")
+    config = computation.config.from_input({"epsilon": 1.0, "delta": 1e-5})
+    return wire.dumps(encode_run(computation, start(computation, config)))
+
+
+_MASKED = {"total": {"base64": "AAAAAAAAAAA=", "shape": [1]}, "refused": False}
+_KINDS = {kind: bytes([i]) for i, kind in enumerate(MESSAGES)}
+
+
+@dataclass(frozen=True)
+class Fuzzed:
+    """A target and documents to begin with."""
+
+    run: Target
+    seeds: tuple[bytes, ...]
+
+
+def _seeds_of_messages() -> tuple[bytes, ...]:
+    golden = Path(__file__).parents[1] / "golden" / "messages_v1.json"
+    known = {kind.__name__: first for kind, first in _KINDS.items()}
+    stored = json.loads(golden.read_text(encoding="utf-8"))
+    found = [known[name] + text.encode() for name, text in stored.items() if name in known]
+    deep = b"[" * 900 + b"]" * 900
+    return (*found, *(first + b'{"a":' + deep + b"}" for first in list(known.values())[:2]))
+
+
+TARGETS: dict[str, Fuzzed] = {
+    "message": Fuzzed(message, _seeds_of_messages()),
+    "envelope": Fuzzed(
+        envelope,
+        (b"\0" + _envelope(_MASKED), b"\0" + b'{"body":' + b"[" * 900 + b"]" * 900 + b"}",
+         b"\0" + _envelope({"file": "0" * 16 + "-1-a-1-" + "0" * 16 + ".bin", "sha256": "",
+                            "shape": [1]})),
+    ),
+    "cache": Fuzzed(
+        cache,
+        (bytes([names().index("capemean")]) + _state(), b"\0[" + b"[" * 900 + b"]" * 901),
+    ),
+    "call": Fuzzed(
+        call,
+        (b'{"input":{},"cache":{},"state":{}}', b'{"a":{"body":{"version":"0.1.0"}}}',
+         b'{"input":' + b"[" * 900 + b"]" * 900 + b"}"),
+    ),
+    "settings": Fuzzed(
+        settings,
+        (*(bytes([i]) + b'{"epsilon":1.0,"delta":1e-5,"tr":2.0,"private":true}'
+           for i in range(len(names()))),
+         b'\0{"epsilon":' + b"9" * 5000 + b"}", b"\0" + b"[" * 3000),
+    ),
+    "journal": Fuzzed(
+        journal,
+        (b'{"nonce":"00","seq":1,"request":"q","answer":{}}', b"[" * 3000 + b"]" * 3000,
+         b'{"seq":1e999}', b'{"nonce":"00","request":"q","seq":' + b"9" * 5000 + b"}"),
+    ),
+    "policy": Fuzzed(
+        policy,
+        (b"min_subjects = 3\nveto = false\nmax_epsilon = 1.0\n", b"a = " + b"[" * 3000,
+         b"min_subjects = " + b"9" * 5000, b"a = 0001-01-01T00:00:00+99:99",
+         b"max_epsilon = 1e999"),
+    ),
+    "identity": Fuzzed(identity, (b"00" * 32 + b'\0{"x":"00"}', b"\xff\0[", b"0\0" + b"[" * 3000)),
+    "manifest": Fuzzed(
+        manifest,
+        (b"\0file,subject,tr\nsub-1.npy,1,2.0\n", b'\0file,tr\n"a\nb",1\n',
+         b"\1file\ttr\na\t1e400\n",
+         b"\0file\n" + b"x" * 200_000 + b"\n", b'\0file,n_dummy\na,1e300\n', b"\0\0\n"),
+    ),
+    "numbers": Fuzzed(
+        numbers, (b"\0a,b\n1,2\n3,4\n", b"\0a\n" + b"1" * 140_000 + b"\n", b'\0"a\n1')
+    ),
+    "matrix": Fuzzed(
+        matrix,
+        (b"\0" + _npy(np.ones((3, 4))), b"\1" + _npz(X=np.ones((3, 4), np.float32)),
+         b"\0" + _huge_npy(), b"\1" + _npz(Y=np.ones(2)),
+         b"\2" + _mat()),
+    ),
+    "image": Fuzzed(
+        image,
+        tuple(bytes([way]) + _nifti(second=second) for way in range(4) for second in (False, True)),
+    ),
+    "mask": Fuzzed(mask, (b"\0" + _nifti((3, 3, 2)), b"\1" + _nifti((3, 3, 2)))),
+    "labels": Fuzzed(labels, (SPACE.packed.encode(), b"eJw=", b"\xff")),
+    "ledger": Fuzzed(
+        ledger,
+        (b"[]", b'[{"phase":"a","round":1,"field":"b","kind":"ball","d":1,"log2_gamma":1,'
+         b'"C_int":100,"Delta_int":200,"s2":2000000,"h":1}]'),
+    ),
+    "secrets": Fuzzed(secrets, (bytes(32), b"\xff" * 66, bytes(132), bytes(96))),
+    "side_file": Fuzzed(side_file, (_npz(head=np.array('{"key":"k","labels":[]}')), _huge_npy())),
+    "references": Fuzzed(
+        references,
+        (_envelope({"file": "0" * 16 + "-1-a-1-" + "0" * 16 + ".bin", "sha256": "", "shape": [1]}),
+         b'"a@b:1"', b'"a@b:' + b"9" * 5000 + b'"'),
+    ),
+}  # fmt: skip
+
+
+def attempt(name: str, data: bytes) -> None:
+    """Run a target on some bytes; what it properly refuses is no finding."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # numbers that overflow are judged afterwards
+            TARGETS[name].run(data)
+    except REFUSED:
+        return
