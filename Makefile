@@ -8,7 +8,9 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 RUN    := $(VENV)/.stamp-run
 DEV    := $(VENV)/.stamp-dev
+FUZZ   := $(VENV)/.stamp-fuzz
 OUT    ?= out
+SECONDS ?= 60
 EPSILON ?= 8
 DELTA  ?= 1e-5
 
@@ -17,7 +19,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-trust check format compspec bench figures lock clean
+.PHONY: help run test check format compspec bench figures lock mutate fuzz audit test-trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -41,6 +43,10 @@ $(DEV): requirements/dev.txt $(RUN)
 	$(PIP) install --quiet -r requirements/dev.txt
 	@touch $@
 
+$(FUZZ): requirements/fuzz.txt $(DEV)
+	$(PIP) install --quiet -r requirements/fuzz.txt
+	@touch $@
+
 $(OUT)/brain/settings.toml: | $(RUN)
 	@rm -rf $(OUT)/brain.partial
 	$(BIN)/cape synth $(OUT)/brain.partial --preset brain --quiet
@@ -56,8 +62,18 @@ test: $(DEV)  ## all fast tests, then the statistical ones
 	$(BIN)/python -m pytest
 	$(BIN)/python -m pytest -m statistical
 
-test-trust: $(DEV)  ## long forms of audits, faults and fuzzing: half an hour
-	$(BIN)/python -m pytest -m trust
+mutate: $(DEV)  ## seeded mistakes, each caught by its named test (docs/mutants.md)
+	$(BIN)/python test/mutants/run.py
+
+# The wheel of the fuzzer exists for Linux and CPython 3.11 to 3.13.
+fuzz: $(FUZZ)  ## coverage-guided fuzzing of every decoder and reader; SECONDS=60 for each
+	$(BIN)/python test/fuzz/run.py --seconds $(SECONDS) --json $(OUT)/trust/fuzz.json
+
+audit: $(DEV)  ## certified against claimed mu of releases and whole runs; canary searches
+	$(BIN)/python -m pytest -m "statistical or trust" -rP -k "audit" test/audit test/statistical
+
+test-trust: $(DEV) mutate fuzz  ## long forms of audits, faults, mutants and fuzzing: an hour
+	$(BIN)/python -m pytest -m "trust or statistical" -rP
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .

@@ -21,6 +21,9 @@ from cape.data.manifest import ManifestRow, read_manifest
 
 IMAGE_SUFFIXES = (".nii", ".nii.gz", ".img")
 MATRIX_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mat")
+LONGEST_NAME = 255
+"""Bytes of one part of a path, on all common file systems."""
+LONGEST_PATH = 2048
 SOURCES = ("data", "manifest", "bids")
 MANIFEST_NAMES = ("manifest.csv", "manifest.tsv")
 NO_DATA = (*MANIFEST_NAMES, "participants.tsv", "checks.tsv", "basis.npz")
@@ -213,6 +216,7 @@ def _outside(entry: str, findings: Findings) -> None:
 
 def _group(base: Path, rows: Sequence[ManifestRow], findings: Findings) -> tuple[SubjectFiles, ...]:
     """Locate every row, and join the runs of each subject."""
+    rows = [row for row in rows if _is_a_name(row.file, findings)]
     lost = _equal_names(base, rows, findings)
     seen: dict[Path, str] = {}
     missing: list[str] = []
@@ -242,6 +246,19 @@ def _group(base: Path, rows: Sequence[ManifestRow], findings: Findings) -> tuple
         ordered = sorted(runs[label], key=lambda p: (natural_key(p[0].ses), natural_key(p[0].run)))
         subjects.append(SubjectFiles(label=label, runs=tuple(run for _, run in ordered)))
     return tuple(subjects)
+
+
+def _is_a_name(entry: str, findings: Findings) -> bool:
+    """Tell whether a file could have this name at all, or note row 1."""
+    parts = PurePath(entry).parts
+    longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=0)
+    if "\0" not in entry and longest <= LONGEST_NAME and len(entry) <= LONGEST_PATH:
+        return True
+    findings.add(
+        1, "E", "An entry cannot be the name of a file", f"'{entry[:60]!r}', {len(entry)} letters",
+        expected=f"parts of at most {LONGEST_NAME} bytes", fix="correct the name",
+    )  # fmt: skip
+    return False
 
 
 def same_data_twice(first: str, second: str, findings: Findings) -> None:

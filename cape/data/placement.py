@@ -162,10 +162,14 @@ def _affine(header: Nifti1Header, shape: tuple[int, ...], notes: list[Note]) -> 
     import nibabel as nib
 
     sform = header.get_sform(coded=True)[0]
+    if sform is not None and not np.isfinite(sform).all():
+        raise _no_affine("an sform that is not finite")
     try:
         qform = header.get_qform(coded=True)[0]
     except (nib.spatialimages.HeaderDataError, ValueError):
         qform = None
+    if qform is not None and not np.isfinite(qform).all():
+        raise _no_affine("a qform that is not finite")
     if sform is None or qform is None:
         chosen = qform if sform is None else sform
         return None if chosen is None else np.asarray(chosen, dtype=np.float64)

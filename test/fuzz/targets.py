@@ -38,8 +38,8 @@ from cape.drivers.codec import decode_envelope, decode_run, encode_run, settings
 from cape.drivers.drops import read_drop
 from cape.drivers.identity import read_identity
 from cape.drivers.journal import Journal
-from cape.drivers.stores import FileMemo
 from cape.drivers.site_files import read_policy
+from cape.drivers.stores import FileMemo
 from cape.errors import CapeError
 from cape.feature_space import FeatureSpace
 from cape.messages import (

@@ -389,7 +389,7 @@ MUTANTS = (
     ),
     Mutant(
         "a seeded run is labelled private",
-        C + "capedjica.py", "private = party.config.private and not roster.seeded",
+        C + "_report.py", "private = party.config.private and not roster.seeded",
         "private = party.config.private",
         PROTOCOL + "test_conformance.py::test_f_only_real_noise_is_stamped_as_private",
     ),
@@ -447,25 +447,26 @@ MUTANTS = (
     ),
     Mutant(
         "working files of other data are summed",
-        D + "parties.py", 'if (head["key"], head["contents"]) != (key, self._contents()):',
+        D + "stores.py", 'if (head["key"], head["contents"]) != (key, self._contents()):',
         'if head["key"] != key:',
         UNIT + "test_parties.py::test_side_files_made_of_other_data_are_lost",
     ),
     Mutant(
         "an error names the folder of the data",
-        D + "parties.py", 'raise DataError("E161", site=self._site,',
+        D + "stores.py", 'raise DataError("E161", site=self._site,',
         'raise DataError("E161", site=str(self._base),',
         "test/audit/test_wire_audit.py::test_a_run_that_fails_tells_nothing_either[capedjica]",
     ),
     Mutant(
         "a policy that is read again may allow more",
-        "cape/policy.py", "veto=self.veto or later.veto or unrelated,",
-        "veto=later.veto or unrelated,",
+        "cape/policy.py", '(mine or theirs) if name == "veto" else (mine and theirs)',
+        '(mine and theirs) if name == "veto" else (mine and theirs)',
         UNIT + "test_policy.py::test_a_policy_that_is_read_again_may_only_forbid_more",
     ),
     Mutant(
         "a site's own limit of epsilon is not asked",
-        "cape/policy.py", "config.epsilon > self.max_epsilon)", "config.epsilon < 0)",
+        "cape/policy.py", "if 0 < self.max_epsilon < config.epsilon:",
+        "if 0 < self.max_epsilon < config.delta:",
         UNIT + "test_policy.py"
         "::test_settings_that_a_site_does_not_allow_are_refused_by_name",
     ),
