@@ -155,7 +155,7 @@ class FeatureSpace:
             text = self.packed.partition(DOT)[2]
             unpacking = zlib.decompressobj()
             raw = unpacking.decompress(base64.b64decode(text, validate=True), size + 1)
-        except (binascii.Error, zlib.error) as err:
+        except (ValueError, zlib.error) as err:
             raise MessageError("E202", problem="templates: not packed numbers") from err
         if len(raw) != size:
             raise MessageError("E202", problem="templates: they do not fit the features")

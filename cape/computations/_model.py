@@ -101,10 +101,7 @@ def agreed_labels(model: Model, shown: Iterable[str]) -> str:
     Only a digest was compared in `join`, so that no site's mask is seen unless all have it.
     """
     space = joined(model).space
-    packed = list(shown)
-    for text in packed:
-        space.filled(text)
-    return packed[0]
+    return [space.filled(text).packed for text in shown][0]
 
 
 def attendance(model: Model) -> Attendance | None:

@@ -287,16 +287,16 @@ MUTANTS = (
     Mutant(
         "labels are believed whatever their digest",
         "cape/feature_space.py",
-        "if (found.digest, found.n_features) != (self.digest, self.n_features):",
-        "if found.n_features != self.n_features:",
+        "if (found.digest, found.n_features) != (whole.digest, whole.n_features):",
+        "if found.n_features != whole.n_features:",
         PROTOCOL + "test_labels.py"
         "::test_labels_other_than_those_of_the_digest_are_refused_by_everybody",
     ),
     Mutant(
         "more labels are unpacked than the grid holds",
         "cape/feature_space.py",
-        "raw = unpacking.decompress(base64.b64decode(self.packed, validate=True), 4 * size + 1)",
-        "raw = unpacking.decompress(base64.b64decode(self.packed, validate=True))",
+        "raw = unpacking.decompress(base64.b64decode(text, validate=True), 4 * size + 1)",
+        "raw = unpacking.decompress(base64.b64decode(text, validate=True))",
         UNIT + "test_feature_space.py::test_no_more_is_unpacked_than_the_grid_holds",
     ),
     # -- phases, the door, drivers
