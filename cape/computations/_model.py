@@ -101,7 +101,8 @@ def agreed_labels(model: Model, shown: Iterable[str]) -> str:
     Only a digest was compared in `join`, so that no site's mask is seen unless all have it.
     """
     space = joined(model).space
-    return [space.filled(text).packed for text in shown][0]
+    found = [space.filled(text).packed for text in shown]  # all of them
+    return found[0]
 
 
 def attendance(model: Model) -> Attendance | None:

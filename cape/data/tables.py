@@ -53,7 +53,10 @@ def read_numbers(content: bytes, delimiter: str) -> Array:
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
-    return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))]
+    try:
+        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))]
+    except csv.Error as err:
+        raise _broken("A line of a table cannot be read", f"{err}, '{line[:60]}'") from err
 
 
 def _check_header(first: tuple[int, str], header: list[str], delimiter: str) -> None:
