@@ -651,8 +651,8 @@ OTHER_GRID = helper.FeatureSpace.of_labels(
         ),
         (
             {"space": replace(helper.FeatureSpace.of_matrix(12), digest="00" * 32)},
-            "E124",
-            "The mask hash differs between sites: .*local1 has 0000",
+            "E250",
+            "The columns of the tables differ between sites: .*local1 has 0000",
         ),
         (
             {"space": replace(helper.FeatureSpace.of_matrix(12), affine=(2.0,) * 16)},

@@ -80,7 +80,7 @@ def test_equal_cards_pass() -> None:
         ),
         (
             {"space": replace(SPACE, digest="00")},
-            f"E250 The columns of the tables differ between sites: A has {SPACE.digest}, B has 00, ",
+            f"E250 The columns of the tables differ between sites: A has {SPACE.digest}, B has 00",
         ),
         ({"nonce": f"{2:032x}"}, "E204 nonce differs: B, C sent the same one; the run ends"),
     ],
