@@ -135,11 +135,12 @@ class Config:
     )
     mask_hash: str = option("", "Expected hash of the mask", group="Data")
     atlas: str = option("", "Name of the label image", group="Data")
-    basis: Literal["auto", "dct", "kernel", "atlas", "none"] = option(
+    basis: Literal["auto", "dct", "kernel", "atlas", "templates", "none"] = option(
         "auto",
         "Public basis",
         group="Data",
-        help="auto: dct for a mask, none for an atlas or a matrix; kernel for other separations.",
+        help="auto: dct for a mask, none for an atlas or a matrix; kernel for other separations.  "
+        "templates: the maps of the owner's templates.nii.gz (.npy, .csv) in every site's folder.",
     )
     n_basis: int = option(
         0,

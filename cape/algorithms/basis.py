@@ -145,6 +145,17 @@ def _orthonormal(columns: Array) -> Array:
     return np.ascontiguousarray(q * np.sign(diagonal))
 
 
+def spanned_by(maps: Array) -> Array:
+    """Return orthonormal columns, shape (D, K), that span the given maps, nested.
+
+    Raises
+    ------
+    ConfigError
+        E011 if the maps depend on each other.
+    """
+    return _orthonormal(maps / np.maximum(np.linalg.norm(maps, axis=0), 1e-300))
+
+
 def led_by(leaders: Array, basis: Array) -> Array:
     """Return a basis that begins with the span of some columns and goes on with another basis.
 

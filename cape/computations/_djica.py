@@ -277,6 +277,8 @@ def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
                 do="use an atlas or basis=dct, raise epsilon, or add subjects.",
             )
         d = D
+    elif space.n_templates and _views.basis_kind(config) == "templates":
+        d = space.n_templates
     elif config.n_basis:
         d = min(config.n_basis, D)
     elif config.separation != "temporal":
@@ -306,8 +308,8 @@ def _quality(
         return _separations.quality(config, n_sites, n_subjects, d)
     if (config.solver, config.pca, config.whitening) != MEASURED or config.n_rounds < FEW_ROUNDS:
         return ("How good the maps will be was measured for the default algorithm only.",)
-    if _views.basis_kind(config) == "none":
-        energy = 1.0
+    if _views.basis_kind(config) in ("none", "templates"):
+        energy = 1.0  # of templates: of what they hold; what they lack nobody knows
     else:
         energy = energy_inside(d, BRAIN_ENERGY if space.kind == "mask" else IMAGE_ENERGY)
     found = verdict(

@@ -27,7 +27,7 @@ from cape.ports import Site, Stacks
 from cape.prospects import Separation, spatial_basis
 from cape.usefulness import BRAIN_ENERGY
 
-BasisKind = Literal["dct", "kernel", "none"]
+BasisKind = Literal["dct", "kernel", "templates", "none"]
 
 
 def separation_of(config: Config) -> Separation:
@@ -38,6 +38,8 @@ def separation_of(config: Config) -> Separation:
 
 def basis_kind(config: Config) -> BasisKind:
     """Return the recipe of the public basis; ``none``: the features themselves."""
+    if config.basis == "templates":
+        return "templates"
     if config.basis in ("dct", "kernel"):
         return "dct" if config.basis == "dct" else "kernel"
     if config.basis != "auto":
@@ -48,11 +50,17 @@ def basis_kind(config: Config) -> BasisKind:
     return "dct" if config.feature_space == "mask" else "none"
 
 
+def wants_templates(config: Config) -> bool:
+    """Tell whether every site maps the owner's template maps."""
+    return separation_of(config) == "template" or config.basis == "templates"
+
+
 def check_basis(config: Config) -> None:
     """Raise ConfigError for a basis that the feature space cannot have."""
     smooth = ("dct", "none") if separation_of(config) == "temporal" else ("kernel", "dct", "none")
     wanted = {"mask": smooth, "atlas": ("atlas", "none"), "matrix": smooth}
-    allowed = ("auto", *wanted[config.feature_space])
+    own = ("templates",) if separation_of(config) == "temporal" else ()
+    allowed = ("auto", *wanted[config.feature_space], *own)
     if config.basis not in allowed:
         raise ConfigError(
             "E011",
@@ -75,6 +83,8 @@ def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Array | N
     kind = basis_kind(config)
     if kind == "none":
         return None
+    if kind == "templates":
+        return basis.spanned_by(space.templates()[:, :n_basis])
     shape = parse_shape(config.image_shape) if space.kind == "matrix" else ()
     plain = _smooth_basis(kind, space, shape, n_basis)
     if not space.n_templates:
@@ -111,6 +121,8 @@ def widest_basis(config: Config, space: FeatureSpace) -> int:
     """Return the d that a site prepares in `join`; columns nest, a smaller d is a slice."""
     if basis_kind(config) == "none":
         return space.n_features
+    if basis_kind(config) == "templates" and space.n_templates:
+        return space.n_templates
     if config.n_basis:
         return min(config.n_basis, space.n_features)
     if separation_of(config) != "temporal":

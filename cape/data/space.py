@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 MASKS = Path(__file__).resolve().parents[1] / "masks"
 MASK_FILES = ("mask.nii", "mask.nii.gz")
 ATLAS_FILES = ("atlas.nii", "atlas.nii.gz")
-TEMPLATE_FILES = ("templates.nii.gz", "templates.nii", "templates.npy", "templates.csv")
+TEMPLATE_FILES = ("templates.nii.gz", "templates.nii", "templates.npy",
+                  "templates.npz", "templates.csv")  # fmt: skip
 
 MOST_VOXELS = 70_000
 """Largest mask: 3 mm has 69,765 voxels; finer grids give smoother pictures, no information."""

@@ -1,4 +1,4 @@
-"""Public template maps of a site's folder, for ``separation=template``.
+"""Public template maps of a site's folder, for ``separation=template`` and ``basis=templates``.
 
 Every site maps the same file, as with a mask; digests are compared in `join` before any site shows
 its own.  Templates must be public: never computed from the consortium's data.
@@ -30,7 +30,8 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
         Of the site.
     base : Path
         Its folder: ``templates.nii.gz`` (4-D, on the consortium's grid), or for matrices
-        ``templates.npy`` or ``templates.csv`` (one row per feature, one column per map).
+        ``templates.npy``, ``.npz`` with one array, or ``.csv`` (a row per feature, a column per
+        map).
     site : str
         Public id.
 
@@ -66,6 +67,11 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
 
 
 def _of_array(path: Path) -> Array:
+    if path.suffix == ".npz":
+        with np.load(path, allow_pickle=False) as stored:
+            if len(stored.files) != 1:
+                raise ValueError(f"{len(stored.files)} arrays, expected one")
+            return np.asarray(stored[stored.files[0]], dtype=np.float64)
     if path.suffix == ".npy":
         return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
     first = path.read_text(encoding="utf-8-sig").partition("\n")[0]

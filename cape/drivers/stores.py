@@ -14,7 +14,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Data
 from cape.arrays import read_member
-from cape.computations._views import public_basis, separation_of
+from cape.computations._views import public_basis, wants_templates
 from cape.config import Config
 from cape.errors import DataError
 from cape.messages import FeatureSpace
@@ -72,7 +72,7 @@ class FileSource:
     def space(self) -> FeatureSpace:
         """Feature space of the data, with the templates that the settings ask for."""
         space: FeatureSpace = self._data().space
-        if separation_of(self._config) != "template":
+        if not wants_templates(self._config):
             return space
         if self._templated is None:
             from cape.data.templates import with_templates

@@ -16,6 +16,7 @@ from typing import Any
 
 from cape.computations import load
 from cape.computations._join import NONCE_BYTES, compare, make_card
+from cape.computations._views import wants_templates
 from cape.config import Config
 from cape.data import Finding, Inspection, inspect_site
 from cape.data.bids import is_bids
@@ -173,12 +174,29 @@ def check_site(
         base, given, asked.config, site=site, working=working or Path.cwd(),
         progress=None if on_progress is None else lambda n, of: on_progress(site, n, of),
     )  # fmt: skip
+    inspection = _with_templates(inspection, base, asked.config, site)
     refusals = _refusals(site, policy, asked, inspection)
     found = sorted((*inspection.findings, *refusals), key=lambda f: "EXW".index(f.severity))
     return SiteCheck(
         site=site, inspection=inspection, findings=tuple(found),
         seconds=time.monotonic() - began,
     )  # fmt: skip
+
+
+def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
+    """Return the inspection of a site with the template maps that the settings ask for."""
+    accepted = inspection.accepted
+    if accepted is None or not wants_templates(config):
+        return inspection
+    from cape.data.templates import with_templates
+
+    try:
+        space = with_templates(accepted.space, base, site=site)
+    except DataError as err:
+        fix = "Put the file that the owner sent into the site's folder."
+        findings = (*inspection.findings, _finding(err, fix))
+        return replace(inspection, findings=findings, accepted=None, error=err)
+    return replace(inspection, accepted=replace(accepted, space=space))
 
 
 def check_consortium(
