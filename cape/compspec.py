@@ -41,7 +41,7 @@ _DATA: Final[Json] = {
     "label": "Data",
     "type": "files",
     "items": ["images"],
-    "extensions": [["nii", "gz", "img", "hdr", "npy", "npz", "csv", "tsv", "json"]],
+    "extensions": [["nii", "gz", "img", "hdr", "npy", "npz", "mat", "csv", "tsv", "json"]],
     "description": "One 4-D image or one matrix per subject, or a manifest with all files it "
     "names; a mask or an atlas if the settings say 'file'. No two files of the same name.",
     "source": "member",

@@ -75,6 +75,7 @@ class RunShape:
     n_features: int
     n_timepoints: int
     values_digest: str
+    columns: tuple[str, ...] = ()
 
 
 def components_of(config: Config) -> int:
@@ -235,6 +236,26 @@ def same_values_twice(shapes: Sequence[RunShape], findings: Findings) -> None:
         if shape.values_digest in first:
             same_data_twice(first[shape.values_digest], shape.name, findings)
         first.setdefault(shape.values_digest, shape.name)
+
+
+def columns_of_runs(shapes: Sequence[RunShape], findings: Findings) -> tuple[str, ...]:
+    """Return the names that the features of text tables have, () without; note row 44."""
+    named = [shape for shape in shapes if shape.columns]
+    if not named:
+        return ()
+    first = named[0]
+    for shape in named[1:]:
+        if len(shape.columns) == len(first.columns) and shape.columns != first.columns:
+            i = next(i for i, pair in enumerate(zip(shape.columns, first.columns, strict=True))
+                     if pair[0] != pair[1])  # fmt: skip
+            findings.add(
+                44, "E", "The columns of a table have other names than those of the others",
+                f"{shape.name}: column {i + 1} is '{shape.columns[i][:20]}'",
+                expected=f"'{first.columns[i][:20]}' as in {first.name}",
+                fix="use the same header everywhere, in the same order",
+                sites=f"within site {findings.site}",
+            )  # fmt: skip
+    return first.columns
 
 
 def features_of(shapes: Sequence[RunShape], config: Config, findings: Findings) -> int:

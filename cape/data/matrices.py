@@ -47,7 +47,7 @@ def read_matrix(
     """
     check_contents(run.path, MATRIX_SUFFIXES)
     content = run.path.read_bytes()
-    array = _read(run.path, content, variable)
+    columns, array = _read(run.path, content, variable)
     if array.dtype.kind not in "iuf":
         raise Rejected(
             14, "An array does not hold real numbers", found=f"type {array.dtype}",
@@ -67,14 +67,16 @@ def read_matrix(
         digest=hashlib.sha256(content).hexdigest(),
         grid="-",
         notes=(),
+        columns=columns if orientation == "time_by_feature" else (),
     )
 
 
-def _read(path: Path, content: bytes, variable: str) -> Numbers:
+def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], Numbers]:
+    """Return names of columns, if there are any, and the array."""
     suffix = suffix_of(path.name)
     if suffix in TABLES:
         return read_numbers(content, "\t" if suffix == ".tsv" else ",")
-    return _load_mat(content, variable) if suffix == ".mat" else _load(content, variable)
+    return (), _load_mat(content, variable) if suffix == ".mat" else _load(content, variable)
 
 
 def _load_mat(content: bytes, variable: str) -> Numbers:

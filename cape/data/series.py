@@ -39,6 +39,8 @@ class Series:
         Warnings.
     confounds : ndarray, shape (T, K), or None
         Signals to regress out, one row per stored volume.
+    columns : tuple of str
+        Names of the features, if the file has them.
     """
 
     values: Data
@@ -47,6 +49,7 @@ class Series:
     grid: str
     notes: tuple[Note, ...]
     confounds: Array | None = None
+    columns: tuple[str, ...] = ()
 
 
 class HashingReader:

@@ -19,6 +19,7 @@ from cape.config import Config, parse_shape
 from cape.data.checks import (
     RunShape,
     Subject,
+    columns_of_runs,
     exclusion,
     features_of,
     judge,
@@ -246,7 +247,8 @@ def _matrix_space(state: _Pass, columns: tuple[str, ...]) -> FeatureSpace | None
         return None
     too_many_features(n_features, config, state.findings)
     shape = parse_shape(config.image_shape) if config.image_shape else ()
-    return FeatureSpace.of_matrix(n_features, shape, columns)
+    names = columns or columns_of_runs(state.shapes, state.findings)
+    return FeatureSpace.of_matrix(n_features, shape, names)
 
 
 def _read_noting(run: RunFile, state: _Pass) -> Series | None:
@@ -310,8 +312,9 @@ def _shape(run: RunFile, series: Series) -> RunShape:
     values = f"{run.name} {run.row}".encode() if run.row >= 0 else series.values.tobytes()
     digest = hashlib.sha256(values).hexdigest()
     return RunShape(
-        name=run.name, n_features=n_features, n_timepoints=n_times, values_digest=digest
-    )
+        name=run.name, n_features=n_features, n_timepoints=n_times, values_digest=digest,
+        columns=series.columns,
+    )  # fmt: skip
 
 
 def reduce_to_basis(

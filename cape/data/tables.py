@@ -13,8 +13,8 @@ OTHERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
 FIX = "save the table again: a header, one separator, a decimal point, equal rows"
 
 
-def read_numbers(content: bytes, delimiter: str) -> Array:
-    """Return the numbers below the header of a table, shape (rows, columns), float64.
+def read_numbers(content: bytes, delimiter: str) -> tuple[tuple[str, ...], Array]:
+    """Return the header of a table and the numbers below it, shape (rows, columns), float64.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ def read_numbers(content: bytes, delimiter: str) -> Array:
         raise _broken("A table holds something else than numbers", str(err)[:60]) from err
     if values.shape[1] != len(header):
         _check_line(*lines[1], len(header), delimiter)
-    return np.asarray(values, dtype=np.float64)
+    return tuple(header), np.asarray(values, dtype=np.float64)
 
 
 def _cells(line: str, delimiter: str) -> list[str]:
