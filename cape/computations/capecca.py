@@ -237,8 +237,8 @@ def correlations_table(state: CanonicalState) -> Table:
         name="correlations",
         title="Canonical correlations",
         note="noise_bound is what the added noise alone gives as the largest correlation at most, "
-        "on average; a correlation below it says nothing. How much these subjects differ from "
-        "others is not in it: with few subjects all correlations are too large.",
+        "on average; a correlation below it says nothing, and noise makes all of them larger. How "
+        "much these subjects differ from others is not in it: few subjects do the same.",
         header=("pair", "correlation", "noise_bound"),
         rows=tuple(
             (k, value, state.noise_bound) for k, value in enumerate(state.correlations.tolist(), 1)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cape.algorithms.cca import SecondMomentCca, canonical_pairs
-from cape.algorithms.linalg import svec
+from cape.algorithms.linalg import smat, svec
 
 TRUE = np.array([0.9, 0.7, 0.5, 0.3, 0.1])
 
@@ -145,3 +145,12 @@ def test_two_records_are_no_further_apart_than_root_two_times_the_bound() -> Non
     assert np.min(answers @ answers.T) > -1e-12
     assert np.max(np.linalg.norm(answers, axis=1)) <= clip * (1 + 1e-12)
     assert answers.shape[1] == svec(np.eye(6)).size
+
+
+def test_a_long_record_is_shrunk_and_its_constant_entry_is_not() -> None:
+    """Else the released means would be those of other records than the covariances."""
+    found = estimator(norm_bound=0.5, constant=0.25)
+    stack = np.array([[[2.0], [2.0], [-2.0], [10.0], [0.0]]], dtype=np.float32)
+    moment = smat(found.query(found.start(5)).answer(stack))[0]
+    assert moment[5, 5] == pytest.approx(0.25**2)
+    assert np.trace(moment[:5, :5]) == pytest.approx(0.5**2)
