@@ -6,12 +6,14 @@ its own.  Templates must be public: never computed from the consortium's data.
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.arrays import read_array, read_member
 from cape.data.space import TEMPLATE_FILES, grid_of
 from cape.errors import DataError
 from cape.feature_space import MOST_TEMPLATE_NUMBERS
@@ -68,12 +70,15 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
 
 def _of_array(path: Path) -> Array:
     if path.suffix == ".npz":
-        with np.load(path, allow_pickle=False) as stored:
-            if len(stored.files) != 1:
-                raise ValueError(f"{len(stored.files)} arrays, expected one")
-            return np.asarray(stored[stored.files[0]], dtype=np.float64)
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if len(names) != 1:
+                raise ValueError(f"{len(names)} arrays, expected one")
+            found = read_member(archive, names[0].removesuffix(".npy"), path.stat().st_size)
+        return np.asarray(found, dtype=np.float64)
     if path.suffix == ".npy":
-        return np.asarray(np.load(path, allow_pickle=False), dtype=np.float64)
+        with path.open("rb") as stream:
+            return np.asarray(read_array(stream, path.stat().st_size), dtype=np.float64)
     first = path.read_text(encoding="utf-8-sig").partition("\n")[0]
     try:
         [float(cell) for cell in first.split(",")]
