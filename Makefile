@@ -75,6 +75,9 @@ audit: $(DEV)  ## certified against claimed mu of releases and whole runs; canar
 test-trust: $(DEV) mutate fuzz  ## long forms of audits, faults, mutants and fuzzing: an hour
 	$(BIN)/python -m pytest -m "trust or statistical" -rP
 
+test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
+	$(BIN)/python -m pytest -m browser test/e2e/test_report_browser.py
+
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

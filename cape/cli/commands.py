@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from cape.cli.account_command import account
+from cape.cli.report_command import report
 from cape.cli.show import Rounds, json_line, results, say
 from cape.cli.site_commands import going_on, ledger, policy, resume
 from cape.cli.synth_command import synth
@@ -218,22 +219,7 @@ def compspec(
         raise typer.Exit(1)
 
 
-@app.command()
-def report(
-    folder: Annotated[
-        Path,
-        typer.Argument(exists=True, file_okay=False, help="A consortium folder of a finished run."),
-    ],
-    as_json: AsJson = False,
-) -> None:
-    """Build index.html again from the result files of a folder."""
-    from cape.report import render
-
-    page = render(folder)
-    if as_json:
-        json_line({"event": "result", "paths": {"index.html": str(page)}})
-    else:
-        say(str(page))
+app.command()(report)
 
 
 def _check_files(files: Sequence[Path], *, as_json: bool) -> None:

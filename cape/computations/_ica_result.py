@@ -85,6 +85,9 @@ def write_site(site: Site, model: IcaModel) -> SiteOutcome:
         names=component_names(len(end.unmixing)),
         time_courses=time_courses(site, model, end.unmixing @ end.V.T, end.order),
         ledger=site.ledger or empty_ledger(site.config),
+        A=apply_order(end.order, maps(site.config, model), 1),
+        space=joined(model).space,
+        settings=site.config.settings(),
     )
 
 

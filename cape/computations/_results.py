@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.spatial import Sparseness
@@ -174,13 +174,40 @@ class IcaOutcome(Outcome):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteOutcome:
-    """The result at one site: `time_courses` yields (label, S_m (k, T_m)) subject by subject."""
+    """The result at one site; private but for `A`, which everybody has.
+
+    Attributes
+    ----------
+    site, outcome_status : str
+        Public id; how the run ended.
+    fingerprint : str
+        Of the roster of keys, as this site computed it.
+    names : tuple of str
+        Of the components, C01 ...; empty for a computation without any.
+    time_courses : iterator
+        Yields (label, S_m (k, T_m)) subject by subject.
+    ledger : Ledger
+        What was charged here.
+    all_runs : Total or None
+        What all runs on the same people have spent, where the site keeps a ledger of them.
+    A : ndarray, shape (D, k), or None
+        The common maps, as the consortium's files have them.
+    space : FeatureSpace or None
+        What their rows are.
+    settings : mapping
+        All settings of the run.
+    clip_scales : tuple
+        Phase, and the factor of clipping for every subject in the order of `time_courses`.
+    """
 
     site: str
     outcome_status: str
-    fingerprint: str = ""  # of the roster of keys, as this site computed it
-    names: tuple[str, ...]  # of the components, C01 ...
+    fingerprint: str = ""
+    names: tuple[str, ...]
     time_courses: Iterator[tuple[str, Data]]
     ledger: Ledger
     all_runs: Total | None = None
-    """What all runs on the same people have spent, where the site keeps a ledger of them."""
+    A: Array | None = None
+    space: FeatureSpace | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()

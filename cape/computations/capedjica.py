@@ -37,6 +37,7 @@ from cape.computations._ica_model import IcaModel
 from cape.computations._join import join
 from cape.computations._model import Model, joined, progress
 from cape.computations._plan import verify_plan
+from cape.computations._private import clip_scales
 from cape.computations._report import report
 from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.computations._secure_sum import SecureSum
@@ -83,7 +84,9 @@ def _with_whitener(config: Config, model: IcaModel) -> IcaModel:
 
 
 def _write_site(site: Site, model: IcaModel) -> SiteOutcome:
-    return _ica_result.write_site(site, _with_whitener(site.config, model))
+    model = _with_whitener(site.config, model)
+    found = _ica_result.write_site(site, model)
+    return replace(found, clip_scales=clip_scales(site, model, STAGES))
 
 
 def _outcome(party: Aggregator, model: IcaModel) -> IcaOutcome:
@@ -151,6 +154,8 @@ PCA = SecureSum(
     name="pca", state=Subspace, into="subspace",
     estimator=_pca, rows=_d, sees=_views.raw, later=(WHITENING, ITERATE), when=_temporal,
 )  # fmt: skip
+
+STAGES = (PCA, WHITENING, ITERATE, SPATIAL, TEMPLATE)
 
 COMPUTATION = Computation(
     name="capedjica",

@@ -38,6 +38,7 @@ from cape.drivers.parties import (
     Origin,
     SiteParty,
 )
+from cape.drivers.sent import line_of, note
 from cape.drivers.site_files import (
     all_runs_of,
     noise_of,
@@ -154,6 +155,7 @@ def _next_round(call: Call, journal: Journal) -> Document:
     if not last or _has_receipt(journal):  # the last phase draws nothing and may be done again
         stored = journal.answered(state.cursor.seq + 1, request)
         if stored is not None:
+            note(journal, computation, state.config, stored["output"])
             return _with_key(stored, vault_key)
     broadcast = computation.phases(state.config)[state.cursor.phase].broadcast
     envelope = decode_envelope(call.input, broadcast, broadcast=True)
@@ -171,6 +173,11 @@ def _next_round(call: Call, journal: Journal) -> Document:
         raise
     if last:
         answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
+        if not done:
+            from cape.report import append_sent
+
+            line = line_of(answer["output"], type(reply.body).__name__)
+            append_sent(call.output / "private", line)
         FileMemo(call.working, call.party).forget()
         journal.clear()
         return answer
@@ -200,6 +207,7 @@ def _answered(
     answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
     # From the round on that fills the vault, its key stands in the cache alone.
     journal.store(seq, request, answer if seq == 1 else _with_key(answer, b""))
+    note(journal, computation, state.config, answer["output"])
     return answer
 
 
@@ -251,7 +259,7 @@ def _party(
         from cape.report import write_site
 
         if "contents" in given:  # else `report` is repeated, and the files are there
-            write_site(call.output, result)
+            write_site(call.output, result, source.inside(policy, journal.all_sent()))
 
     source = FileSource(call.base, given, config, call.party, call.working)
     home = (policy_path(call.base, given) or call.base).parent

@@ -6,6 +6,7 @@ Below ``outputDirectory/.cape/``, readable by the site's own user only::
     <nonce>/<seq>.json     request digest and the answer of the last round, without the vault key
     <nonce>/ledger.jsonl   charges, written before any noise of a round is drawn
     <nonce>/vault          the key of this run, sealed under a key that stands in the cache alone
+    <nonce>/sent.jsonl     fields, bytes and SHA-256 of every reply
     <nonce>/given.json     what the site mapped (names of its files): private, stays here
 
 A repeated request gets the stored bytes; another request for an answered round is refused; a
@@ -123,6 +124,21 @@ class Journal:
                     append(text)
         except FileNotFoundError:
             raise self._lost("journal of this run") from None
+
+    def sent(self, line: dict[str, Any]) -> None:
+        """Append a line on a reply, once."""
+        text = json.dumps(line).encode("ascii")
+        with appending(self._folder / "sent.jsonl") as (lines, append):
+            if text not in lines:
+                append(text)
+
+    def all_sent(self) -> tuple[dict[str, Any], ...]:
+        """Return the lines on all replies so far; none if they are gone: they guard nothing."""
+        try:
+            lines = (self._folder / "sent.jsonl").read_text(encoding="ascii").splitlines()
+            return tuple(dict(json.loads(line)) for line in lines)
+        except (OSError, ValueError, TypeError):
+            return ()
 
     def keep(self, name: str, secret: bytes, key: bytes, entropy: bytes) -> None:
         """Seal a secret of this run under a key that is not stored here."""

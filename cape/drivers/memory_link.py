@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cape import wire
 from cape.computations._results import Outcome, SiteOutcome
 from cape.config import Config
 from cape.drivers import site_files
@@ -22,13 +21,14 @@ from cape.drivers.drops import Attendees, Drop
 from cape.drivers.identity import read_identity
 from cape.drivers.ledger_file import AllRuns
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, Origin, SiteParty
+from cape.drivers.sent import line_of
 from cape.drivers.stores import FileSource, MemoryMemo
 from cape.errors import CapeError
 from cape.messages import Progress
 from cape.phases import AnyEnvelope, Computation, Run, advance_aggregator, advance_site, start
 from cape.policy import SitePolicy
 from cape.ports import Source
-from cape.report import write_consortium, write_site
+from cape.report import append_sent, write_consortium, write_site
 
 
 class MemoryLink:
@@ -48,6 +48,7 @@ class MemoryLink:
         survives = config.aggregation == "secagg"
         self.attendees = Attendees(list(sources), drops, survives=survives)
         self._vaults: dict[str, dict[str, bytes]] = {site: {} for site in sources}
+        self._sent: dict[str, list[dict[str, Any]]] = {site: [] for site in sources}
         self._parties = {
             site: self._party(site, source, policy) for site, source in sources.items()
         }
@@ -68,7 +69,9 @@ class MemoryLink:
 
         def publish(result: SiteOutcome) -> None:
             if self._out is not None:
-                write_site(self._out / site / "output", result)
+                sent = tuple(self._sent[site])
+                known = source.inside(policy, sent) if isinstance(source, FileSource) else None
+                write_site(self._out / site / "output", result, known)
 
         return SiteParty(
             site=site,
@@ -110,6 +113,7 @@ class MemoryLink:
                 "card": list(self._parties[site].card),
                 "contents": getattr(source, "contents", None),
                 "people": getattr(source, "people", None),
+                "sent": self._sent[site],
             }
             for site, source in self._sources.items()
         }
@@ -128,6 +132,7 @@ class MemoryLink:
             self._runs[site] = decode_run(made_by, kept["run"], party=f"site {site}")
             vault = {name: bytes.fromhex(raw) for name, raw in kept["vault"].items()}
             self._vaults[site].update(vault)
+            self._sent[site] = [dict(line) for line in kept["sent"]]
             self._parties[site].card = tuple(kept["card"])
         self._state = decode_run(made_by, state["aggregator"], party="the aggregator")
         self._kept = {name: bytes.fromhex(raw) for name, raw in state["kept"].items()}
@@ -150,11 +155,25 @@ class MemoryLink:
                 )
             except CapeError as err:
                 self.attendees.failed(site, cursor.phase, err)
+        lines = self._note(inbox)
         aggregator = AggregatorParty(
             config=self._config, publish=self._publish, request=digest, kept=self._kept
         )
         self._state, self._request, ended = advance_aggregator(
             self._computation, self._state, inbox, aggregator
         )
-        size = len(wire.dumps(encode_reply(next(iter(inbox.values())))))
+        if ended and self._out is not None:
+            for site, line in lines.items():
+                append_sent(self._out / site / "output" / "private", line)
+        size = int(next(iter(lines.values()))["bytes"])
         return (None if ended else self._request.progress), size
+
+    def _note(self, inbox: Mapping[str, AnyEnvelope]) -> dict[str, dict[str, Any]]:
+        """Put every reply on its site's list of what left it; returns the lines."""
+        lines = {
+            site: line_of(encode_reply(reply), type(reply.body).__name__)
+            for site, reply in inbox.items()
+        }
+        for site, line in lines.items():
+            self._sent[site].append(line)
+        return lines

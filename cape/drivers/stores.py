@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -18,7 +18,9 @@ from cape.computations._views import public_basis, wants_templates
 from cape.config import Config
 from cape.errors import DataError
 from cape.messages import FeatureSpace
+from cape.policy import SitePolicy
 from cape.ports import Stacks
+from cape.report.inside import Inside
 
 
 class FileSource:
@@ -97,6 +99,12 @@ class FileSource:
         data = self._data()
         B = public_basis(self._config, self.space, n_basis)
         yield from reduce_to_basis(data, B, self._config)
+
+    def inside(self, policy: SitePolicy, sent: Sequence[Mapping[str, object]]) -> Inside:
+        """Return what the site's private page tells of its subjects beside the result."""
+        from cape.drivers.inside import inside_of
+
+        return inside_of(self._data(), self._config, policy, sent)
 
 
 class Memo(Protocol):

@@ -8,10 +8,13 @@ it all files are written and the page has tables only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 from cape.computations._results import IcaOutcome, Outcome, SiteOutcome
+from cape.errors import ConfigError
 from cape.report import files, methods
+from cape.report.inside import Inside
 
 Cell = str | int | float
 
@@ -99,11 +102,50 @@ def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
     return render(folder)
 
 
-def write_site(folder: Path, site: SiteOutcome) -> None:
-    """Write `private/` of one site into `folder`: time courses, ledger, a page; never sent."""
+def write_site(folder: Path, site: SiteOutcome, inside: Inside | None = None) -> None:
+    """Write `private/` of one site into `folder`; never sent.
+
+    Parameters
+    ----------
+    folder : Path
+        The site's own output folder.
+    site : SiteOutcome
+        Time courses, ledger, common maps.
+    inside : Inside, optional
+        What the driver knows of the subjects; without it there are no maps of single subjects.
+    """
     from cape.report.site import write_site_files
 
-    write_site_files(folder, site)
+    write_site_files(folder, site, inside)
+
+
+def append_sent(private: Path, line: Mapping[str, object]) -> None:
+    """Add the reply that closes the run to the site's own list of what it sent, if it has one."""
+    from cape.report import site
+
+    site.append_sent(private, line)
+
+
+def rebuild(folder: Path) -> list[Path]:
+    """Write every page below `folder` again from the files beside it and return their paths.
+
+    `folder` is a consortium folder, a site's folder or its `private/`, or the folder of a whole
+    simulation that holds all of them.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E274: there is no result in it.
+    """
+    from cape.report.site_page import write_page
+
+    places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
+    private = dict.fromkeys(p for place in places for p in (place, place / "private"))
+    pages = [render(place) for place in places if (place / "results.json").is_file()]
+    pages += [write_page(place) for place in private if (place / "site.json").is_file()]
+    if not pages:
+        raise ConfigError("E274")
+    return pages
 
 
 def summary(outcome: Outcome) -> dict[str, Cell]:

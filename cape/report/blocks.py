@@ -64,11 +64,12 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fold:
-    """A long table behind a line to click on; printed in full."""
+    """A long table, or many pictures, behind a line to click on; printed in full."""
 
     kind: ClassVar[str] = "fold"
     summary: str
-    grid: Grid
+    grid: Grid | None = None
+    pictures: tuple[Picture, ...] = ()
 
 
 Block = Text | Bullets | Grid | Picture | Entry | Fold

@@ -236,7 +236,9 @@ def in_mni(settings: Mapping[str, object]) -> bool:
     ).startswith("MNI152-")
 
 
-def nifti(z: np.ndarray[Any, Any], space: FeatureSpace, *, stamp: str, mni: bool) -> bytes:
+def nifti(
+    z: np.ndarray[Any, Any], space: FeatureSpace, *, stamp: str, mni: bool, level: int = 9
+) -> bytes:
     """Return the maps, shape (D, R), as the bytes of a .nii.gz; equal maps give equal bytes."""
     nibabel: Any = importlib.import_module("nibabel")
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
@@ -246,7 +248,7 @@ def nifti(z: np.ndarray[Any, Any], space: FeatureSpace, *, stamp: str, mni: bool
     image.set_qform(affine, code=code)
     image.header.set_xyzt_units("mm")
     image.header["descrip"] = stamp.encode()
-    return gzip.compress(image.to_bytes(), compresslevel=9, mtime=0)
+    return gzip.compress(image.to_bytes(), compresslevel=level, mtime=0)
 
 
 def load_image(path: Path) -> Any:

@@ -87,29 +87,10 @@ def write_page(folder: Path) -> Path:
 
     Without the extra `report` the page has all tables and no pictures.
     """
-    from cape.report import pictures
-
     read, target = Folder.read(folder), folder / "index.html"
-    text = _illustrated(read) if pictures.installed() else _tables(read, plain.HINT)
+    text = plain.rendered(lambda drawn: compose(read, with_pictures=drawn))
     files.write_text(target, text)
     return target
-
-
-def _illustrated(folder: Folder) -> str:
-    """Return the page with pictures, or with tables only if drawing fails.
-
-    The budget is spent when this runs: a library's trouble with one picture must not cost the
-    results.
-    """
-    try:
-        return plain.from_template(compose(folder, with_pictures=True))
-    except Exception as err:
-        hint = f"This page has no pictures, because drawing failed ({type(err).__name__})."
-        return _tables(folder, hint)
-
-
-def _tables(folder: Folder, hint: str) -> str:
-    return plain.html(compose(folder, with_pictures=False), hint=hint)
 
 
 def compose(folder: Folder, *, with_pictures: bool) -> Page:

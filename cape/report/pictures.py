@@ -82,8 +82,9 @@ def _palette() -> list[int]:
     return [round(255 * value) for value in rows.ravel().tolist()]
 
 
-def _axes(figure: Figure, xlabel: str, ylabel: str, position: Any = 111) -> Axes:
-    axes = figure.add_subplot(position)
+def framed(figure: Figure, xlabel: str, ylabel: str, position: Any = (1, 1, 1)) -> Axes:
+    """Return axes with names, without a box, with faint horizontal lines."""
+    axes = figure.add_subplot(*position)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
     axes.spines[["top", "right"]].set_visible(False)
@@ -105,7 +106,7 @@ def budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str])
         Phase of each release; changes are marked.
     """
     figure = new_figure(7.2, 3.0)
-    axes = _axes(figure, "release", f"epsilon so far (delta {delta:g})")
+    axes = framed(figure, "release", f"epsilon so far (delta {delta:g})")
     index = np.arange(1, epsilon.size + 1)
     axes.step(index, epsilon, where="post", color=BLUE, linewidth=2)
     axes.plot(index, epsilon, ".", color=BLUE, markersize=4)
@@ -137,7 +138,7 @@ def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
     shown = min(eigenvalues.size, max(40, 2 * n_components))
     values = np.sort(eigenvalues)[::-1]
     figure = new_figure(7.2, 3.0)
-    axes = _axes(figure, "number of the eigenvalue", "eigenvalue")
+    axes = framed(figure, "number of the eigenvalue", "eigenvalue")
     axes.plot(np.arange(1, shown + 1), values[:shown], "o", color=BLUE, markersize=4)
     axes.axvline(n_components + 0.5, color=GREY, linestyle=":", linewidth=1.2)
     axes.annotate(f"R = {n_components}", (n_components + 0.5, 0.92), color=GREY,
@@ -169,15 +170,15 @@ def progress(statistic: Array, noise: Array, step: Array, stability: Array) -> P
     """
     rounds = np.arange(1, statistic.size + 1)
     figure = new_figure(7.2, 5.4)
-    top = _axes(figure, "", "statistic norm", 311)
+    top = framed(figure, "", "statistic norm", (3, 1, 1))
     top.plot(rounds, statistic, "-o", color=BLUE, markersize=3, label="released statistic")
     top.plot(rounds, noise, "--", color=VERMILION, linewidth=1.5, label="expected of noise alone")
     top.set_ylim(bottom=0.0)
     top.legend(frameon=False, fontsize=8, loc="best", ncols=2)
-    middle = _axes(figure, "", "step size", 312)
+    middle = framed(figure, "", "step size", (3, 1, 2))
     middle.plot(rounds, step, "-o", color=BLUE, markersize=3)
     middle.set_ylim(bottom=0.0)
-    low = _axes(figure, "round of the solver", "stability", 313)
+    low = framed(figure, "round of the solver", "stability", (3, 1, 3))
     low.plot(rounds, stability, "-o", color=BLUE, markersize=3)
     low.axhline(0.85, color=VERMILION, linestyle="--", linewidth=1.2)
     low.annotate("settled from 0.85 on", (0.01, 0.85), xycoords=("axes fraction", "data"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 
@@ -14,6 +15,28 @@ HINT = (
     "installed here. All files are complete; the command 'cape report' makes the page again "
     "where the extra is installed."
 )
+
+
+def rendered(compose: Callable[[bool], Page]) -> str:
+    """Return the page with pictures, or with tables only where they cannot be drawn.
+
+    The budget is spent when this runs: a library's trouble with one picture must not cost the
+    results.
+
+    Parameters
+    ----------
+    compose : callable
+        Gets whether pictures are wanted.
+    """
+    from cape.report import pictures
+
+    if not pictures.installed():
+        return html(compose(False), hint=HINT)
+    try:
+        return from_template(compose(True))
+    except Exception as err:
+        hint = f"This page has no pictures, because drawing failed ({type(err).__name__})."
+        return html(compose(False), hint=hint)
 
 
 def style() -> str:
@@ -76,8 +99,9 @@ def _block(block: Block) -> str:
             return f"<h3>{escape(title)}</h3>\n<ul>\n{listed}</ul>\n"
         case Grid():
             return _grid(block)
-        case Fold(summary=summary, grid=grid):
-            return f"<details><summary>{escape(summary)}</summary>\n{_grid(grid)}</details>\n"
+        case Fold(summary=summary, grid=grid, pictures=drawn):
+            inside = (_grid(grid) if grid else "") + "".join(_block(p) for p in drawn)
+            return f"<details><summary>{escape(summary)}</summary>\n{inside}</details>\n"
         case Picture(alt=alt):
             return f"<p>{escape(alt)}</p>\n"
         case Entry(title=title, facts=facts):

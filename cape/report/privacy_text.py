@@ -175,10 +175,10 @@ def _by_phase(events: list[dict[str, Any]]) -> Grid:
             display_epsilon(last["epsilon_so_far"]),
         ))  # fmt: skip
     header = (
-        "phase", "releases", "numbers each", "clip", "sensitivity", "noise std, site",
+        "phase", "releases", "numbers each", "clip", "sensitivity of sum", "noise std, site",
         "noise std, mean", "share of mu²", "mu so far", "epsilon so far",
     )  # fmt: skip
-    caption = "Releases by phase, first to last; sensitivity and noise of a site are of sums"
+    caption = "Releases by phase, first to last"
     return _without_costs(Grid(caption=caption, header=header, rows=tuple(rows), numeric_from=1))
 
 

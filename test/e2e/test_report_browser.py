@@ -1,13 +1,17 @@
-"""The page in a real browser: nothing sticks out, all pictures load, nothing comes from outside.
+"""The pages in a real browser: nothing sticks out or overlaps, all pictures load, no outside.
 
-Needs chromium (Debian: apt-get install chromium); without it the tests are skipped, visibly.
+Needs chromium (Debian: apt-get install chromium); without it the tests are skipped, visibly, but
+for `.ci/run`, which sets CAPE_NEEDS_BROWSER and installs it.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import html
 import importlib.util
 import io
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -20,6 +24,9 @@ from cape.messages import FeatureSpace
 from cape.report import score, write_consortium, write_site
 
 CHROMIUM = shutil.which("chromium")
+if CHROMIUM is None and os.environ.get("CAPE_NEEDS_BROWSER"):
+    raise RuntimeError("CAPE_NEEDS_BROWSER is set and chromium is not installed")
+
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(
@@ -34,20 +41,61 @@ example = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(example)
 
 WIDTHS = (1280, 390)
+KINDS = ("brain", "labelled", "square", "columns", "site", "large-site")
+SHOTS = os.environ.get("CAPE_SCREENSHOTS", "")
+"""Folder that keeps the pictures of the last test, for people to look at."""
+
 MEASURE = """<script>addEventListener("load", () => {
+  const edge = document.documentElement.clientWidth;
+  const name = e => e.tagName + (e.className ? "." + e.className : "") + ":" +
+    (e.textContent || "").trim().slice(0, 20);
+  const seen = e => e.getClientRects().length > 0 && e.getBoundingClientRect().height > 0;
   const wide = [...document.querySelectorAll("body *")]
     .filter(e => !e.closest(".scroll, .picture"))
-    .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 1)
-    .map(e => e.tagName).slice(0, 5).join(",");
+    .filter(e => e.getBoundingClientRect().right > edge + 1 ||
+                 e.getBoundingClientRect().left < -1).map(name);
+  // Boxes of text and pictures that are neither inside each other nor in the same scroll box.
+  const boxes = [...document.querySelectorAll(
+    "h1, h2, h3, p, li, .card, caption, th, td, summary, figcaption, .picture, nav a, .facts span"
+  )].filter(seen);
+  const over = [];
+  const near = (e) => e.closest(".scroll, .picture");
+  boxes.forEach((a, i) => boxes.slice(i + 1, i + 60).forEach(b => {
+    if (a.contains(b) || b.contains(a) || near(a) !== near(b)) return;
+    for (const p of a.getClientRects()) for (const q of b.getClientRects()) {
+      const across = Math.min(p.right, q.right) - Math.max(p.left, q.left);
+      const down = Math.min(p.bottom, q.bottom) - Math.max(p.top, q.top);
+      if (across > 1.5 && down > 1.5) { over.push(name(a) + " / " + name(b)); return; }
+    }
+  }));
+  // A table cell or card whose text needs more room than it has.
+  const cut = [...document.querySelectorAll("th, td, .card, .card b, p, li, summary")]
+    .filter(e => seen(e) && e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 &&
+                 getComputedStyle(e).display !== "inline").map(name);
   const images = [...document.images];
   const strip = document.querySelector(".picture.strip img");
-  const share = strip ? strip.clientWidth / strip.parentElement.clientWidth : 1;
-  const text = [document.documentElement.scrollWidth, document.documentElement.clientWidth,
-    images.length, images.filter(i => i.complete && i.naturalWidth > 0).length, wide || "none",
-    share.toFixed(2)].join(" ");
+  const told = {
+    scroll: document.documentElement.scrollWidth, client: edge, images: images.length,
+    loaded: images.filter(i => i.complete && i.naturalWidth > 0).length,
+    wide: wide.slice(0, 5), over: over.slice(0, 5), cut: cut.slice(0, 5), boxes: boxes.length,
+    share: strip ? strip.clientWidth / strip.parentElement.clientWidth : 1,
+    scripts: document.scripts.length,
+    loads: performance.getEntriesByType("resource").map(r => r.name.slice(0, 60))
+      .filter(n => !n.startsWith("data:")),
+  };
   const target = window.parent === window ? document : window.parent.document;
-  target.body.setAttribute("data-measured", text);
+  target.body.setAttribute("data-measured", encodeURIComponent(JSON.stringify(told)));
 });</script>"""
+REPORTS = os.environ.get("CAPE_REPORTS", "")
+"""Folder of a finished run, such as the one of `make run`: its pages are opened too."""
+
+BREAKAGES = {
+    "wide": '<p style="width:3000px">far too wide</p>',
+    "over": '<p>under</p><p style="margin-top:-20px">over</p>',
+    "cut": '<p style="width:40px;white-space:nowrap;overflow:hidden">a very long line of text</p>',
+    "images": '<img alt="" src="data:image/png;base64,AAAA">',
+    "loads": '<img alt="" src="http://127.0.0.1:9/outside.png">',
+}
 
 
 def browse(page: Path, *wanted: str, profile: Path, width: int = 1280, height: int = 900) -> str:
@@ -58,72 +106,145 @@ def browse(page: Path, *wanted: str, profile: Path, width: int = 1280, height: i
         "--hide-scrollbars", f"--user-data-dir={profile}", f"--window-size={width},{height}",
         *wanted, page.as_uri(),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
 
-def at_width(page: Path, width: int, folder: Path) -> Path:
-    """Return a page that shows `page` in a frame of this width and measures it.
+def at_width(page: Path, width: int, folder: Path, *, more: str = "", unfold: bool = True) -> Path:
+    """Return a page that shows `page` in a frame of this width, all folds open, and measures it.
 
     Headless windows cannot be narrower than about 485 px, hence the frame.
     """
     text = page.read_text(encoding="utf-8")
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
-    text = text.replace("</body>", f"{MEASURE}</body>")
+    text = text.replace("<details>", "<details open>") if unfold else text
+    text = text.replace("</main>", f"{more}</main>").replace("</body>", f"{MEASURE}</body>")
     frame = folder / f"{page.stem}-{width}.html"
     frame.write_text(
         '<!DOCTYPE html><html lang="en"><body style="margin:0"><iframe style="border:0;'
-        f'width:{width}px;height:6000px" srcdoc="{html.escape(text)}"></iframe></body></html>',
+        f'width:{width}px;height:9000px" srcdoc="{html.escape(text)}"></iframe></body></html>',
         encoding="utf-8",
     )
     return frame
 
 
+def measured(page: Path, width: int, folder: Path, *, more: str = "") -> dict:
+    """Return what a browser of this width sees of the page."""
+    frame = at_width(page, width, folder, more=more)
+    printed = browse(frame, "--dump-dom", profile=folder / "profile", width=max(width, 500))
+    found = re.search(r'data-measured="([^"]+)"', printed)
+    assert found, "the page did not finish loading"
+    from urllib.parse import unquote
+
+    told = json.loads(unquote(html.unescape(found[1])))
+    told["scripts"] -= 1  # the one that measures
+    return told
+
+
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory) -> dict[str, Path]:
-    """Return pages of all kinds: brain, 2-D images, no privacy, no pictures, a site."""
+    """Return pages of all kinds: brain, networks, 2-D images, no privacy, sites."""
     root = tmp_path_factory.mktemp("pages")
     brain = example.outcome(rank=3)
     write_consortium(root / "brain", brain)
     score(root / "brain", q_ngi=0.03, map_correlation=0.94, simulation=True)
+    settings = {**brain.settings, "mask": "MNI152-8mm"}
+    write_consortium(root / "labelled", dataclasses.replace(brain, settings=settings))
     square = example.outcome(FeatureSpace.of_matrix(100, (10, 10)), rank=5, seeded=True)
     write_consortium(root / "square", square)
     write_consortium(root / "columns", example.outcome(FeatureSpace.of_matrix(40), private=False))
-    write_site(root / "site", example.site_outcome(brain, ("sub-01", "sub-02")))
-    found = {name: root / name / "index.html" for name in ("brain", "square", "columns")}
-    return {**found, "site": root / "site" / "private" / "index.html"}
+    for name, made, count in (("site", brain, 2), ("large-site", example.outcome(rank=24), 30)):
+        labels = tuple(f"sub-{k:02d}" for k in range(1, count + 1))
+        write_site(root / name, example.site_outcome(made, labels), example.inside(made, labels))
+    found = {name: root / name / "index.html" for name in KINDS}
+    private = {name: root / name / "private" / "index.html" for name in KINDS if "site" in name}
+    return {**found, **private}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-@pytest.mark.parametrize("name", ["brain", "square", "columns", "site"])
-def test_nothing_sticks_out_and_all_pictures_load(pages, name, width, tmp_path):
-    frame = at_width(pages[name], width, tmp_path)
-    printed = browse(frame, "--dump-dom", profile=tmp_path / "profile", width=max(width, 500))
-    found = re.search(r'data-measured="([^"]+)"', printed)
-    assert found, "the page did not finish loading"
-    scroll, client, images, loaded, wide, share = found[1].split()
-    assert int(client) == width
-    assert int(scroll) <= width
-    assert wide == "none"
-    assert images == loaded
-    assert int(images) == pages[name].read_text().count("<img ")
-    assert float(share) > 0.9, "the rows of slices do not fill the column"
+@pytest.mark.parametrize("name", KINDS)
+def test_nothing_sticks_out_or_overlaps_and_all_pictures_load(pages, name, width, tmp_path):
+    check(measured(pages[name], width, tmp_path), pages[name], width)
 
 
-def shot(page: Path, folder: Path, name: str, *more: str) -> bytes:
+def check(told: dict, page: Path, width: int) -> None:
+    assert told["client"] == width
+    assert told["scroll"] <= width
+    assert told["wide"] == told["over"] == told["cut"] == told["loads"] == []
+    assert told["images"] == told["loaded"] == page.read_text().count("<img ")
+    assert told["boxes"] > 50
+    assert told["scripts"] == 0
+    assert told["share"] > 0.9, "the rows of slices do not fill the column"
+    assert page.stat().st_size < 3_000_000
+
+
+@pytest.mark.skipif(not REPORTS, reason="CAPE_REPORTS names no folder of a finished run")
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_pages_of_a_finished_run_are_whole(width, tmp_path):
+    found = sorted(Path(REPORTS).glob("**/index.html"))
+    assert any("consortium" in page.parts for page in found)
+    for number, page in enumerate(found):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        check(measured(page.resolve(), width, folder), page, width)
+        if "consortium" in page.parts:
+            assert page.read_text().count("<img ") > 3
+
+
+@pytest.mark.parametrize("kind", BREAKAGES)
+def test_the_measurement_sees_a_page_that_is_broken_on_purpose(pages, kind, tmp_path):
+    told = measured(pages["columns"], 390, tmp_path, more=BREAKAGES[kind])
+    if kind == "images":
+        assert told["loaded"] == told["images"] - 1
+    else:
+        assert told[kind]
+
+
+def shot(page: Path, folder: Path, name: str, *more: str, width: int = 1280) -> bytes:
     target = folder / f"{name}.png"
-    browse(page, *more, f"--screenshot={target}", profile=folder / name, width=1280, height=4500)
+    browse(page, *more, f"--screenshot={target}", profile=folder / name, width=width, height=4500)
+    if SHOTS:
+        Path(SHOTS).mkdir(parents=True, exist_ok=True)
+        shutil.copy(target, SHOTS)
     return target.read_bytes()
 
 
-def test_the_page_looks_the_same_without_a_network(pages, tmp_path):
+def grey(png: bytes) -> np.ndarray:
     Image = pytest.importorskip("PIL.Image")
-    online = shot(pages["brain"], tmp_path, "online")
-    offline = shot(pages["brain"], tmp_path, "offline", "--host-resolver-rules=MAP * ~NOTFOUND")
-    a, b = (
-        np.asarray(Image.open(io.BytesIO(x)).convert("L"), dtype=int) for x in (online, offline)
+    return np.asarray(Image.open(io.BytesIO(png)).convert("L"), dtype=int)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", ["labelled", "site"])
+def test_both_reports_have_a_picture_that_is_not_blank(pages, name, width, tmp_path):
+    frame = at_width(pages[name], width, tmp_path, unfold=False)
+    seen = grey(shot(frame, tmp_path, f"{name}-{width}", width=max(width, 500)))[:, :width]
+    assert seen.std() > 10
+    assert (seen < 128).mean() > 0.005  # ink
+
+
+def test_the_page_looks_the_same_without_a_network(pages, tmp_path):
+    online = grey(shot(pages["brain"], tmp_path, "online"))
+    offline = grey(
+        shot(pages["brain"], tmp_path, "offline", "--host-resolver-rules=MAP * ~NOTFOUND")
     )
-    assert a.shape == b.shape
-    assert np.abs(a - b).max() == 0
-    assert a.std() > 10, "the page is blank"
+    assert online.shape == offline.shape
+    assert np.abs(online - offline).max() == 0
+
+
+def test_printing_shows_the_folded_tables(pages, tmp_path):
+    target = tmp_path / "page.pdf"
+    browse(
+        pages["columns"], f"--print-to-pdf={target}", "--no-pdf-header-footer",
+        profile=tmp_path / "print",
+    )  # fmt: skip
+    assert target.read_bytes().startswith(b"%PDF")
+    pages_printed = len(re.findall(rb"/Type\s*/Page\b", target.read_bytes()))
+    closed = pages["columns"].read_text()
+    short = tmp_path / "short.html"
+    short.write_text(re.sub(r"<details>.*?</details>", "", closed, flags=re.S))
+    browse(short, f"--print-to-pdf={tmp_path / 'short.pdf'}", "--no-pdf-header-footer",
+           profile=tmp_path / "print2")  # fmt: skip
+    without = len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "short.pdf").read_bytes()))
+    assert pages_printed > without

@@ -12,6 +12,7 @@ from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.messages import FeatureSpace, Roster, RosterEntry, RoundRecord
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import Event, plan_event, plan_event_without_noise
+from cape.report.inside import Check, Inside, SubjectFacts
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}
 DELTA = 1e-5
@@ -134,18 +135,55 @@ def outcome(
     return dataclasses.replace(made, **changes)
 
 
+def time_courses(rank: int, count: int) -> list[np.ndarray]:
+    """Return time courses (rank, 70 + k) of `count` subjects, the same every time."""
+    rng = np.random.default_rng(8)
+    return [rng.standard_normal((rank, 70 + k)).astype(np.float32) for k in range(count)]
+
+
 def site_outcome(made: IcaOutcome, labels: tuple[str, ...]) -> SiteOutcome:
     """Return what one site with these subjects would write."""
-
-    def courses() -> Iterator[tuple[str, np.ndarray]]:
-        rng = np.random.default_rng(8)
-        for k, label in enumerate(labels):
-            yield label, rng.standard_normal((made.A.shape[1], 20 + k)).astype(np.float32)
-
+    rank = made.A.shape[1]
+    factors = tuple(1.0 if k % 2 else 0.5 for k in range(len(labels)))
     return SiteOutcome(
         site="local0",
         outcome_status=made.status,
-        names=tuple(f"C{k:02d}" for k in range(1, made.A.shape[1] + 1)),
-        time_courses=courses(),
+        fingerprint=made.fingerprint,
+        names=tuple(f"C{k:02d}" for k in range(1, rank + 1)),
+        time_courses=zip(labels, time_courses(rank, len(labels)), strict=True),
         ledger=made.ledger,
+        A=made.A,
+        space=made.space,
+        settings=made.settings,
+        clip_scales=(("pca", (1.0,) * len(labels)), ("iterate", factors)),
     )
+
+
+def inside(made: IcaOutcome, labels: tuple[str, ...]) -> Inside:
+    """Return what a driver would know of these subjects: data A S and noise, one left out."""
+
+    def voxels() -> Iterator[tuple[str, np.ndarray]]:
+        rng = np.random.default_rng(9)
+        noise = 0.5 * made.A.std()
+        courses = time_courses(made.A.shape[1], len(labels))
+        for label, own in zip(labels, courses, strict=True):
+            X = made.A @ own + noise * rng.standard_normal((len(made.A), own.shape[1]))
+            yield label, X.astype(np.float32)
+
+    return Inside(
+        subjects=tuple(
+            SubjectFacts(label=label, files=(f"{label}_bold.nii.gz",), n_timepoints=70 + k, tr=2.0,
+                         coverage=0.98, rank=60, grid="ok")
+            for k, label in enumerate(labels)
+        ),
+        excluded=("sub-99",),
+        checks=(Check(code="CAPE-W127", severity="X", text="A subject is constant. sub-99."),),
+        policy={"min_subjects": 3, "veto": False},
+        sent=tuple(
+            {"seq": k, "phase": "join" if k == 1 else "pca", "round": 1,
+             "message": "SiteCard" if k == 1 else "Masked", "fields": {"total": 400},
+             "bytes": 500 + k, "sha256": f"{k:064d}"}
+            for k in (1, 2)
+        ),
+        voxels=voxels,
+    )  # fmt: skip

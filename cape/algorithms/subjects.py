@@ -1,0 +1,90 @@
+"""Numbers of single subjects, for the site's own eyes: maps, connectivity, spectra."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cape.algorithms.arrangement import z_scores
+from cape.algorithms.estimators import Array, Data
+
+SEGMENT = 64
+"""Longest segment of a spectrum, time points: 32 frequencies above 0."""
+
+LIMIT_R = 1.0 - 1e-9
+"""Fisher z of 1 is infinite."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Spectrum:
+    """Power density: `frequency` (n,), in Hz or per time point; `power` (R, n)."""
+
+    frequency: Array
+    power: Array
+
+
+def subject_maps(X: Data, S: Data) -> Array:
+    """Return the z-maps of one subject: least squares of its time courses on its data.
+
+    The second step of dual regression; the first is the common unmixing matrix.
+
+    Parameters
+    ----------
+    X : ndarray, shape (D, T)
+        Preprocessed data.
+    S : ndarray, shape (R, T)
+        Time courses ``W_total X``.
+
+    Returns
+    -------
+    ndarray, shape (D, R)
+        Zeros for what cannot be fitted.
+    """
+    courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        fitted = X.astype(np.float64) @ np.linalg.pinv(courses)
+    return z_scores(np.nan_to_num(fitted, nan=0.0, posinf=0.0, neginf=0.0))
+
+
+def agreement(own: Array, common: Array) -> Array:
+    """Return the correlation of every map (D, R) of a subject with the common one, shape (R,)."""
+    return np.asarray(np.mean(z_scores(own) * z_scores(common), axis=0))
+
+
+def connectivity(S: Data) -> Array:
+    """Return the correlations of the time courses (R, T), shape (R, R); 0 for constant ones."""
+    courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
+    length = np.linalg.norm(courses, axis=1, keepdims=True)
+    unit = np.divide(courses, length, out=np.zeros_like(courses), where=length > 0)
+    return np.asarray(np.clip(unit @ unit.T, -1.0, 1.0))
+
+
+def fisher(r: Array) -> Array:
+    """Return arctanh of correlations, finite for 1 and -1."""
+    return np.arctanh(np.clip(r, -LIMIT_R, LIMIT_R))
+
+
+def spectrum(S: Data, tr: float) -> Spectrum:
+    """Return the power density of every time course (R, T) by Welch's method.
+
+    Hann windows of at most 64 points that overlap by half; the mean of each is taken out.  Runs
+    of a subject are joined in time, so a segment may span two of them.
+
+    Parameters
+    ----------
+    S : ndarray, shape (R, T)
+    tr : float
+        s; 0 if unknown: then frequencies are per time point.
+    """
+    T = S.shape[1]
+    n = min(SEGMENT, T)
+    window = np.hanning(n + 1)[:n] if n > 1 else np.ones(1)
+    starts = range(0, T - n + 1, max(1, n // 2))
+    parts = np.stack([S[:, first : first + n].astype(np.float64) for first in starts])
+    parts = (parts - parts.mean(axis=2, keepdims=True)) * window
+    rate = 1.0 / tr if tr > 0 else 1.0
+    density = np.abs(np.fft.rfft(parts, axis=2)) ** 2 / (rate * max(float(window @ window), 1e-12))
+    density[:, :, 1 : (n + 1) // 2] *= 2.0  # one-sided: negative frequencies are folded in
+    frequency: Array = np.asarray(np.fft.rfftfreq(n, 1.0 / rate), dtype=np.float64)
+    return Spectrum(frequency=frequency, power=density.mean(axis=0))

@@ -1,0 +1,64 @@
+"""What a driver knows of a site beside the result: its subjects, its checks, what it sent.
+
+Private; only `cape.report.site` reads it, to write the site's own folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cape.algorithms.estimators import Data
+
+SENT_FIELDS = ("seq", "phase", "round", "message", "fields", "bytes", "sha256")
+"""A line of sent.jsonl; `fields` gives the bytes of each."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubjectFacts:
+    """One subject as the checks saw it; `tr` is 0 if unknown, `coverage` a share of the mask."""
+
+    label: str
+    files: tuple[str, ...]
+    n_timepoints: int
+    tr: float
+    coverage: float
+    rank: int
+    grid: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Check:
+    """One finding: code, severity ("E", "X" subject left out, "W") and the full private text."""
+
+    code: str
+    severity: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inside:
+    """All of it.
+
+    Attributes
+    ----------
+    subjects : tuple of SubjectFacts
+        Accepted ones, in the order of the time courses.
+    excluded : tuple of str
+        Labels of those left out; `checks` say why.
+    checks : tuple of Check
+        Worst first.
+    policy : mapping
+        The site's policy in force.
+    sent : tuple of mapping
+        One per reply so far, with the keys `SENT_FIELDS`.
+    voxels : callable or None
+        Yields (label, X_m (D, T_m)) of the accepted subjects in the same order.
+    """
+
+    subjects: tuple[SubjectFacts, ...] = ()
+    excluded: tuple[str, ...] = ()
+    checks: tuple[Check, ...] = ()
+    policy: Mapping[str, object] = field(default_factory=dict)
+    sent: tuple[Mapping[str, object], ...] = ()
+    voxels: Callable[[], Iterator[tuple[str, Data]]] | None = None

@@ -1,0 +1,219 @@
+"""Nearest networks: the built-in atlas, the user's own image, and what chance gives."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape.report
+from cape.errors import ConfigError
+from cape.messages import FeatureSpace
+from cape.report import files, labels, maps
+
+_spec = importlib.util.spec_from_file_location(
+    "report_example", Path(__file__).parent / "report_example.py"
+)
+example = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(example)
+
+
+@pytest.fixture(autouse=True)
+def _no_pictures(monkeypatch):
+    """Pages without pictures: they are other tests' business."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+NETWORKS = ("cerebellum", "cingulo-opercular", "default", "fronto-parietal", "occipital",
+            "sensorimotor")  # fmt: skip
+
+
+def brain() -> FeatureSpace:
+    import nibabel
+
+    import cape
+
+    image = nibabel.load(Path(cape.__file__).parent / "masks" / "MNI152-10mm.nii.gz")
+    inside = np.asarray(image.dataobj) > 0
+    return FeatureSpace.of_labels("mask", inside.astype(np.int32), np.asarray(image.affine))
+
+
+def in_mni(A: np.ndarray, space: FeatureSpace):
+    made = example.outcome(space, A=A)
+    return dataclasses.replace(made, settings={**made.settings, "mask": "MNI152-10mm"})
+
+
+def test_a_map_of_a_network_gets_its_name_above_chance():
+    space = brain()
+    template = labels.bundled(space)
+    assert template.labels == NETWORKS
+    rng = np.random.default_rng(0)
+    # Two networks and smooth nonsense that belongs to none.
+    where = maps.coordinates(space)
+    waves = [np.cos(where @ rng.normal(size=3) / 12) for _ in range(10)]
+    z = np.stack([-template.values[:, 2], template.values[:, 4], *waves], axis=1)
+    z[:, :2] += 0.1 * z[:, :2].std() * rng.standard_normal((len(z), 2))
+    found = labels.match(z, template)
+    assert [m.label for m in found[:2]] == ["default", "occipital"]
+    assert found[0].r < -0.9
+    assert found[1].r > 0.9
+    assert 0.2 < found[0].chance < 0.9
+
+
+def test_the_chance_level_is_what_random_directions_reach():
+    rng = np.random.default_rng(1)
+    z = rng.standard_normal((400, 5))
+    template = labels.Template(name="t", labels=("a", "b"), values=rng.standard_normal((400, 2)))
+    chance = labels.match(z, template)[0].chance
+    beaten = 0
+    for _ in range(400):
+        direction = z @ rng.standard_normal(5)
+        r = [abs(np.corrcoef(direction, t)[0, 1]) for t in template.values.T]
+        beaten += max(r) > chance
+    assert 0.01 < beaten / 400 < 0.12
+
+
+def test_constant_templates_match_nothing():
+    template = labels.Template(name="t", labels=("flat",), values=np.full((30, 1), 0.1))
+    found = labels.match(np.random.default_rng(2).standard_normal((30, 2)), template)
+    assert [m.r for m in found] == [0.0, 0.0]
+
+
+def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
+    space = brain()
+    values = labels.bundled(space).values[:, [4, 5]]
+    cape.report.write_consortium(tmp_path, in_mni(values, space))
+    rows = files.read_table(tmp_path / "components.tsv")
+    assert [row["label"] for row in rows] == ["occipital", "sensorimotor"]
+    assert float(rows[0]["label_r"]) == pytest.approx(1.0)
+    results = files.read_json(tmp_path / "results.json")
+    assert results["labels"]["template"] == "dosenbach_2010"
+    assert results["labels"]["labels"] == list(NETWORKS)
+    page = (tmp_path / "index.html").read_text()
+    assert "occipital (r 1.00" in page
+    assert "Dosenbach" in page
+    assert "Dosenbach" in (tmp_path / "methods.md").read_text()
+
+
+def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path, monkeypatch):
+    cape.report.write_consortium(tmp_path / "other", example.outcome())
+    monkeypatch.setitem(sys.modules, "nilearn", None)
+    space = brain()
+    A = labels.np.random.default_rng(0).standard_normal((space.n_features, 2))
+    cape.report.write_consortium(tmp_path / "bare", in_mni(A, space))
+    for name in ("other", "bare"):
+        rows = files.read_table(tmp_path / name / "components.tsv")
+        assert {row["label"] for row in rows} == {"n/a"}
+        results = files.read_json(tmp_path / name / "results.json")
+        assert results["labels"]["template"] is None
+        assert "No labels" in results["labels"]["note"]
+
+
+def test_labels_take_no_library_but_numpy():
+    import subprocess
+
+    code = (
+        "import sys, numpy as np; from cape.report import labels; "
+        "from cape.messages import FeatureSpace; "
+        "s = FeatureSpace.of_labels('mask', np.ones((3, 3, 3), dtype=np.int32), np.eye(4)); "
+        "t = labels.bundled(s); assert t.values.shape == (27, 6); "
+        "print(*sorted({'nilearn', 'matplotlib', 'nibabel', 'scipy'} & set(sys.modules)))"
+    )
+    root = Path(cape.report.__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == ""
+
+
+@pytest.fixture
+def result(tmp_path) -> Path:
+    folder = tmp_path / "run"
+    cape.report.write_consortium(folder, example.outcome())
+    return folder
+
+
+def image(path: Path, values: np.ndarray, affine: np.ndarray) -> Path:
+    import nibabel
+
+    nibabel.save(nibabel.Nifti1Image(values, affine), path)
+    return path
+
+
+def own_maps(result: Path) -> tuple[np.ndarray, np.ndarray]:
+    loaded = files.load_image(result / "group_maps.nii.gz")
+    return np.asarray(loaded.dataobj), np.asarray(loaded.affine)
+
+
+def test_the_users_own_templates_rename_the_components(result, tmp_path):
+    values, affine = own_maps(result)
+    template = image(tmp_path / "mine.nii.gz", values[..., [2, 0]], affine)
+    names = tmp_path / "names.txt"
+    names.write_text("third\tnetwork\n\nfirst\n")
+    page = cape.report.relabel(result, template, names).read_text()
+    rows = files.read_table(result / "components.tsv")
+    assert (rows[0]["label"], rows[2]["label"]) == ("first", "third network")
+    assert float(rows[2]["label_r"]) == pytest.approx(1.0)
+    assert "first (r 1.00" in page
+    results = files.read_json(result / "results.json")
+    assert results["labels"]["template"] == "mine"
+    assert "Dosenbach" not in page
+
+
+def test_templates_on_another_grid_are_interpolated(result, tmp_path):
+    values, affine = own_maps(result)
+    fine = np.repeat(np.repeat(np.repeat(values, 2, 0), 2, 1), 2, 2).astype(np.float32)
+    half = affine @ np.diag([0.5, 0.5, 0.5, 1.0])
+    half[:3, 3] = affine[:3, 3] - affine[:3, :3].sum(axis=1) / 4
+    cape.report.relabel(result, image(tmp_path / "fine.nii", fine, half))
+    rows = files.read_table(result / "components.tsv")
+    assert [row["label"] for row in rows] == ["T01", "T02", "T03"]
+    assert min(float(row["label_r"]) for row in rows) > 0.9
+
+
+@pytest.mark.parametrize(
+    ("code", "prepare"),
+    [
+        ("E270", lambda r, t: (r / "group_maps.nii.gz").unlink()),
+        ("E271", lambda r, t: t.write_text("not an image")),
+        ("E274", lambda r, t: (r / "components.tsv").unlink()),
+    ],
+)
+def test_templates_that_cannot_be_used_are_refused(result, tmp_path, code, prepare):
+    values, affine = own_maps(result)
+    template = image(tmp_path / "mine.nii", values, affine)
+    prepare(result, template)
+    with pytest.raises(ConfigError, match=f"CAPE-{code}") as caught:
+        cape.report.relabel(result, template)
+    assert "mine.nii" not in caught.value.public
+
+
+def test_a_wrong_number_of_names_and_a_flat_image_are_refused(result, tmp_path):
+    values, affine = own_maps(result)
+    template = image(tmp_path / "mine.nii", values, affine)
+    names = tmp_path / "names.txt"
+    names.write_text("one\n")
+    with pytest.raises(ConfigError, match="CAPE-E273 1 names for 3"):
+        cape.report.relabel(result, template, names)
+    flat = image(tmp_path / "flat.nii", values[0, :, :, 0], affine)
+    with pytest.raises(ConfigError, match="CAPE-E271"):
+        cape.report.relabel(result, flat)
+
+
+def test_another_grid_without_nilearn_is_refused(result, tmp_path, monkeypatch):
+    values, affine = own_maps(result)
+    template = image(tmp_path / "moved.nii", values, affine + np.eye(4))
+    monkeypatch.setitem(sys.modules, "nilearn.image", None)
+    with pytest.raises(ConfigError, match="CAPE-E272"):
+        cape.report.relabel(result, template)
+
+
+def test_an_atlas_averages_the_template_over_each_parcel(tmp_path):
+    space = example.mask_space(atlas=True)
+    grid = space.labels().astype(np.float32)
+    affine = np.asarray(space.affine).reshape(4, 4)
+    found = labels.of_image(image(tmp_path / "t.nii", grid, affine), space)
+    assert np.allclose(found.values[:, 0], np.unique(grid[grid > 0]))

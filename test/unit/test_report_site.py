@@ -1,0 +1,217 @@
+"""The private folder of a site: which files, what is in them, and the page made from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape.report
+from cape.algorithms import subjects
+from cape.errors import ConfigError
+from cape.messages import FeatureSpace
+from cape.privacy.chain import read_entries
+from cape.report import files
+
+_spec = importlib.util.spec_from_file_location(
+    "report_example", Path(__file__).parent / "report_example.py"
+)
+example = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(example)
+
+LABELS = ("sub-01", "sub-02", "sub-03")
+COLUMNS = {
+    "subjects.tsv": [
+        "subject", "label", "files", "timepoints", "tr", "coverage", "rank", "grid", "verdict",
+        "clip_pca", "clip_iterate",
+    ],
+    "checks.tsv": ["code", "severity", "text"],
+    "fnc.tsv": ["subject", "C01-C02", "C01-C03", "C02-C03"],
+    "spectra.tsv": ["subject", "unit", "frequency", "C01", "C02", "C03"],
+    "map_agreement.tsv": ["subject", "C01", "C02", "C03"],
+    "sub-01_timecourses.tsv": ["C01", "C02", "C03"],
+}  # fmt: skip
+SENT = {"seq", "phase", "round", "message", "fields", "bytes", "sha256"}
+
+
+def written(folder: Path, made=None, labels=LABELS) -> Path:
+    made = example.outcome() if made is None else made
+    cape.report.write_site(folder, example.site_outcome(made, labels), example.inside(made, labels))
+    return folder / "private"
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory) -> Path:
+    return written(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture
+def _no_pictures(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+def test_exactly_the_promised_files_are_written(private):
+    found = {path.name for path in private.iterdir()}
+    single = {f"{label}_{kind}" for label in LABELS for kind in ("timecourses.tsv", "maps.nii.gz")}
+    fixed = {"index.html", "ledger.json", "sent.jsonl", "site.json"}
+    tables = {name for name in COLUMNS if not name.startswith("sub-")}
+    assert found == single | fixed | tables
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_tables_have_the_promised_columns_and_no_ragged_row(private, name):
+    lines = [line.split("\t") for line in (private / name).read_text().splitlines()]
+    assert lines[0] == COLUMNS[name]
+    assert len(lines) > 1
+    assert {len(line) for line in lines} == {len(COLUMNS[name])}
+
+
+def test_every_reply_is_listed_with_its_digest_and_the_ledger_is_a_chain(private):
+    lines = [json.loads(line) for line in (private / "sent.jsonl").read_text().splitlines()]
+    assert [line["seq"] for line in lines] == [1, 2]
+    assert all(set(line) == SENT for line in lines)
+    kept = files.read_json(private / "ledger.json")
+    assert read_entries(kept["entries"], head=kept["head"]) == example.outcome().ledger.events
+
+
+def test_subjects_tell_verdict_coverage_and_clipping(private):
+    rows = files.read_table(private / "subjects.tsv")
+    assert [row["verdict"] for row in rows] == ["accepted"] * 3 + ["left out"]
+    assert rows[3]["label"] == "sub-99"
+    assert [row["clip_iterate"] for row in rows] == ["0.5", "1", "0.5", "n/a"]
+    assert rows[0]["files"] == "sub-01_bold.nii.gz"
+    assert rows[1]["timepoints"] == "71"
+
+
+def test_connectivity_is_fisher_z_of_the_correlations(private):
+    rows = files.read_table(private / "fnc.tsv")
+    S = example.time_courses(3, 3)[1].astype(float)
+    r = np.corrcoef(S)
+    assert float(rows[1]["C01-C03"]) == pytest.approx(np.arctanh(r[0, 2]), rel=1e-4)
+
+
+def test_subject_maps_are_least_squares_and_agree_with_the_common_ones(private):
+    import nibabel
+
+    made = example.outcome()
+    X = next(iter(example.inside(made, LABELS).voxels()))[1].astype(float)
+    S = example.time_courses(3, 3)[0].astype(float)
+    S -= S.mean(axis=1, keepdims=True)
+    fitted = np.linalg.lstsq(S.T, X.T, rcond=None)[0].T
+    z = (fitted - fitted.mean(axis=0)) / fitted.std(axis=0)
+    image = nibabel.load(private / "sub-01_maps.nii.gz")
+    found = np.asarray(image.dataobj)[made.space.labels() > 0]
+    assert np.abs(found - z).max() < 1e-5
+    assert b"PRIVATE" in image.header["descrip"].tobytes()
+    row = files.read_table(private / "map_agreement.tsv")[0]
+    assert float(row["C01"]) == pytest.approx(np.corrcoef(z[:, 0], made.A[:, 0])[0, 1], abs=1e-3)
+    assert float(row["C01"]) > 0.8
+
+
+def test_spectra_find_the_frequency_of_a_sine():
+    t = 2.0 * np.arange(200)
+    S = np.stack([np.sin(2 * np.pi * 0.0625 * t), np.sin(2 * np.pi * 0.125 * t)])
+    found = subjects.spectrum(S.astype(np.float32), 2.0)
+    peaks = found.frequency[np.argmax(found.power, axis=1)]
+    assert peaks.tolist() == [0.0625, 0.125]
+    # Parseval: the density integrates to the variance of a sine of amplitude 1.
+    assert found.power[0].sum() * found.frequency[1] == pytest.approx(0.5, rel=0.05)
+
+
+def test_spectra_of_unknown_tr_are_per_time_point_and_short_courses_do_not_break_them():
+    found = subjects.spectrum(np.ones((2, 3), dtype=np.float32), 0.0)
+    assert found.frequency.max() <= 0.5
+    assert np.all(np.isfinite(found.power))
+
+
+def test_a_constant_time_course_correlates_with_nothing():
+    S = np.stack([np.ones(20), np.arange(20.0)]).astype(np.float32)
+    assert subjects.connectivity(S)[0, 1] == 0.0
+    assert np.isfinite(subjects.fisher(np.array([1.0, -1.0]))).all()
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_matrices_get_maps_as_columns(tmp_path):
+    private = written(tmp_path, example.outcome(FeatureSpace.of_matrix(40)))
+    lines = (private / "sub-02_maps.csv").read_text().splitlines()
+    assert lines[0] == "C01,C02,C03"
+    assert len(lines) == 41
+
+
+def test_the_page_shows_every_chapter_with_pictures(private):
+    page = (private / "index.html").read_text()
+    for title in ("Subjects", "Checks", "Clipping", "Time courses", "Spectra", "connectivity",
+                  "Maps of single subjects", "What left this site", "Ledger of this site",
+                  "Handling"):  # fmt: skip
+        assert f"{title}</h2>" in page, title
+    # 3 time courses, spectra, 2 of connectivity, agreement, 3 sheets of maps
+    assert page.count("<img ") == 10
+    assert "sub-99" in page
+    assert len(page) < 3_000_000
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_files_that_cannot_be_read_again_cost_maps_but_not_the_rest(tmp_path):
+    made = example.outcome()
+    known = example.inside(made, LABELS)
+
+    def broken():
+        yield from list(known.voxels())[:1]
+
+    site = example.site_outcome(made, LABELS)
+    cape.report.write_site(tmp_path, site, dataclasses.replace(known, voxels=broken))
+    private = tmp_path / "private"
+    assert len(list(private.glob("sub-*_maps.nii.gz"))) == 1
+    assert len(list(private.glob("sub-*_timecourses.tsv"))) == 3
+    assert "2 subjects have no maps" in (private / "index.html").read_text()
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_files_of_an_earlier_run_do_not_stay(tmp_path):
+    private = written(tmp_path, labels=("sub-01", "sub-77"))
+    assert (private / "sub-77_maps.nii.gz").exists()
+    written(tmp_path)
+    assert not list(private.glob("sub-77*"))
+
+
+def test_without_the_extra_the_page_has_all_tables(tmp_path, monkeypatch):
+    for library in ("matplotlib", "nilearn", "jinja2"):
+        monkeypatch.setitem(sys.modules, library, None)
+    page = (written(tmp_path) / "index.html").read_text()
+    assert "<img" not in page
+    for wanted in ("PRIVATE, DO NOT SHARE", "Clipping by phase", "What left this site", "Rules"):
+        assert wanted in page
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_all_pages_of_a_simulation_are_built_again_from_their_files(tmp_path):
+    made = example.outcome(FeatureSpace.of_matrix(40))
+    cape.report.write_consortium(tmp_path / "consortium", made)
+    private = written(tmp_path / "local0", made)
+    pages = [tmp_path / "consortium" / "index.html", private / "index.html"]
+    before = [page.read_bytes() for page in pages]
+    for page in pages:
+        page.unlink()
+    assert cape.report.rebuild(tmp_path) == pages
+    assert [page.read_bytes() for page in pages] == before
+    assert cape.report.rebuild(tmp_path / "local0") == [pages[1]]
+    assert cape.report.rebuild(private) == [pages[1]]
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="CAPE-E274"):
+        cape.report.rebuild(tmp_path)
+
+
+def test_the_closing_reply_is_added_only_where_a_list_is_kept(private, tmp_path):
+    cape.report.append_sent(tmp_path, {"seq": 47})
+    assert not list(tmp_path.iterdir())
+    before = (private / "sent.jsonl").read_text()
+    cape.report.append_sent(private, {"seq": 47})
+    assert (private / "sent.jsonl").read_text() == before + '{"seq": 47}\n'
+    (private / "sent.jsonl").write_text(before)
