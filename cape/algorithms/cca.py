@@ -78,15 +78,18 @@ def canonical_pairs(
     U, V = A @ left[:, :n_pairs], B @ right[:n_pairs].T
     peaks = np.argmax(np.abs(U), axis=0)
     signs = np.sign(U[peaks, np.arange(n_pairs)])
-    # Chevet: the norm of A E B with independent E of unit variance is this much on average.
-    norms = [np.linalg.norm(M, 2) for M in (A, B)], [np.linalg.norm(M) for M in (A, B)]
-    bound = noise_std * (norms[0][0] * norms[1][1] + norms[1][0] * norms[0][1])
     return Canonical(
         U=np.ascontiguousarray(U * signs),
         V=np.ascontiguousarray(V * signs),
         correlations=np.clip(s[:n_pairs], 0.0, 1.0),
-        noise_bound=float(bound),
+        noise_bound=noise_std * _chevet(A, B),
     )
+
+
+def _chevet(A: Array, B: Array) -> float:
+    """Return what the norm of A E B is at most on average, E of independent standard normals."""
+    a, b = (float(np.linalg.norm(M, 2)) for M in (A, B))
+    return a * float(np.linalg.norm(B)) + b * float(np.linalg.norm(A))
 
 
 def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:

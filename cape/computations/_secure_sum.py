@@ -87,44 +87,11 @@ class SecureSum(Generic[M]):
         stages = (self, *self.later)
         then = (*(entry(stage.name, config) for stage in stages), *end)
         if config.zero_sum == "gaussian":
-            return GaussianSum(
-                name=self.name,
-                broadcast=self.state,
-                event=self._event,
-                size=self._size,
-                noisy=self._noisy,
-                charge=self._charged_size,
-                step=self._step_of_all,
-                stopped=self._stopped,
-                absorb=self._absorb,
-                then=then,
-            ).phases()
+            return self._gaussian(then)
         if seen_singly(config):
-            return LocalSum(
-                name=self.name,
-                broadcast=self.state,
-                part=self.part,
-                event=self._event,
-                noisy=self._noisy,
-                charge=self._charged_size,
-                step=self._step_of_all,
-                step_of_mean=self._step_of_mean,
-                stopped=self._stopped,
-                absorb=self._absorb,
-                then=then,
-            ).phases()
+            return self._local(then)
         if config.aggregation == "secagg":
-            return DroppableSum(
-                name=self.name,
-                field=FIELD,
-                broadcast=self.state,
-                answer=self._answer,
-                size=self._charged_size,
-                bound=self._bound,
-                finish=self._finish,
-                absorb=self._absorb,
-                then=then,
-            ).phases()
+            return self._droppable(then)
         return (
             Phase(
                 name=self.name,
@@ -137,6 +104,48 @@ class SecureSum(Generic[M]):
                 attendance=attendance,
             ),
         )
+
+    def _gaussian(self, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
+        return GaussianSum(
+            name=self.name,
+            broadcast=self.state,
+            event=self._event,
+            size=self._size,
+            noisy=self._noisy,
+            charge=self._charged_size,
+            step=self._step_of_all,
+            stopped=self._stopped,
+            absorb=self._absorb,
+            then=then,
+        ).phases()
+
+    def _local(self, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
+        return LocalSum(
+            name=self.name,
+            broadcast=self.state,
+            part=self.part,
+            event=self._event,
+            noisy=self._noisy,
+            charge=self._charged_size,
+            step=self._step_of_all,
+            step_of_mean=self._step_of_mean,
+            stopped=self._stopped,
+            absorb=self._absorb,
+            then=then,
+        ).phases()
+
+    def _droppable(self, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
+        return DroppableSum(
+            name=self.name,
+            field=FIELD,
+            broadcast=self.state,
+            answer=self._answer,
+            size=self._charged_size,
+            bound=self._bound,
+            finish=self._finish,
+            absorb=self._absorb,
+            then=then,
+        ).phases()
 
     def current(self, config: Config, model: M) -> Any:
         """Return the released state, or the one to start from."""
