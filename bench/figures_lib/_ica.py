@@ -145,7 +145,7 @@ def alg4(point: Mapping[str, Any]) -> dict[str, float]:
     return {**quality(W, found.sphere), "start_q": start["q"], "start_mdi": start["mdi"], **spent}
 
 
-def without_privacy(n_subjects: int, seed: int, rounds: int = 300, part: int = 1) -> np.ndarray:
+def without_privacy(n_subjects: int, seed: int, rounds: int = 800, part: int = 1) -> np.ndarray:
     """Return W of djICA in full batches on the same reduced data."""
     found = data(seed, n_subjects, part)
     solver = DjicaInfomax(
