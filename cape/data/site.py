@@ -33,12 +33,15 @@ from cape.data.records import columns_of, expand, with_records
 from cape.data.series import Series
 from cape.data.signals import Quality, rank_of
 from cape.data.space import Grid, grid_of, read_space, reserved_names, too_many_features
-from cape.data.subjects import preprocessed, project, read_run, subject_matrix
+from cape.data.subjects import joined_in_time, preprocessed, project, read_run, subject_matrix
 from cape.errors import DataError
 from cape.messages import FeatureSpace
 
 Progress = Callable[[int, int], None]
 """Called with (subjects done, subjects in all)."""
+
+Keep = Callable[[FeatureSpace | None, str, Data], None]
+"""Called with (space or None, label, X_m (D, T_m)) of every accepted subject."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -119,6 +122,7 @@ def load_site(
     site: str,
     progress: Progress | None = None,
     working: Path | None = None,
+    keep: Keep | None = None,
 ) -> SiteData:
     """Check all data of a site and return its accepted subjects.
 
@@ -138,6 +142,8 @@ def load_site(
         Called with (subjects done, subjects in all).
     working : Path, optional
         Folder of the working files, to see whether its disk suffices.
+    keep : callable, optional
+        Gets the data of every accepted subject while they are in memory: each file is read once.
 
     Returns
     -------
@@ -149,7 +155,9 @@ def load_site(
     DataError
         Its public text is that of the worst finding; its detail holds all private texts.
     """
-    inspection = inspect_site(base, given, config, site=site, progress=progress, working=working)
+    inspection = inspect_site(
+        base, given, config, site=site, progress=progress, working=working, keep=keep
+    )
     if inspection.error is not None:
         raise inspection.error
     if inspection.accepted is None:
@@ -165,6 +173,7 @@ def inspect_site(
     site: str,
     progress: Progress | None = None,
     working: Path | None = None,
+    keep: Keep | None = None,
 ) -> Inspection:
     """Return everything that is wrong at a site, and its accepted subjects; never stops early.
 
@@ -185,11 +194,13 @@ def inspect_site(
     subjects: list[Subject] = []
     accepted: list[Subject] = []
     for done, files in enumerate(listed, start=1):
-        subject = _examine(files, state)
+        subject, parts = _examine(files, state)
         if subject is not None:
             subjects.append(subject)
             if judge(subject, config, findings):
                 accepted.append(subject)
+                if keep is not None:
+                    keep(space, subject.label, joined_in_time(parts, config))
         if progress is not None:
             progress(done, len(listed))
     same_values_twice(state.shapes, findings)
@@ -274,8 +285,8 @@ def _read_noting(run: RunFile, state: _Pass) -> Series | None:
     return series
 
 
-def _examine(files: SubjectFiles, state: _Pass) -> Subject | None:
-    """Read all runs of a subject, note what is wrong; None if it cannot be judged."""
+def _examine(files: SubjectFiles, state: _Pass) -> tuple[Subject | None, list[Data]]:
+    """Read all runs of a subject and note what is wrong; None if it cannot be judged."""
     parts: list[Data] = []
     read: list[Series] = []
     quality: Quality | None = None
@@ -290,9 +301,9 @@ def _examine(files: SubjectFiles, state: _Pass) -> Subject | None:
         read.append(replace(series, values=series.values[:0]))
     complete = len(read) == len(files.runs) and len({len(part) for part in parts}) == 1
     if quality is None or not complete or len(parts[0]) == 0:
-        return None
+        return None, []
     joined = np.concatenate(parts, axis=1)
-    return Subject(
+    subject = Subject(
         label=files.label,
         site=state.findings.site,
         runs=files.runs,
@@ -304,6 +315,7 @@ def _examine(files: SubjectFiles, state: _Pass) -> Subject | None:
         rank=rank_of(joined) if joined.size else 0,
         grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
     )
+    return subject, parts
 
 
 def _shape(run: RunFile, series: Series) -> RunShape:

@@ -7,6 +7,7 @@ same bits, so that a site that lost its working files can make them again.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -142,6 +143,11 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
         if series.digest != digest:
             raise DataError("E161", site=subject.site, detail=f"{run.name}: other content")
         parts.append(preprocessed(series, run, config)[0])
+    return joined_in_time(parts, config)
+
+
+def joined_in_time(parts: Sequence[Data], config: Config) -> Data:
+    """Return preprocessed runs of one subject as X_m (D, T_m), at most `max_timepoints` long."""
     joined = np.concatenate(parts, axis=1)
     if config.max_timepoints and joined.shape[1] > config.max_timepoints:
         cut = joined[:, : config.max_timepoints]

@@ -12,9 +12,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cape.algorithms.estimators import Data
+from cape.algorithms.estimators import Array, Data
 from cape.arrays import read_member
-from cape.computations._views import public_basis, wants_templates
+from cape.computations._views import public_basis, wants_templates, widest_basis
 from cape.config import Config
 from cape.errors import DataError
 from cape.messages import FeatureSpace
@@ -44,18 +44,38 @@ class FileSource:
         self._expected = given.get("contents")
         self._people = given.get("people")
         self._loaded: Any = None
+        self._kept: list[tuple[str, Data]] = []
+        self._basis: Array | None = None
         self._templated: FeatureSpace | None = None
 
     def _data(self) -> Any:
         if self._loaded is None:
             from cape.data import load_site
 
+            self._kept = []
             self._loaded = load_site(
-                self._base, self._given, self._config, site=self._site, working=self._working
+                self._base,
+                self._given,
+                self._config,
+                site=self._site,
+                working=self._working,
+                keep=self._keep,
             )
             if self._expected not in (None, self._loaded.fingerprint):
                 raise DataError("E161", site=self._site, detail="not the files of the first round")
         return self._loaded
+
+    def _keep(self, space: FeatureSpace | None, label: str, values: Data) -> None:
+        """Project an accepted subject while it is in memory, so that no file is read twice."""
+        from cape.data import project
+
+        known = space or FeatureSpace.of_matrix(len(values))
+        if not self._kept:
+            n_basis = widest_basis(self._config, known)
+            self._basis = public_basis(self._config, known, n_basis)
+        # Another number of features than the basis has: row 44 stops the site.
+        if self._basis is None or len(self._basis) == len(values):
+            self._kept.append((label, project(values, self._basis)))
 
     @property
     def contents(self) -> str:
@@ -93,10 +113,15 @@ class FileSource:
         return self._data().tr_low, self._data().tr_high
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        """Yield (label, Y_m (d, T_m)) subject by subject; one of them in memory at a time."""
+        """Yield (label, Y_m (d, T_m)) subject by subject: as kept when checked, else read again."""
         from cape.data import reduce_to_basis
 
         data = self._data()
+        kept, self._kept = self._kept[::-1], []
+        if kept and n_basis == widest_basis(self._config, self.space):
+            while kept:  # handed over, not held twice
+                yield kept.pop()
+            return
         B = public_basis(self._config, self.space, n_basis)
         yield from reduce_to_basis(data, B, self._config)
 

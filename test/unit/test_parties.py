@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cape.config import Config
+from cape.data import subjects as one_subject
 from cape.drivers.parties import (
     NO_REQUEST,
     AggregatorParty,
@@ -304,7 +305,7 @@ def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None
         space=FeatureSpace.of_matrix(6), subjects=(1, 2), tr_low=2.0, tr_high=2.5, fingerprint="f"
     )
 
-    def load(base, given, config, *, site, working):
+    def load(base, given, config, *, site, working, keep):
         loads.append((base, given, site))
         return data
 
@@ -324,6 +325,29 @@ def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None
     changed = FileSource(tmp_path, {**chosen, "contents": "g"}, CONFIG, "B")
     with pytest.raises(DataError, match="E161 Files changed during the run at site B"):
         _ = changed.n_subjects
+
+
+def test_every_file_is_read_once_and_what_is_kept_is_what_a_second_reading_gives(
+    tmp_path, monkeypatch
+) -> None:
+    rng = np.random.default_rng(0)
+    for m in range(4):
+        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((36, 50 + m)))
+    given = {"feature_space": "matrix", "min_timepoints": 30, "basis": "dct", "n_basis": 9,
+             "image_shape": "6,6", "max_timepoints": 51, "epsilon": 1.0, "delta": 1e-5}  # fmt: skip
+    config = Config.from_input(given)
+    reads: list[str] = []
+    real = one_subject.read_matrix
+    monkeypatch.setattr(
+        one_subject, "read_matrix", lambda run, *a: (reads.append(run.name), real(run, *a))[1]
+    )
+    source = FileSource(tmp_path, {}, config, "B")
+    once = {label: Y.tobytes() for label, Y in source.reduced(9)}
+    assert sorted(reads) == [f"sub-{m}.npy" for m in range(4)]
+    again = {label: Y.tobytes() for label, Y in source.reduced(9)}  # nothing is kept any more
+    assert len(reads) == 8
+    assert again == once
+    assert list(again) == list(once)
 
 
 def test_a_source_is_the_folder_that_it_names(tmp_path) -> None:
