@@ -26,7 +26,7 @@ TOLERANCE = 1e-5
 DEPENDENT = 1e-10
 """Smallest singular value of independent maps, over the largest."""
 
-MOST_FEATURES = 4000
+MOST_FEATURES = 2000
 """Features on which sparseness is judged; more would only cost time."""
 
 N_SURROGATES = 20

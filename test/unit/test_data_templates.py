@@ -1,0 +1,105 @@
+"""Template maps of a site's folder: read, checked, refused with a reason that stays at the site."""
+
+from __future__ import annotations
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from cape.data.templates import with_templates
+from cape.errors import DataError
+from cape.messages import FeatureSpace
+
+AFFINE = np.diag([8.0, 8.0, 8.0, 1.0])
+LABELS = np.zeros((5, 6, 4), dtype=np.int32)
+LABELS[1:4, 1:5, 1:3] = 1
+SPACE = FeatureSpace.of_labels("mask", LABELS, AFFINE)
+MAPS = np.random.default_rng(0).standard_normal((SPACE.n_features, 3))
+
+
+def image(maps: np.ndarray = MAPS, affine: np.ndarray = AFFINE) -> nib.Nifti1Image:
+    volume = np.zeros((*LABELS.shape, maps.shape[1]), dtype=np.float32)
+    volume[LABELS > 0] = maps
+    return nib.Nifti1Image(volume, affine)
+
+
+def test_an_image_on_the_grid_gives_the_maps_at_the_voxels_of_the_mask(tmp_path) -> None:
+    nib.save(image(), tmp_path / "templates.nii.gz")
+    found = with_templates(SPACE, tmp_path, site="B")
+    assert found.n_templates == 3
+    assert np.allclose(found.templates(), MAPS, atol=1e-6)
+    assert found.digest != SPACE.digest
+    assert found.without_templates == SPACE.digest
+    assert np.array_equal(found.labels(), SPACE.labels())
+
+
+def test_an_image_stored_from_right_to_left_gives_the_same_maps(tmp_path) -> None:
+    flipped = nib.Nifti1Image(
+        np.asarray(image().dataobj)[::-1].copy(),
+        AFFINE @ np.array([[-1, 0, 0, 4], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]),
+    )  # fmt: skip
+    nib.save(flipped, tmp_path / "templates.nii")
+    assert np.allclose(with_templates(SPACE, tmp_path, site="B").templates(), MAPS, atol=1e-6)
+
+
+@pytest.mark.parametrize("head", ["C01,C02,C03\n", ""])
+def test_a_table_of_maps_may_have_a_header(tmp_path, head) -> None:
+    rows = "\n".join(",".join(map(repr, row)) for row in MAPS.tolist())
+    (tmp_path / "templates.csv").write_text(head + rows + "\n")
+    matrix = FeatureSpace.of_matrix(len(MAPS))
+    found = with_templates(matrix, tmp_path, site="B")
+    assert np.allclose(found.templates(), MAPS, atol=1e-6)
+
+
+def bad(name: str) -> np.ndarray:
+    maps = MAPS.copy()
+    if name == "nan":
+        maps[3, 1] = np.nan
+    if name == "constant":
+        maps[:, 1] = 4.0
+    if name == "twice":
+        maps[:, 2] = 2 * maps[:, 0]
+    return maps[:-1] if name == "short" else maps[:, :1] if name == "single" else maps
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("nan", "NaN or infinite"),
+        ("constant", "a constant map"),
+        ("twice", "depend on each other"),
+        ("short", "needed 24 features"),
+        ("single", "2 maps or more"),
+    ],
+)
+def test_maps_that_cannot_be_templates_are_refused(tmp_path, name, words) -> None:
+    np.save(tmp_path / "templates.npy", bad(name))
+    with pytest.raises(DataError, match="E280 The templates at site B") as caught:
+        with_templates(SPACE, tmp_path, site="B")
+    assert words in caught.value.detail
+    assert words not in caught.value.public
+
+
+def test_no_file_another_grid_and_no_image_are_refused(tmp_path) -> None:
+    def detail() -> str:
+        with pytest.raises(DataError, match="E280") as caught:
+            with_templates(SPACE, tmp_path, site="B")
+        return caught.value.detail
+
+    assert "none of templates.nii.gz" in detail()
+    shifted = AFFINE.copy()
+    shifted[0, 3] = 1.0
+    nib.save(image(affine=shifted), tmp_path / "templates.nii")
+    assert "1.00 mm off" in detail()
+    (tmp_path / "templates.nii.gz").write_bytes(b"no image")
+    assert "cannot be read" in detail()
+
+
+def test_too_many_numbers_are_refused(tmp_path, monkeypatch) -> None:
+    from cape.data import templates
+
+    monkeypatch.setattr(templates, "MOST_TEMPLATE_NUMBERS", 50)
+    np.save(tmp_path / "templates.npy", MAPS)
+    with pytest.raises(DataError) as caught:
+        with_templates(SPACE, tmp_path, site="B")
+    assert "coarser grid" in caught.value.detail
