@@ -8,7 +8,7 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,9 @@ from cape.errors import DataError
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
 from cape.ports import Stacks
-from cape.report.inside import Inside
+
+if TYPE_CHECKING:
+    from cape.report.inside import Inside
 
 
 class FileSource:
