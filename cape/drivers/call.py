@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cape.errors import MessageError
+from cape.errors import MessageError, ProtocolError
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +23,7 @@ class Call:
     working: Path
     transfer: Path
     owner: str
+    iteration: int
 
     @classmethod
     def of(cls, role: str, document: Mapping[str, Any]) -> Call:
@@ -40,6 +41,9 @@ class Call:
         for name in places:
             if not isinstance(parts["state"].get(name), str):
                 raise MessageError("E158", problem=f"'state.{name}' must be a text")
+        iteration = parts["state"].get("iteration")
+        if type(iteration) is not int:  # true is no number here
+            raise MessageError("E158", problem="'state.iteration' must be a whole number")
         party, base, output, working, transfer = (parts["state"][name] for name in places)
         return cls(
             role=role,
@@ -51,4 +55,19 @@ class Call:
             working=Path(working),
             transfer=Path(transfer),
             owner=str(parts["state"].get("owner", "")),  # not every engine names one
+            iteration=iteration,
         )
+
+    def expect(self, seq: int) -> None:
+        """Refuse a call that is not the exchange `seq` of the run.
+
+        The engine counts its iterations, at every party from 1; a count that differs from the
+        party's own says that a round was left out, or that an older cache came back.
+
+        Raises
+        ------
+        ProtocolError
+            Nothing was drawn, charged or changed.
+        """
+        if self.iteration != seq:
+            raise ProtocolError("E248", allowed=seq, got=self.iteration)

@@ -120,6 +120,7 @@ def _site(call: Call) -> Document:
 
 def _first_round(call: Call, journal: Journal) -> Document:
     """Answer `join` from the mapped files and the owner's settings."""
+    call.expect(1)
     (call.output / "site-error.txt").unlink(missing_ok=True)  # of an earlier run
     request = _digest([call.input, _listing(call.base)])
     stored = journal.first_answer(request)
@@ -157,6 +158,7 @@ def _next_round(call: Call, journal: Journal) -> Document:
         if stored is not None:
             note(journal, computation, state.config, stored["output"])
             return _with_key(stored, vault_key)
+    call.expect(state.cursor.seq + 1)
     broadcast = computation.phases(state.config)[state.cursor.phase].broadcast
     envelope = decode_envelope(call.input, broadcast, broadcast=True)
     done = last and not _has_receipt(journal)  # all files were written, the answer was lost
@@ -314,6 +316,7 @@ def _aggregator(call: Call) -> Document:
     else:
         computation, _, _ = _identity(call.cache, "the aggregator")
         state = decode_run(computation, call.cache, party="the aggregator")
+    call.expect(state.cursor.seq)
     reply = computation.phases(state.config)[state.cursor.phase].reply
     inbox = {
         site: decode_envelope(document, reply, broadcast=False)

@@ -27,6 +27,7 @@ from cape.errors import (
     DataError,
     MessageError,
     PrivacyBudgetError,
+    ProtocolError,
     StateLostError,
     StoppedError,
 )
@@ -328,6 +329,34 @@ def test_a_cache_of_another_run_is_lost_state(unseeded, tmp_path, draws) -> None
     with pytest.raises(StateLostError, match="journal of this run is missing"):
         engine.ask("local0")
     assert draws == []
+
+
+@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("off", [-1, 1])
+def test_a_count_of_the_engine_that_is_not_the_own_one_releases_nothing(
+    unseeded, tmp_path, draws, exchange, off
+) -> None:
+    """A round that was left out or comes again: at sites and at the aggregator."""
+    engine = unseeded.before[exchange].copy(tmp_path / "work")
+    inbox = {site: json.loads(engine.ask(site))["output"] for site in engine.sites[1:]}
+    before = len(draws), sorted((engine.work / "local0").rglob("*"))
+    due, engine.iteration = engine.iteration, engine.iteration + off
+    with pytest.raises(ProtocolError, match=f"E248 the engine calls round {due + off}, .*{due} is"):
+        engine.ask("local0")
+    files = [path for path in (engine.work / "local0").rglob("*") if path.name != "site-error.txt"]
+    assert (len(draws), sorted(files)) == before
+    with pytest.raises(ProtocolError, match=f"round {due} is due; nothing was released"):
+        engine.ask("remote", inbox)
+    engine.iteration = due
+    assert json.loads(engine.ask("local0"))["output"]["seq"] == due
+
+
+@pytest.mark.parametrize("count", [None, "1", 1.0, True])
+def test_a_call_without_a_count_is_refused(unseeded, tmp_path, count) -> None:
+    engine = unseeded.before["pca", 1].copy(tmp_path / "work")
+    engine.iteration = count
+    with pytest.raises(MessageError, match=r"'state\.iteration' must be a whole number"):
+        engine.ask("local0")
 
 
 # -- documents that are none -----------------------------------------------------------------------
