@@ -364,10 +364,10 @@ def test_a_call_without_a_count_is_refused(unseeded, tmp_path, count) -> None:
 BAD_INPUT = {
     "empty": (
         b"",
-        b"CAPE-E158 The request cannot be read: standard input is not one JSON document.",
+        b"CAPE-E158 The request cannot be read: what came is not one JSON document.",
     ),
-    "not JSON": (b"{'input':", b"standard input is not one JSON document."),
-    "two documents": (b"{}{}", b"standard input is not one JSON document."),
+    "not JSON": (b"{'input':", b"what came is not one JSON document."),
+    "two documents": (b"{}{}", b"what came is not one JSON document."),
     "NaN": (b'{"input": NaN, "cache": {}, "state": {}}', b"not one JSON document."),
     "Infinity": (b'{"input": -Infinity}', b"not one JSON document."),
     "not UTF-8": (b"\xff\xfe{}", b"not one JSON document."),
@@ -559,7 +559,7 @@ def test_a_repeated_first_document_after_a_finished_run_is_a_new_run(unseeded, t
     """A new nonce: nothing of the old run matches."""
     engine = unseeded.before["iterate", 1].copy(tmp_path / "work")
     old = engine.journal("local0").name
-    engine.caches["local0"] = {}
+    engine.caches["local0"], engine.iteration = {}, 1
     answer = json.loads(engine.ask("local0", settings_of("capedjica")))
     assert answer["output"]["body"]["nonce"] != old
     assert engine.journal("local0").name == answer["output"]["body"]["nonce"]
