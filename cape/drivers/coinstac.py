@@ -158,7 +158,6 @@ def _next_round(call: Call, journal: Journal) -> Document:
         if stored is not None:
             note(journal, computation, state.config, stored["output"])
             return _with_key(stored, vault_key)
-    call.expect(state.cursor.seq + 1)
     broadcast = computation.phases(state.config)[state.cursor.phase].broadcast
     envelope = decode_envelope(call.input, broadcast, broadcast=True)
     done = last and not _has_receipt(journal)  # all files were written, the answer was lost
@@ -166,6 +165,7 @@ def _next_round(call: Call, journal: Journal) -> Document:
     digest = request_digest(envelope)
     party = _party(call, computation, state.config, journal, given, vault_key, digest)
     accept(computation, state, envelope, party)  # a message that does not belong ends nothing
+    call.expect(state.cursor.seq + 1)
     try:
         state, reply = advance_site(computation, state, envelope, party)
     except StoppedError:

@@ -566,11 +566,12 @@ def two_runs_one_folder(at) -> str:
     """The later run goes on; the earlier one ends, whatever it is asked next."""
     w = at()
     caches = w.engine.caches["local0"]
+    due, w.engine.iteration = w.engine.iteration, 1
     w.engine.caches["local0"] = {}
     w.engine.allow("local0", replace(POLICY, simulation_seed=99))  # of a run of its own
     settings = w.recording["inputs"]["join", 1]
     later = json.loads(w.engine.ask("local0", {**settings, "n_rounds": 3}))
-    w.engine.caches["local0"] = caches
+    w.engine.caches["local0"], w.engine.iteration = caches, due
     w.engine.allow("local0", POLICY)
     found = code_of(w.site)
     assert len(read_ledger(w.engine.work / "local0" / "ledger.jsonl").runs) >= 1
