@@ -3,6 +3,7 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
+VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"$$/\1/p' cape/config.py)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
@@ -19,7 +20,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check format compspec bench figures lock mutate fuzz audit test-trust clean
+.PHONY: help run test image test-engine check format compspec bench figures lock mutate fuzz audit test-trust clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -77,6 +78,14 @@ test-trust: $(DEV) mutate fuzz  ## long forms of audits, faults, mutants and fuz
 
 test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
 	$(BIN)/python -m pytest -m browser test/e2e/test_report_browser.py
+
+image:  ## build the container image coinstac-cape with docker (or podman)
+	$(or $(shell command -v docker || command -v podman),$(error neither docker nor podman is here)) \
+		build --tag coinstac-cape:$(VERSION) --tag coinstac-cape:latest \
+		--build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown) .
+
+test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers; root on Debian, see the script
+	packaging/with-engine.sh $(BIN)/python -m pytest -m "engine or docker"
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .

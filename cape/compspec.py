@@ -147,6 +147,11 @@ def compspec_document(
     }
 
 
+def document_of(name: str) -> Json:
+    """Return the compspec of any computation."""
+    return compspec_document(load(name).config) if name == PRODUCT else computation_document(name)
+
+
 def computation_document(name: str) -> Json:
     """Return the compspec of a computation that is not the product; its docstring describes it."""
     module = importlib.import_module(f"cape.computations.{name}")

@@ -101,6 +101,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E231": "plan refused by site {site}: {problem}.",
     # 24n: engine of COINSTAC
     "E240": "an answer cannot be sent: {problem}.",
+    "E241": "{problem}; {do}",
     "E248": "the engine calls round {got}, round {allowed} is due; nothing was released, start a new run.",
     # 25n: tables of records
     "E250": "The columns of the tables differ between sites: {sites}; use the same header everywhere, in the same order.",

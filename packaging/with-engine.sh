@@ -14,6 +14,7 @@ SELF=$PWD/packaging/with-engine.sh
 WORK=${CAPE_ENGINE_FOLDER:-$PWD/.engine}
 BASE=localhost/cape-base:latest
 IMAGE=localhost/coinstac-cape:latest
+DEPENDENCIES=localhost/cape-dependencies:latest
 SUITE=bookworm
 export CONTAINERS_CONF=$WORK/containers.conf
 
@@ -108,16 +109,23 @@ try_container() {
 build_image() {
     local revision
     revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-    podman_here build --quiet --layers --network=host --format docker \
-        --build-arg "BASE_IMAGE=$BASE" --build-arg "REVISION=$revision" \
-        --tag "$IMAGE" . >"$WORK/build.log" 2>&1 ||
-        fail "the image could not be built: $(tail -n 1 "$WORK/build.log")" "see $WORK/build.log"
+    # The stage with the dependencies has a name, so that pruning keeps it for the next build.
+    build --target trimmed --tag "$DEPENDENCIES" .
+    build --build-arg "REVISION=$revision" --tag "$IMAGE" .
     podman_here image prune --force >/dev/null
+}
+
+build() {
+    podman_here build --quiet --layers --network=host --format docker \
+        --build-arg "BASE_IMAGE=$BASE" "$@" >"$WORK/build.log" 2>&1 ||
+        fail "the image could not be built: $(tail -n 1 "$WORK/build.log")" "see $WORK/build.log"
 }
 
 # Stage 2, in namespaces of mounts and processes: images.
 make_images() {
     mount_own_folders
+    # A store does not survive that its folder is moved, or that it was half written.
+    podman_here info >/dev/null 2>&1 || rm -rf "$WORK/store"
     podman_here rm --all --force >/dev/null 2>&1 || true # of a run that was killed
     build_base
     try_container

@@ -35,6 +35,7 @@ class Through(StrEnum):
     WIRE = "wire"
     PROCESS = "process"
     DOCKER = "docker"
+    COINSTAC = "coinstac"
 
 
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines, one document a line.")]
@@ -75,7 +76,7 @@ def simulate(
         Through,
         typer.Option(
             help="process: a new process per site and round, as COINSTAC does it; "
-            "docker: in containers without network."
+            "docker: in containers without network; coinstac: in COINSTAC's own engine."
         ),
     ] = Through.MEMORY,
     epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,

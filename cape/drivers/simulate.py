@@ -4,6 +4,7 @@
 ``wire``     every document encoded and decoded as the engine would, one process
 ``process``  a new ``python local.py`` or ``python remote.py`` per site and round
 ``docker``   the same in containers without network, one per site and one for the aggregator
+``coinstac`` in COINSTAC's own engine, where node, its packages and containers are at hand
 
 With the same simulation seed all give the same maps, bit for bit.
 """
@@ -47,6 +48,7 @@ from cape.report import score
 CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 DOCUMENTS = ("wire", "process", "docker")
+ENGINE = "coinstac"
 MARKS = ("results.json", "cape-site.json", "private", "site-error.txt")
 """What an earlier result has in its folder."""
 
@@ -72,7 +74,7 @@ def simulate(
         ``settings.toml`` and one folder per site; ``truth.npz`` if the maps are known.
     out : Path
         Gets ``consortium/`` and one folder per site.
-    through : {"memory", "wire", "process", "docker"}
+    through : {"memory", "wire", "process", "docker", "coinstac"}
         How messages travel.
     settings : mapping, optional
         Settings of the owner, over those of the file.  ``computation`` chooses another one than
@@ -105,7 +107,7 @@ def simulate(
         seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
     limit = policy or SitePolicy(min_subjects=1, allow_not_private=True, private_results=True)
     limit = dataclasses.replace(limit, simulation_seed=-1 if seed is None else seed)
-    if limit.ledger_file and through == "docker":
+    if limit.ledger_file and through in ("docker", ENGINE):
         problem = "a container does not see the ledger_file of the policy"
         raise ConfigError("E012", problem=problem, do="use another --through.")
     work = out / ".work"
@@ -167,7 +169,9 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
     work, directory = out / ".work", Path(begin.setup.directory)
     sites = site_folders(directory)
     try:
-        if not begin.ended:
+        if begin.setup.through == ENGINE:
+            _play_in_engine(begin, sites, work, on_progress)
+        elif not begin.ended:
             with _link(begin, sites, work) as link:
                 play(link, on_progress, begin=begin, work=work)
         _collect(work, out, list(sites))
@@ -179,6 +183,22 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
     score(consortium, q_ngi=q_ngi, map_correlation=correlation, simulation=True)
     shutil.rmtree(work, ignore_errors=True)
     return consortium
+
+
+def _play_in_engine(
+    begin: Checkpoint, sites: Mapping[str, Path], work: Path, on_progress: OnProgress | None
+) -> None:
+    """Play the whole run in COINSTAC's own engine, which offers no resume."""
+    from cape.drivers.coinstac_engine import simulate_in_engine
+
+    setup = begin.setup
+    if setup.drops:
+        problem = "a site that falls silent lets COINSTAC wait for ever"
+        raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
+    shutil.rmtree(work / "engine", ignore_errors=True)
+    simulate_in_engine(
+        sites, setup.settings, setup.policy, work, image=setup.image, on_progress=on_progress
+    )
 
 
 def empty(work: Path) -> None:
@@ -278,7 +298,7 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
         yield link
         return
     if setup.through not in DOCUMENTS:
-        allowed = ", ".join(("memory", *DOCUMENTS))
+        allowed = ", ".join(("memory", *DOCUMENTS, ENGINE))
         do = "choose one of them."
         raise ConfigError("E011", setting="through", got=setup.through, allowed=allowed, do=do)
     make_places((*sites, "remote"), setup.policy, work)

@@ -1,0 +1,472 @@
+"""The consortium of test/input in COINSTAC's own engine: `make test-engine`.
+
+Nothing here is emulated: the engine's packages under node, its broker, its containers, our image.
+The marker `engine` keeps these tests out of the default run; `packaging/with-engine.sh` gives them
+node packages, a container service and the image.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import os
+import shutil
+import statistics
+import sys
+import tarfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from cape import compspec, wire
+from cape.drivers import container
+from cape.drivers.coinstac_engine import RUN, SITE_FILES, Ended, adapted, run_engine
+from cape.drivers.links import DocumentLink
+from cape.drivers.simulate import simulate
+from cape.drivers.site_files import policy_text
+from cape.policy import SitePolicy
+
+pytestmark = pytest.mark.engine
+
+ROOT = Path(__file__).parents[2]
+IMAGE = os.environ.get("CAPE_IMAGE", container.IMAGE)
+SEED = 11
+POLICY = SitePolicy(min_subjects=1, allow_not_private=True, private_results=True,
+                    simulation_seed=SEED)  # fmt: skip
+SITES = ("local0", "local1", "local2")
+IN_TIME = 60
+"""Seconds within which the engine must have told everybody of a fault (the issue's figure)."""
+
+
+def inputs() -> dict[str, dict[str, Any]]:
+    """Return what inputspec.json gives to each site."""
+    listed = json.loads((ROOT / "inputspec.json").read_text())
+    return {
+        site: {name: given["value"] for name, given in one.items()}
+        for site, one in zip(SITES, listed, strict=True)
+    }
+
+
+@dataclasses.dataclass
+class Played:
+    """A finished run of the engine."""
+
+    folder: Path
+    ends: dict[str, Ended]
+    starts: list[float]
+    """When each iteration began, s."""
+    seconds: float
+
+    def output(self, site: str) -> Path:
+        return self.folder / "output" / site / RUN
+
+    @property
+    def median_ms(self) -> float:
+        steps = np.diff(self.starts)
+        return 1000 * statistics.median(steps)
+
+    @property
+    def errors(self) -> set[str]:
+        return {end.error for end in self.ends.values()}
+
+    def said(self) -> str:
+        """Return everything that others can read: errors, final outputs, logs of containers."""
+        logs = [path.read_text(errors="replace") for path in (self.folder / "logs").iterdir()]
+        ends = [json.dumps(dataclasses.asdict(end)) for end in self.ends.values()]
+        return "\n".join([*logs, *ends, (self.folder / "engine.log").read_text(errors="replace")])
+
+
+def lay_out(folder: Path) -> None:
+    """Copy test/input to where the engine looks, with a policy that sets the seed."""
+    shutil.copytree(ROOT / "test" / "input", folder / "input")
+    for site in SITES:
+        (folder / "input" / site / RUN / "site-policy.toml").write_text(policy_text(POLICY))
+
+
+def play(
+    folder: Path,
+    given: dict[str, dict[str, Any]] | None = None,
+    *,
+    version: int = 2,
+    image: str = IMAGE,
+    others: dict[str, str] | None = None,
+    at: int = 0,
+    act: Callable[[Path], None] = lambda folder: None,
+) -> Played:
+    """Run the consortium that lies in `folder`; `act` happens when iteration `at` begins."""
+    if not (folder / "input").exists():
+        lay_out(folder)
+    document = compspec.document_of("capedjica")
+    starts: list[float] = []
+    acting: list[threading.Thread] = []
+
+    def on_iteration(iteration: int) -> None:
+        if iteration > len(starts):
+            starts.append(time.monotonic())
+            if iteration == at:
+                acting.append(threading.Thread(target=act, args=(folder,)))
+                acting[0].start()
+
+    mapped = {
+        site: {**one, "policy": ["site-policy.toml"]} for site, one in (given or inputs()).items()
+    }
+    began = time.monotonic()
+    ends = run_engine(
+        folder,
+        adapted(document, image=image, version=version),
+        mapped,
+        others={
+            party: adapted(document, image=other, version=version)
+            for party, other in (others or {}).items()
+        },
+        on_iteration=on_iteration,
+    )
+    seconds = time.monotonic() - began
+    for thread in acting:
+        thread.join()
+    assert at == 0 or acting, f"the run never came to iteration {at}"
+    return Played(folder, {end.party: end for end in ends}, starts, seconds)
+
+
+def say(capsys, text: str) -> None:
+    with capsys.disabled():
+        sys.stdout.write(f"\n  engine: {text}\n")
+
+
+# -- the same run without an engine ----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory) -> tuple[Path, list[dict[str, int]]]:
+    """Results of `--through wire` with the same seed, and the sizes of all messages."""
+    folder = tmp_path_factory.mktemp("wire")
+    for site in SITES:
+        shutil.copytree(ROOT / "test" / "input" / site / RUN, folder / "data" / site)
+    given = inputs()["local0"]
+    settings = {name: value for name, value in given.items() if name != "data"}
+    sizes: list[dict[str, int]] = []
+    real = DocumentLink._ask
+
+    def ask(self, role, party, message):
+        answer = real(self, role, party, message)
+        if party == "local0":
+            sizes.append({"reply": answer[2], "site_cache": size(self._caches[party])})
+        if party == "remote":
+            sizes[-1]["broadcast"] = answer[2]
+            sizes[-1]["aggregator_cache"] = size(self._caches[party])
+        return answer
+
+    def size(document) -> int:
+        return len(wire.dumps(document))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DocumentLink, "_ask", ask)
+        simulate(folder / "data", out=folder / "out", through="wire", seed=SEED,
+                 settings=settings, policy=POLICY)  # fmt: skip
+    return folder / "out", sizes
+
+
+def contents(folder: Path) -> dict[str, Any]:
+    """Return what files hold, by name; no pictures: another library may draw them otherwise."""
+    found: dict[str, Any] = {}
+    for path in sorted(folder.rglob("*")):
+        name = str(path.relative_to(folder))
+        if path.is_file() and path.suffix == ".npz":  # the archive's header depends on Python
+            with np.load(path, allow_pickle=False) as stored:
+                found[name] = {k: (a.dtype.str, a.shape, a.tobytes()) for k, a in stored.items()}
+        elif path.is_file():
+            found[name] = b"" if path.suffix in (".html", ".png") else path.read_bytes()
+    return found
+
+
+def without_score(found: dict[str, Any]) -> dict[str, Any]:
+    """Drop what a simulation adds to its results afterwards: they say that they are one."""
+    found = dict(found)
+    for name, value in found.items():
+        if isinstance(value, bytes) and name.endswith("results.json"):
+            document = json.loads(value)
+            found[name] = {k: v for k, v in document.items() if k not in ADDED_BY_SIMULATE}
+        elif name.endswith("methods.md"):
+            found[name] = b""
+    return found
+
+
+ADDED_BY_SIMULATE = ("simulation", "q_ngi", "map_correlation")
+
+
+@pytest.fixture(scope="module", params=[1, 2])
+def version(request) -> int:
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def run(version, tmp_path_factory) -> Played:
+    return play(tmp_path_factory.mktemp(f"version-{version}"), version=version)
+
+
+def test_every_site_gets_the_results_of_the_same_run_without_an_engine(
+    run, version, expected, capsys
+):
+    out, sizes = expected
+    assert {end.party: end.fulfilled for end in run.ends.values()} == dict.fromkeys(
+        ("remote", *SITES), True
+    )
+    assert len(run.starts) == len(sizes)
+    common = without_score(contents(out / "consortium"))
+    for site in SITES:
+        found = without_score(contents(run.output(site)))
+        own = {n: v for n, v in found.items() if n.split("/")[0] in SITE_FILES}
+        assert {n: v for n, v in found.items() if n not in own} == common
+        assert own == contents(out / site)
+        assert {"index.html", "group_maps.nii.gz", "privacy.json", "results.json"} <= set(found)
+        assert not (run.output(site) / ".cape").exists()
+    results = json.loads((run.output("local0") / "results.json").read_text())
+    assert (results["private"], results["epsilon"]) == (False, None)  # seeded: stamped so
+    pace = f"median {run.median_ms:.0f} ms per iteration, {run.seconds:.1f} s in all"
+    say(capsys, f"version {version}: {len(run.starts)} iterations, {pace}")
+
+
+def test_version_2_costs_little_more_than_an_echo(tmp_path, expected, capsys):
+    """A computation that does nothing, with our message sizes, in the same engine."""
+    _, sizes = expected
+    echo = derived(
+        "FROM {image}\nCOPY echo_service.py sizes.json /\nCMD [\"python\", \"/echo_service.py\"]\n",
+        "localhost/coinstac-cape-echo",
+        {"echo_service.py": (ROOT / "test/e2e/echo_service.py").read_bytes(),
+         "sizes.json": json.dumps(sizes).encode()},
+    )  # fmt: skip
+    ours, nothing = [], []
+    for repeat in range(2):  # alternating, so that a busy computer is busy for both
+        nothing.append(play(tmp_path / f"echo{repeat}", image=echo).median_ms)
+        ours.append(play(tmp_path / f"ours{repeat}").median_ms)
+    ratio = min(ours) / min(nothing)
+    say(capsys, f"echo: median {min(nothing):.0f} ms per iteration; ours {min(ours):.0f} ms; "
+                f"ratio {ratio:.2f}")  # fmt: skip
+    assert ratio <= 1.5
+
+
+def derived(dockerfile: str, name: str, files: dict[str, bytes]) -> str:
+    """Build an image on ours and return its name."""
+    context = io.BytesIO()
+    named = {**files, "Dockerfile": dockerfile.format(image=IMAGE).encode()}
+    with tarfile.open(fileobj=context, mode="w") as archive:
+        for file, raw in named.items():
+            entry = tarfile.TarInfo(file)
+            entry.size = len(raw)
+            archive.addfile(entry, io.BytesIO(raw))
+    context.seek(0)
+    client = container.connect()
+    try:
+        client.images.build(fileobj=context, custom_context=True, tag=name, rm=True)
+    finally:
+        client.close()
+    return name
+
+
+def test_sites_in_another_order_give_the_same_bits(tmp_path, expected):
+    out, _ = expected
+    given = inputs()
+    run = play(tmp_path / "engine", {site: given[site] for site in reversed(SITES)})
+    assert all(end.fulfilled for end in run.ends.values())
+    maps = "unmixing.npz"
+    assert contents(run.output("local2"))[maps] == contents(out / "consortium")[maps]
+
+
+# -- faults ----------------------------------------------------------------------------------------
+
+
+def container_of(client: Any, folder: Path, party: str) -> Any:
+    """Return the running container of a party."""
+    for found in client.containers.list():
+        mounts = client.api.inspect_container(found.id)["Mounts"]
+        if found.name.endswith(f"-{party}") and any(
+            str(mount["Source"]).startswith(str(folder)) for mount in mounts
+        ):
+            return found
+    raise AssertionError(f"no container of {party}: {[c.name for c in client.containers.list()]}")
+
+
+def kill_between_rounds(folder: Path) -> None:
+    """Hold the aggregator, let all sites answer, kill an idle site, go on."""
+    client = container.connect()
+    aggregator = container_of(client, folder, "remote")
+    aggregator.pause()
+    time.sleep(3)  # all sites have answered and wait
+    container_of(client, folder, "local1").kill()
+    aggregator.unpause()
+    client.close()
+
+
+def kill_in_a_round(folder: Path) -> None:
+    """Hold a site until it is asked, then kill it: it dies while it owes an answer."""
+    client = container.connect()
+    site = container_of(client, folder, "local1")
+    site.pause()
+    time.sleep(3)
+    site.kill()
+    client.close()
+
+
+def test_a_container_killed_between_rounds_changes_nothing(tmp_path, expected, capsys):
+    out, _ = expected
+    run = play(tmp_path / "engine", at=12, act=kill_between_rounds)
+    assert all(end.fulfilled for end in run.ends.values())
+    maps = "unmixing.npz"
+    assert contents(run.output("local1"))[maps] == contents(out / "consortium")[maps]
+    assert run.seconds < IN_TIME
+    say(capsys, f"killed between rounds: same maps, {run.seconds:.0f} s")
+
+
+def test_a_container_killed_in_a_round_ends_the_run_for_everybody(tmp_path, capsys):
+    run = play(tmp_path / "engine", at=12, act=kill_in_a_round)
+    assert not any(end.fulfilled for end in run.ends.values())
+    assert set(run.ends) == {"remote", *SITES}
+    assert run.seconds < IN_TIME
+    for site in SITES:
+        assert not (run.output(site) / "results.json").exists()
+    say(capsys, f"killed in a round: {sorted(run.errors)[0][:90]!r}, {run.seconds:.0f} s")
+
+
+def refused(run: Played, code: str) -> None:
+    """Every party was told the same public text, in time, and nothing else."""
+    assert not any(end.fulfilled for end in run.ends.values())
+    assert all(f"CAPE-{code} " in end.error for end in run.ends.values()), run.errors
+    assert run.seconds < IN_TIME
+    assert not any("Traceback" in error or "/input/" in error for error in run.errors)
+
+
+def test_another_version_at_one_site_is_refused_by_name(tmp_path, capsys):
+    other = derived(
+        "FROM {image}\nRUN sed -i 's/^VERSION = .*/VERSION = \"9.9.9\"/' "
+        "$(python -c 'import cape.config; print(cape.config.__file__)')\n",
+        "localhost/coinstac-cape-other",
+        {},
+    )
+    run = play(tmp_path / "engine", others={"local1": other})
+    refused(run, "E155")
+    assert all("local1 has 9.9.9" in error for error in run.errors)
+    say(capsys, f"another version at local1: E155, {run.seconds:.0f} s")
+
+
+def test_other_settings_at_one_site_are_refused_by_name(tmp_path, capsys):
+    given = inputs()
+    given["local2"]["n_components"] = 4
+    run = play(tmp_path / "engine", given)
+    refused(run, "E151")
+    assert all("local2" in error for error in run.errors)
+    say(capsys, f"other settings at local2: E151, {run.seconds:.0f} s")
+
+
+CANARY = "sub-canary8675309"
+
+
+def with_canary(folder: Path, change: Callable[[np.ndarray], np.ndarray]) -> dict[str, Any]:
+    """Put an image with a telling name into local1's data; returns the inputs of all sites."""
+    lay_out(folder)
+    given = inputs()
+    name = f"{CANARY}_bold.nii.gz"
+    first = folder / "input" / "local1" / RUN / given["local1"]["data"][0]
+    image = nib.load(first)
+    values = change(np.asarray(image.dataobj, dtype=np.float32))
+    stored = nib.Nifti1Image(values, image.affine, image.header)
+    stored.header.set_data_dtype(np.float32)
+    first.unlink()
+    nib.save(stored, first.with_name(name))
+    given["local1"]["data"][0] = name
+    return given
+
+
+def test_data_that_are_not_finite_at_one_site_are_refused_before_anything_is_spent(
+    tmp_path, capsys
+):
+    given = with_canary(tmp_path, lambda values: np.full_like(values, np.nan))
+    run = play(tmp_path, given)
+    assert not any(end.fulfilled for end in run.ends.values())
+    assert all("CAPE-E1" in e and "local1" in e for e in run.errors), run.errors
+    assert run.seconds < IN_TIME
+    assert CANARY not in run.said()
+    assert CANARY in (run.output("local1") / "site-error.txt").read_text()
+    say(capsys, f"no finite data at local1: {sorted(run.errors)[0].split('stderr ')[-1][:60]!r}, "
+                f"{run.seconds:.0f} s")  # fmt: skip
+
+
+VOXEL = 31337.71875
+
+
+def test_logs_and_outputs_of_a_whole_run_hold_no_canary(tmp_path, capsys):
+    """A voxel value, a file name and a subject: none is in any log, output or error text."""
+
+    def spike(values: np.ndarray) -> np.ndarray:
+        values[10, 12, 10, 5] = VOXEL
+        return values
+
+    given = with_canary(tmp_path, spike)
+    run = play(tmp_path, given)
+    assert all(end.fulfilled for end in run.ends.values()), run.errors
+    text = run.said()
+    forms = [CANARY, "canary8675309", "8675309", "31337.7", "31337", "3.13377", "_bold"]
+    forms += [np.float32(VOXEL).tobytes().hex(), np.float64(VOXEL).tobytes().hex()]
+    assert [form for form in forms if form in text] == []
+    lines = [line for log in (tmp_path / "logs").iterdir() for line in log.read_text().splitlines()]
+    assert len(lines) >= 4 * len(run.starts) - 4  # the logs were really kept
+    say(capsys, f"canaries: {len(lines)} lines of logs and {len(run.ends)} ends searched, 0 found")
+
+
+def test_nothing_is_left_behind(tmp_path):
+    client = container.connect()
+    try:
+        assert client.containers.list(all=True) == []
+    finally:
+        client.close()
+
+
+# -- the image -------------------------------------------------------------------------------------
+
+
+def test_the_image_is_small_and_starts_quickly(capsys):
+    client = container.connect()
+    try:
+        found = client.images.get(IMAGE)
+        labels = found.labels
+        layers = client.api.history(IMAGE)
+        base = client.images.list("localhost/cape-base")
+        added = found.attrs["Size"] - (base[0].attrs["Size"] if base else 0)
+        assert added <= 900e6
+        program = (
+            "import subprocess, time; began = time.monotonic();"
+            "text = subprocess.run(['cape', '--version'], capture_output=True).stdout.decode();"
+            "print(text.split()[1], round(time.monotonic() - began, 2))"
+        )
+        words = client.containers.run(IMAGE, ["python", "-c", program], remove=True,
+                                      network_mode="none").decode().split()  # fmt: skip
+    finally:
+        client.close()
+    assert words[0] == labels["org.opencontainers.image.version"]
+    assert len(labels["org.opencontainers.image.revision"]) >= 7
+    say(capsys, f"image: {found.attrs['Size'] / 1e6:.0f} MB, {added / 1e6:.0f} MB of them ours, "
+                f"{len(layers)} layers; cape --version in {words[1]} s")  # fmt: skip
+
+
+def test_sigterm_stops_the_service_with_exit_0(capsys):
+    client = container.connect()
+    try:
+        one = client.containers.run(IMAGE, detach=True, network_mode="none")
+        listening = ["python", "-c", "import socket; socket.create_connection(('127.0.0.1', 8881))"]
+        while one.exec_run(listening).exit_code != 0:
+            time.sleep(0.2)
+        began = time.monotonic()
+        one.kill("SIGTERM")
+        code = one.wait(timeout=30)["StatusCode"]
+        seconds = time.monotonic() - began
+        one.remove(force=True)
+    finally:
+        client.close()
+    assert code == 0
+    say(capsys, f"SIGTERM: exit 0 after {seconds:.2f} s")
