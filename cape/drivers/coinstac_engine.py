@@ -140,7 +140,7 @@ def _ends(log: Path, code: int) -> tuple[Ended, ...]:
             )
     if not found:
         problem = f"the engine of COINSTAC did not start (exit {code})"
-        do = "read engine.log in the folder of results."
+        do = "read engine.log in container-logs of the results folder."
         raise CapeError("E241", problem=problem, do=do)
     return tuple(found)
 
@@ -165,6 +165,7 @@ def simulate_in_engine(
     policy: SitePolicy,
     work: Path,
     *,
+    logs: Path,
     image: str = "",
     version: int = 2,
     on_progress: OnProgress | None = None,
@@ -181,6 +182,8 @@ def simulate_in_engine(
         Of every site; mapped as a file, as members map theirs.
     work : Path
         Gets ``remote/transfer/`` and ``<site>/output/``.
+    logs : Path
+        Gets the engine's log and those of all containers.
     image : str, optional
         Image of this project.
     version : {1, 2}
@@ -200,7 +203,13 @@ def simulate_in_engine(
         inputs[site] = {**settings, "policy": ["site-policy.toml"]}
     name = str(settings.get("computation", coinstac.PRODUCT))
     chosen = adapted(compspec.document_of(name), image=image or IMAGE, version=version)
-    ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))
+    try:
+        ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))
+    finally:
+        logs.mkdir(parents=True, exist_ok=True)
+        for log in (folder / "engine.log", *folder.glob("logs/*.log")):
+            if log.is_file():
+                shutil.copy(log, logs / log.name)
     for site in sites:
         _take_results(folder / "output" / site / RUN, work, site)
     failed = [end for end in ends if not end.fulfilled]

@@ -12,18 +12,13 @@ With the same simulation seed all give the same maps, bit for bit.
 from __future__ import annotations
 
 import dataclasses
-import json
 import secrets
 import shutil
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from cape.algorithms.metrics import isi, match_maps
 from cape.computations import load
 from cape.config import Config
 from cape.drivers import coinstac
@@ -41,6 +36,7 @@ from cape.drivers.links import (
 from cape.drivers.memory_link import MemoryLink
 from cape.drivers.playing import OnProgress, play
 from cape.drivers.stores import FileSource
+from cape.drivers.truth import compare_with_truth
 from cape.errors import ConfigError, DataError
 from cape.policy import SitePolicy
 from cape.report import score
@@ -161,7 +157,10 @@ def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
     if not work.is_dir():
         raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
     with only_one(work, "this results folder", patience=0.0):
-        return _go_on(out.resolve(), read_checkpoint(work), on_progress)
+        begin = read_checkpoint(work)
+        if begin.setup.through == ENGINE:
+            raise ConfigError("E264", problem="COINSTAC's engine resumes no run", do="start one.")
+        return _go_on(out.resolve(), begin, on_progress)
 
 
 def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path:
@@ -195,9 +194,14 @@ def _play_in_engine(
     if setup.drops:
         problem = "a site that falls silent lets COINSTAC wait for ever"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
-    shutil.rmtree(work / "engine", ignore_errors=True)
     simulate_in_engine(
-        sites, setup.settings, setup.policy, work, image=setup.image, on_progress=on_progress
+        sites,
+        setup.settings,
+        setup.policy,
+        work,
+        logs=work.parent / CONTAINER_LOGS,
+        image=setup.image,
+        on_progress=on_progress,
     )
 
 
@@ -341,30 +345,3 @@ def _keep_errors(work: Path, out: Path) -> None:
         site = out / path.parent.parent.name
         site.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, site / "site-error.txt")
-
-
-def compare_with_truth(truth: Path, unmixing: Path) -> tuple[float | None, float | None]:
-    """Return ISI of the gain matrix and mean matched |r| of the maps; None without truth or maps.
-
-    Parameters
-    ----------
-    truth, unmixing : Path
-        ``A`` (D, R) planted; ``W_total`` (k, D) and ``A`` (D, k) estimated.
-    """
-    if not (truth.is_file() and unmixing.is_file()):
-        return None, None
-    with np.load(truth, allow_pickle=False) as stored:
-        planted = stored["A"].astype(np.float64)
-    with np.load(unmixing, allow_pickle=False) as stored:
-        W_total, A = stored["W_total"], stored["A"]
-    if len(planted) != len(A):
-        return None, None
-    correlation = float(match_maps(A, planted).mean)
-    gain = W_total @ planted
-    return (float(isi(gain)) if gain.shape[0] == gain.shape[1] else None), correlation
-
-
-def results(consortium: Path) -> dict[str, Any]:
-    """Return the content of results.json."""
-    loaded: dict[str, Any] = json.loads((consortium / "results.json").read_text(encoding="utf-8"))
-    return loaded

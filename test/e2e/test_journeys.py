@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from cape.cli import main
-from cape.drivers.simulate import results
+from cape.drivers.truth import results
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto-inputs.md"
 SECTIONS = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)

@@ -13,7 +13,7 @@ import pytest
 
 from cape import wire
 from cape.drivers import memory_link as driver
-from cape.drivers import simulate
+from cape.drivers import simulate, truth
 from cape.drivers.drops import Drop, read_drop
 from cape.drivers.synth import write_consortium
 from cape.errors import (
@@ -426,7 +426,7 @@ def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path
                 "aggregation": "secagg",
             },
         )
-        results = simulate.results(folder)
+        results = truth.results(folder)
         assert results["survivors"] == ["local0", "local1", "local3"]
         assert results["min_survivors"] == 3
         with np.load(folder / "unmixing.npz") as stored:
