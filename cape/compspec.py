@@ -189,6 +189,7 @@ def inputspec_document(n_sites: int = 3, n_subjects: int = 4) -> list[Json]:
         "n_components": 3,
         "mask": "MNI152-10mm",
         "n_basis": 100,
+        "n_rounds": 10,
         "min_timepoints": 30,
         "standardize": "demean",
         "accept_low_quality": True,
