@@ -265,7 +265,7 @@ def _party(
 
     source = FileSource(call.base, given, config, call.party, call.working)
     home = (policy_path(call.base, given) or call.base).parent
-    all_runs = all_runs_of(policy, home, call.party, source)
+    all_runs = all_runs_of(policy, home, call.party, source, mapped=call.base)
     return SiteParty(
         site=call.party,
         computation=computation.name,

@@ -129,10 +129,16 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
         yield _frame(type="error", error="CAPE-E158 this image runs no other command.")
         return
     pieces: list[bytes] = []
+    size = 0
     async for piece in connection:
         raw = piece.encode() if isinstance(piece, str) else piece
         if not raw:
             break  # the end of standard input
+        size += len(raw)
+        if size > MAX_DOCUMENT:  # the program would refuse it, but only after all of it is here
+            yield _frame(type="error", error="CAPE-E158 standard input is too long.")
+            await connection.close()  # what is still on its way is not read
+            return
         pieces.append(raw)
     began = time.monotonic()
     program = PROGRAM_FOLDER / f"{PROGRAMS[path]}.py"

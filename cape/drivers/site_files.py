@@ -90,13 +90,32 @@ def policy_text(policy: SitePolicy) -> str:
     return "\n".join(lines) + "\n"
 
 
-def all_runs_of(policy: SitePolicy, folder: Path, site: str, source: DataOfRun) -> AllRuns | None:
-    """Return the ledger of all runs that a policy in that folder names, or None."""
+def all_runs_of(
+    policy: SitePolicy,
+    folder: Path,
+    site: str,
+    source: DataOfRun,
+    *,
+    mapped: Path | None = None,
+) -> AllRuns | None:
+    """Return the ledger of all runs that a policy in that folder names, or None.
+
+    ConfigError if it lies in the folder of the mapped files: an engine makes that one anew for
+    every run, and what the aggregator sends lands there, so earlier runs would not be counted.
+    """
     if not policy.ledger_file:
         return None
+    path = folder / policy.ledger_file
+    if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
+        raise ConfigError(
+            "E012",
+            problem="site policy: ledger_file lies among the mapped files, which are of one run",
+            do="name it by its whole path, in a folder that stays.",
+            detail=str(path),
+        )
     return AllRuns(
         file=LedgerFile(
-            path=folder / policy.ledger_file,
+            path=path,
             site=site,
             max_total_epsilon=policy.max_total_epsilon,
         ),

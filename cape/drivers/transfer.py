@@ -23,6 +23,8 @@ from cape.errors import CapeError, MessageError
 
 LARGEST_INLINE = wire.MAX_TEXT
 """Largest array that stays inside a message, bytes."""
+MOST_INLINED = 4 * wire.MAX_ARRAY
+"""Bytes of all files of one message: a short message could name a large file many times."""
 REFERENCE = {"file", "sha256", "shape"}
 ARRAY = {"base64", "shape"}
 NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a-f]{16}\.bin")
@@ -75,24 +77,35 @@ def inline(message: Json, folder: Path) -> Json:
     """
     if not isinstance(message, Mapping) or "body" not in message:
         return message
-    body = _replaced(message["body"], REFERENCE, lambda reference: _read(reference, folder))
-    return {**message, "body": body}
+    left = MOST_INLINED
+
+    def put_back(reference: dict[str, Any]) -> Json:
+        nonlocal left
+        raw = _read(reference, folder, left)
+        left -= len(raw)
+        return {"base64": base64.b64encode(raw).decode("ascii"), "shape": reference["shape"]}
+
+    return {**message, "body": _replaced(message["body"], REFERENCE, put_back)}
 
 
-def _read(reference: Mapping[str, Any], folder: Path) -> Json:
+def _read(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
+    """Return the content of a file, of at most `left` bytes."""
     name, digest = reference["file"], reference["sha256"]
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise _refuse("a file's name is not one of ours")
     path = folder / name
     try:
-        if path.is_symlink() or path.stat().st_size > wire.MAX_ARRAY:
+        size = path.stat().st_size
+        if path.is_symlink() or size > wire.MAX_ARRAY:
             raise _refuse(f"a file is larger than {wire.MAX_ARRAY} bytes or no file")
+        if size > left:
+            raise _refuse(f"its files are larger than {MOST_INLINED} bytes together")
         raw = path.read_bytes()
     except OSError:
         raise _refuse("a file that the message names did not arrive") from None
     if hashlib.sha256(raw).hexdigest() != digest:
         raise _refuse("a file is not the one that the message names")
-    return {"base64": base64.b64encode(raw).decode("ascii"), "shape": reference["shape"]}
+    return raw
 
 
 def _refuse(problem: str) -> MessageError:

@@ -840,6 +840,24 @@ def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
         engine.ask("local0")
 
 
+@pytest.mark.parametrize("mapped", [True, False])
+def test_a_ledger_among_the_mapped_files_would_forget_earlier_runs(tmp_path, mapped) -> None:
+    data = helper.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    ledger = "ledger.jsonl" if mapped else str(data / "local0" / "deep" / "ledger.jsonl")
+    policy = replace(helper.POLICY, ledger_file=ledger)
+    given = dict(engine.input)
+    if mapped:
+        (data / "local0" / "p.toml").write_text(site_files.policy_text(policy))
+        given["policy"] = ["p.toml"]
+    else:
+        engine.allow("local0", policy)
+    with pytest.raises(ConfigError, match="E012 site policy: ledger_file lies among") as caught:
+        engine.ask("local0", given)
+    assert "jsonl" not in caught.value.public
+    assert not list(data.rglob("*.jsonl"))
+
+
 def test_without_a_policy_file_the_defaults_hold(tmp_path) -> None:
     assert site_files.read_policy(tmp_path, {}) == SitePolicy()
     (tmp_path / "p.toml").write_text("min_subjects = 7")

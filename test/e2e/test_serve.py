@@ -191,6 +191,13 @@ def test_version_1_and_2_give_the_same_answer_to_recorded_rounds(programs, recor
     assert wire.dumps(json.loads(found["stdout"])) == wire.dumps(second)
 
 
+def test_version_1_does_not_collect_more_than_a_document(programs, monkeypatch):
+    monkeypatch.setattr(serve, "MAX_DOCUMENT", 100)
+    first = {"command": "python", "args": ["/computation/local.py"]}
+    frames = talk(lambda url: dialogue(url, first, ["x" * 60] * 2))
+    assert frames == [{"type": "error", "error": "CAPE-E158 standard input is too long."}]
+
+
 @pytest.fixture(params=["local", "remote"])
 def recorded(request, tmp_path, monkeypatch):
     """The document of the second round of one party, with its folders as they were."""

@@ -99,6 +99,16 @@ def test_what_was_put_into_a_file_comes_back(reply):
     assert transfer.inline(json.loads(json.dumps(offloaded)), folder) == message
 
 
+def test_a_short_message_cannot_name_one_file_without_end(reply, monkeypatch):
+    _, offloaded, folder = reply
+    reference = offloaded["body"]["x"]
+    monkeypatch.setattr(transfer, "MOST_INLINED", 3 * 800)
+    three = {**offloaded, "body": {"x": [reference] * 3}}
+    assert len(transfer.inline(three, folder)["body"]["x"]) == 3
+    with pytest.raises(MessageError, match=r"E202 .*larger than 2400 bytes together"):
+        transfer.inline({**offloaded, "body": {"x": [reference] * 4}}, folder)
+
+
 def missing(reference, folder):
     (folder / reference["file"]).unlink()
 
