@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -38,14 +39,11 @@ class Records:
         Subjects.
     values : ndarray, shape (n, D)
         float32; NaN where a value is missing.
-    digest : str
-        SHA-256 of the file's bytes.
     """
 
     names: tuple[str, ...]
     labels: tuple[str, ...]
     values: Data
-    digest: str
 
 
 def is_table(path: Path) -> bool:
@@ -112,9 +110,11 @@ def columns_of(subjects: Sequence[SubjectFiles]) -> tuple[str, ...]:
 def read_record(run: RunFile) -> Series:
     """Return one row of a table as features by one time point; raises `Rejected` or OSError."""
     table = read_table(run.path)
-    return Series(
-        values=table.values[run.row][:, None], tr=0.0, digest=table.digest, grid="-", notes=()
-    )
+    row = table.values[run.row]
+    # Of the row, not of the file: a row more must not make other people of the ones before.
+    content = json.dumps(table.names).encode() + row.astype("<f4").tobytes()
+    digest = hashlib.sha256(content).hexdigest()
+    return Series(values=row[:, None], tr=0.0, digest=digest, grid="-", notes=())
 
 
 def read_table(path: Path) -> Records:
@@ -149,7 +149,6 @@ def _read(path: Path, changed: int, size: int) -> Records:
         names=names,
         labels=tuple(row[0].strip() for row in cells[1:]),
         values=values.astype(np.float32),
-        digest=hashlib.sha256(content).hexdigest(),
     )
 
 

@@ -32,7 +32,7 @@ class Series:
     tr : float
         Repetition time in s, 0 if unknown.
     digest : str
-        SHA-256 of the file's bytes.
+        SHA-256 of the file's bytes, or of a row of a table; with ``+`` and that of the confounds.
     grid : str
         "ok", "reoriented", "0.004 vox", or "-" for a matrix.
     notes : tuple of Note

@@ -6,7 +6,6 @@ same bits, so that a site that lost its working files can make them again.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -75,7 +74,7 @@ def _with_confounds(
     table, digest = read_confounds(run.confounds, columns, notes)
     n_times = series.values.shape[1]
     check_length(table, n_times, n_dummy(run, config), run.confounds.name)
-    both = hashlib.sha256(f"{series.digest} {digest}".encode()).hexdigest()
+    both = f"{series.digest}+{digest}"
     return replace(series, confounds=table, digest=both, notes=tuple(notes))
 
 

@@ -86,10 +86,16 @@ class FileSource:
 
     @property
     def people(self) -> list[str]:
-        """Digests of the data of every accepted subject; they never leave the site."""
+        """Digests of the data of every accepted subject; they never leave the site.
+
+        Without confounds: the owner chooses them, and must not make other people of the same data.
+        """
         if isinstance(self._people, list):
             return self._people
-        joined = (" ".join(subject.digests) for subject in self._data().subjects)
+        joined = (
+            " ".join(digest.partition("+")[0] for digest in subject.digests)
+            for subject in self._data().subjects
+        )
         return [hashlib.sha256(text.encode()).hexdigest()[:32] for text in joined]
 
     @property

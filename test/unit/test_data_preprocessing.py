@@ -274,6 +274,20 @@ def test_a_changed_confound_table_is_other_content(tmp_path):
         subject_matrix(site.subjects[0], site.space, config)
 
 
+def test_the_owners_choice_of_confounds_makes_no_other_people(tmp_path):
+    """Else every choice would begin a new account in the site's ledger of all runs."""
+    from cape.drivers.stores import FileSource
+
+    config = matrix_site(tmp_path)
+    sources = [
+        FileSource(tmp_path, {}, replace(config, confounds=chosen), "B")
+        for chosen in ("none", "motion6", "csf")
+    ]
+    assert len(sources[0].people) == 1
+    assert sources[0].people == sources[1].people == sources[2].people
+    assert sources[0].contents != sources[1].contents
+
+
 def test_a_filter_without_repetition_time_names_where_it_was_sought(tmp_path):
     config = replace(matrix_site(tmp_path), high_pass=0.01)
     found = inspect_site(tmp_path, {}, config, site="B")

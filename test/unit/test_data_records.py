@@ -10,6 +10,7 @@ import pytest
 from cape.computations import load
 from cape.data import inspect_site, load_site, reduce_to_basis
 from cape.drivers.simulate import simulate
+from cape.drivers.stores import FileSource
 from cape.drivers.synth import write_consortium
 from cape.errors import CapeError, DataError
 
@@ -38,6 +39,18 @@ def test_every_row_is_a_subject_with_one_record(tmp_path, name, text) -> None:
     rows = {label: X.ravel().tolist() for label, X in reduce_to_basis(data, None, CONFIG)}
     assert rows == {"sub-2": [1, 2, 3], "sub-1": [4, 5.5, -6], "sub-3": [1, 2, 3]}
     assert data.space.n_features == 3
+
+
+def test_a_row_more_makes_no_other_people_of_the_rows_before(tmp_path) -> None:
+    """Else every new row would begin a new account in the site's ledger of all runs."""
+    before = FileSource(written(tmp_path / "before", GOOD), {}, CONFIG, "A").people
+    more = GOOD.replace("sub-1,", "sub-0,7,8,9\nsub-1,") + "# a comment\n"
+    after = FileSource(written(tmp_path / "after", more), {}, CONFIG, "A").people
+    other = GOOD.replace("a,b,c", "a,b,d").replace("5.5", "5.25")
+    changed = FileSource(written(tmp_path / "changed", other), {}, CONFIG, "A").people
+    assert set(before) < set(after)
+    assert len(set(before)) == 2  # equal rows count as one person: too much rather than too little
+    assert not set(before) & set(changed)
 
 
 def test_a_table_may_be_mapped_by_name(tmp_path) -> None:
