@@ -71,8 +71,12 @@ class FileSource:
         """Project an accepted subject while it is in memory, so that no file is read twice."""
         from cape.data import project
 
-        known = space or FeatureSpace.of_matrix(len(values))
         if not self._kept:
+            known = space or FeatureSpace.of_matrix(len(values))
+            if wants_templates(self._config):
+                from cape.data.templates import with_templates
+
+                known = with_templates(known, self._base, site=self._site)
             n_basis = widest_basis(self._config, known)
             self._basis = public_basis(self._config, known, n_basis)
         # Another number of features than the basis has: row 44 stops the site.

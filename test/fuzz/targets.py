@@ -38,6 +38,7 @@ from cape.drivers.codec import decode_envelope, decode_run, encode_run, settings
 from cape.drivers.drops import read_drop
 from cape.drivers.identity import read_identity
 from cape.drivers.journal import Journal
+from cape.drivers.program import document_of
 from cape.drivers.site_files import read_policy
 from cape.drivers.stores import FileMemo
 from cape.errors import CapeError
@@ -110,7 +111,7 @@ def cache(data: bytes) -> None:
 
 def call(data: bytes) -> None:
     """Standard input; and the first documents of sites at the aggregator."""
-    document = coinstac._parse(data)
+    document = document_of(data)
     try:
         coinstac._joining(document)
     except CapeError:
@@ -176,7 +177,8 @@ def manifest(data: bytes) -> None:
 def numbers(data: bytes) -> None:
     """A matrix in text."""
     delimiter, text = chosen(data, (",", "\t"))
-    assert read_numbers(text, delimiter).ndim == 2
+    _, values = read_numbers(text, delimiter)
+    assert values.ndim == 2
 
 
 def matrix(data: bytes) -> None:

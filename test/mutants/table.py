@@ -429,8 +429,8 @@ MUTANTS = (
     ),
     Mutant(
         "a stored answer is forgotten and drawn again",
-        D + "coinstac.py", "        if stored is not None:\n            return _with_key",
-        "        if stored == 0:\n            return _with_key",
+        D + "coinstac.py", "        if stored is not None:\n            note(",
+        "        if stored == 0:\n            note(",
         PROTOCOL + "test_engine.py"
         "::test_g6_an_answered_round_asked_again_returns_the_stored_bytes",
     ),
