@@ -298,7 +298,9 @@ def kill_between_rounds(folder: Path) -> None:
     aggregator = container_of(client, folder, "aggregator")
     aggregator.pause()
     time.sleep(3)  # all sites have answered and wait
-    container_of(client, folder, "site").kill()
+    site = container_of(client, folder, "site")
+    site.kill()
+    site.wait(timeout=20)  # gone, not going: the engine must find it so
     aggregator.unpause()
     client.close()
 
@@ -316,7 +318,7 @@ def kill_in_a_round(folder: Path) -> None:
 def test_a_container_killed_between_rounds_changes_nothing(tmp_path, expected, capsys):
     out, _ = expected
     run = play(tmp_path / "engine", at=12, act=kill_between_rounds)
-    assert all(end.fulfilled for end in run.ends.values())
+    assert all(end.fulfilled for end in run.ends.values()), run.errors
     maps = "unmixing.npz"
     assert contents(run.output("local1"))[maps] == contents(out / "consortium")[maps]
     assert run.seconds < IN_TIME

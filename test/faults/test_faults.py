@@ -29,7 +29,7 @@ import numpy as np
 import pytest
 
 from cape import wire
-from cape.drivers import coinstac, durable, links, site_files
+from cape.drivers import coinstac, durable, links, program, site_files
 from cape.drivers.ledger_file import read_ledger
 from cape.errors import CapeError
 from cape.report import files as report_files
@@ -227,13 +227,13 @@ def aggregator_killed(at) -> set[str]:
 
 DIES = """
 import os, signal, sys
-import cape.drivers.coinstac as coinstac
+import cape.drivers.program as program
 import cape.drivers.durable as durable
 if "{where}" == "before sending":
-    coinstac._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
+    program._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 else:
     os.replace = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(coinstac.main("{role}"))
+raise SystemExit(program.main("{role}"))
 """
 
 
@@ -462,7 +462,7 @@ def broadcast_truncated(at) -> str:
 def document_truncated(at) -> str:
     w = at()
     text = w.engine.document("local0", w.engine.input)
-    codes = {code_of(coinstac._parse, text[:n]) for n in (0, 1, len(text) // 2, len(text) - 1)}
+    codes = {code_of(program.document_of, text[:n]) for n in (0, 1, len(text) // 2, len(text) - 1)}
     w.again()
     (found,) = codes
     return found
@@ -471,8 +471,8 @@ def document_truncated(at) -> str:
 def document_oversized(at) -> str:
     w = at()
     text = w.engine.document("local0", w.engine.input)
-    w.patch.setattr(coinstac, "MAX_DOCUMENT", len(text) - 1)
-    found = code_of(coinstac._parse, text)
+    w.patch.setattr(program, "MAX_DOCUMENT", len(text) - 1)
+    found = code_of(program.document_of, text)
     w.patch.undo()
     w.again()
     return found
