@@ -29,7 +29,7 @@ import numpy as np
 import pytest
 
 from cape import wire
-from cape.drivers import coinstac, durable, links, program, site_files
+from cape.drivers import durable, links, program, site_files
 from cape.drivers.ledger_file import read_ledger
 from cape.errors import CapeError
 from cape.report import files as report_files
