@@ -61,7 +61,7 @@ run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files,
 
 test: $(DEV)  ## all fast tests, then the statistical ones
 	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -m statistical
+	$(BIN)/python -m pytest -m "statistical and not trust and not slow"
 
 mutate: $(DEV)  ## seeded mistakes, each caught by its named test (docs/mutants.md)
 	$(BIN)/python test/mutants/run.py

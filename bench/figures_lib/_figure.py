@@ -156,8 +156,11 @@ def measure_all(
 
 def write(figure: Figure, grid: Grid, cache: Path, out: Path) -> tuple[Path, ...]:
     """Draw a figure whose points are all measured; return the files written."""
+    import matplotlib as mpl
     import matplotlib.pyplot as plt
     from PIL import Image
+
+    from figures_lib._style import PAPER
 
     rows = []
     for point in figure.points(grid):
@@ -167,8 +170,8 @@ def write(figure: Figure, grid: Grid, cache: Path, out: Path) -> tuple[Path, ...
         rows.append(row)
     out.mkdir(parents=True, exist_ok=True)
     picture, table, sidecar = (out / f"{figure.name}.{end}" for end in ("png", "csv", "json"))
-    canvas = figure.draw(rows)
-    with io.BytesIO() as drawn:
+    with mpl.rc_context(dict(PAPER)), io.BytesIO() as drawn:
+        canvas = figure.draw(rows)
         canvas.savefig(drawn, format="png", metadata={"Software": None})
         plt.close(canvas)
         # 64 colours are plenty for lines and text, and a fifth of the bytes.

@@ -20,26 +20,25 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Canvas
 
-mpl.rcParams.update(
-    {
-        "figure.dpi": 110,
-        "savefig.dpi": 110,
-        "figure.constrained_layout.use": True,
-        "font.size": 9.0,
-        "axes.titlesize": 9.5,
-        "axes.labelsize": 9.0,
-        "legend.fontsize": 8.0,
-        "xtick.labelsize": 8.0,
-        "ytick.labelsize": 8.0,
-        "axes.grid": True,
-        "grid.alpha": 0.25,
-        "grid.linewidth": 0.6,
-        "axes.spines.right": False,
-        "lines.linewidth": 1.5,
-        "lines.markersize": 5.0,
-        "legend.frameon": False,
-    }
-)
+PAPER: Mapping[str, Any] = {
+    "figure.dpi": 110,
+    "savefig.dpi": 110,
+    "figure.constrained_layout.use": True,
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "legend.fontsize": 8.0,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "axes.spines.right": False,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 5.0,
+    "legend.frameon": False,
+}
+"""Settings of matplotlib while a figure is drawn; nowhere else, other code draws too."""
 
 
 @dataclass(frozen=True)

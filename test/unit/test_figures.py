@@ -114,3 +114,14 @@ def test_two_methods_never_share_a_colour_and_a_mark(harness) -> None:
         for b in names[i + 1 :]:
             if (a, b) not in same and (b, a) not in same:
                 assert style.LOOKS[a] != style.LOOKS[b], (a, b)
+
+
+def test_the_look_of_the_figures_ends_with_the_figure(harness):
+    """It was set for the whole process once, and pages drawn later failed on its layout."""
+    import matplotlib as mpl
+
+    _, _, style = harness
+
+    assert mpl.rcParams["figure.constrained_layout.use"] is False
+    with mpl.rc_context(dict(style.PAPER)):
+        assert mpl.rcParams["figure.constrained_layout.use"] is True
