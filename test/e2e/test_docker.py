@@ -21,7 +21,12 @@ from cape.drivers.simulate import simulate
 from cape.drivers.synth import write_consortium
 from cape.errors import CapeError
 
-pytestmark = pytest.mark.docker
+pytestmark = [
+    pytest.mark.docker,
+    # The SDK leaves streams of builds and logs to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 IMAGE = os.environ.get("CAPE_IMAGE", container.IMAGE)
 SETTINGS = {"epsilon": 8.0, "delta": 1e-3, "n_rounds": 2, "min_timepoints": 50}

@@ -34,7 +34,12 @@ from cape.drivers.simulate import simulate
 from cape.drivers.site_files import policy_text
 from cape.policy import SitePolicy
 
-pytestmark = pytest.mark.engine
+pytestmark = [
+    pytest.mark.engine,
+    # The SDK leaves streams of builds and logs to the garbage collector.
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
+]
 
 ROOT = Path(__file__).parents[2]
 IMAGE = os.environ.get("CAPE_IMAGE", container.IMAGE)
