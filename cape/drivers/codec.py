@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cape import wire
+from cape.computations import load
 from cape.config import Config
 from cape.errors import CapeError, MessageError, StateLostError
 from cape.messages import Cursor, Progress
@@ -19,6 +21,9 @@ M = TypeVar("M")
 FIELDS = {"v", "run", "seq", "phase", "round", "config", "body"}
 MAX_CACHE = 4 * 2**20
 """Hard cap of a party's cache, bytes: the engine carries it twice a round."""
+
+Document = dict[str, Any]
+"""One JSON document of the engine."""
 
 
 def encode_reply(envelope: AnyEnvelope) -> dict[str, Any]:
@@ -123,3 +128,32 @@ def settings_of(computation: Computation[M], text: str) -> Config:
     if not isinstance(given, dict):
         raise MessageError("E202", problem="settings are not a mapping")
     return computation.config.from_input(given)
+
+
+def answer_of(
+    computation: Computation[Any],
+    state: Run[Any],
+    output: Document,
+    nonce: str = "",
+    vault_key: bytes = b"",
+    *,
+    success: bool = False,
+) -> Document:
+    """Return a party's answer to the engine: ``output``, ``success``, its state as the cache."""
+    cache = {**encode_run(computation, state), "nonce": nonce, "vault_key": vault_key.hex()}
+    return {"output": output, "cache": {"cape": cache}, "success": success}
+
+
+def identity_of(cache: Mapping[str, Any], party: str) -> tuple[Computation[Any], str, bytes]:
+    """Return computation, nonce and vault key of a cache, before its typed part is decoded.
+
+    Raises
+    ------
+    StateLostError
+        E210: the cache is damaged.
+    """
+    try:
+        name, nonce = str(cache["head"]["computation"]), str(cache["nonce"])
+        return load(name), nonce, bytes.fromhex(cache["vault_key"])
+    except (CapeError, KeyError, TypeError, ValueError):
+        raise StateLostError("E210", site=party, what="cache") from None

@@ -1,6 +1,7 @@
 """COINSTAC: one document in, one document out, the same for every way the engine calls us.
 
-`run(role, document)` is the whole border; `program` and `serve` carry documents to it.  State
+`run(role, document)` is the whole border; `program` and `serve` carry documents to it.  Here is
+what a site does with a call; what the aggregator does is `cape.drivers.coinstac_aggregator`.  State
 lives in the JSON cache under the one key ``cape`` (public values and the vault key), in the journal
 below ``outputDirectory/.cape`` and, if it can be made again, below ``cacheDirectory``.
 """
@@ -17,27 +18,23 @@ from typing import Any
 
 from cape import wire
 from cape.computations import load
-from cape.computations._results import Outcome, SiteOutcome
-from cape.config import VERSION, Config
+from cape.computations._results import SiteOutcome
+from cape.config import Config
 from cape.drivers.call import Call
 from cape.drivers.codec import (
+    Document,
+    answer_of,
     decode_envelope,
     decode_run,
-    encode_broadcast,
     encode_reply,
-    encode_run,
+    identity_of,
     request_digest,
-    settings_of,
 )
+from cape.drivers.coinstac_aggregator import combined
 from cape.drivers.durable import only_one
 from cape.drivers.identity import read_identity
 from cape.drivers.journal import Journal
-from cape.drivers.parties import (
-    NO_REQUEST,
-    AggregatorParty,
-    Origin,
-    SiteParty,
-)
+from cape.drivers.parties import NO_REQUEST, Origin, SiteParty
 from cape.drivers.sent import line_of, note
 from cape.drivers.site_files import (
     all_runs_of,
@@ -50,16 +47,14 @@ from cape.drivers.site_files import (
 )
 from cape.drivers.stores import FileMemo, FileSource
 from cape.drivers.transfer import inline, offload
-from cape.errors import CapeError, ConsortiumError, MessageError, StoppedError, public_text
-from cape.phases import Computation, Run, accept, advance_aggregator, advance_site, start
+from cape.errors import CapeError, StoppedError, public_text
+from cape.phases import Computation, Run, accept, advance_site, start
 from cape.policy import SitePolicy
 
 PRODUCT = "capedjica"
 SITE_INPUTS = ("data", "manifest", "policy")
 """The only inputs that a site gives; all else is the owner's."""
 MAX_DOCUMENT = 100 * 2**20
-
-Document = dict[str, Any]
 
 
 def run(role: str, document: Mapping[str, Any]) -> Document:
@@ -89,7 +84,7 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
             call.output.mkdir(parents=True, exist_ok=True)
             with only_one(call.output, party):
                 call = dataclasses.replace(call, input=_arrived(call))
-                answer = _site(call) if role == "local" else _aggregator(call)
+                answer = _site(call) if role == "local" else combined(call)
                 return {**answer, "output": offload(answer["output"], call.transfer)}
         except OSError as err:  # not burnt: the same document may come again
             raise StoppedError("E261", party=party, detail=str(err)) from err
@@ -148,7 +143,7 @@ def _first_round(call: Call, journal: Journal) -> Document:
 def _next_round(call: Call, journal: Journal) -> Document:
     """Answer a broadcast of the aggregator."""
     cache = call.cache or {}
-    computation, nonce, vault_key = _identity(cache, f"site {call.party}")
+    computation, nonce, vault_key = identity_of(cache, f"site {call.party}")
     state = decode_run(computation, cache, party=f"site {call.party}")
     journal.resume(nonce)
     request = _digest(call.input)
@@ -174,7 +169,7 @@ def _next_round(call: Call, journal: Journal) -> Document:
         journal.burn()  # the run ends here
         raise
     if last:
-        answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
+        answer = answer_of(computation, state, encode_reply(reply), nonce, vault_key)
         if not done:
             from cape.report import append_sent
 
@@ -206,7 +201,7 @@ def _answered(
 ) -> Document:
     """Store the answer, then return it: charge, draw, journal, send."""
     seq = state.cursor.seq
-    answer = _document(computation, state, encode_reply(reply), nonce, vault_key)
+    answer = answer_of(computation, state, encode_reply(reply), nonce, vault_key)
     # From the round on that fills the vault, its key stands in the cache alone.
     journal.store(seq, request, answer if seq == 1 else _with_key(answer, b""))
     note(journal, computation, state.config, answer["output"])
@@ -217,30 +212,6 @@ def _with_key(answer: Document, vault_key: bytes) -> Document:
     """Return an answer with that vault key in its cache."""
     cache = {**answer["cache"]["cape"], "vault_key": vault_key.hex()}
     return {**answer, "cache": {"cape": cache}}
-
-
-def _document(
-    computation: Computation[Any],
-    state: Run[Any],
-    output: Document,
-    nonce: str = "",
-    vault_key: bytes = b"",
-    *,
-    success: bool = False,
-) -> Document:
-    cache = {**encode_run(computation, state), "nonce": nonce, "vault_key": vault_key.hex()}
-    return {"output": output, "cache": {"cape": cache}, "success": success}
-
-
-def _identity(cache: Mapping[str, Any], party: str) -> tuple[Computation[Any], str, bytes]:
-    """Return what a cache says of itself, before its typed part is decoded."""
-    from cape.errors import StateLostError
-
-    try:
-        name, nonce = str(cache["head"]["computation"]), str(cache["nonce"])
-        return load(name), nonce, bytes.fromhex(cache["vault_key"])
-    except (CapeError, KeyError, TypeError, ValueError):
-        raise StateLostError("E210", site=party, what="cache") from None
 
 
 def _party(
@@ -303,74 +274,6 @@ def _listing(base: Path) -> list[list[Any]]:
 
 def _digest(document: Any) -> str:
     return hashlib.sha256(wire.dumps(document)).hexdigest()
-
-
-# -- the aggregator ------------------------------------------------------------------------------
-
-
-def _aggregator(call: Call) -> Document:
-    """Combine one round.  Draws nothing, so the same call always gives the same answer."""
-    if call.cache is None:
-        computation, config = _joining(call.input)
-        state = start(computation, config)
-    else:
-        computation, _, _ = _identity(call.cache, "the aggregator")
-        state = decode_run(computation, call.cache, party="the aggregator")
-    call.expect(state.cursor.seq)
-    reply = computation.phases(state.config)[state.cursor.phase].reply
-    inbox = {
-        site: decode_envelope(document, reply, broadcast=False)
-        for site, document in call.input.items()
-    }
-    published: list[Outcome] = []
-
-    def publish(outcome: Outcome) -> None:
-        from cape.report import write_consortium
-
-        write_consortium(call.transfer, outcome)
-        published.append(outcome)
-
-    request, kept = _aggregator_memory(call.cache)
-    party = AggregatorParty(config=state.config, publish=publish, request=request, kept=kept)
-    state, envelope, ended = advance_aggregator(computation, state, inbox, party)
-    if not ended:
-        answer = _document(computation, state, encode_broadcast(envelope))
-        if state.config.aggregation == "secagg":
-            answer["cache"]["cape"]["request"] = request_digest(envelope).hex()
-            answer["cache"]["cape"]["kept"] = {name: raw.hex() for name, raw in kept.items()}
-        return answer
-    from cape.report import components_table, summary
-
-    output = {"summary": summary(published[0]), "components": components_table(published[0])}
-    return _document(computation, state, output, success=True)
-
-
-def _aggregator_memory(cache: Mapping[str, Any] | None) -> tuple[bytes, dict[str, bytes]]:
-    """Return the digest of the last broadcast and what the aggregator kept, if sites may drop."""
-    from cape.errors import StateLostError
-
-    cache = cache or {}
-    try:
-        kept = {str(name): bytes.fromhex(raw) for name, raw in cache.get("kept", {}).items()}
-        return bytes.fromhex(cache.get("request", NO_REQUEST.hex())), kept
-    except (AttributeError, TypeError, ValueError):
-        raise StateLostError("E210", site="the aggregator", what="cache") from None
-
-
-def _joining(inbox: Mapping[str, Any]) -> tuple[Computation[Any], Config]:
-    """Return computation and settings from the first card; `join` compares all of them."""
-    try:
-        sites = sorted(inbox, key=str.encode)
-        versions = {site: str(inbox[site]["body"]["version"]) for site in sites}
-        body = inbox[sites[0]]["body"]
-        name, text = str(body["computation"]), str(body["settings"])
-    except (KeyError, TypeError, IndexError):
-        raise MessageError("E202", problem="the first message of a site is its card") from None
-    if set(versions.values()) != {VERSION}:  # settings of another version may not even decode
-        listed = ", ".join(f"{site} has {version}" for site, version in versions.items())
-        raise ConsortiumError("E155", sites=f"{listed}, the aggregator has {VERSION}")
-    computation = load(name)
-    return computation, settings_of(computation, text)
 
 
 # -- errors --------------------------------------------------------------------------------------

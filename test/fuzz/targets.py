@@ -32,7 +32,7 @@ from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix
 from cape.data.space import grid_of, read_space
 from cape.data.tables import read_numbers
-from cape.drivers import coinstac, transfer
+from cape.drivers import coinstac, coinstac_aggregator, transfer
 from cape.drivers.call import Call
 from cape.drivers.codec import decode_envelope, decode_run, encode_run, settings_of
 from cape.drivers.drops import read_drop
@@ -104,7 +104,7 @@ def cache(data: bytes) -> None:
     """The cache that an engine hands back."""
     name, text = chosen(data, names())
     document = wire.loads(text, coinstac.MAX_DOCUMENT)
-    coinstac._aggregator_memory(document if isinstance(document, Mapping) else {})
+    coinstac_aggregator.memory_of(document if isinstance(document, Mapping) else {})
     run = decode_run(load(name), document, party="x")
     assert encode_run(load(name), run) == encode_run(load(name), run)
 
@@ -113,7 +113,7 @@ def call(data: bytes) -> None:
     """Standard input; and the first documents of sites at the aggregator."""
     document = document_of(data)
     try:
-        coinstac._joining(document)
+        coinstac_aggregator.joining(document)
     except CapeError:
         Call.of("local", document)
 
