@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.feature_space import FeatureSpace as FeatureSpace  # part of the messages
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 
 RingVector = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]

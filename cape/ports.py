@@ -13,8 +13,8 @@ from typing import Protocol
 from cape.algorithms.estimators import Data
 from cape.config import Config
 from cape.messages import Cursor, FeatureSpace
+from cape.privacy.event import Event
 from cape.privacy.ledger import Ledger
-from cape.privacy.mechanisms import Event
 from cape.privacy.randomness import NoiseSource
 
 

@@ -17,7 +17,8 @@ from typing import Any
 
 from cape.errors import CapeError, ConfigError
 from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
-from cape.privacy.mechanisms import Event, verify_event
+from cape.privacy.event import Event
+from cape.privacy.mechanisms import verify_event
 
 TOLERANCE = 1e-9
 """Relative; a claim below the recomputed figure by more is a finding."""

@@ -3,7 +3,7 @@
 ``X.zero-sum`` is a secure sum of seeds e_hat_s ~ N_Z(0, r s2), pure noise that costs no budget; its
 result T is broadcast.  In ``X`` every site then sends S (x_s + g_s) + S e_hat_s - T, which is
 S (x_s + g_s + e_s) with e_s = e_hat_s - T / S kept whole; over all sites the seeds cancel exactly.
-Every site's reply is seen, so a release is charged with r (`cape.privacy.mechanisms.Event.mu2`).
+Every site's reply is seen, so a release is charged with r (`cape.privacy.event.Event.mu2`).
 A missing site ends the run: the others' e_s would not cancel.  Source: docs/threat-model.md.
 """
 
@@ -22,7 +22,8 @@ from cape.errors import MessageError, SecureAggregationError, StateLostError
 from cape.messages import Masked, Released, SeedSum
 from cape.phases import AnyPhase, Phase
 from cape.ports import Aggregator, Site
-from cape.privacy.mechanisms import Event, overflow_bound, seed_bound
+from cape.privacy.event import Event
+from cape.privacy.mechanisms import overflow_bound, seed_bound
 from cape.privacy.sampler import discrete_gaussian
 from cape.secagg.field import Integers, decode_sum
 

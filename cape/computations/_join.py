@@ -20,7 +20,7 @@ from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.phases import One, Phase
 from cape.ports import Aggregator, Site, Source
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 
 NONCE_BYTES = 16
 

@@ -21,7 +21,8 @@ from cape.errors import MessageError
 from cape.messages import Reduced, Released
 from cape.phases import AnyPhase, Phase
 from cape.ports import Aggregator, Site
-from cape.privacy.mechanisms import Event, overflow_bound
+from cape.privacy.event import Event
+from cape.privacy.mechanisms import overflow_bound
 from cape.secagg.field import Integers, decode_sum
 
 M = TypeVar("M", bound=Model)

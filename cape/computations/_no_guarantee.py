@@ -12,7 +12,7 @@ from cape.computations._plan import Stage, make_plan
 from cape.config import Config
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.ports import Site, Stacks
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 
 PROTECTS_NOBODY = "No noise is added: this run protects nobody."
 

@@ -10,9 +10,9 @@ from cape.config import Config
 from cape.errors import PrivacyBudgetError
 from cape.messages import Roster
 from cape.ports import Site
+from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan, check_plan, split_mu
 from cape.privacy.mechanisms import (
-    Event,
     check_overflow,
     plan_event,
     plan_event_without_noise,

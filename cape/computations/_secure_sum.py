@@ -27,8 +27,9 @@ from cape.errors import MessageError, PrivacyBudgetError
 from cape.messages import Masked, RoundRecord
 from cape.phases import AnyPhase, Phase
 from cape.ports import Aggregator, Site, Stacks
+from cape.privacy.event import Event
 from cape.privacy.ledger import Plan
-from cape.privacy.mechanisms import Event, overflow_bound, verify_event
+from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.sampler import discrete_gaussian
 from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.secagg.protocol_aggregator import SurvivorSum

@@ -20,8 +20,8 @@ from cape.errors import ConfigError, PrivacyBudgetError, StateLostError
 from cape.messages import Cursor, Roster, SiteCard
 from cape.policy import SitePolicy
 from cape.ports import Identity, Source, Stacks
+from cape.privacy.event import Event
 from cape.privacy.ledger import Ledger
-from cape.privacy.mechanisms import Event
 from cape.privacy.randomness import NoiseSource
 
 NO_REQUEST = bytes(32)

@@ -13,7 +13,7 @@ from cape.config import Config, parse_shape
 from cape.data import mask_space
 from cape.messages import FeatureSpace
 from cape.privacy.accounting import Views, check_delta, root_up, views
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 from cape.prospects import (
     Advice,
     Point,

@@ -23,7 +23,7 @@ from fractions import Fraction
 from typing import Final, Literal
 
 from cape.errors import CapeWarning, ConfigError
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 
 Noise = Literal["correlated", "local"]
 

@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Final, cast
 
 from cape.errors import ConfigError, PrivacyBudgetError
-from cape.privacy.mechanisms import Event, Shape
+from cape.privacy.event import Event, Shape
 
 Entry = dict[str, object]
 

@@ -18,7 +18,7 @@ from typing import Final
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu, root_up
 from cape.privacy.chain import GENESIS, Entry, chain_head, write_entries
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 
 _MARGIN: Final = 1e-9
 """Part of mu_B that a plan leaves unused, so that rounding of the shares cannot pass the budget."""

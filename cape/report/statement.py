@@ -21,8 +21,8 @@ from cape.privacy.accounting import (
     view_mu2,
     views,
 )
+from cape.privacy.event import Event
 from cape.privacy.ledger import Ledger
-from cape.privacy.mechanisms import Event
 
 Json = dict[str, object]
 

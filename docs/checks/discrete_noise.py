@@ -6,7 +6,8 @@ from __future__ import annotations
 import numpy as np
 
 from cape.privacy.accounting import gdp_delta, lattice_slack
-from cape.privacy.mechanisms import SMALLEST_VARIANCE, Event
+from cape.privacy.event import Event
+from cape.privacy.mechanisms import SMALLEST_VARIANCE
 
 
 def discrete_delta(std: float, shift: int, epsilon: float) -> float:

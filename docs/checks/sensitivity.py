@@ -7,7 +7,8 @@ import math
 
 import numpy as np
 
-from cape.privacy.mechanisms import Shape, integer_sensitivity
+from cape.privacy.event import Shape
+from cape.privacy.mechanisms import integer_sensitivity
 from cape.secagg.field import quantize
 
 CLIP, LOG2_GAMMA, SIZE = 1000, 10, 6

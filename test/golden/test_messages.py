@@ -28,7 +28,7 @@ from cape.messages import (
     RosterEntry,
     SiteCard,
 )
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 
 GOLDEN = Path(__file__).with_name("messages_v1.json")
 

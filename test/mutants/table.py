@@ -66,14 +66,14 @@ MUTANTS = (
     ),
     Mutant(
         "one more honest share is counted than there is (S_H = S)",
-        P + "mechanisms.py", "top, bottom = self.delta_int**2, self.shares * self.variance",
+        P + "event.py", "top, bottom = self.delta_int**2, self.shares * self.variance",
         "top, bottom = self.delta_int**2, (self.shares + 1) * self.variance",
         UNIT + "test_privacy_mechanisms.py"
         "::test_mu_is_the_sensitivity_over_the_noise_of_the_unknown_shares",
     ),
     Mutant(
         "Gaussian seeds are charged as if replies were masked",
-        P + "mechanisms.py",
+        P + "event.py",
         "top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)",
         "top * (self.seed_ratio + 1), bottom * (self.seed_ratio + 1)",
         UNIT + "test_privacy_mechanisms.py"

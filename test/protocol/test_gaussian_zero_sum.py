@@ -18,7 +18,8 @@ from cape.messages import Released
 from cape.phases import advance_aggregator, advance_site
 from cape.privacy.chain import read_entries
 from cape.privacy.correlated import view_factor
-from cape.privacy.mechanisms import Event, check_overflow, plan_event, verify_event
+from cape.privacy.event import Event
+from cape.privacy.mechanisms import check_overflow, plan_event, verify_event
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
 

@@ -28,7 +28,7 @@ from cape.drivers import memory_link as links
 from cape.drivers.drops import Attendees, Drop
 from cape.messages import Released
 from cape.privacy.correlated import nonsymmetric_factor, printed_factor, view_factor
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 from cape.privacy.sampler import discrete_gaussian
 from cape.secagg import protocol_aggregator
 from cape.secagg.protocol_aggregator import SurvivorSum

@@ -30,7 +30,8 @@ from cape.messages import FeatureSpace, Masked
 from cape.phases import Computation
 from cape.policy import SitePolicy
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.mechanisms import Event, overflow_bound
+from cape.privacy.event import Event
+from cape.privacy.mechanisms import overflow_bound
 from cape.privacy.randomness import SecureNoise
 
 DELTA = 1e-5

@@ -10,8 +10,9 @@ import numpy as np
 from cape.algorithms.arrangement import apply_order, arrange
 from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.messages import FeatureSpace, Roster, RosterEntry, RoundRecord
+from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
-from cape.privacy.mechanisms import Event, plan_event, plan_event_without_noise
+from cape.privacy.mechanisms import plan_event, plan_event_without_noise
 from cape.report.inside import Check, Inside, SubjectFacts
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}

@@ -26,8 +26,9 @@ from cape.errors import (
     StateLostError,
 )
 from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
+from cape.privacy.event import Event
 from cape.privacy.ledger import split_mu
-from cape.privacy.mechanisms import Event, plan_event
+from cape.privacy.mechanisms import plan_event
 
 # -- errors and exit codes ------------------------------------------------------------------------
 

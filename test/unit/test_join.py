@@ -18,7 +18,7 @@ from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.messages import FORMAT, FeatureSpace, Roster, SiteCard
 from cape.phases import Attendance
 from cape.ports import Stacks
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 SPACE = FeatureSpace.of_matrix(6)

@@ -25,8 +25,8 @@ from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostErr
 from cape.messages import FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.policy import SitePolicy
 from cape.ports import Stacks
+from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Ledger
-from cape.privacy.mechanisms import Event
 from cape.privacy.randomness import SecureNoise, SeededNoise
 
 CONFIG = replace(

@@ -15,8 +15,8 @@ from cape.computations._plan import Stage, make_plan, shares_of, verify_plan
 from cape.config import Config
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError
 from cape.messages import FeatureSpace, Roster, RosterEntry
+from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan
-from cape.privacy.mechanisms import Event
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 SIZES = {"local0": 5, "local1": 7, "local2": 4, "local3": 9}

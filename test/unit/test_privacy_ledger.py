@@ -8,8 +8,9 @@ import pytest
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.chain import GENESIS, read_entries
+from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Ledger, Plan, check_plan, split_mu
-from cape.privacy.mechanisms import Event, plan_event
+from cape.privacy.mechanisms import plan_event
 
 BUDGET = Budget.of(epsilon=1.0, delta=1e-5)
 

@@ -6,9 +6,9 @@ import pytest
 
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_mu
+from cape.privacy.event import Event
 from cape.privacy.ledger import split_mu
 from cape.privacy.mechanisms import (
-    Event,
     check_overflow,
     integer_sensitivity,
     overflow_bound,

@@ -17,7 +17,7 @@ import simplejson
 from cape import wire
 from cape.errors import ConfigError, MessageError
 from cape.messages import PUBLIC, RING, Marker
-from cape.privacy.mechanisms import Event
+from cape.privacy.event import Event
 
 Floats = npt.NDArray[np.float64]
 

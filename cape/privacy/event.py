@@ -1,0 +1,141 @@
+"""The record of one release, planned or charged: all that its privacy depends on.
+
+It holds integers, because every party must compute the same mu from it, exactly.  How they are
+chosen, and checked by a site that did not choose them, is `cape.privacy.mechanisms`.
+
+Calibration of one share (Imtiaz et al., Alg. 2, with the share count h = t - S_C of the parties
+whose noise nobody can subtract): tau_g^2 = Delta^2 / (mu^2 h), hence mu = Delta / (tau_g sqrt(h)).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final, Literal
+
+from cape.errors import ConfigError, PrivacyBudgetError
+
+Shape = Literal["ball", "psd"]
+
+MAX_LOG2_GAMMA: Final = 500
+"""Largest power of the scale, either way: 2^500 is still a float."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Event:
+    """One release, planned or charged: all that its privacy depends on.
+
+    Attributes
+    ----------
+    phase : str
+        Phase of the computation.
+    round : int
+        Round within the phase, from 1.
+    field : str
+        Name of the released vector.
+    shape : {"ball", "psd"}
+        Set that holds one subject's vector: a ball, or svec of PSD matrices within a ball.
+    size : int
+        d, length of the vector.
+    log2_gamma : int
+        Units per 1.0 are gamma = 2^log2_gamma.
+    clip_int : int
+        C_int, bound of the L2 norm of one subject's integer vector, in units.
+    delta_int : int
+        Delta_int, replace-one L2 sensitivity of the integer sum, in units.
+    variance : int
+        s2, integer variance of the noise share of one site, in squared units; 0 in runs with
+        ``private=false`` only.
+    shares : int
+        h, noise shares that the headline viewer cannot subtract; 1 where every site's own noise
+        protects its own release (no correlated noise).
+    seed_ratio : int
+        r of Gaussian zero-sum noise (Imtiaz et al., Alg. 1): integer variance of a seed over s2;
+        0 where masks modulo 2^64 hide all but the sum.
+
+    Raises
+    ------
+    ConfigError
+        If an attribute is of a wrong type or outside its trivial range.  That the numbers fit
+        each other is checked by `verify_event`.
+    """
+
+    phase: str
+    round: int
+    field: str
+    shape: Shape
+    size: int
+    log2_gamma: int
+    clip_int: int
+    delta_int: int
+    variance: int
+    shares: int
+    seed_ratio: int = dataclasses.field(default=0, metadata={"added": True})
+
+    def __post_init__(self) -> None:
+        """Check types and trivial ranges."""
+        least = {"round": 0, "size": 1, "clip_int": 1, "delta_int": 1, "variance": 0, "shares": 1}
+        least["seed_ratio"] = 0
+        for name in (*least, "log2_gamma"):
+            value = getattr(self, name)
+            if type(value) is not int or value < least.get(name, -MAX_LOG2_GAMMA):
+                raise impossible(f"{name} of a release is out of range")
+        if self.log2_gamma > MAX_LOG2_GAMMA:
+            raise impossible("log2_gamma of a release is out of range")
+        if self.shape not in ("ball", "psd"):
+            raise impossible("the shape of a release is not ball or psd")
+        if type(self.phase) is not str or type(self.field) is not str:
+            raise impossible("phase and field of a release are not texts")
+
+    @property
+    def name(self) -> str:
+        """Phase, round and field as one text."""
+        return f"{self.phase} round {self.round} ({self.field})"
+
+    @property
+    def private(self) -> bool:
+        """Tell whether the release carries noise."""
+        return self.variance > 0
+
+    @property
+    def mu2(self) -> Fraction:
+        """mu^2 = Delta_int^2 / (h s2), exact; times (r + h) / (r + 1) where the seeds are Gaussian.
+
+        Raises
+        ------
+        PrivacyBudgetError
+            For a release without noise: its mu is infinite, and no sum may take it for a number.
+        """
+        if not self.private:
+            problem = f"{self.name} carries no noise and has no mu"
+            raise PrivacyBudgetError("E012", problem=problem, do="only private=false allows that.")
+        return Fraction(*self.mu2_terms)
+
+    @property
+    def mu2_terms(self) -> tuple[int, int]:
+        """Numerator and denominator of `mu2`, not reduced; without noise the latter is 0."""
+        top, bottom = self.delta_int**2, self.shares * self.variance
+        if self.seed_ratio:  # every site's reply is seen, with its seed and the sum of the seeds
+            top, bottom = top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)
+        return top, bottom
+
+    @property
+    def seed_variance(self) -> int:
+        """Integer variance r s2 of a seed of Gaussian zero-sum noise."""
+        return self.seed_ratio * self.variance
+
+    @property
+    def gamma(self) -> float:
+        """Units per 1.0."""
+        return math.ldexp(1.0, self.log2_gamma)
+
+    def noise_std(self, n_sites: int, n_subjects: int) -> float:
+        """Return the noise std of each entry of the mean over subjects, sqrt(S s2) / (gamma M)."""
+        return math.sqrt(n_sites * self.variance) / (self.gamma * n_subjects)
+
+
+def impossible(problem: str) -> ConfigError:
+    """Return the error of a release whose numbers cannot be."""
+    return ConfigError("E012", problem=problem, do="correct the plan.")
