@@ -27,7 +27,14 @@ from cape.messages import (
 )
 from cape.phases import AnyPhase, Phase
 from cape.ports import Aggregator, Site
-from cape.secagg import keys, protocol, protocol_aggregator, protocol_sharing, protocol_site
+from cape.secagg import (
+    keys,
+    protocol,
+    protocol_aggregator,
+    protocol_messages,
+    protocol_sharing,
+    protocol_site,
+)
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry
 EXTRA_SETS = 1
@@ -58,12 +65,14 @@ def drop_outs(model: Model) -> DropOuts:
     return model.drop_outs
 
 
-def advertised(setup: protocol.Setup, listed: KeyAdvertisements) -> protocol.AdvertisementList:
+def advertised(
+    setup: protocol.Setup, listed: KeyAdvertisements
+) -> protocol_messages.AdvertisementList:
     """Return the advertisements of U1 in the form of the protocol."""
     exchange = protocol.advertise_id(setup)
-    return protocol.AdvertisementList(
+    return protocol_messages.AdvertisementList(
         entries=tuple(
-            protocol.Advertisement(
+            protocol_messages.Advertisement(
                 site=site,
                 exchange=exchange,
                 keys=listed.sites[site].keys,
@@ -207,7 +216,7 @@ def _route(party: Aggregator, replies: Mapping[str, SealedShares], model: Model)
     table = table_of(party, model)
     exchange = protocol.share_id(table.setup, table.roster)
     inbox = [
-        protocol.SealedShares(site=site, exchange=exchange, sealed=reply.sealed)
+        protocol_messages.SealedShares(site=site, exchange=exchange, sealed=reply.sealed)
         for site, reply in replies.items()
     ]
     _, book = protocol_aggregator.route_shares(table.setup, table.advertised, inbox)
@@ -225,7 +234,7 @@ def ready(site: Site, model: Model) -> protocol_site.ReadySite:
     if book is None:
         return kept(site, SECRET, protocol_site.ReadySite)
     state = kept(site, SECRET, protocol_sharing.SharedSite)
-    received = protocol.SealedShareBook(
+    received = protocol_messages.SealedShareBook(
         exchange=protocol.share_id(state.first.setup, state.roster), sealed=book.sealed
     )
     return protocol_sharing.accept_shares(state, received)

@@ -35,7 +35,7 @@ from cape.messages import (
 )
 from cape.phases import AnyPhase, Phase
 from cape.ports import Aggregator, Site
-from cape.secagg import keys, protocol, protocol_aggregator, protocol_site
+from cape.secagg import keys, protocol, protocol_aggregator, protocol_messages, protocol_site
 from cape.secagg.protocol_aggregator import PendingSum, SurvivorSum
 
 PENDING = "pending"
@@ -144,7 +144,7 @@ class DroppableSum(Generic[M]):
         pending, listed = protocol_aggregator.collect_masked(
             table,
             [
-                protocol.MaskedInput(site=site, exchange=exchange, masked=reply.total)
+                protocol_messages.MaskedInput(site=site, exchange=exchange, masked=reply.total)
                 for site, reply in replies.items()
                 if not reply.refused
             ],
@@ -163,7 +163,7 @@ class DroppableSum(Generic[M]):
         signed, book = protocol_aggregator.collect_signatures(
             pending,
             [
-                protocol.SurvivorSignature(
+                protocol_messages.SurvivorSignature(
                     site=site, exchange=pending.exchange, signature=reply.signature
                 )
                 for site, reply in replies.items()
@@ -179,7 +179,7 @@ class DroppableSum(Generic[M]):
         total = protocol_aggregator.unmask_sum(
             pending,
             [
-                protocol.UnmaskShares(
+                protocol_messages.UnmaskShares(
                     site=site,
                     exchange=pending.exchange,
                     self_masks=reply.self_masks,
@@ -212,7 +212,9 @@ def _absorb_survivors(model: Model, listed: Survivors) -> Model:
 
 def _sign(site: Site, model: Model) -> SurvivorSignature:
     state = kept(site, SECRET, protocol_site.ReadySite)
-    listed = protocol.SurvivorList(exchange=_exchange(state), survivors=drop_outs(model).survivors)
+    listed = protocol_messages.SurvivorList(
+        exchange=_exchange(state), survivors=drop_outs(model).survivors
+    )
     after, message = protocol_site.sign_survivors(state, listed)
     keep(site, SECRET, after)
     return SurvivorSignature(signature=message.signature)
@@ -226,7 +228,7 @@ def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
 def _open(site: Site, model: Model) -> MaskShares:
     state = kept(site, SECRET, protocol_site.ReadySite)
     signed = drop_outs(model).signatures
-    book = protocol.SignatureBook(
+    book = protocol_messages.SignatureBook(
         exchange=_exchange(state), signatures=signed.signatures if signed else {}
     )
     after, message = protocol_site.unmask(state, book)

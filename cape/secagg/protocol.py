@@ -1,8 +1,9 @@
-"""SecureAgg for engines where sites may drop out: facts, messages and checks of both sides.
+"""SecureAgg for engines where sites may drop out: facts and checks of both sides.
 
 Four stages and a consistency check after Bonawitz et al. 2017, figure 4: advertise keys (1),
 share secrets (2), send masked inputs (3), agree on who survived (3b), unmask (4).  Each stage is
-a pure function of a frozen state and one message, in `cape.secagg.protocol_site` and
+a pure function of a frozen state and one message (`cape.secagg.protocol_messages`), in
+`cape.secagg.protocol_sharing` (1, 2), `cape.secagg.protocol_site` (3 to 4) and
 `cape.secagg.protocol_aggregator`.  Any failed check ends the run; nothing is repaired.
 
 Stages 1 and 2 carry `n_sets` key sets at once, one for each coming release.  A set serves one
@@ -13,14 +14,13 @@ first.  Source: docs/threat-model.md, "SecureAgg".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from cape.errors import ConfigError, MessageError
 from cape.secagg.keys import (
     KEY_BYTES,
     MaskLabel,
-    Ring,
     RosterEntry,
     failure,
     lp,
@@ -29,6 +29,7 @@ from cape.secagg.keys import (
     site_order,
     u64,
 )
+from cape.secagg.protocol_messages import Advertisement, Message
 from cape.secagg.seals import advertisement, check_pinned, verify
 from cape.secagg.shamir import SHARE_BYTES
 
@@ -94,111 +95,6 @@ class Setup:
     def key_bytes(self) -> int:
         """Length of `Advertisement.keys`."""
         return KEY_BYTES + SET_BYTES * self.n_sets
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Advertisement:
-    """Stage 1, site: public keys, commitments, signature.
-
-    Parameters
-    ----------
-    site : str
-        Sender.
-    exchange : bytes
-        `advertise_id`.
-    keys : bytes
-        X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
-    identity_key : bytes
-        Ed25519 key that signs here and in stage 3b.
-    signature : bytes
-        Over `cape.secagg.seals.advertisement`.
-    """
-
-    site: str
-    exchange: bytes
-    keys: bytes
-    identity_key: bytes
-    signature: bytes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AdvertisementList:
-    """Stage 1, aggregator: the advertisements of U1."""
-
-    entries: tuple[Advertisement, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SealedShares:
-    """Stage 2, site: for every other site of U1, its shares of all key sets, encrypted."""
-
-    site: str
-    exchange: bytes
-    sealed: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SealedShareBook:
-    """Stage 2, aggregator: sender to receiver to ciphertext; the senders are U2."""
-
-    exchange: bytes
-    sealed: Mapping[str, Mapping[str, bytes]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MaskedInput:
-    """Stage 3, site: uint64 vector (d,), uniform to everybody without the masks."""
-
-    site: str
-    exchange: bytes
-    masked: Ring
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SurvivorList:
-    """Stage 3, aggregator: U3, the sites whose vectors were summed."""
-
-    exchange: bytes
-    survivors: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SurvivorSignature:
-    """Stage 3b, site: signature over `survivor_statement`."""
-
-    site: str
-    exchange: bytes
-    signature: bytes
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SignatureBook:
-    """Stage 3b, aggregator: all signatures; the signers are U4."""
-
-    exchange: bytes
-    signatures: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class UnmaskShares:
-    """Stage 4, site: per survivor a share of its self mask, per dropped site of its mask key."""
-
-    site: str
-    exchange: bytes
-    self_masks: Mapping[str, bytes] = field(repr=False)
-    mask_keys: Mapping[str, bytes] = field(repr=False)
-
-
-class Message(Protocol):
-    """What every message of a site has."""
-
-    @property
-    def site(self) -> str:
-        """Sender."""
-
-    @property
-    def exchange(self) -> bytes:
-        """What it answers, 32 bytes: a replayed message names another exchange."""
 
 
 M = TypeVar("M", bound=Message)

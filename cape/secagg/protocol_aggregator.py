@@ -31,16 +31,7 @@ from cape.secagg.keys import (
     zero_sum_mask,
 )
 from cape.secagg.protocol import (
-    Advertisement,
-    AdvertisementList,
-    MaskedInput,
-    SealedShareBook,
-    SealedShares,
     Setup,
-    SignatureBook,
-    SurvivorList,
-    SurvivorSignature,
-    UnmaskShares,
     advertise_id,
     check_advertisements,
     commit,
@@ -51,6 +42,17 @@ from cape.secagg.protocol import (
     roster_of,
     share_id,
     survivor_statement,
+)
+from cape.secagg.protocol_messages import (
+    Advertisement,
+    AdvertisementList,
+    MaskedInput,
+    SealedShareBook,
+    SealedShares,
+    SignatureBook,
+    SurvivorList,
+    SurvivorSignature,
+    UnmaskShares,
 )
 from cape.secagg.seals import verify
 

@@ -27,10 +27,6 @@ from cape.secagg.keys import (
 )
 from cape.secagg.protocol import (
     PAIR_BYTES,
-    Advertisement,
-    AdvertisementList,
-    SealedShareBook,
-    SealedShares,
     Setup,
     advertise_id,
     check_advertisements,
@@ -40,6 +36,12 @@ from cape.secagg.protocol import (
     share_context,
     share_id,
     share_info,
+)
+from cape.secagg.protocol_messages import (
+    Advertisement,
+    AdvertisementList,
+    SealedShareBook,
+    SealedShares,
 )
 from cape.secagg.protocol_site import KeySet, ReadySite
 from cape.secagg.seals import advertisement, identity_public_key, sign

@@ -29,17 +29,19 @@ from cape.secagg.keys import (
     zero_sum_mask,
 )
 from cape.secagg.protocol import (
-    AdvertisementList,
-    MaskedInput,
     Setup,
-    SignatureBook,
-    SurvivorList,
-    SurvivorSignature,
-    UnmaskShares,
     check_enough,
     mask_public_key,
     release_id,
     survivor_statement,
+)
+from cape.secagg.protocol_messages import (
+    AdvertisementList,
+    MaskedInput,
+    SignatureBook,
+    SurvivorList,
+    SurvivorSignature,
+    UnmaskShares,
 )
 from cape.secagg.seals import sign, verify
 from cape.secagg.shamir import SHARE_BYTES

@@ -16,10 +16,10 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from cape.errors import ConfigError, MessageError, SecureAggregationError
 from cape.secagg import protocol, protocol_aggregator, protocol_sharing, protocol_site, shamir
 from cape.secagg.keys import MaskLabel
-from cape.secagg.protocol import (
+from cape.secagg.protocol import Setup
+from cape.secagg.protocol_messages import (
     AdvertisementList,
     SealedShareBook,
-    Setup,
     SignatureBook,
     SurvivorList,
 )
