@@ -8,32 +8,27 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.computations._views import widest_basis
 from cape.config import Config, parse_shape
 from cape.data.checks import (
-    RunShape,
     Subject,
     columns_of_runs,
-    exclusion,
     features_of,
     judge,
     judge_site,
     same_values_twice,
 )
-from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, RunFile, SubjectFiles, discover
-from cape.data.findings import Finding, Findings, Rejected
+from cape.data.examination import Pass, examine
+from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, discover
+from cape.data.findings import Finding, Findings
 from cape.data.needs import Needs, check_room, needs_of
 from cape.data.records import columns_of, expand, with_records
-from cape.data.series import Series
-from cape.data.signals import Quality, rank_of
-from cape.data.space import Grid, grid_of, read_space, reserved_names, too_many_features
-from cape.data.subjects import joined_in_time, preprocessed, project, read_run, subject_matrix
+from cape.data.space import grid_of, read_space, reserved_names, too_many_features
+from cape.data.subjects import joined_in_time, project, subject_matrix
 from cape.errors import DataError
 from cape.messages import FeatureSpace
 
@@ -102,16 +97,6 @@ class Inspection:
     error: DataError | None
     labels: tuple[str, ...] = ()
     needs: Needs | None = None
-
-
-@dataclass(kw_only=True, slots=True)
-class _Pass:
-    """State of one pass over all files."""
-
-    config: Config
-    grid: Grid | None
-    findings: Findings
-    shapes: list[RunShape] = field(default_factory=list)
 
 
 def load_site(
@@ -190,11 +175,11 @@ def inspect_site(
     )  # fmt: skip
     if is_matrix:
         listed = expand(listed, findings)
-    state = _Pass(config=config, grid=None if space is None else grid_of(space), findings=findings)
+    state = Pass(config=config, grid=None if space is None else grid_of(space), findings=findings)
     subjects: list[Subject] = []
     accepted: list[Subject] = []
     for done, files in enumerate(listed, start=1):
-        subject, parts = _examine(files, state)
+        subject, parts = examine(files, state)
         if subject is not None:
             subjects.append(subject)
             if judge(subject, config, findings):
@@ -251,7 +236,7 @@ def _conclude(
     )  # fmt: skip
 
 
-def _matrix_space(state: _Pass, columns: tuple[str, ...]) -> FeatureSpace | None:
+def _matrix_space(state: Pass, columns: tuple[str, ...]) -> FeatureSpace | None:
     config = state.config
     n_features = features_of(state.shapes, config, state.findings)
     if n_features == 0:
@@ -260,73 +245,6 @@ def _matrix_space(state: _Pass, columns: tuple[str, ...]) -> FeatureSpace | None
     shape = parse_shape(config.image_shape) if config.image_shape else ()
     names = columns or columns_of_runs(state.shapes, state.findings)
     return FeatureSpace.of_matrix(n_features, shape, names)
-
-
-def _read_noting(run: RunFile, state: _Pass) -> Series | None:
-    """Return one run as stored, or None after noting why it cannot be used."""
-    try:
-        series = read_run(run, state.config, state.grid)
-    except Rejected as verdict:
-        if verdict.severity == "X":
-            verdict.severity = exclusion(state.config)
-        state.findings.reject(verdict, run.name)
-        return None
-    except OSError as err:
-        state.findings.add(
-            1, "E", "A file cannot be read", f"{run.name}: {err.strerror}",
-            expected="a file that this user may read", fix="correct its permissions",
-        )  # fmt: skip
-        return None
-    for note in series.notes:
-        state.findings.add(
-            note.row, "W", note.what, f"{run.name}: {note.found}",
-            expected=note.expected, fix=note.fix,
-        )  # fmt: skip
-    return series
-
-
-def _examine(files: SubjectFiles, state: _Pass) -> tuple[Subject | None, list[Data]]:
-    """Read all runs of a subject and note what is wrong; None if it cannot be judged."""
-    parts: list[Data] = []
-    read: list[Series] = []
-    quality: Quality | None = None
-    for run in files.runs:
-        series = _read_noting(run, state)
-        if series is None:
-            continue
-        state.shapes.append(_shape(run, series))
-        cleaned, counts = preprocessed(series, run, state.config)
-        quality = counts if quality is None else quality.joined(counts)
-        parts.append(cleaned)
-        read.append(replace(series, values=series.values[:0]))
-    complete = len(read) == len(files.runs) and len({len(part) for part in parts}) == 1
-    if quality is None or not complete or len(parts[0]) == 0:
-        return None, []
-    joined = np.concatenate(parts, axis=1)
-    subject = Subject(
-        label=files.label,
-        site=state.findings.site,
-        runs=files.runs,
-        digests=tuple(series.digest for series in read),
-        n_features=joined.shape[0],
-        n_timepoints=joined.shape[1],
-        trs=tuple(series.tr for series in read),
-        quality=quality,
-        rank=rank_of(joined) if joined.size else 0,
-        grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
-    )
-    return subject, parts
-
-
-def _shape(run: RunFile, series: Series) -> RunShape:
-    n_features, n_times = series.values.shape
-    # Two people may well have given the same answers: a row of a table counts as its own.
-    values = f"{run.name} {run.row}".encode() if run.row >= 0 else series.values.tobytes()
-    digest = hashlib.sha256(values).hexdigest()
-    return RunShape(
-        name=run.name, n_features=n_features, n_timepoints=n_times, values_digest=digest,
-        columns=series.columns,
-    )  # fmt: skip
 
 
 def reduce_to_basis(
