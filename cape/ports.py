@@ -26,8 +26,8 @@ class Stacks:
     labels: tuple[tuple[str, ...], ...]
 
 
-class Source(Protocol):
-    """The accepted data of a site."""
+class Described(Protocol):
+    """What a site's card says of its accepted data: all that `join` asks of them."""
 
     @property
     def space(self) -> FeatureSpace:
@@ -40,6 +40,10 @@ class Source(Protocol):
     @property
     def tr_range(self) -> tuple[float, float]:
         """Shortest and longest repetition time, s; zeros if unknown."""
+
+
+class Source(Described, Protocol):
+    """The accepted data of a site, described and read: what the rounds ask for."""
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         """Yield (label, Y_m (d, T_m)) in the first `n_basis` directions of the public basis."""

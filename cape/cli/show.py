@@ -2,78 +2,23 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+if TYPE_CHECKING:  # a command that runs nothing imports no driver
+    from cape.drivers.playing import ProgressLine
+
 OUT = Console(soft_wrap=True, highlight=False)
 ERR = Console(stderr=True, soft_wrap=True, highlight=False)
-
-
-class ProgressLine(Protocol):
-    """What the simulator reports after every exchange."""
-
-    @property
-    def phase(self) -> str:
-        """Phase that was just answered."""
-
-    @property
-    def round(self) -> int:
-        """Round within the phase."""
-
-    @property
-    def rounds(self) -> int:
-        """Planned rounds of the phase."""
-
-    @property
-    def exchange(self) -> int:
-        """Number of the exchange."""
-
-    @property
-    def exchanges(self) -> int:
-        """Planned exchanges."""
-
-    @property
-    def mu(self) -> float:
-        """Spent so far."""
-
-    @property
-    def mu_budget(self) -> float:
-        """Total."""
-
-    @property
-    def epsilon(self) -> float:
-        """Spent so far, at the total delta."""
-
-    @property
-    def step(self) -> float:
-        """Change of the last step."""
-
-    @property
-    def stability(self) -> float:
-        """Likeness of the components to those of earlier rounds."""
-
-    @property
-    def seconds(self) -> float:
-        """Wall time of the exchange."""
-
-    @property
-    def sites(self) -> int:
-        """Sites that answered."""
-
-    @property
-    def bytes(self) -> int:
-        """Bytes that one site sent."""
-
-
-FIELDS = tuple(name for name in vars(ProgressLine) if not name.startswith("_"))
 
 
 class Rounds:
@@ -89,14 +34,14 @@ class Rounds:
         self._elapsed += line.seconds
         left = self._elapsed / max(1, line.exchange) * max(0, line.exchanges - line.exchange)
         if self._as_json:
-            fields = {name: getattr(line, name) for name in FIELDS}
+            fields = dataclasses.asdict(line)
             json_line({"event": "progress", **fields, "seconds_left": round(left, 1)})
         elif not self._quiet:
             OUT.print(Text(progress_text(line, left)))
 
 
 def progress_text(line: ProgressLine, left: float) -> str:
-    """Return the line for people: where the run is, change, budget, size, time."""
+    """Return the line for people: where the run is, change, budget, size, time; `left` in s."""
     parts = [
         f"{line.exchange}/{line.exchanges} {line.phase} {line.round}/{line.rounds}",
         f"stability {_number(line.stability)}",

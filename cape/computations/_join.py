@@ -19,7 +19,7 @@ from cape.config import VERSION, Config
 from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.phases import One, Phase
-from cape.ports import Aggregator, Site, Source
+from cape.ports import Aggregator, Described, Site
 from cape.privacy.event import Event
 
 NONCE_BYTES = 16
@@ -83,21 +83,21 @@ def join(name: str, planner: Planner, *, then: str) -> One:
 def make_card(
     computation: str,
     config: Config,
-    source: Source,
+    data: Described,
     *,
     nonce: bytes,
     noise: Literal["os", "seeded"],
 ) -> SiteCard:
     """Return what a site says of itself: settings, and what is public by definition."""
-    tr_low, tr_high = source.tr_range
+    tr_low, tr_high = data.tr_range
     return SiteCard(
         protocol=FORMAT,
         version=VERSION,
         computation=computation,
         settings=json.dumps(config.settings(), sort_keys=True),
         nonce=nonce.hex(),
-        n_subjects=source.n_subjects,
-        space=source.space.outline(),  # no mask leaves before all are known to be equal
+        n_subjects=data.n_subjects,
+        space=data.space.outline(),  # no mask leaves before all are known to be equal
         tr_low=tr_low,
         tr_high=tr_high,
         noise=noise,

@@ -55,8 +55,8 @@ class SiteData:
         Labels of those left out.
     findings : tuple of Finding
         Warnings and exclusions.
-    tr_low, tr_high : float
-        Range of the repetition times, s, rounded to 1e-3; 0 if unknown.
+    tr_range : tuple of float
+        Shortest and longest of the repetition times, s, rounded to 1e-3; 0 if unknown.
     fingerprint : str
         SHA-256 over the contents of the accepted files, without their names.
     """
@@ -66,9 +66,13 @@ class SiteData:
     subjects: tuple[Subject, ...]
     excluded: tuple[str, ...]
     findings: tuple[Finding, ...]
-    tr_low: float
-    tr_high: float
+    tr_range: tuple[float, float]
     fingerprint: str
+
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+        return len(self.subjects)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -226,8 +230,7 @@ def _conclude(
             subjects=tuple(accepted),
             excluded=tuple(label for label in labels if label not in chosen),
             findings=listing,
-            tr_low=round(min(trs, default=0.0), 3),
-            tr_high=round(max(trs, default=0.0), 3),
+            tr_range=(round(min(trs, default=0.0), 3), round(max(trs, default=0.0), 3)),
             fingerprint=hashlib.sha256(digests.encode()).hexdigest(),
         )
     return Inspection(

@@ -13,22 +13,27 @@ from cape.drivers.links import Link
 from cape.messages import Progress
 
 MAX_EXCHANGES = 10_000
+BEFORE_JOIN = Progress(
+    phase="join", round=1, rounds=1, exchange=0, exchanges=0, mu=0.0, mu_budget=0.0, epsilon=0.0,
+    step=0.0, stability=0.0,
+)  # fmt: skip
+"""Where a run stands before its first broadcast."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProgressLine:
-    """What happened in one exchange: released quantities, time and size."""
+class ProgressLine(Progress):
+    """The public line of an exchange with what only the driver knows.
 
-    phase: str
-    round: int
-    rounds: int
-    exchange: int
-    exchanges: int
-    mu: float
-    mu_budget: float
-    epsilon: float
-    step: float
-    stability: float
+    Attributes
+    ----------
+    seconds : float
+        Wall time of the exchange.
+    sites : int
+        Sites that answered.
+    bytes : int
+        Bytes that one site sent.
+    """
+
     seconds: float
     sites: int
     bytes: int
@@ -77,18 +82,18 @@ def _line(
     size: int,
 ) -> ProgressLine:
     """Return the line of an exchange: the phase that was answered, the state after it."""
-    known = after or before
+    asked, known = before or BEFORE_JOIN, after or before or BEFORE_JOIN
     return ProgressLine(
-        phase=before.phase if before else "join",
-        round=before.round if before else 1,
-        rounds=before.rounds if before else 1,
+        phase=asked.phase,
+        round=asked.round,
+        rounds=asked.rounds,
         exchange=exchange,
-        exchanges=max(exchange, known.exchanges if known else 0),
-        mu=known.mu if known else 0.0,
-        mu_budget=known.mu_budget if known else 0.0,
-        epsilon=known.epsilon if known else 0.0,
-        step=known.step if known else 0.0,
-        stability=known.stability if known else 0.0,
+        exchanges=max(exchange, known.exchanges),
+        mu=known.mu,
+        mu_budget=known.mu_budget,
+        epsilon=known.epsilon,
+        step=known.step,
+        stability=known.stability,
         seconds=seconds,
         sites=n_sites,
         bytes=size,

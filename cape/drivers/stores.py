@@ -122,7 +122,8 @@ class FileSource:
     @property
     def tr_range(self) -> tuple[float, float]:
         """Shortest and longest repetition time, s."""
-        return self._data().tr_low, self._data().tr_high
+        found: tuple[float, float] = self._data().tr_range
+        return found
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         """Yield (label, Y_m (d, T_m)) subject by subject: as kept when checked, else read again."""

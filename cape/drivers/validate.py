@@ -214,36 +214,6 @@ def check_consortium(
     return Checked(sites=sites, handshake=handshake(sites, asked))
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Known:
-    """What a card needs of an inspected site (a `Source` that reads nothing)."""
-
-    inspection: Inspection
-
-    @property
-    def _accepted(self) -> Any:
-        return self.inspection.accepted
-
-    @property
-    def space(self) -> Any:
-        """Feature space."""
-        return self._accepted.space
-
-    @property
-    def n_subjects(self) -> int:
-        """M_s."""
-        return len(self._accepted.subjects)
-
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        """Shortest and longest repetition time."""
-        return self._accepted.tr_low, self._accepted.tr_high
-
-    def reduced(self, n_basis: int) -> Any:
-        """Refuse: a check reduces nothing."""
-        raise NotImplementedError
-
-
 def handshake(sites: Sequence[SiteCheck], asked: Asked) -> tuple[Finding, ...]:
     """Return what the aggregator of a run would find: differences of sites, a plan that fails.
 
@@ -252,11 +222,10 @@ def handshake(sites: Sequence[SiteCheck], asked: Asked) -> tuple[Finding, ...]:
     computation, config = asked.computation, asked.config
     cards = {
         check.site: make_card(
-            computation.name, config, _Known(inspection=check.inspection),
-            nonce=os.urandom(NONCE_BYTES), noise="os",
+            computation.name, config, accepted, nonce=os.urandom(NONCE_BYTES), noise="os"
         )
         for check in sites
-        if check.inspection.accepted is not None
+        if (accepted := check.inspection.accepted) is not None
     }  # fmt: skip
     try:
         if not cards:

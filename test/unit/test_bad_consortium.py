@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import fields, replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import nibabel as nib
 import numpy as np
@@ -167,19 +166,12 @@ def test_unequal_numbers_of_time_points_are_allowed_and_stay_at_the_site(tmp_pat
     assert [s.n_timepoints for s in found.subjects] == [57, 40, 40, 40]
     assert not [f for f in found.findings if "131" in f.code]
     card = make_card(
-        "capedjica", config(), card_source(found), nonce=bytes(16), noise="os"
+        "capedjica", config(), found.accepted, nonce=bytes(16), noise="os"
     )  # fmt: skip
     said = {spec.name: getattr(card, spec.name) for spec in fields(card)}
     assert (said["timepoints_low"], said["timepoints_high"]) == (0, 0)
     assert 57 not in [value for value in said.values() if isinstance(value, int | float)]
     assert said["n_subjects"] == 4
-
-
-def card_source(found):
-    data = found.accepted
-    return SimpleNamespace(
-        space=data.space, n_subjects=len(data.subjects), tr_range=(data.tr_low, data.tr_high)
-    )
 
 
 @pytest.mark.row(30)
@@ -390,7 +382,7 @@ def cards_of(folder: Path, others: dict[str, Config] | None = None):
         settings = (others or {}).get(site, config())
         found = inspect_site(base, {}, settings, site=site)
         cards[site] = make_card(
-            "capedjica", settings, card_source(found), nonce=bytes([i]) * 16, noise="os"
+            "capedjica", settings, found.accepted, nonce=bytes([i]) * 16, noise="os"
         )
     return cards
 

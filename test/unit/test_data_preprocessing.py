@@ -294,7 +294,7 @@ def test_a_filter_without_repetition_time_names_where_it_was_sought(tmp_path):
     assert found.error is not None
     assert found.error.code == "CAPE-E132"
     assert "column 'tr' of the manifest" in found.error.detail
-    assert load_site(tmp_path, {}, replace(config, tr=2.0), site="B").tr_low == 0.0
+    assert load_site(tmp_path, {}, replace(config, tr=2.0), site="B").tr_range[0] == 0.0
 
 
 def test_filters_that_leave_nothing_say_so(tmp_path):

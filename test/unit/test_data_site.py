@@ -205,7 +205,7 @@ def test_repetition_times_come_from_the_manifest_for_matrices(tmp_path):
     matrices(tmp_path, (8, 20), (8, 20))
     (tmp_path / "manifest.csv").write_text("file,tr\nsub-0_run-0.npy,2\nsub-1_run-0.npy,2.5\n")
     loaded = load_site(tmp_path, {}, CONFIG, site="B")
-    assert (loaded.tr_low, loaded.tr_high) == (2.0, 2.5)
+    assert loaded.tr_range == (2.0, 2.5)
     assert [finding.code for finding in loaded.findings] == ["CAPE-W134"]
 
 

@@ -302,7 +302,7 @@ def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
 def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None:
     loads: list[Any] = []
     data = SimpleNamespace(
-        space=FeatureSpace.of_matrix(6), subjects=(1, 2), tr_low=2.0, tr_high=2.5, fingerprint="f"
+        space=FeatureSpace.of_matrix(6), subjects=(1, 2), tr_range=(2.0, 2.5), fingerprint="f"
     )
 
     def load(base, given, config, *, site, working, keep):
