@@ -6,15 +6,15 @@ papers' Figures 5 and 6 are two cases: `paper_figure_6` and `paper_figure_5`.
 
 from __future__ import annotations
 
-import json
 import math
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
+from cape.cli.privacy_file import privacy_document
 from cape.cli.show import say, table
-from cape.errors import CapeError, ConfigError
+from cape.errors import ConfigError
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.chain import read_entries
 from cape.privacy.comparison_formulas import PAPER_RELEASE_DELTA, Releases, Sites
@@ -66,8 +66,7 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
     PrivacyBudgetError
         If its chain of entries is broken.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+    with privacy_document(path) as document:
         if document["schema"] != "cape-privacy-1":
             raise ValueError(f"schema {document['schema']!r}")
         asked = float(document["delta"]) if delta is None else delta
@@ -76,15 +75,6 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
             ledger = document["ledger"]
             events = read_entries(ledger["entries"], head=ledger["head"])
             releases = Releases.of((event.mu2 for event in events), sites=_sites(document))
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
-        if isinstance(err, CapeError):
-            raise
-        raise ConfigError(
-            "E012",
-            problem="this is not a privacy.json of cape",
-            do="name the file in the consortium folder.",
-            detail=f"{path}: {type(err).__name__}: {err}",
-        ) from err
     return Account(releases=releases, delta=asked, per_round=1, unit="releases", source=str(path))
 
 

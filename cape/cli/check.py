@@ -7,7 +7,6 @@ computed again, exactly, and the claims are compared with them.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from cape.errors import CapeError, ConfigError
+from cape.cli.privacy_file import privacy_document
+from cape.errors import CapeError
 from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import verify_event
@@ -63,18 +63,8 @@ def check_file(path: Path) -> Checked:
     ConfigError
         If it is not such a file.
     """
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
+    with privacy_document(path) as document:
         return _check(str(path), document)
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
-        if isinstance(err, CapeError):
-            raise
-        raise ConfigError(
-            "E012",
-            problem="this is not a privacy.json of cape",
-            do="name the file in the consortium folder.",
-            detail=f"{path}: {type(err).__name__}: {err}",
-        ) from err
 
 
 def composed_epsilon(files: Sequence[Checked]) -> float:

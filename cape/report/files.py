@@ -52,35 +52,43 @@ def write_all(folder: Path, outcome: IcaOutcome) -> None:
 
 def results_of(outcome: IcaOutcome) -> dict[str, Any]:
     """Return the content of results.json."""
-    roster, space, numbers = outcome.roster, outcome.space, statement.figures(outcome)
+    size = _size(outcome, statement.figures(outcome).mu_planned)
+    return {
+        **facts_of(outcome),
+        "rounds": solver_rounds(outcome),
+        "rounds_planned": outcome.rounds_planned,
+        "n_components": int(outcome.A.shape[1]),
+        "q_ngi": None,
+        "map_correlation": None,
+        "stability": outcome.stability,
+        "noise_edge": outcome.edge,
+        "gap_ratio": outcome.gap_ratio,
+        "rank_status": outcome.rank_status,
+        **size,
+        **reading_aids(outcome, size["g_eff"]),
+        "separation": separations.figures(outcome),
+    }
+
+
+def facts_of(outcome: Outcome) -> dict[str, Any]:
+    """Return what results.json says of every run, whatever it computed."""
+    roster, space = outcome.roster, outcome.space
     return {
         "schema": "cape-results-1",
         "status": outcome.status,
         "reason": outcome.reason,
-        "rounds": solver_rounds(outcome),
-        "rounds_planned": outcome.rounds_planned,
         "n_sites": roster.n_sites,
         "n_subjects": roster.n_subjects,
         "min_survivors": roster.survivors,
         "survivors": statement.survivors(outcome),
-        "n_components": int(outcome.A.shape[1]),
         "n_features": space.n_features,
         "n_basis": roster.n_basis,
         "feature_space": space.kind,
         "feature_space_digest": space.digest,
         "grid": list(space.shape),
         "affine": list(space.affine),
-        **privacy_of(outcome, numbers),
-        "q_ngi": None,
-        "map_correlation": None,
+        **_privacy(outcome),
         "simulation": False,
-        "stability": outcome.stability,
-        "noise_edge": outcome.edge,
-        "gap_ratio": outcome.gap_ratio,
-        "rank_status": outcome.rank_status,
-        **(size := _size(outcome, numbers.mu_planned)),
-        **reading_aids(outcome, size["g_eff"]),
-        "separation": separations.figures(outcome),
         "computation": outcome.computation,
         "version": outcome.version,
         "run": outcome.run,
@@ -91,8 +99,8 @@ def results_of(outcome: IcaOutcome) -> dict[str, Any]:
     }
 
 
-def privacy_of(outcome: Outcome, numbers: statement.Figures) -> dict[str, Any]:
-    """Return the privacy part of results.json."""
+def _privacy(outcome: Outcome) -> dict[str, Any]:
+    numbers = statement.figures(outcome)
     return {
         "epsilon": numbers.epsilon,
         "epsilon_planned": numbers.epsilon_planned,

@@ -207,7 +207,15 @@ def _sites(folder: Folder) -> tuple[Block, ...]:
 
 
 def _settings(folder: Folder) -> tuple[Block, ...]:
-    results = folder.results
+    written = Grid(caption="Files beside this page", header=("file", "content"), numeric_from=2,
+                   rows=tuple(FILES.items()))  # fmt: skip
+    return (*provenance(folder.results, folder.privacy, folder.settings), written)
+
+
+def provenance(
+    results: dict[str, Any], privacy: dict[str, Any], settings: dict[str, Any]
+) -> tuple[Block, ...]:
+    """Return what ran, by its digests, and all its settings."""
     facts = {
         "cape": results["version"],
         "computation": results["computation"],
@@ -216,7 +224,7 @@ def _settings(folder: Folder) -> tuple[Block, ...]:
         "feature space": features(results),
         "feature space digest": results["feature_space_digest"],
         "roster fingerprint": results["fingerprint"],
-        "ledger head": folder.privacy["ledger"]["head"],
+        "ledger head": privacy["ledger"]["head"],
     }
     grid = Grid(caption="Provenance", header=("what", "value"), numeric_from=2,
                 rows=tuple((name, str(value)) for name, value in facts.items()))  # fmt: skip
@@ -224,11 +232,9 @@ def _settings(folder: Folder) -> tuple[Block, ...]:
         caption="All settings, defaults included",
         header=("setting", "value"),
         numeric_from=2,
-        rows=tuple((name, setting_text(value)) for name, value in folder.settings.items()),
+        rows=tuple((name, setting_text(value)) for name, value in settings.items()),
     )
-    written = Grid(caption="Files beside this page", header=("file", "content"), numeric_from=2,
-                   rows=tuple(FILES.items()))  # fmt: skip
-    return (grid, Fold(summary=f"All {len(chosen.rows)} settings", grid=chosen), written)
+    return (grid, Fold(summary=f"All {len(chosen.rows)} settings", grid=chosen))
 
 
 def _methods(folder: Folder) -> tuple[Block, ...]:

@@ -15,7 +15,7 @@ from cape.privacy.accounting import display_epsilon
 from cape.report import files, plain, privacy_text, statement
 from cape.report.blocks import Block, Card, Fold, Grid, Page, Section, Text
 from cape.report.methods import label_line
-from cape.report.page import banners, features, setting_text
+from cape.report.page import banners, features, provenance
 
 SHORT = 40
 """Rows that are shown; a longer table is folded."""
@@ -37,35 +37,11 @@ def write_all(folder: Path, outcome: Outcome) -> None:
 
 def results_of(outcome: Outcome) -> dict[str, Any]:
     """Return the content of results.json."""
-    roster, space = outcome.roster, outcome.space
-    return {
-        "schema": "cape-results-1",
-        "status": outcome.status,
-        "reason": outcome.reason,
-        "n_sites": roster.n_sites,
-        "min_survivors": roster.survivors,
-        "survivors": statement.survivors(outcome),
-        "n_subjects": roster.n_subjects,
-        "n_features": space.n_features,
-        "n_basis": roster.n_basis,
-        "feature_space": space.kind,
-        "feature_space_digest": space.digest,
-        "grid": list(space.shape),
-        "affine": list(space.affine),
-        **files.privacy_of(outcome, statement.figures(outcome)),
-        "simulation": False,
-        "computation": outcome.computation,
-        "version": outcome.version,
-        "run": outcome.run,
-        "config_digest": outcome.config_digest,
-        "fingerprint": outcome.fingerprint,
-        "sites": {entry.site: entry.n_subjects for entry in roster.sites},
-        "warnings": list(outcome.warnings),
-        "tables": [
-            {"file": f"{table.name}.csv", "title": table.title, "note": table.note}
-            for table in outcome.tables
-        ],
-    }
+    written = [
+        {"file": f"{table.name}.csv", "title": table.title, "note": table.note}
+        for table in outcome.tables
+    ]
+    return {**files.facts_of(outcome), "tables": written}
 
 
 def csv_text(table: Table) -> str:
@@ -99,7 +75,7 @@ def compose(folder: Path) -> Page:
                 blocks=(Text(text=str(results["reason"])), *shown)),
         Section(anchor="sites", title="Sites", blocks=(_sites(results),)),
         Section(anchor="settings", title="Settings and provenance",
-                blocks=_settings(results, privacy, settings)),
+                blocks=provenance(results, privacy, settings)),
     )  # fmt: skip
     return Page(
         title=f"{results['computation']} of {results['n_subjects']} subjects at "
@@ -139,26 +115,3 @@ def _sites(results: dict[str, Any]) -> Grid:
     rows = tuple((site, str(n)) for site, n in results["sites"].items())
     return Grid(caption="Sites and accepted subjects (public by definition)",
                 header=("site", "subjects"), rows=rows)  # fmt: skip
-
-
-def _settings(
-    results: dict[str, Any], privacy: dict[str, Any], settings: dict[str, Any]
-) -> tuple[Block, ...]:
-    facts = {
-        "cape": results["version"],
-        "computation": results["computation"],
-        "run": results["run"],
-        "settings digest": results["config_digest"],
-        "feature space digest": results["feature_space_digest"],
-        "roster fingerprint": results["fingerprint"],
-        "ledger head": privacy["ledger"]["head"],
-    }
-    grid = Grid(caption="Provenance", header=("what", "value"), numeric_from=2,
-                rows=tuple((name, str(value)) for name, value in facts.items()))  # fmt: skip
-    chosen = Grid(
-        caption="All settings, defaults included",
-        header=("setting", "value"),
-        numeric_from=2,
-        rows=tuple((name, setting_text(value)) for name, value in settings.items()),
-    )
-    return (grid, Fold(summary=f"All {len(chosen.rows)} settings", grid=chosen))

@@ -1,0 +1,35 @@
+"""Reading a privacy.json that somebody hands over: whatever is wrong with it is one error."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cape.errors import CapeError, ConfigError
+
+
+@contextmanager
+def privacy_document(path: Path) -> Iterator[Any]:
+    """Yield the JSON of a file; what its reader trips over inside the block says so too.
+
+    Raises
+    ------
+    ConfigError
+        E012: the file, or what it holds, is not that of a run.  Errors of ours pass as they are.
+    OSError
+        The file cannot be read.
+    """
+    try:
+        yield json.loads(path.read_text(encoding="utf-8"))
+    except CapeError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise ConfigError(
+            "E012",
+            problem="this is not a privacy.json of cape",
+            do="name the file in the consortium folder.",
+            detail=f"{path}: {type(err).__name__}: {err}",
+        ) from err
