@@ -115,6 +115,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E263": "{party} is in use by another process; wait until that one is done.",
     "E264": "{problem}; {do}",
     "E265": "{party} was stopped before it answered; nothing was sent, the same step may be asked again.",
+    "E266": "Site {site} has two policies with different seeds, data sets or ledgers; name these in one of them only.",
     # 28n: other separations
     "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
     "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",

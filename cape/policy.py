@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from cape.config import VERSION, Config, did_you_mean
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
 
+FIXED = ("simulation_seed", "dataset_id", "ledger_file")
+"""Keys that are neither tighter nor looser: they stay as they were first read."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SitePolicy:
@@ -80,17 +83,32 @@ class SitePolicy:
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
         """Return the policy of a parsed file; ConfigError for unknown keys and wrong types."""
-        known = {spec.name: spec for spec in dataclasses.fields(cls)}
-        values: dict[str, object] = {}
-        for name, value in given.items():
-            if name not in known:
-                hint = did_you_mean(name, known)
-                raise ConfigError("E010", setting=f"site policy: {name}", hint=hint)
-            values[name] = _typed(name, known[name].default, value)
-        if values.get("max_total_epsilon") and not values.get("ledger_file"):
+        return cls(**_values(given))._checked()  # type: ignore[arg-type]
+
+    def with_mapped(self, site: str, given: Mapping[str, object]) -> SitePolicy:
+        """Return the site's own policy, tightened by one that lies among the mapped files.
+
+        What the mapped file does not name stays as it is; it may forbid more and allow nothing.
+
+        Raises
+        ------
+        ConfigError
+            E266: it names another seed, data set or ledger; else as `from_mapping`.
+        """
+        values = _values(given)
+        silent = {spec.name: spec.default for spec in dataclasses.fields(self)}
+        for name in FIXED:
+            if values.get(name, silent[name]) not in (silent[name], getattr(self, name)):
+                raise ConfigError("E266", site=site, detail=f"{name} of the mapped policy")
+            values.pop(name, None)
+        mapped = dataclasses.replace(self, **values)  # type: ignore[arg-type]
+        return self.tightened(site, mapped)._checked()
+
+    def _checked(self) -> SitePolicy:
+        if self.max_total_epsilon and not self.ledger_file:
             problem = "site policy: max_total_epsilon needs to know what earlier runs spent"
             raise ConfigError("E012", problem=problem, do="name a ledger_file.")
-        return cls(**values)  # type: ignore[arg-type]
+        return self
 
     def tightened(self, site: str, later: SitePolicy) -> SitePolicy:
         """Return this policy, as accepted in `join`, tightened by how its file reads now.
@@ -98,12 +116,11 @@ class SitePolicy:
         Files that a site receives land beside those it mapped, so a policy that is read again may
         forbid more, never allow more; another seed or ledger ends the run (PrivacyBudgetError).
         """
-        fixed = ("simulation_seed", "dataset_id", "ledger_file")
         values: dict[str, object] = {}
         unrelated = False
         for spec in dataclasses.fields(self):
             name, mine, theirs = spec.name, getattr(self, spec.name), getattr(later, spec.name)
-            if name in fixed:
+            if name in FIXED:
                 if mine != theirs:
                     raise PrivacyBudgetError("E154", site=site, detail=f"{name} was changed")
                 values[name] = mine
@@ -182,6 +199,18 @@ class SitePolicy:
 def _smaller(a: float, b: float) -> float:
     """Return the smaller limit, where 0 is none."""
     return min(a or b, b or a)
+
+
+def _values(given: Mapping[str, object]) -> dict[str, object]:
+    """Return the keys of a parsed file, each checked; ConfigError for a mistake."""
+    known = {spec.name: spec for spec in dataclasses.fields(SitePolicy)}
+    values: dict[str, object] = {}
+    for name, value in given.items():
+        if name not in known:
+            hint = did_you_mean(name, known)
+            raise ConfigError("E010", setting=f"site policy: {name}", hint=hint)
+        values[name] = _typed(name, known[name].default, value)
+    return values
 
 
 def _typed(name: str, default: object, value: object) -> object:

@@ -68,7 +68,7 @@ def validate(
 
     given = _given([*(data or ()), *(matrix or ())], manifest, bids)
     asked = read(_settings_file(target, settings), assignments(set_values))
-    allowed = _policy(policy)
+    allowed = _policy(policy, site)
     with _progress(as_json=as_json, quiet=quiet) as on_progress:
         if target.is_dir() and not given and not is_site(target):
             from cape.drivers.simulate import site_folders
@@ -122,13 +122,13 @@ def _settings_file(target: Path, named: Path | None) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def _policy(path: Path | None) -> SitePolicy:
+def _policy(path: Path | None, site: str) -> SitePolicy:
     """Return the policy of a file; without one, the defaults of a run."""
     from cape.drivers.site_files import read_policy
 
     if path is None:
-        return read_policy(Path(), {})
-    return read_policy(path.parent, {"policy": path.name})
+        return read_policy(Path(), {}, site)
+    return read_policy(path.parent, {"policy": path.name}, site)
 
 
 class _progress:  # noqa: N801 - used as a function

@@ -223,7 +223,7 @@ def _party(
     vault_key: bytes,
     request: bytes,
 ) -> SiteParty:
-    policy = read_policy(call.base, given)
+    policy = read_policy(call.base, given, call.party)
     if "policy_at_join" in given:
         joined_with = SitePolicy.from_mapping(given["policy_at_join"])
         policy = joined_with.tightened(call.party, policy)

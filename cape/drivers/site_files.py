@@ -47,28 +47,44 @@ def noise_of(policy: SitePolicy) -> NoiseSource:
     return SecureNoise() if policy.simulation_seed < 0 else SeededNoise(policy.simulation_seed)
 
 
-def read_policy(base: Path, given: Mapping[str, Any]) -> SitePolicy:
-    """Return the policy that the site mapped or its environment names; defaults without one."""
-    path = policy_path(base, given)
-    return SitePolicy() if path is None else load_policy(path)
+def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
+    """Return the site's own policy, tightened by a mapped one; the defaults without either.
+
+    Files that a site receives land beside those it mapped: only a file that the site's
+    environment names is out of their reach, so a mapped one never takes its place.
+    """
+    mapped = _mapped(base, given)
+    own = policy_path(base, given)
+    if own is None:
+        return SitePolicy()
+    policy = load_policy(own)
+    if mapped is None or mapped == own:
+        return policy
+    return policy.with_mapped(site, _parsed(mapped))
 
 
 def policy_path(base: Path, given: Mapping[str, Any]) -> Path | None:
-    """Return where the policy is that the site mapped or its environment names; None: nowhere."""
-    mapped = given.get("policy")
-    names = mapped if isinstance(mapped, list) else [mapped] if mapped else []
-    if names:
-        return base / Path(str(names[0])).name
+    """Return where the site's own policy is: where its environment says, else the mapped one."""
     named = os.environ.get(POLICY_VARIABLE)
-    return Path(named) if named else None
+    return Path(named) if named else _mapped(base, given)
+
+
+def _mapped(base: Path, given: Mapping[str, Any]) -> Path | None:
+    entry = given.get("policy")
+    names = entry if isinstance(entry, list) else [entry] if entry else []
+    return base / Path(str(names[0])).name if names else None
 
 
 def load_policy(path: Path) -> SitePolicy:
     """Return the policy of a file; ConfigError if it cannot be read or has unknown keys."""
+    return SitePolicy.from_mapping(_parsed(path))
+
+
+def _parsed(path: Path) -> dict[str, Any]:
     import tomllib
 
     try:
-        given = tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
         raise ConfigError(
             "E012",
@@ -76,7 +92,6 @@ def load_policy(path: Path) -> SitePolicy:
             do="correct the file; nothing runs without it.",
             detail=f"{path.name}: {err}",
         ) from err
-    return SitePolicy.from_mapping(given)
 
 
 def policy_text(policy: SitePolicy) -> str:

@@ -586,7 +586,6 @@ def test_a_site_that_refuses_at_round_5_ends_the_run_with_the_last_good_state(
     if through == "mapped file":
         for site in engine.sites:
             (data / site / "p.toml").write_text(helper.policy_text(policy))
-            (engine.work / site / "site-policy.toml").write_text("not read = =")
         engine.input["policy"] = ["p.toml"]
     engine.until("iterate", 5)
     good = engine.caches["remote"]["cape"]["model"]["unmixing"]
@@ -624,12 +623,15 @@ def test_a_site_that_refuses_before_the_solver_ends_the_run_with_an_error(tmp_pa
         engine.exchange()
 
 
-def test_files_about_subjects_are_written_where_the_mapped_policy_allows_it(tmp_path) -> None:
+def test_files_about_subjects_are_written_where_both_policies_of_a_site_allow_it(tmp_path) -> None:
     data = helper.write_data(tmp_path / "data")
-    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
-    for site in engine.sites:
-        policy = replace(POLICY, private_results=site == "local1")
-        (data / site / "p.toml").write_text(helper.policy_text(policy))
+    engine = Engine(
+        tmp_path / "work", data, settings_of("capedjica"),
+        policy=replace(POLICY, private_results=True),
+    )  # fmt: skip
+    engine.allow("local2", replace(POLICY, private_results=False))
+    for site, said in zip(engine.sites, ("false", "true", "true"), strict=True):
+        (data / site / "p.toml").write_text(f"private_results = {said}\n")
     engine.input["policy"] = ["p.toml"]
     with helper.without_pages():
         engine.play()
@@ -852,17 +854,36 @@ def test_a_ledger_among_the_mapped_files_would_forget_earlier_runs(tmp_path, map
         given["policy"] = ["p.toml"]
     else:
         engine.allow("local0", policy)
+    environment = {} if mapped else policy_of(engine, "local0")
     with pytest.raises(ConfigError, match="E012 site policy: ledger_file lies among") as caught:
-        engine.ask("local0", given)
+        engine.call("local", engine.document("local0", given), environment)
     assert "jsonl" not in caught.value.public
     assert not list(data.rglob("*.jsonl"))
 
 
 def test_without_a_policy_file_the_defaults_hold(tmp_path) -> None:
-    assert site_files.read_policy(tmp_path, {}) == SitePolicy()
+    assert site_files.read_policy(tmp_path, {}, "B") == SitePolicy()
     (tmp_path / "p.toml").write_text("min_subjects = 7")
-    assert site_files.read_policy(tmp_path, {"policy": "/somewhere/p.toml"}).min_subjects == 7
-    assert site_files.read_policy(tmp_path, {"policy": ["p.toml"]}).min_subjects == 7
+    assert site_files.read_policy(tmp_path, {"policy": "/somewhere/p.toml"}, "B").min_subjects == 7
+    assert site_files.read_policy(tmp_path, {"policy": ["p.toml"]}, "B").min_subjects == 7
+
+
+def test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names(tmp_path) -> None:
+    """It did: a file that an aggregator sent into the folder of mapped files lifted the veto."""
+    data = helper.write_data(tmp_path / "data")
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    engine.allow("local0", replace(helper.POLICY, veto=True))
+    (data / "local0" / "p.toml").write_text("veto = false\nmin_subjects = 1\n")
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        engine.ask("local0", {**engine.input, "policy": ["p.toml"]})
+    engine.allow("local0", replace(helper.POLICY, ledger_file="ledger.jsonl"))
+    answer = engine.ask("local0", {**engine.input, "policy": ["p.toml"]})
+    assert json.loads(answer)["output"]["phase"] == "join"
+    # The ledger stays where the site's own policy put it, whatever the mapped one says.
+    assert (engine.work / "local0" / "ledger.jsonl").is_file()
+    (data / "local0" / "p.toml").write_text("max_epsilon = 0.001\n")
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        engine.ask("local0", {**engine.input, "policy": ["p.toml"]})
 
 
 # -- order -----------------------------------------------------------------------------------------

@@ -149,7 +149,7 @@ def policy(data: bytes) -> None:
     """The site's own policy."""
     with tempfile.TemporaryDirectory() as top:
         Path(top, "p.toml").write_bytes(data)
-        read = read_policy(Path(top), {"policy": "p.toml"})
+        read = read_policy(Path(top), {"policy": "p.toml"}, "x")
         assert read.tightened("x", read) == read.tightened("x", read)
 
 

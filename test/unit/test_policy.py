@@ -176,6 +176,54 @@ def test_every_limit_that_is_read_again_can_only_shrink() -> None:
     assert one.tightened("A", SitePolicy(allowed_owners=("bob",))).veto
 
 
+MAPPED_TWICE = [
+    # the site's own, the mapped one, what holds
+    ({"veto": True}, {"veto": False}, {"veto": True}),
+    ({"max_epsilon": 1.0}, {}, {"max_epsilon": 1.0}),
+    ({"max_epsilon": 1.0}, {"max_epsilon": 9.0}, {"max_epsilon": 1.0}),
+    ({"max_epsilon": 1.0}, {"max_epsilon": 0.5}, {"max_epsilon": 0.5}),
+    ({"min_subjects": 1}, {}, {"min_subjects": 1}),  # what it does not name, it does not change
+    ({"min_subjects": 9}, {"min_subjects": 2}, {"min_subjects": 9}),
+    ({"allow_not_private": True}, {}, {"allow_not_private": True}),
+    ({}, {"allow_not_private": True}, {"allow_not_private": False}),
+    ({"allow_units": ("time-point",)}, {}, {"allow_units": ("time-point",), "veto": False}),
+    ({"allow_solvers": ("infomax",)}, {"allow_solvers": ["quasi-newton"]}, {"veto": True}),
+    ({"simulation_seed": 7}, {"veto": False}, {"simulation_seed": 7}),
+    ({"ledger_file": "l"}, {"max_total_epsilon": 2.0, "ledger_file": ""},
+     {"max_total_epsilon": 2.0, "ledger_file": "l"}),
+    ({"dataset_id": "d"}, {"dataset_id": "d", "max_sites": 4}, {"dataset_id": "d"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("own", "mapped", "held"), MAPPED_TWICE)
+def test_a_mapped_policy_only_tightens_the_one_of_the_environment(own, mapped, held) -> None:
+    now = SitePolicy(**own).with_mapped("B", mapped)
+    assert {name: getattr(now, name) for name in held} == held
+
+
+@pytest.mark.parametrize(
+    ("own", "mapped"),
+    [
+        ({}, {"simulation_seed": 7}),  # noise that who planted the file can predict
+        ({"simulation_seed": 7}, {"simulation_seed": 8}),
+        ({"ledger_file": "a"}, {"ledger_file": "b"}),
+        ({}, {"ledger_file": "/etc/somewhere"}),
+        ({"dataset_id": "a"}, {"dataset_id": "b"}),
+    ],
+)
+def test_a_mapped_policy_names_no_other_seed_data_set_or_ledger(own, mapped) -> None:
+    with pytest.raises(ConfigError, match="E266 Site B has two policies") as caught:
+        SitePolicy(**own).with_mapped("B", mapped)
+    assert "etc" not in caught.value.public + caught.value.detail
+
+
+def test_a_total_in_a_mapped_policy_needs_the_ledger_of_the_other() -> None:
+    with pytest.raises(ConfigError, match="name a ledger_file"):
+        SitePolicy().with_mapped("B", {"max_total_epsilon": 2.0})
+    with pytest.raises(ConfigError, match="E010"):
+        SitePolicy().with_mapped("B", {"veeto": True})
+
+
 @pytest.mark.parametrize(
     ("policy", "owner", "digests", "refused"),
     [
