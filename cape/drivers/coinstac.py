@@ -135,7 +135,6 @@ def _first_round(call: Call, journal: Journal) -> Document:
     given |= {"card": list(party.card), "policy_at_join": dataclasses.asdict(party.policy)}
     if isinstance(party.source, FileSource):
         given["contents"] = party.source.contents  # no other files are read in this run
-        given["people"] = party.source.people
     journal.give(given)
     return _answered(call, journal, computation, state, envelope, nonce, vault_key, request)
 

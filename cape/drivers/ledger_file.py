@@ -4,11 +4,17 @@ Named by ``ledger_file`` of the site's policy.  Lines of JSON, each with the SHA
 before it; only ever grown, under a lock, on disk before any noise is drawn.  A charge that is
 there already is not charged again, so a repeated or resumed round costs nothing; a run that was
 stopped stays counted.  Two runs at the same time see each other's charges.
+
+Beside it lies ``<ledger_file>.key``, mode 0600: names of subjects are known by an HMAC under it, so
+that other files of a person are still that person's, and the ledger alone tells no name.
 """
 
 from __future__ import annotations
 
 import datetime
+import hashlib
+import hmac
+import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -16,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from cape.config import Config
-from cape.drivers.durable import appending
+from cape.drivers.durable import appending, write_atomically
 from cape.errors import CapeError, StateLostError
 from cape.privacy.ledger import Budget
 from cape.privacy.spending import (
@@ -27,10 +33,37 @@ from cape.privacy.spending import (
     charge_line,
     read_lines,
     run_line,
+    unpromised_line,
 )
 
 NO_DELTA = 0.5
 """Stands for the delta of a run that promises nothing: never the smallest of several."""
+DIGITS = 32
+"""Hex digits of a digest that a person is known by: 128 bits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Person:
+    """One accepted subject, as the data of a site know it; never written down like this.
+
+    Attributes
+    ----------
+    label : str
+        Name of the subject at the site.
+    files : tuple of str
+        SHA-256 of each file or row, whatever the owner chose to do with it.
+    """
+
+    label: str
+    files: tuple[str, ...]
+
+    def digests(self, key: bytes, *context: str) -> str:
+        """Return what this person is known by: files, and the name under the site's key."""
+        known = {hashlib.sha256(file.encode()).hexdigest()[:DIGITS] for file in self.files}
+        parts = [part.encode("utf-8", "surrogatepass") for part in (*context, self.label)]
+        name = b"cape/1/person" + b"".join(len(p).to_bytes(8, "little") + p for p in parts)
+        known.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])
+        return " ".join(sorted(known))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -66,6 +99,43 @@ class LedgerFile:
         with appending(self.path) as (lines, append):
             if self._read(lines).find(run.run) is None:
                 append(run_line(run, lines))
+
+    def key(self) -> tuple[bytes, str]:
+        """Return the key for names and its fingerprint; both are made with the first run.
+
+        Raises
+        ------
+        StateLostError
+            E262: earlier runs know people by another key, so that they would look new.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.path.with_name(f"{self.path.name}.key")
+        with appending(self.path) as (lines, _):
+            used = {run.key for run in self._read(lines).runs} - {""}
+            if not path.exists() and not used:
+                write_atomically(path, os.urandom(32).hex().encode())
+            try:
+                key = bytes.fromhex(path.read_text(encoding="ascii"))
+            except (OSError, ValueError):
+                raise self._unusable("its key is gone or damaged") from None
+        fingerprint = hashlib.sha256(b"cape/1/ledger-key" + key).hexdigest()[:DIGITS]
+        if len(key) < 32 or used - {fingerprint}:
+            raise self._unusable("its key is another one")
+        return key, fingerprint
+
+    def unpromised(self, nonce: str) -> None:
+        """Write down, once, that a run turned out to promise nothing: another site is seeded."""
+        with appending(self.path) as (lines, append):
+            run = self._read(lines).find(nonce)
+            if run is not None and run.promised:
+                append(unpromised_line(nonce, lines))
+
+    def find(self, nonce: str) -> RunSpending:
+        """Return a run that was opened; StateLostError (E262) if it is not there."""
+        run = self._spending().find(nonce)
+        if run is None:
+            raise self._unusable("it does not know this run")
+        return run
 
     def charge(self, nonce: str, entry: Mapping[str, Any]) -> bool:
         """Write down a charge, once, if it fits beside all that was charged; False if it does not.
@@ -132,32 +202,46 @@ class AllRuns:
         Where charges go.
     dataset_id : str
         The policy's name of the data set; empty = the fingerprint of its data.
-    people, contents : callable
-        Digests of the data of every accepted subject, and of all of them.
+    people : callable
+        Every accepted subject.
+    contents : callable
+        Fingerprint of all accepted data.
     """
 
     file: LedgerFile
     dataset_id: str
-    people: Callable[[], Collection[str]]
+    people: Callable[[], Collection[Person]]
     contents: Callable[[], str]
 
     def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> bool:
         """Tell whether a run fits beside all others, and write down that it begins if it does."""
+        key, fingerprint = self.file.key()
+        context = (self.file.site, self.dataset_id)
         run = RunSpending(
             run=nonce,
             dataset=self.dataset_id or self.contents(),
-            people=frozenset(self.people()),
+            people=frozenset(person.digests(key, *context) for person in self.people()),
             computation=computation,
             date=datetime.date.today().isoformat(),
             epsilon=config.epsilon,
             delta=config.delta or NO_DELTA,
             promised=promised,
+            key=fingerprint,
         )
-        planned = Budget.of(epsilon=config.epsilon, delta=config.delta).mu2 if promised else None
-        if not self.file.allows(run, planned):
+        if not self._fits(run, config):
             return False
         self.file.open(run)
         return True
+
+    def go_on(self, nonce: str, config: Config, *, promised: bool) -> bool:
+        """Tell whether a run that began still fits, now that all sites are known."""
+        if not promised:
+            self.file.unpromised(nonce)
+        return self._fits(self.file.find(nonce), config)
+
+    def _fits(self, run: RunSpending, config: Config) -> bool:
+        plan = Budget.of(epsilon=config.epsilon, delta=config.delta) if run.promised else None
+        return self.file.allows(run, None if plan is None else plan.mu2)
 
 
 def read_ledger(path: Path) -> Spending:

@@ -112,7 +112,6 @@ class MemoryLink:
                 "vault": {name: raw.hex() for name, raw in self._vaults[site].items()},
                 "card": list(self._parties[site].card),
                 "contents": getattr(source, "contents", None),
-                "people": getattr(source, "people", None),
                 "sent": self._sent[site],
             }
             for site, source in self._sources.items()

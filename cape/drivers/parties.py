@@ -144,7 +144,11 @@ class SiteParty:
             self._policy.check_size(self.id, facts.n_subjects)
             digest, labels = facts.space.digest, self.source.space.packed
             self.card = (facts.nonce, facts.n_subjects, digest, labels)
-            self._begin(seeded=facts.noise == "seeded")
+            if self._all_runs is not None:
+                promised = self.config.private and facts.noise != "seeded"
+                begin = self._all_runs.begin
+                if not begin(facts.nonce, self._computation, self.config, promised=promised):
+                    raise self._policy.over_total(self.id)
         if isinstance(facts, Roster):
             self._check_entry(facts)
             self._policy.check_run(
@@ -154,15 +158,10 @@ class SiteParty:
                 n_subjects=int(self.card[1]),
                 n_sites=facts.n_sites,
             )
-            self._begin(seeded=facts.seeded)
-
-    def _begin(self, *, seeded: bool) -> None:
-        """Refuse a run that does not fit beside all others on the same people."""
-        if self._all_runs is None:
-            return
-        begin, promised = self._all_runs.begin, self.config.private and not seeded
-        if not begin(str(self.card[0]), self._computation, self.config, promised=promised):
-            raise self._policy.over_total(self.id)
+            if self._all_runs is not None:
+                promised = self.config.private and not facts.seeded
+                if not self._all_runs.go_on(str(self.card[0]), self.config, promised=promised):
+                    raise self._policy.over_total(self.id)
 
     def _check_entry(self, roster: Roster) -> None:
         """Refuse a roster that does not say of this site what it said, or mixes in seeded noise."""

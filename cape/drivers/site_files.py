@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cape.computations._results import SiteOutcome
-from cape.drivers.ledger_file import AllRuns, LedgerFile
+from cape.drivers.ledger_file import AllRuns, LedgerFile, Person
 from cape.errors import ConfigError
 from cape.policy import SitePolicy
 from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
@@ -25,8 +25,8 @@ class DataOfRun(Protocol):
     """What the ledger of all runs asks about the data of a site."""
 
     @property
-    def people(self) -> list[str]:
-        """Digests of the data of every accepted subject."""
+    def people(self) -> list[Person]:
+        """Every accepted subject: its name, and digests of its files."""
 
     @property
     def contents(self) -> str:

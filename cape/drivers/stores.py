@@ -16,6 +16,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.arrays import read_member
 from cape.computations._views import public_basis, wants_templates, widest_basis
 from cape.config import Config
+from cape.drivers.ledger_file import Person
 from cape.errors import DataError
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
@@ -44,7 +45,6 @@ class FileSource:
         self._working = working
         self._given = {name: given[name] for name in ("data", "manifest", "bids") if name in given}
         self._expected = given.get("contents")
-        self._people = given.get("people")
         self._loaded: Any = None
         self._kept: list[tuple[str, Data]] = []
         self._basis: Array | None = None
@@ -89,18 +89,18 @@ class FileSource:
         return str(self._expected or self._data().fingerprint)
 
     @property
-    def people(self) -> list[str]:
-        """Digests of the data of every accepted subject; they never leave the site.
+    def people(self) -> list[Person]:
+        """Every accepted subject: its name, and digests of its files; never leave the site.
 
         Without confounds: the owner chooses them, and must not make other people of the same data.
         """
-        if isinstance(self._people, list):
-            return self._people
-        joined = (
-            " ".join(digest.partition("+")[0] for digest in subject.digests)
+        return [
+            Person(
+                label=subject.label,
+                files=tuple(digest.partition("+")[0] for digest in subject.digests),
+            )
             for subject in self._data().subjects
-        )
-        return [hashlib.sha256(text.encode()).hexdigest()[:32] for text in joined]
+        ]
 
     @property
     def space(self) -> FeatureSpace:

@@ -1,9 +1,11 @@
 """What several runs on the same people have spent together, from the lines of a site's ledger.
 
 Runs compose: mu_total^2 = mu_run^2 + sum of the mu^2 of all earlier runs (Dong, Roth and Su 2022,
-Cor. 3.3).  Who is in a run is told by digests of data, never by names: a run counts for a person
-if it was made on the same data set or on a data set that held the same person.  The worst person
-decides.  Sums are rounded up.  No I/O here; `cape.drivers.ledger_file` keeps the lines.
+Cor. 3.3).  A person is known by digests, never by names: of each file and of the name at the site.
+Whoever ever stood in a line with a digest in common is the same person, through any number of
+runs.  A run counts for a person if it held the person, or was made on a data set of that name which
+held the person in some run.  The person who spent most decides.  Sums are rounded up.  No I/O here;
+`cape.drivers.ledger_file` keeps the lines.
 """
 
 from __future__ import annotations
@@ -65,13 +67,15 @@ class RunSpending:
     dataset : str
         Name that the site's policy gives to the data set, else a digest of its data.
     people : frozenset of str
-        Digests of the data of each subject.
+        What each subject is known by: one or more digests, with spaces between.
     computation, date : str
         For people.
     epsilon, delta : float
         Planned total.
     promised : bool
         False without noise, or with seeded noise: such a run costs infinity.
+    key : str
+        Fingerprint of the site's key that digests of names were made with; empty = no names.
     charges : tuple of Charge
         In order.
     """
@@ -84,6 +88,7 @@ class RunSpending:
     epsilon: float
     delta: float
     promised: bool
+    key: str = ""
     charges: tuple[Charge, ...] = ()
 
     @property
@@ -140,25 +145,52 @@ class Spending:
 
     def of(self, run: RunSpending, *, others_only: bool = False) -> Total:
         """Return what was spent on the people of a run, by it (unless left out) and all others."""
-        base: list[RunSpending] = [] if others_only else [run]
-        for_some: list[RunSpending] = []
-        for other in self.runs:
-            if other.run == run.run or not other.charges:
-                continue
-            if other.dataset == run.dataset:
-                base.append(other)
-            elif other.people & run.people:
-                for_some.append(other)
-        delta = min(known.delta for known in (run, *base, *for_some))
-        everybody = _sum(known.units for known in base)
-        each: dict[str, int] = dict.fromkeys(run.people, 0)
-        if everybody is None or any(known.units is None for known in for_some):
-            return Total(runs=len(base) + len(for_some), units=None, delta=delta)
-        for known in for_some:
-            for person in known.people & run.people:
-                each[person] += known.units or 0
-        worst = max(each.values(), default=0)
-        return Total(runs=len(base) + len(for_some), units=everybody + worst, delta=delta)
+        others = [known for known in self.runs if known.run != run.run]
+        same = _joined(person for known in (run, *others) for person in known.people)
+        held: dict[str, set[int]] = {same[_first(person)]: set() for person in run.people}
+        for i, known in enumerate(others):
+            for person in known.people:
+                held.get(same[_first(person)], set()).add(i)
+        own = [] if others_only else [run]
+        counted: set[int] = set()
+        spent: list[int | None] = []
+        # Most people were in the same runs as many others; without people the data set alone.
+        for runs in {frozenset(), *(frozenset(found) for found in held.values())}:
+            datasets = {run.dataset, *(others[i].dataset for i in runs)}
+            charged = [
+                i
+                for i, known in enumerate(others)
+                if known.charges and (i in runs or known.dataset in datasets)
+            ]
+            counted.update(charged)
+            spent.append(_sum(known.units for known in (*own, *(others[i] for i in charged))))
+        known_spent = [units for units in spent if units is not None]
+        return Total(
+            runs=len(own) + len(counted),
+            units=max(known_spent) if len(known_spent) == len(spent) else None,
+            delta=min(known.delta for known in (run, *(others[i] for i in counted))),
+        )
+
+
+def _joined(people: Iterable[str]) -> dict[str, str]:
+    """Return, for every digest of these people, one digest that stands for the person."""
+    above: dict[str, str] = {}
+
+    def top(one: str) -> str:
+        while above[one] != one:
+            above[one] = one = above[above[one]]
+        return one
+
+    for person in people:
+        digests = person.split()
+        for digest in digests:
+            above.setdefault(digest, digest)
+            above[top(digest)] = top(digests[0])
+    return {digest: top(digest) for digest in above}
+
+
+def _first(person: str) -> str:
+    return person.split(" ", 1)[0]
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:
@@ -194,6 +226,8 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
                 if opened.run in runs:
                     raise ValueError("a run is opened twice")
                 runs[opened.run], charges[opened.run] = opened, []
+            elif document["kind"] == "unpromised":
+                runs[document["run"]] = replace(runs[document["run"]], promised=False)
             else:
                 _take(document, charges[document["run"]])
         except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
@@ -225,15 +259,19 @@ def _run(document: dict[str, Any]) -> RunSpending:
     delta = float(document["delta"])
     if not 0.0 < delta < 1.0:
         raise ValueError("delta")
+    people = [str(one) for one in document["people"]]
+    if not all(person.split() for person in people):
+        raise ValueError("somebody without a digest")
     return RunSpending(
         run=str(document["run"]),
         dataset=str(document["dataset"]),
-        people=frozenset(str(one) for one in document["people"]),
+        people=frozenset(people),
         computation=str(document["computation"]),
         date=str(document["date"]),
         epsilon=float(document["epsilon"]),
         delta=delta,
         promised=document["promised"] is True,
+        key=str(document.get("key", "")),
     )
 
 
@@ -250,7 +288,13 @@ def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
         epsilon=run.epsilon,
         delta=run.delta,
         promised=run.promised,
+        key=run.key,
     )
+
+
+def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:
+    """Return the line, after these, that a run turned out to promise nothing."""
+    return _line(lines, kind="unpromised", run=run)
 
 
 def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:

@@ -49,8 +49,11 @@ def test_a_row_more_makes_no_other_people_of_the_rows_before(tmp_path) -> None:
     other = GOOD.replace("a,b,c", "a,b,d").replace("5.5", "5.25")
     changed = FileSource(written(tmp_path / "changed", other), {}, CONFIG, "A").people
     assert set(before) < set(after)
-    assert len(set(before)) == 2  # equal rows count as one person: too much rather than too little
-    assert not set(before) & set(changed)
+    files = {person.files for person in before}
+    assert len(files) == 2  # equal rows count as one person: too much rather than too little
+    assert not files & {person.files for person in changed}
+    # The name remains: other columns or corrected values are still of the same people.
+    assert {p.label for p in before} == {p.label for p in changed} == {"sub-1", "sub-2", "sub-3"}
 
 
 def test_a_table_may_be_mapped_by_name(tmp_path) -> None:

@@ -12,10 +12,13 @@ from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from cape.config import Config
 from cape.drivers.durable import appending
-from cape.drivers.ledger_file import LedgerFile, read_ledger
+from cape.drivers.ledger_file import AllRuns, LedgerFile, Person, read_ledger
+from cape.drivers.stores import FileSource
 from cape.errors import PrivacyBudgetError, StateLostError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.spending import GENESIS, RunSpending, read_lines
@@ -73,6 +76,119 @@ def test_a_subject_more_does_not_begin_a_new_account(tmp_path) -> None:
     spend(file, run("one", "a", "b", dataset="digest 1"), 4)
     spend(file, run("two", "a", "b", "c", dataset="digest 2"), 5)
     assert file.total("two").mu == pytest.approx(0.3)
+
+
+def test_a_person_is_found_again_through_runs_on_other_files_of_hers(tmp_path) -> None:
+    """Runs on A, on B and on both: they were three people, and each began a new account."""
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 4)
+    spend(file, run("two", "b"), 5)
+    assert (file.total("one").runs, file.total("two").runs) == (1, 1)  # nothing joins them yet
+    spend(file, run("three", "a b", "c"), 7)
+    for name in ("one", "two", "three"):
+        assert (file.total(name).runs, file.total(name).mu) == (3, pytest.approx(0.4))
+    spend(file, run("four", "c"), 1)
+    assert file.total("four").mu == pytest.approx(math.sqrt(0.08))  # c was in two runs only
+    assert file.total("three").mu == pytest.approx(0.4)  # the person who spent most decides
+
+
+def test_a_run_of_another_data_set_counts_whoever_of_the_first_it_held(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "x", dataset="cohort"), 3)
+    spend(file, run("two", "a", dataset="cohort"), 4)  # x with other images?  it may be
+    spend(file, run("three", "a", dataset="pooled"), 9)
+    assert file.total("three").mu == pytest.approx(0.4)
+
+
+def all_runs(file: LedgerFile, people: list[Person], contents: str = "c", **more) -> AllRuns:
+    return AllRuns(file=file, dataset_id="", people=lambda: people, contents=lambda: contents,
+                   **more)  # fmt: skip
+
+
+CONFIG = Config(epsilon=1.0, delta=DELTA)
+
+
+def test_other_files_of_the_same_name_are_the_same_person(tmp_path) -> None:
+    """Another bids_filter, or some runs only: the same people looked new to the ledger."""
+    file = ledger(tmp_path)
+    first = [Person(label=f"sub-{m}", files=(f"{m}-run-1", f"{m}-run-2")) for m in range(3)]
+    other = [Person(label=f"sub-{m}", files=(f"{m}-other-space",)) for m in range(3)]
+    renamed = [Person(label=f"patient{m}", files=(f"{m}-run-2",)) for m in range(3)]
+    for name, people in (("one", first), ("two", other), ("three", renamed)):
+        assert all_runs(file, people, name).begin(name, "capedjica", CONFIG, promised=True)
+        assert file.charge(name, entry(1))
+        assert len(file.find(name).people) == 3
+    assert [file.total(name).runs for name in ("one", "two", "three")] == [3, 3, 3]
+    strangers = [Person(label="sub-7", files=("7",))]
+    assert all_runs(file, strangers, "four").begin("four", "capedjica", CONFIG, promised=True)
+    assert file.total("four").runs == 1
+
+
+def test_a_choice_of_runs_makes_no_other_people_of_the_same_files(tmp_path) -> None:
+    rng = np.random.default_rng(3)
+    names = [f"sub-{m}_run-{r}.npy" for m in (1, 2) for r in (1, 2)]
+    for name in names:
+        np.save(tmp_path / name, rng.standard_normal((6, 400)))
+    config = Config(epsilon=1.0, delta=DELTA, feature_space="matrix")
+    first, second, both = (
+        FileSource(tmp_path, {"data": chosen}, config, "B").people
+        for chosen in (names[::2], names[1::2], names)
+    )
+    assert [person.label for person in first] == ["sub-1", "sub-2"]
+    assert [person.label for person in second] == ["sub-1", "sub-2"]
+    for one, other, all_files in zip(first, second, both, strict=True):
+        assert all_files.files == one.files + other.files
+
+
+def test_names_of_people_are_in_no_file_and_their_digests_need_the_key(tmp_path) -> None:
+    file = ledger(tmp_path)
+    people = [Person(label="sub-MRN12345", files=("f",))]
+    all_runs(file, people).begin("one", "capedjica", CONFIG, promised=True)
+    key = file.path.with_name("ledger.jsonl.key")
+    assert os.stat(key).st_mode & 0o777 == 0o600
+    assert "MRN12345" not in file.path.read_text() + key.read_text()
+    made = people[0].digests(bytes.fromhex(key.read_text()), "B", "")
+    assert read_ledger(file.path).runs[0].people == {made}
+    assert made not in (people[0].digests(bytes(32), "B", ""), people[0].digests(b"", "B", ""))
+    # Names of two sites, or of two data sets that the site tells apart, are not the same.
+    again = bytes.fromhex(key.read_text())
+    shown = {people[0].digests(again, *where) for where in (("B", ""), ("C", ""), ("B", "d"))}
+    assert len(shown) == 3
+
+
+@pytest.mark.parametrize("damage", ["gone", "another", "short", "text"])
+def test_without_the_key_of_its_names_a_ledger_does_not_go_on(tmp_path, damage) -> None:
+    """All people would look new."""
+    file = ledger(tmp_path)
+    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    assert runs.begin("one", "capedjica", CONFIG, promised=True)
+    key = file.path.with_name("ledger.jsonl.key")
+    if damage == "gone":
+        key.unlink()
+    else:
+        key.write_text({"another": "00" * 32, "short": "00", "text": "no key"}[damage])
+    before = file.path.read_bytes()
+    with pytest.raises(StateLostError, match="E262"):
+        runs.begin("two", "capedjica", CONFIG, promised=True)
+    assert file.path.read_bytes() == before
+
+
+def test_a_run_that_another_site_seeds_costs_infinity(tmp_path) -> None:
+    """It was known in `join` as one with noise of the operating system, and stayed that."""
+    file = ledger(tmp_path)
+    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    assert runs.begin("one", "capedjica", CONFIG, promised=True)
+    assert runs.go_on("one", CONFIG, promised=True)
+    assert runs.go_on("one", CONFIG, promised=False)
+    assert file.charge("one", entry(1))
+    before = file.path.read_bytes()
+    assert runs.go_on("one", CONFIG, promised=False)  # asked again: written down once
+    assert file.path.read_bytes() == before
+    assert file.total("one").units is None
+    limited = all_runs(ledger(tmp_path, 50.0), [])
+    assert not limited.go_on("one", CONFIG, promised=False)
+    with pytest.raises(StateLostError, match="E262"):
+        runs.go_on("two", CONFIG, promised=True)
 
 
 def test_the_name_of_a_data_set_joins_runs_whose_files_were_made_anew(tmp_path) -> None:
