@@ -1,20 +1,19 @@
 """Records whole runs: every document, cache, side file, transfer file, error; and what must stay.
 
-`record` plays a run through one of the drivers and returns a `Transcript`.  While parties run in
-this process, `Secrets` listens where noise, keys, masks and sums are made, at the bottom of the
-package, so that a new computation needs no word here.  A seeded run in new processes draws the same
-secrets as one in this process: there the canaries of that one are looked for.
+`record` plays a run through one of the drivers and returns a `Transcript`; what carries documents
+elsewhere than to this process is in `carriers.py`.  While parties run in this process, `Secrets`
+listens where noise, keys, masks and sums are made, at the bottom of the package, so that a new
+computation needs no word here.  A seeded run in new processes or containers draws the same secrets
+as one in this process: there the canaries of that one are looked for.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,10 @@ import numpy as np
 
 from cape import wire
 from cape.computations import _secure_sum, _zero_sum, load
-from cape.drivers import links, memory_link, site_files
+from cape.drivers import memory_link
 from cape.drivers.codec import encode_broadcast, encode_reply
 from cape.drivers.drops import Attendees, Drop
-from cape.drivers.links import DocumentLink, InProcess, Places, make_places
+from cape.drivers.links import Caller, DocumentLink, Places, make_places
 from cape.drivers.memory_link import MemoryLink
 from cape.drivers.parties import SiteParty
 from cape.drivers.simulate import play
@@ -36,9 +35,9 @@ from cape.policy import SitePolicy
 from cape.privacy import randomness, sampler
 from cape.secagg import keys
 
+carriers = sys.modules["cape_test_carriers"]
 scanner = sys.modules["cape_test_scanner"]
 helper = sys.modules["cape_test_consortium"]
-ROOT = Path(__file__).parents[2]
 
 TOKEN = "zqCanary7x"
 STAYS = ("base/", "cache/", "output/private/", "output/site-error.txt", "site-policy.toml")
@@ -192,6 +191,8 @@ class Transcript:
         Per exchange, site to the message it sent (typed).
     outputs : list
         (party, text) of every answer of a document run, in order.
+    frames : list
+        (party, "sent" or "received", content) of every frame between an engine and a service.
     """
 
     computation: str
@@ -199,6 +200,7 @@ class Transcript:
     kept: dict[str, bytes] = field(default_factory=dict)
     replies: list[dict[str, Any]] = field(default_factory=list)
     outputs: list[tuple[str, bytes]] = field(default_factory=list)
+    frames: list[tuple[str, str, bytes]] = field(default_factory=list)
     secrets: Secrets = field(default_factory=Secrets)
     folder: str = ""
     failed: str = ""
@@ -291,24 +293,21 @@ class OneByOne(DocumentLink):
 class Calls:
     """Carries documents to a party and keeps both ends, and the folders after every call."""
 
-    def __init__(
-        self, sites: Mapping[str, Path], work: Path, transcript: Transcript, *, process: bool
-    ) -> None:
-        self._work, self._transcript, self._process = work, transcript, process
-        self._here = InProcess(sites, work)
+    def __init__(self, inner: Caller, work: Path, transcript: Transcript) -> None:
+        self._inner, self._work, self._transcript = inner, work, transcript
         self._seen: dict[Path, tuple[int, int]] = {}
         self.disturb: Callable[[str], None] = lambda party: None
 
     def places(self, party: str) -> Places:
         """Return the directories that the party's documents name."""
-        return self._here.places(party)
+        return self._inner.places(party)
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         """Ask the party; an error is kept as the engine shows it to everybody."""
         self.disturb(party)
-        self._transcript.note(f"stdin of {party}", _without_folders(text))
+        self._transcript.note(f"stdin of {party}", carriers.without_folders(text))
         try:
-            answer = (self._start if self._process else self._here)(role, party, text)
+            answer = self._inner(role, party, text)
         except CapeError as err:
             for shown in (public_text(err), str(err), repr(err)):
                 self._transcript.note(f"error of {party}", shown.encode())
@@ -320,25 +319,6 @@ class Calls:
         for name, part in wire.loads(answer, 2**27).items():
             self._transcript.note(f"{name} of {party}", wire.dumps(part))
         return answer
-
-    def _start(self, role: str, party: str, text: bytes) -> bytes:
-        policy = str(self._work / party / "site-policy.toml")
-        environment = {**os.environ, site_files.POLICY_VARIABLE: policy}
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
-        done = subprocess.run(
-            [sys.executable, str(ROOT / f"{role}.py")], input=text, env=environment,
-            capture_output=True, check=False,
-        )  # fmt: skip
-        self._transcript.note(f"stderr of {party}", done.stderr)
-        if done.returncode:
-            raise links.ReportedError(done.stderr.decode().strip(), "")
-        return done.stdout
-
-
-def _without_folders(text: bytes) -> bytes:
-    """Return a request without the engine's own names of folders: they are not ours to keep."""
-    document = wire.loads(text, 2**27)
-    return wire.dumps({name: document[name] for name in ("input", "cache")})
 
 
 # -- runs -----------------------------------------------------------------------------------------
@@ -364,8 +344,8 @@ def record(
         Empty; gets the data (unless `data` holds them) and the folders of all parties.
     computation : str
         Its name.
-    through : {"memory", "wire", "process"}
-        The driver.
+    through : {"memory", "wire", "process", "service-1", "service-2", "docker"}
+        The driver; of the service in both of COINSTAC's versions.
     seed : int
         Of the noise; -1 takes the operating system's.
     disturb : callable
@@ -386,20 +366,25 @@ def record(
     transcript = Transcript(computation, folder=str(work), secrets=Secrets(heard=heard))
     everybody = Attendees(list(sites), drops, survives=config.aggregation == "secagg")
     link: Any
-    if through == "memory":
-        sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
-        link = Listening(made, config, sources, policy, work, drops=drops)
-        link.folders, link.transcript = dict(sites), transcript
-    else:
-        make_places((*sites, "remote"), policy, work)
-        calls = Calls(sites, work, transcript, process=through == "process")
-        calls.disturb = lambda party: disturb(party, folder)
-        link = OneByOne(sites, {**chosen, "computation": computation}, work, calls, everybody)
-    with transcript.secrets.listening():
+    with ExitStack() as stack:
+        if through == "memory":
+            sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
+            link = Listening(made, config, sources, policy, work, drops=drops)
+            link.folders, link.transcript = dict(sites), transcript
+        else:
+            make_places((*sites, "remote"), policy, work)
+            carrier = carriers.carrying(through, sites, work, transcript)
+            calls = Calls(stack.enter_context(carrier), work, transcript)
+            calls.disturb = lambda party: disturb(party, folder)
+            link = OneByOne(sites, {**chosen, "computation": computation}, work, calls, everybody)
+        stack.enter_context(transcript.secrets.listening())
+        stack.enter_context(helper.without_pages())
         try:
             play(link, None)
         except CapeError as err:
             transcript.failed = public_text(err)
+    for party, way, content in transcript.frames:
+        transcript.note(f"frame {way} to {party}", content)
     transcript.files(work, {})
     if through != "memory":
         transcript.replies = typed_replies(made, config, transcript.outputs)

@@ -29,6 +29,7 @@ from cape.messages import PUBLIC, RELEASED, RING, Marker
 from cape.secagg import keys
 
 scanner = sys.modules["cape_test_scanner"]
+carriers = sys.modules["cape_test_carriers"]
 recorder = sys.modules["cape_test_recorder"]
 helper = sys.modules["cape_test_consortium"]
 
@@ -67,12 +68,24 @@ every_aggregation = pytest.mark.parametrize(
         if allows(n, aggregation=a)
     ],
 )
+
+
+def when(name: str, through: str, aggregation: str) -> tuple[pytest.MarkDecorator, ...]:
+    """Say when a driver is listened to: the short form in the default run, all in the long one."""
+    short = aggregation == "all-sites"
+    if through == "docker":
+        return (pytest.mark.docker,) if short else (pytest.mark.docker, pytest.mark.slow)
+    if short and (through == "wire" or (through == "service-2" and name == PRODUCT)):
+        return ()
+    return (trust,)
+
+
 every_way = pytest.mark.parametrize(
     ("name", "through", "aggregation"),
     [
-        pytest.param(n, t, a, marks=() if (t, a) == ("wire", "all-sites") else trust)
+        pytest.param(n, t, a, marks=when(n, t, a))
         for n in names()
-        for t in ("memory", "wire", "process")
+        for t in ("memory", *carriers.CARRIERS)
         for a in AGGREGATIONS
         if allows(n, aggregation=a)
     ],
@@ -84,24 +97,37 @@ def played(tmp_path_factory):
     """Return whole runs with real entropy, each played once; in new processes: seeded."""
 
     @functools.cache
-    def play(name: str, through: str = "memory", aggregation: str = "all-sites", number: int = 0):
-        folder = tmp_path_factory.mktemp(f"{name}-{number}") / recorder.TOKEN
+    def play(name: str, through: str, aggregation: str):
+        folder = tmp_path_factory.mktemp(name) / recorder.TOKEN
         data = recorder.write_data(folder / "data")
-        seed = 5 if through == "process" or simulated(name) else -1
-        with helper.without_pages():
-            made = recorder.record(
-                folder, name, through=through, data=data, seed=seed, aggregation=aggregation
+        elsewhere = through in carriers.ELSEWHERE
+        seed = 5 if elsewhere or simulated(name) else -1
+        made = recorded(folder, name, through, data=data, seed=seed, aggregation=aggregation)
+        if elsewhere:  # the same secrets are drawn in this process, and heard
+            twin = recorded(
+                folder / "twin", name, "wire", data=data, seed=seed, aggregation=aggregation
             )
-            if through == "process":  # the same secrets are drawn in this process, and heard
-                twin = recorder.record(
-                    folder / "twin", name, through="wire", data=data, seed=seed,
-                    aggregation=aggregation,
-                )  # fmt: skip
-                made.secrets = twin.secrets
-        assert made.failed == ""
+            made.secrets = secrets_of_twin(made, twin)
         return made, recorder.data_canaries(data)
 
     return play
+
+
+def recorded(folder: Path, name: str, through: str, **given: typing.Any) -> typing.Any:
+    """Return the transcript of a run that ends well."""
+    made = recorder.record(folder, name, through=through, **given)
+    assert made.failed == ""
+    return made
+
+
+def secrets_of_twin(transcript, twin) -> typing.Any:
+    """Return what was heard in a run here, which was the same run, message by message."""
+    mine, theirs = (
+        [{site: encode_reply(reply) for site, reply in inbox.items()} for inbox in t.replies]
+        for t in (transcript, twin)
+    )
+    assert mine == theirs
+    return twin.secrets
 
 
 def look(documents: dict[str, bytes], canaries: list) -> scanner.Report:
@@ -135,25 +161,40 @@ def check_canaries(transcript, data: list) -> tuple[scanner.Report, scanner.Repo
     return leaves, stays
 
 
-@every_way
-def test_nothing_that_must_stay_leaves_in_any_encoding(played, name, through, aggregation) -> None:
-    """Exact but for accidents, below 1e-6 (see `scanner`)."""
-    transcript, data = played(name, through, aggregation)
+def check_run(name: str, transcript, data: list, way: str) -> None:
+    """Apply every check of one transcript; prints what was scanned."""
     if simulated(name):  # it shows sums of single sites by design; names, data and keys stay
         transcript.secrets.numbers, secrets = [], transcript.secrets
         secrets.hidden = [c for c in secrets.hidden if c.name.startswith(("key", "entropy"))]
     leaves, stays = check_canaries(transcript, data)
     say(
-        f"{name} {through} {aggregation}: {leaves.documents + stays.documents} documents, "
+        f"{name} {way}: {leaves.documents + stays.documents} documents, "
         f"{leaves.bytes + stays.bytes} bytes scanned, 0 hits"
     )
     assert simulated(name) or len(transcript.secrets.numbers) > 50
     assert len(transcript.secrets.hidden) > 50
-    if through != "memory":  # the canaries are right: at home they are found
-        at_home = look(transcript.kept, [*data, *transcript.secrets.numbers])
-        found = {hit.canary.partition("[")[0] for hit in at_home.hits}
-        assert {"name", "raw values", "working array basis"} & found
-        assert any("stdin of remote" in name for name in transcript.documents)
+    words = transcript.words()
+    assert np.unique(words).size == words.size
+    if words.size >= ENOUGH:
+        check_uniform(words)
+
+
+@every_way
+def test_nothing_that_must_stay_leaves_in_any_encoding(played, name, through, aggregation) -> None:
+    """Exact but for accidents, below 1e-6 (see `scanner`); uniform words alarm below 1e-6."""
+    transcript, data = played(name, through, aggregation)
+    check_run(name, transcript, data, f"{through} {aggregation}")
+    if through == "memory":
+        return
+    config = load(name).config.from_input(helper.settings_of(name, aggregation=aggregation))
+    assert check_outputs(name, transcript, config) >= 4 * 5
+    if through.startswith("service"):
+        assert check_frames(transcript, int(through[-1])) >= 2 * len(transcript.outputs)
+    # The canaries are right: at home they are found.
+    at_home = look(transcript.kept, [*data, *transcript.secrets.numbers])
+    found = {hit.canary.partition("[")[0] for hit in at_home.hits}
+    assert {"name", "raw values", "working array basis"} & found
+    assert any("stdin of remote" in name for name in transcript.documents)
 
 
 @pytest.mark.parametrize(
@@ -277,18 +318,42 @@ def _is(output: dict, kind: type) -> bool:
     return True
 
 
+FRAMES = {
+    2: ({"mode", "data"}, [{"type", "data", "end"}, {"type", "data", "code", "end"}]),
+    1: ({"command", "args"}, [{"type", "data", "end"}, {"type", "end"}, {"type", "code"}]),
+}
+"""What the two versions of COINSTAC's dialogue have: of a call, and of what is said to it."""
+
+
+def check_frames(transcript, version: int) -> int:
+    """Every frame of a service is one of the dialogue's, and carries an answer or a part of one."""
+    call, said = FRAMES[version]
+    for party, way, content in transcript.frames:
+        if way == "sent":
+            frame = wire.loads(content, 2**27) if content else {}
+            assert set(frame) in (set(), call, {"input", "cache"}, {"input", "cache", "state"})
+            continue
+        frame = wire.loads(content, 2**27)
+        assert set(frame) in said, (party, sorted(frame))
+        if version == 2:
+            assert (frame["type"], frame["end"]) == ("stdout", True)
+            assert set(frame["data"]) == {"output", "cache", "success"}
+        elif frame["type"] == "stderr":
+            assert frame.get("data", "") == ""
+    return len(transcript.frames)
+
+
 @every_computation
-@pytest.mark.parametrize("aggregation", ["all-sites", pytest.param("secagg", marks=trust)])
-def test_answers_and_caches_hold_declared_fields_only(played, name, aggregation) -> None:
-    transcript, _ = played(name, "wire", aggregation)
-    config = load(name).config.from_input(helper.settings_of(name, aggregation=aggregation))
+def test_answers_and_caches_hold_declared_fields_only(played, name) -> None:
+    transcript, _ = played(name, "wire", "all-sites")
+    config = load(name).config.from_input(helper.settings_of(name))
     assert check_outputs(name, transcript, config) >= 4 * 5
 
 
 @every_computation
 def test_no_key_file_is_left_after_a_run(played, name) -> None:
     """The vault exists while it is needed, sealed, and is gone at the end."""
-    transcript, _ = played(name, "wire")
+    transcript, _ = played(name, "wire", "all-sites")
     sealed = [content for n, content in transcript.documents.items() if "/vault-" in n]
     assert sealed
     finals = [n for n in transcript.documents if n.startswith("local0/output/.cape")]
@@ -450,10 +515,7 @@ def test_a_leak_is_seen_wherever_it_is(leak, tmp_path) -> None:
             (folder / "work" / "local0" / place).parent.mkdir(parents=True, exist_ok=True)
             (folder / "work" / "local0" / place).write_bytes(write(value))
 
-    with helper.without_pages():
-        transcript = recorder.record(
-            folder, "capemean", through="wire", heard=heard, mean_share=0.5
-        )
+    transcript = recorder.record(folder, "capemean", through="wire", heard=heard, mean_share=0.5)
     with pytest.raises(AssertionError, match=leak):
         check_canaries(transcript, recorder.data_canaries(folder / "data"))
 

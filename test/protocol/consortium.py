@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import cape.report
+import cape.report.site
 from cape import wire
 from cape.computations import load
 from cape.computations._results import Outcome
@@ -452,14 +453,21 @@ def record(folder: Path, computation: str = "capedjica", **settings: Any) -> Rec
 
 
 class without_pages:  # noqa: N801 - reads as a statement
-    """Leave the page out of the consortium's files: drawing it takes seconds."""
+    """Leave the pages out of the files of the consortium and of the sites.
+
+    Drawing them is nine tenths of a small run; what they show has tests of its own.
+    """
+
+    PLACES = ((cape.report, "render"), (cape.report.site, "write_page"))
 
     def __enter__(self) -> None:
-        self._render = cape.report.render
-        cape.report.render = lambda folder: folder / "index.html"
+        self._real = [getattr(*place) for place in self.PLACES]
+        for place in self.PLACES:
+            setattr(*place, lambda folder: folder / "index.html")
 
     def __exit__(self, *error: object) -> None:
-        cape.report.render = self._render
+        for place, real in zip(self.PLACES, self._real, strict=True):
+            setattr(*place, real)
 
 
 def no_pictures(folder: Path) -> Path:

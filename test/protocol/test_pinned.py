@@ -205,6 +205,7 @@ def test_messages_without_pinned_keys_keep_their_bytes() -> None:
     )
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_the_simulator_and_the_report_know_pinned_keys(tmp_path: Path) -> None:
     write_consortium(
         tmp_path / "data", preset="paper", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=2

@@ -405,6 +405,7 @@ def test_replies_of_every_stage_carry_markers_and_survive_the_wire() -> None:
         assert wire.dumps(wire.encode_reply(wire.decode(wire.loads(text), kind))) == text
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path) -> None:
     write_consortium(
         tmp_path / "data", preset="paper", n_sites=4, n_subjects=12, n_timepoints=60, n_networks=2

@@ -147,7 +147,8 @@ def finished(tmp_path_factory) -> Path:
     wild[3] *= 1e4
     np.save(folder / "local1" / f"sub-{CANARY}10.npy", wild)
     settings = {**SETTINGS, "accept_low_quality": True}
-    return simulate(folder, out=folder.parent / "out", settings=settings)
+    shown = SitePolicy(min_subjects=1)  # no page for the sites: the consortium's is looked at
+    return simulate(folder, out=folder.parent / "out", settings=settings, policy=shown)
 
 
 @pytest.mark.row(6)

@@ -210,11 +210,12 @@ def test_a_private_run_states_its_cost_and_its_error(consortium, tmp_path):
     assert "no results for single subjects" in private.read_text()
 
 
-def test_all_ways_of_a_run_give_the_same_files(consortium, tmp_path):
+@pytest.mark.parametrize("other", ["wire", pytest.param("process", marks=pytest.mark.slow)])
+def test_all_ways_of_a_run_give_the_same_files(consortium, tmp_path, other):
     """One process, through the wire, and a process per site and round."""
     folders = [
         simulate(consortium, out=tmp_path / through, through=through, seed=5)
-        for through in ("memory", "wire", "process")
+        for through in ("memory", other)
     ]
     files = sorted(path.name for path in folders[0].iterdir())
     assert files == [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -15,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import cape.report
 from cape.cli import main
 from cape.drivers import links, playing
 from cape.drivers import simulate as module
@@ -24,20 +22,13 @@ from cape.drivers.ledger_file import read_ledger
 from cape.drivers.simulate import resume, simulate
 from cape.errors import CapeError, StoppedError
 from cape.policy import SitePolicy
+from cape.report.site_page import write_page as drawn
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.usefixtures("no_pages")
 
 
-def _load(name: str = "cape_test_consortium"):
-    if name not in sys.modules:
-        path = ROOT / "test" / "protocol" / "consortium.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-helper = _load()
+helper = sys.modules["cape_test_consortium"]
 SETTINGS = helper.settings_of("capedjica")
 SECAGG = helper.settings_of("capedjica", aggregation="secagg")
 GAUSSIAN = helper.settings_of("capedjica", zero_sum="gaussian")
@@ -46,11 +37,6 @@ GAUSSIAN = helper.settings_of("capedjica", zero_sum="gaussian")
 @pytest.fixture(scope="module")
 def data(tmp_path_factory) -> Path:
     return helper.write_data(tmp_path_factory.mktemp("data"))
-
-
-@pytest.fixture(autouse=True)
-def no_pages(monkeypatch):
-    monkeypatch.setattr(cape.report, "render", lambda folder: folder / "index.html")
 
 
 def maps(folder: Path) -> dict[str, bytes]:
@@ -189,19 +175,19 @@ def test_a_full_disk_stops_a_run_and_it_goes_on_when_there_is_room(
 ) -> None:
     real = os.fsync
     count = iter(range(10**6))
-    monkeypatch.setattr(os, "fsync", lambda handle: full() if next(count) == 30 else real(handle))
+    monkeypatch.setattr(os, "fsync", lambda handle: full() if next(count) == 12 else real(handle))
 
     def full():
         raise OSError(28, "No space left on device")
 
     attempts = 0
     try:
-        simulate(data, out=tmp_path, settings={**SETTINGS, "n_rounds": 20}, seed=3, through=through)
+        simulate(data, out=tmp_path, settings={**SETTINGS, "n_rounds": 5}, seed=3, through=through)
     except (OSError, StoppedError):
         attempts += 1
     assert attempts == 1
     folder = resume(tmp_path)
-    whole = simulate(data, out=tmp_path / "x", settings={**SETTINGS, "n_rounds": 20}, seed=3)
+    whole = simulate(data, out=tmp_path / "x", settings={**SETTINGS, "n_rounds": 5}, seed=3)
     assert maps(folder) == maps(whole)
     assert not list(tmp_path.glob("local*/site-error.txt"))
 
@@ -297,8 +283,8 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
 KILLED = """
 import sys
 from pathlib import Path
-import cape.report
-cape.report.render = lambda folder: folder / "index.html"
+import cape.report.site
+cape.report.render = cape.report.site.write_page = lambda folder: folder / "index.html"
 from cape.drivers.simulate import resume, simulate
 import json
 data, out, through = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4]
@@ -355,7 +341,7 @@ def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, 
     told = json.loads((tmp_path / "two" / "local1" / "cape-site.json").read_text())["all_runs"]
     assert told["runs"] == 2
     assert 100.0 < told["epsilon"] < 130.0
-    page = (tmp_path / "two" / "local1" / "private" / "index.html").read_text()
+    page = drawn(tmp_path / "two" / "local1" / "private").read_text()
     assert f"Over all 2 runs on the same people: epsilon {told['epsilon']:.6g}" in page
     assert main(["ledger", str(tmp_path / "ledger.jsonl"), "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["runs"]

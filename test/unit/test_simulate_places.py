@@ -48,6 +48,7 @@ def test_a_site_is_not_called_like_a_folder_of_results(name: str, tmp_path: Path
         check_places({name: tmp_path / "data" / name}, tmp_path / "out")
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_run_without_noise_needs_no_epsilon_on_any_way(data: Path, tmp_path: Path) -> None:
     # Epsilon 0 of such a run was refused when its settings came back from a document.
     settings = {**QUICK, "private": "no"}

@@ -86,6 +86,7 @@ def rng_rotation() -> np.ndarray:
     return np.linalg.qr(np.random.default_rng(3).standard_normal((5, 5)))[0]
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_a_run_in_the_templates_finds_maps_inside_their_span(study, tmp_path):
     settings = {"basis": "templates", "n_basis": 0, "image_shape": "", "private": False}
     out = simulate(study, out=tmp_path / "out", settings=settings)
