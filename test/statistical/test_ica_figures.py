@@ -7,6 +7,7 @@ compared with the paper's claims, because with noise for one subject nothing is 
 from __future__ import annotations
 
 import functools
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -65,9 +66,16 @@ def test_cape_at_eps_i_has_the_noise_of_conventional_at_twice_it(loops) -> None:
         assert loops.noise_std("cape", eps_i, 0.01, 256 * 250) == pytest.approx(cape / 250)
 
 
+def say(figures: str) -> None:
+    """Show figures with ``pytest -s`` or ``-rP``."""
+    sys.stdout.write(figures + "\n")
+
+
 @functools.cache
 def mean_q(loops, method: str, eps_i: float) -> float:
-    return float(np.mean([loops.alg4(point(method, eps_i, seed))["q"] for seed in SEEDS]))
+    found = [loops.alg4(point(method, eps_i, seed))["q"] for seed in SEEDS]
+    say(f"{method} eps_i {eps_i}: mean q {np.mean(found):.4f} of {np.round(found, 4).tolist()}")
+    return float(np.mean(found))
 
 
 @pytest.mark.statistical
@@ -100,10 +108,12 @@ def test_the_default_is_useful_at_a_fiftieth_of_the_epsilon_of_algorithm_4(loops
     """M 1024, S 4, one subject, the same account; the PCA of Alg. 4 is free.  Margin: 2 seeds."""
     useful, largest = 1.0, 50.0
     default = np.mean([loops.default(1024, useful, seed).quality()["q"] for seed in (1, 2)])
+    say(f"default at total epsilon {useful}: q {default:.4f}")
     assert default < 0.1
     for rate in (0.02, 0.05, 0.125, 0.25):
         found = [
             loops.paper_at(1024, largest, seed, rounds=200, rate=rate, pca_share=0.0)["q"]
             for seed in (1, 2)
         ]
+        say(f"Alg. 4, rate {rate}, at total epsilon {largest}: q {np.mean(found):.4f}")
         assert np.mean(found) > 0.1, rate
