@@ -120,7 +120,7 @@ def _first_round(call: Call, journal: Journal) -> Document:
     request = _digest([call.input, _listing(call.base)])
     stored = journal.first_answer(request)
     if stored is not None:
-        return stored
+        return _with_key(stored, os.urandom(32))  # nothing is sealed before the second round
     given = {name: call.input[name] for name in SITE_INPUTS if name in call.input}
     settings = {name: v for name, v in call.input.items() if name not in (*SITE_INPUTS, "start")}
     computation = load(str(settings.pop("computation", PRODUCT)))
@@ -201,8 +201,8 @@ def _answered(
     """Store the answer, then return it: charge, draw, journal, send."""
     seq = state.cursor.seq
     answer = answer_of(computation, state, encode_reply(reply), nonce, vault_key)
-    # From the round on that fills the vault, its key stands in the cache alone.
-    journal.store(seq, request, answer if seq == 1 else _with_key(answer, b""))
+    # The key of the vault stands in the cache alone: never in a file beside the vault.
+    journal.store(seq, request, _with_key(answer, b""))
     note(journal, computation, state.config, answer["output"])
     return answer
 
@@ -258,13 +258,18 @@ def _party(
 
 
 def _listing(base: Path) -> list[list[Any]]:
-    """Return names, sizes and times of all files below: a changed file is another request."""
+    """Return names, sizes and times of all files below: a changed file is another request.
+
+    A link counts as itself and is not followed: a walk along links might not end, and what lies
+    in the folder is listed where it lies.
+    """
     found = []
-    for folder, _, names in os.walk(base, followlinks=True):
-        for name in names:
+    for folder, folders, names in os.walk(base):
+        linked = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in (*names, *linked):
             path = Path(folder, name)
             try:
-                stat = path.stat()
+                stat = path.lstat()
             except OSError:
                 continue
             found.append([str(path.relative_to(base)), stat.st_size, stat.st_mtime_ns])

@@ -146,7 +146,8 @@ def test_every_step_started_again_with_the_same_document_gives_the_same_bytes(
     engine = unseeded.before[exchange].copy(tmp_path / "work")
     first = {site: engine.ask(site) for site in engine.sites}
     drawn = len(draws)
-    assert {site: engine.ask(site) for site in reversed(engine.sites)} == first
+    for site in reversed(engine.sites):
+        assert helper.repeated(engine.ask(site)) == helper.repeated(first[site])
     inbox = {site: json.loads(text)["output"] for site, text in first.items()}
     with helper.without_pages():
         one, two = engine.ask("remote", inbox), engine.ask("remote", inbox)
@@ -171,12 +172,9 @@ def test_a_lost_side_file_is_made_again_with_identical_bytes(
                 path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
             else:
                 path.write_bytes(b"PK\x03\x04 something else")
-        answer = json.loads(engine.ask(site))
-        expected = json.loads(recording.answers[exchange][site])
-        if exchange == ("join", 1):  # nothing is in the vault yet, its key is new
-            assert answer["cache"]["cape"].pop("vault_key")
-            assert expected["cache"]["cape"].pop("vault_key")
-        assert answer == expected
+        assert helper.repeated(engine.ask(site)) == helper.repeated(
+            recording.answers[exchange][site]
+        )
 
 
 def test_lost_side_files_are_made_again_from_the_files_that_were_mapped(tmp_path) -> None:
@@ -227,13 +225,33 @@ def test_a_first_document_is_answered_anew_if_a_file_in_a_subfolder_changed(tmp_
         path.rename(deep / path.name)
     settings = {**settings_of("capedjica"), "data": "deep/er/*.npy"}
     engine = Engine(tmp_path / "work", data, settings)
-    first = engine.ask("local0")
-    assert engine.ask("local0") == first
+    first = helper.repeated(engine.ask("local0"))
+    assert helper.repeated(engine.ask("local0")) == first
     np.save(deep / "sub-00.npy", helper.subjects(1, seed=77)[0])
     contents = [json.loads((engine.journal("local0") / "given.json").read_bytes())["contents"]]
-    assert engine.ask("local0") != first
+    engine.ask("local0")
     contents.append(json.loads((engine.journal("local0") / "given.json").read_bytes())["contents"])
     assert contents[0] != contents[1]
+
+
+def test_links_in_the_folder_of_mapped_files_are_not_followed(tmp_path) -> None:
+    """A link to / made the first round walk the whole disk, and wait for whatever hangs there."""
+    outside, base = tmp_path / "outside", tmp_path / "base"
+    for folder in (outside / "deep", base / "inner"):
+        folder.mkdir(parents=True)
+        (folder / "file").write_text("x")
+    (base / "to-folder").symlink_to(outside)
+    (base / "to-file").symlink_to(outside / "deep" / "file")
+    (base / "inner" / "round").symlink_to(base)
+    (base / "to-nothing").symlink_to(tmp_path / "nothing")
+    before = coinstac._listing(base)
+    names = [name for name, *_ in before]
+    assert names == ["inner/file", "inner/round", "to-file", "to-folder", "to-nothing"]
+    (outside / "deep" / "file").write_text("something else")
+    assert coinstac._listing(base) == before
+    (base / "to-folder").unlink()
+    (base / "to-folder").symlink_to(base / "inner")  # another link is another request
+    assert coinstac._listing(base) != before
 
 
 def test_nothing_stays_in_the_working_folder_after_a_run(tmp_path) -> None:

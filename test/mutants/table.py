@@ -436,7 +436,7 @@ MUTANTS = (
     ),
     Mutant(
         "the vault key is stored beside the vault",
-        D + "coinstac.py", 'answer if seq == 1 else _with_key(answer, b"")', "answer",
+        D + "coinstac.py", 'request, _with_key(answer, b""))', "request, answer)",
         PROTOCOL + "test_engine.py"
         "::test_g13_the_vault_key_and_the_vault_never_lie_in_one_folder",
     ),
