@@ -634,7 +634,8 @@ def instances() -> list[Any]:
         short = ("iterate", 1) if ("iterate", 1) in exchanges else exchanges[0]
         for exchange in exchanges:
             marks = [] if exchange == short else [pytest.mark.trust]
-            found.append(pytest.param(name, exchange, id=f"{name}-{exchange}", marks=marks))
+            where = "" if exchange == short else f"-{exchange[0]}-{exchange[1]}"
+            found.append(pytest.param(name, exchange, id=f"{name}{where}", marks=marks))
     return found
 
 

@@ -20,6 +20,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +28,7 @@ PAGE = ROOT / "docs" / "mutants.md"
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", "out", "results", "build", "dist", "__pycache__", ".*_cache", ".hypothesis"
 )
+MOST_COPIES = 8
 LIMIT = 300
 """Seconds that one named test may take."""
 PASSED, FAILED = 0, 1
@@ -96,21 +98,26 @@ def main(words: list[str]) -> int:
     chosen = [m for m in MUTANTS if not words or any(w in m.name + m.file for w in words)]
     began, bad = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as top:
-        copies = [Path(top, str(i)) for i in range(min(2, os.cpu_count() or 1))]
+        copies = [Path(top, str(i)) for i in range(min(MOST_COPIES, os.cpu_count() or 1))]
+        free: SimpleQueue[Path] = SimpleQueue()
         for copy in copies:
             shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+            free.put(copy)
         tests = list(dict.fromkeys(m.test for m in chosen))
         if run_tests(copies[0], *tests, first_only=False) != PASSED:
             sys.stdout.write("a named test does not pass on the unchanged project\n")
             return 1
+
+        def judged(mutant: Any) -> str:
+            copy = free.get()
+            try:
+                return verdict(mutant, copy)
+            finally:
+                free.put(copy)
+
         with ThreadPoolExecutor(len(copies)) as pool:
-            parts = [chosen[i :: len(copies)] for i in range(len(copies))]
-            jobs = [
-                pool.submit(lambda part, copy: [(m, verdict(m, copy)) for m in part], *pair)
-                for pair in zip(parts, copies, strict=True)
-            ]
-            found = [row for job in jobs for row in job.result()]
-    for mutant, word in sorted(found, key=lambda row: MUTANTS.index(row[0])):
+            found = list(zip(chosen, pool.map(judged, chosen), strict=True))
+    for mutant, word in found:
         bad += word != "caught"
         sys.stdout.write(f"{word:16}{mutant.file:38}{mutant.name}\n")
     caught = len(found) - bad

@@ -281,7 +281,7 @@ MUTANTS = (
     ),
     Mutant(
         "the mask of a site is sent before hashes are compared",
-        C + "_join.py", "space=source.space.outline(),", "space=source.space,",
+        C + "_join.py", "space=data.space.outline(),", "space=data.space,",
         PROTOCOL + "test_labels.py::test_labels_travel_after_join_once",
     ),
     Mutant(
@@ -469,5 +469,92 @@ MUTANTS = (
         "if 0 < self.max_epsilon < config.delta:",
         UNIT + "test_policy.py"
         "::test_settings_that_a_site_does_not_allow_are_refused_by_name",
+    ),
+    Mutant(
+        "a mapped policy replaces the one that the environment names",
+        D + "site_files.py", "    own = policy_path(base, given)\n",
+        "    own = mapped or policy_path(base, given)\n",
+        "test/e2e/test_drivers.py"
+        "::test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names",
+    ),
+    Mutant(
+        "a mapped policy names the seed of the noise",
+        "cape/policy.py", "for name in FIXED:\n            if values.get(",
+        "for name in FIXED[1:]:\n            if values.get(",
+        UNIT + "test_policy.py::test_a_mapped_policy_names_no_other_seed_data_set_or_ledger",
+    ),
+    Mutant(
+        "a veto is ignored",
+        "cape/policy.py", "        if self.veto:\n", "        if self.veto and self.max_sites:\n",
+        UNIT + "test_policy.py"
+        "::test_settings_that_a_site_does_not_allow_are_refused_by_name",
+    ),
+    # -- the ledger of all runs
+    Mutant(
+        "the limit over all runs is not asked before a release",
+        D + "ledger_file.py",
+        "if self.max_total_epsilon and not known.of(after).within(self.max_total_epsilon):",
+        "if self.max_total_epsilon and not known.of(run).within(self.max_total_epsilon):",
+        UNIT + "test_ledger_file.py::test_the_limit_over_all_runs_is_never_passed",
+    ),
+    Mutant(
+        "the plan of a run is compared with the limit as if it were the only one",
+        D + "ledger_file.py", "others = self._spending().of(run, others_only=True)",
+        "others = Spending().of(run, others_only=True)",
+        UNIT + "test_ledger_file.py"
+        "::test_a_run_that_cannot_fit_is_refused_before_it_begins",
+    ),
+    Mutant(
+        "charges of a run are not written into the ledger of all runs",
+        D + "parties.py", "if self._all_runs and not self._all_runs.file.charge(",
+        "if not self._all_runs and not self._all_runs.file.charge(",
+        UNIT + "test_parties.py"
+        "::test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs",
+    ),
+    Mutant(
+        "the ledger of all runs is written without its lock",
+        D + "durable.py", "        fcntl.flock(file, fcntl.LOCK_EX)\n", "",
+        UNIT + "test_ledger_file.py::test_two_runs_at_the_same_time_share_one_limit",
+    ),
+    Mutant(
+        "a person is known by files only",
+        D + "ledger_file.py",
+        "known.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])", "pass",
+        UNIT + "test_ledger_file.py"
+        "::test_other_files_of_the_same_name_are_the_same_person",
+    ),
+    Mutant(
+        "runs on different files of a person are not joined by a third",
+        P + "spending.py", "above[top(digest)] = top(digests[0])", "pass",
+        UNIT + "test_ledger_file.py"
+        "::test_a_person_is_found_again_through_runs_on_other_files_of_hers",
+    ),
+    Mutant(
+        "a ledger goes on with another key for names",
+        D + "ledger_file.py", "if len(key) < 32 or used - {fingerprint}:", "if len(key) < 32:",
+        UNIT + "test_ledger_file.py"
+        "::test_without_the_key_of_its_names_a_ledger_does_not_go_on",
+    ),
+    Mutant(
+        "a run that another site seeds counts as one with real noise",
+        D + "ledger_file.py", "if run is not None and run.promised:", "if run is None:",
+        UNIT + "test_ledger_file.py::test_a_run_that_another_site_seeds_costs_infinity",
+    ),
+    Mutant(
+        "two processes of one site work at the same time",
+        D + "durable.py", "    except BlockingIOError:\n        return False\n",
+        "    except BlockingIOError:\n        return True\n",
+        UNIT + "test_journal.py::test_a_folder_is_held_by_one_process_at_a_time",
+    ),
+    Mutant(
+        "a site does not hold its folder while it answers",
+        D + "coinstac.py", "with only_one(call.output, party):",
+        "with only_one(call.output.parent, party):",
+        "test/faults/test_faults.py::test_a_fault_has_its_declared_outcome[folder-held]",
+    ),
+    Mutant(
+        "links among the mapped files are followed",
+        D + "coinstac.py", "stat = path.lstat()", "stat = path.stat()",
+        "test/e2e/test_drivers.py::test_links_in_the_folder_of_mapped_files_are_not_followed",
     ),
 )  # fmt: skip

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from cape.drivers import durable as module
-from cape.drivers.durable import write_atomically
+from cape.drivers.durable import only_one, write_atomically
 from cape.drivers.journal import Journal
-from cape.errors import ReplayError, StateLostError
+from cape.errors import ReplayError, StateLostError, StoppedError
 
 NONCE, KEY, ENTROPY = "0f" * 16, b"k" * 32, b"e" * 12
 
@@ -222,3 +222,15 @@ def test_an_answer_with_a_number_that_json_does_not_know_is_not_stored(journal) 
         journal.store(1, "r", {"output": float("nan")})
     with pytest.raises(StateLostError):
         journal.receipt()
+
+
+def test_a_folder_is_held_by_one_process_at_a_time(tmp_path) -> None:
+    """Two processes of one site would draw two noises for one release."""
+    with only_one(tmp_path, "site B"):
+        with pytest.raises(StoppedError, match="E263 site B is in use by another process"):
+            with only_one(tmp_path, "site B", patience=0.0):
+                raise AssertionError("held twice")
+        with only_one(tmp_path.parent, "another folder", patience=0.0):
+            pass
+    with only_one(tmp_path, "site B", patience=0.0):
+        pass

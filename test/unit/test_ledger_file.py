@@ -171,6 +171,7 @@ def test_without_the_key_of_its_names_a_ledger_does_not_go_on(tmp_path, damage) 
     with pytest.raises(StateLostError, match="E262"):
         runs.begin("two", "capedjica", CONFIG, promised=True)
     assert file.path.read_bytes() == before
+    assert key.exists() == (damage != "gone")  # none is made that would hide the loss
 
 
 def test_a_run_that_another_site_seeds_costs_infinity(tmp_path) -> None:

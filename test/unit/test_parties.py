@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from cape.config import Config
 from cape.data import subjects as one_subject
+from cape.drivers.ledger_file import AllRuns, LedgerFile, Person
 from cape.drivers.parties import (
     NO_REQUEST,
     AggregatorParty,
@@ -183,6 +184,29 @@ def test_a_charge_that_cannot_be_written_down_is_none() -> None:
     with pytest.raises(OSError, match="disk full"):
         site.charge(EVENT)
     assert site.ledger.events == ()
+
+
+def test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs(tmp_path) -> None:
+    """Before the run's own: what the site's limit over all runs refuses leaves no trace."""
+    lines: list[Any] = []
+    file = LedgerFile(path=tmp_path / "ledger.jsonl", site="B", max_total_epsilon=1.0)
+    person = Person(label="sub-1", files=("f",))
+    runs = AllRuns(
+        file=file, dataset_id="", people=lambda: [person], contents=lambda: "c",
+    )  # fmt: skip
+    assert runs.begin("0" * 32, "toy", CONFIG, promised=True)
+    site = party(all_runs=runs, on_charge=lines.append, card=("0" * 32, 4, "", ""))
+    site.ledger = ledger()
+    site.charge(EVENT)
+    (charge,) = file.find("0" * 32).charges
+    assert (charge.phase, charge.round, charge.mu2) == ("pca", 1, str(EVENT.mu2))
+    spent = party(
+        all_runs=replace(runs, file=replace(file, max_total_epsilon=1e-9)), card=site.card
+    )
+    spent.ledger, before = ledger(), file.path.read_bytes()
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        spent.charge(replace(EVENT, round=2))
+    assert (len(lines), spent.ledger.events, file.path.read_bytes()) == (1, (), before)
 
 
 def test_policy_and_budget_come_before_the_line() -> None:
