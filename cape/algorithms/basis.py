@@ -16,11 +16,6 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 
-DCT_IMAGE = "dct2-1"
-DCT_MASK = "dct3-1"
-PARCELS = "parcels-1"
-NONE = "none-1"
-
 SORT_DIGITS = 12
 """Decimal digits of a frequency that count in the order of columns: ties must be exact ties."""
 
@@ -60,7 +55,7 @@ def check_size(n_basis: int, limit: int) -> None:
 
 
 def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
-    """Return the 2-D product cosine basis of an image (recipe ``dct2-1``).
+    """Return the 2-D product cosine basis of an image.
 
     Columns are ordered by the larger of the two frequencies relative to its axis, then by row and
     column frequency: with n_basis = k^2 on a square image they are all products of the k lowest.
@@ -95,7 +90,7 @@ def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
 
 
 def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
-    """Return the 3-D cosine basis inside a mask (recipe ``dct3-1``).
+    """Return the 3-D cosine basis inside a mask.
 
     Products of cosines over the bounding box of the mask, sorted by
     ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` (rounded to 12 digits, ties by a, b, c); the first d columns
@@ -184,41 +179,3 @@ def led_by(leaders: Array, basis: Array) -> Array:
         )  # fmt: skip
     scaled = leaders / np.maximum(np.linalg.norm(leaders, axis=0), 1e-300)
     return _orthonormal(np.concatenate([scaled, basis[:, : d - n]], axis=1))
-
-
-def parcel_indicators(labels: npt.NDArray[np.integer]) -> Array:
-    """Return one indicator column per parcel (recipe ``parcels-1``).
-
-    Parameters
-    ----------
-    labels : ndarray of int, any shape
-        Parcel of each voxel, flattened in C order; 0 and negative numbers are background.
-
-    Returns
-    -------
-    ndarray, shape (D, n_labels)
-        Columns in ascending order of label, entries 1/sqrt(n_voxels) inside the parcel, so that
-        ``B' x`` is sqrt(n_voxels) times the parcel mean.
-
-    Raises
-    ------
-    ConfigError
-        E011 if there is no parcel.
-    """
-    flat = np.ravel(labels)
-    names = np.unique(flat[flat > 0])
-    if len(names) == 0:
-        raise ConfigError(
-            "E011",
-            setting="atlas",
-            got="no label",
-            allowed="positive labels",
-            do="give a label image with 0 as background.",
-        )
-    inside = (flat[:, None] == names[None, :]).astype(np.float64)
-    return np.ascontiguousarray(inside / np.sqrt(inside.sum(axis=0)))
-
-
-def identity(n_features: int) -> Array:
-    """Return the basis that changes nothing, shape (D, D) (recipe ``none-1``)."""
-    return np.eye(n_features)

@@ -73,7 +73,7 @@ def gaussian(u: Array) -> Array:
 
 
 def unit_columns(P: Array) -> Array:
-    """Return P with columns of norm 1; columns of zeros stay."""
+    """Return P (D, K) with columns of norm 1; columns of zeros stay."""
     norms = np.linalg.norm(P, axis=0)
     return np.asarray(P / np.where(norms > 0.0, norms, 1.0))
 
@@ -202,7 +202,7 @@ def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Ar
 
 
 def column_norm(W: Array) -> float:
-    """Return ||W||_1, the largest absolute column sum: the printed sensitivity of Z."""
+    """Return ||W||_1 of W (R, R), its largest absolute column sum: the printed sensitivity of Z."""
     return float(np.max(np.sum(np.abs(W), axis=0)))
 
 

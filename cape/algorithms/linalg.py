@@ -156,7 +156,7 @@ def skew_exp(matrix: Array) -> Array:
 
 
 def polar(matrix: Array) -> Array:
-    """Return the orthogonal polar factor of a square matrix, the nearest orthogonal one."""
+    """Return the orthogonal polar factor of a matrix (R, R), the nearest orthogonal one."""
     left, _, right = np.linalg.svd(matrix)
     return np.asarray(left @ right)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from cape.algorithms.estimators import Estimator
-from cape.algorithms.infomax import Infomax
+from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Infomax
 from cape.algorithms.pca import CovariancePca, ProjectorPca, Subspace
 from cape.algorithms.quasi_newton import QuasiNewton, Regime, regime
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
@@ -88,9 +88,11 @@ class CapeDjicaConfig(Config):
     clip: Literal["subject", "time_point"] = option(
         "subject", "What infomax clips", help="time_point: Alg. 4 to the letter."
     )
-    subject_clip: float = option(2.0, "Clip norm of infomax per subject", low=0.01, high=1000.0)
-    gradient_clip: float = option(30.0, "B_G of Alg. 4", low=0.01, high=1e6)
-    bias_clip: float = option(math.sqrt(30.0), "B_h of Alg. 4", low=0.01, high=1e6)
+    subject_clip: float = option(
+        SUBJECT_BOUND, "Clip norm of infomax per subject", low=0.01, high=1000.0
+    )
+    gradient_clip: float = option(GRADIENT_BOUND, "B_G of Alg. 4", low=0.01, high=1e6)
+    bias_clip: float = option(BIAS_BOUND, "B_h of Alg. 4", low=0.01, high=1e6)
     learning_rate: float = option(0.5, "Learning rate of infomax", low=1e-4, high=2.0)
     round_mu: float = option(
         0.0,

@@ -158,22 +158,7 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     """Return the roster of sites that agree, with the plan of all releases."""
     first = next(iter(cards.values()))
     n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
-    colluders = config.colluders(n_sites)
-    if not 0 <= colluders < n_sites:
-        raise ConfigError(
-            "E152",
-            problem=f"assumed_colluders={colluders} of {n_sites} sites",
-            do=f"allowed 0 to {n_sites - 1}.",
-        )
-    survivors = config.survivors(n_sites)
-    if config.aggregation == "secagg" and not (
-        colluders < survivors <= n_sites < 2 * survivors - colluders
-    ):
-        raise ConfigError(
-            "E152",
-            problem=f"min_survivors={survivors}, assumed_colluders={colluders} of {n_sites} sites",
-            do="needed: t <= S and 2 t > S + S_C; else two groups could be told different things.",
-        )
+    _check_trust(config, n_sites)
     draft = planner(config, n_sites, n_subjects, first.space)
     warnings = list(draft.warnings)
     if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
@@ -194,12 +179,31 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
         config=config.digest(),
         space=first.space,
         n_basis=draft.n_basis,
-        colluders=colluders,
-        survivors=survivors,
+        colluders=config.colluders(n_sites),
+        survivors=config.survivors(n_sites),
         seeded=any(card.noise == "seeded" for card in cards.values()),
         plan=draft.plan,
         warnings=tuple(warnings),
     )
+
+
+def _check_trust(config: Config, n_sites: int) -> None:
+    """Refuse colluders and survivors that the number of sites does not allow."""
+    colluders, survivors = config.colluders(n_sites), config.survivors(n_sites)
+    if not 0 <= colluders < n_sites:
+        raise ConfigError(
+            "E152",
+            problem=f"assumed_colluders={colluders} of {n_sites} sites",
+            do=f"allowed 0 to {n_sites - 1}.",
+        )
+    if config.aggregation == "secagg" and not (
+        colluders < survivors <= n_sites < 2 * survivors - colluders
+    ):
+        raise ConfigError(
+            "E152",
+            problem=f"min_survivors={survivors}, assumed_colluders={colluders} of {n_sites} sites",
+            do="needed: t <= S and 2 t > S + S_C; else two groups could be told different things.",
+        )
 
 
 def _listed(code: str, cards: Mapping[str, SiteCard], got: Mapping[str, object]) -> str:

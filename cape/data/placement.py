@@ -51,7 +51,7 @@ class Placement:
 
 
 def displacement(a: Array, b: Array, shape: tuple[int, ...]) -> float:
-    """Return the largest distance in mm of the outer corners of one grid under two affines."""
+    """Return the largest distance, mm, of the outer corners of a grid under two affines (4, 4)."""
     ends = np.asarray(list(itertools.product(*((-0.5, n - 0.5) for n in shape))))
     moved = ends @ (a - b)[:3, :3].T + (a - b)[:3, 3]
     return float(np.max(np.linalg.norm(moved, axis=1)))

@@ -79,20 +79,6 @@ def test_the_mask_basis_does_not_see_where_the_box_lies() -> None:
     np.testing.assert_allclose(basis.dct_mask(moved, 30), basis.dct_mask(ball(), 30), atol=1e-13)
 
 
-def test_parcels_are_unit_indicators_in_order_of_label() -> None:
-    labels = np.array([[0, 7, 3], [7, 7, -1]])
-    B = basis.parcel_indicators(labels)
-    np.testing.assert_allclose(B.T @ B, np.eye(2))
-    np.testing.assert_allclose(B[:, 0], [0, 0, 1, 0, 0, 0])
-    np.testing.assert_allclose(B[:, 1], np.array([0, 1, 0, 1, 1, 0]) / np.sqrt(3))
-    np.testing.assert_array_equal(basis.identity(4), np.eye(4))
-
-
-def test_recipes_have_names_that_carry_a_version() -> None:
-    names = (basis.DCT_IMAGE, basis.DCT_MASK, basis.PARCELS, basis.NONE)
-    assert names == ("dct2-1", "dct3-1", "parcels-1", "none-1")
-
-
 @pytest.mark.parametrize(
     "build",
     [
@@ -101,9 +87,8 @@ def test_recipes_have_names_that_carry_a_version() -> None:
         lambda: basis.dct_mask(np.ones((2, 2, 2), dtype=bool), 9),
         lambda: basis.dct_mask(np.zeros((2, 2, 2), dtype=bool), 1),
         lambda: basis.dct_mask(np.eye(5, dtype=bool)[:, :, None], 5),
-        lambda: basis.parcel_indicators(np.zeros(5, dtype=np.int64)),
     ],
-    ids=["too many", "none", "more than voxels", "empty mask", "dependent columns", "no parcel"],
+    ids=["too many", "none", "more than voxels", "empty mask", "dependent columns"],
 )
 def test_a_basis_that_cannot_be_built_is_a_settings_error(build) -> None:
     with pytest.raises(ConfigError) as caught:
