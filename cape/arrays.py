@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 import zipfile
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, Any, Final
 
 import numpy as np
@@ -36,8 +38,8 @@ def read_header(stream: IO[bytes]) -> Header:
         raise ValueError("the header cannot be read") from err
 
 
-def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
-    """Return the array of a .npy of `size` bytes.
+def read_bounded_header(stream: IO[bytes], size: int) -> Header:
+    """Return the header of a .npy of `size` bytes that can hold what it declares.
 
     Raises
     ------
@@ -50,6 +52,19 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
     needed = math.prod(shape) * dtype.itemsize
     if min(shape, default=0) < 0 or not 0 <= needed <= size:
         raise ValueError("the header declares more than the file holds")
+    return shape, fortran, dtype
+
+
+def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
+    """Return the array of a .npy of `size` bytes.
+
+    Raises
+    ------
+    One of `BROKEN`
+        As `read_bounded_header`, or the data are cut off.
+    """
+    shape, fortran, dtype = read_bounded_header(stream, size)
+    needed = math.prod(shape) * dtype.itemsize
     raw = stream.read(needed)
     if len(raw) != needed:
         raise EOFError("the data are cut off")
@@ -59,8 +74,15 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
 
 def read_member(archive: zipfile.ZipFile, name: str, size: int) -> npt.NDArray[Any]:
     """Return the array `name` of a .npz file of `size` bytes; raises as `read_array`."""
+    with open_member(archive, name, size) as (stream, held):
+        return read_array(stream, held)
+
+
+@contextmanager
+def open_member(archive: zipfile.ZipFile, name: str, size: int) -> Iterator[tuple[IO[bytes], int]]:
+    """Yield the .npy `name` of a .npz file of `size` bytes, and its own bytes; one of `BROKEN`."""
     info = archive.getinfo(f"{name}.npy")
     if info.file_size > MOST_PACKED * size:
         raise ValueError("the archive declares more than it can hold")
     with archive.open(info) as stream:
-        return read_array(stream, info.file_size)
+        yield stream, info.file_size

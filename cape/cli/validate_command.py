@@ -11,7 +11,7 @@ import typer
 from cape.cli.show import OUT, duration, json_line, say, table, working
 
 if TYPE_CHECKING:
-    from cape.data import Finding
+    from cape.data import Finding, Subject
     from cape.drivers.validate import Asked, Checked, OnProgress, SiteCheck
     from cape.policy import SitePolicy
 
@@ -19,6 +19,10 @@ STYLES = {"E": "bold red", "X": "yellow", "W": ""}
 VERDICTS = {True: "ok", False: "left out"}
 COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
 REFUSED = ("CAPE-E153", "CAPE-E154")
+NOT_LOOKED_AT = (
+    "Only headers and tables were read. NaN, constant data, coverage, rank, dummy scans, cut-off "
+    "compressed files and files with the same content are found without --fast, as in a run."
+)
 
 
 def validate(
@@ -55,6 +59,9 @@ def validate(
         list[str] | None,
         typer.Option("--set", metavar="NAME=VALUE", help="A setting of docs/config.md; repeat it."),
     ] = None,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Headers and tables only; the data are not looked at.")
+    ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="JSON for machines, one document a line.")
@@ -74,15 +81,16 @@ def validate(
             from cape.drivers.simulate import site_folders
 
             checked = check_consortium(
-                site_folders(target), asked, policy=allowed, on_progress=on_progress
-            )
+                site_folders(target), asked, policy=allowed, on_progress=on_progress,
+                headers_only=fast,
+            )  # fmt: skip
         else:
             base = _base(target, manifest, bids)
             one = check_site(
                 base, given, asked, site=site or base.resolve().name, policy=allowed,
-                on_progress=on_progress,
+                on_progress=on_progress, headers_only=fast,
             )  # fmt: skip
-            checked = Checked(sites=(one,), handshake=())
+            checked = Checked(sites=(one,), handshake=(), headers_only=fast)
     if out is not None:
         _write(checked, out)
     if as_json:
@@ -168,14 +176,23 @@ def rows_of(check: SiteCheck) -> list[tuple[str, ...]]:
             rows.append((label, *["-"] * (len(COLUMNS) - 2), "not readable"))
             continue
         trs = ", ".join(f"{tr:g}" for tr in dict.fromkeys(subject.trs)) if any(subject.trs) else "-"
-        quality = subject.quality
         verdict = VERDICTS[label in chosen] if accepted is not None else "read"
         rows.append((
             label, str(len(subject.runs)), str(subject.n_timepoints), trs, subject.grid,
-            f"{100 * quality.coverage:.0f} %", f"{100 * quality.bad_fraction:.2g} %",
-            str(subject.rank), verdict,
+            *_content_of(subject), verdict,
         ))  # fmt: skip
     return rows
+
+
+def _content_of(subject: Subject) -> tuple[str, str, str]:
+    """Return coverage, NaN and rank of a subject; dashes if its data were not looked at."""
+    from cape.data.signals import UNREAD
+
+    quality = subject.quality
+    if quality is UNREAD:
+        return "-", "-", "-"
+    coverage, bad = f"{100 * quality.coverage:.0f} %", f"{100 * quality.bad_fraction:.2g} %"
+    return coverage, bad, str(subject.rank)
 
 
 def _show(checked: Checked, asked: Asked, *, quiet: bool, strict: bool) -> None:
@@ -183,11 +200,13 @@ def _show(checked: Checked, asked: Asked, *, quiet: bool, strict: bool) -> None:
         _show_settings(asked)
         for check in checked.sites:
             table(f"site {check.site}", COLUMNS, rows_of(check))
-            _show_needs(check)
+            _show_needs(check, headers_only=checked.headers_only)
             _show_findings(check.findings)
         if len(checked.sites) > 1:
             say("handshake of the sites: " + ("see below" if checked.handshake else "they fit"))
         _show_findings(checked.handshake)
+    if checked.headers_only and not quiet:
+        say(NOT_LOOKED_AT)
     say(_verdict(checked, strict=strict), style="bold")
 
 
@@ -203,7 +222,7 @@ def _show_settings(asked: Asked) -> None:
     say(" | ".join(parts))
 
 
-def _show_needs(check: SiteCheck) -> None:
+def _show_needs(check: SiteCheck, *, headers_only: bool) -> None:
     accepted, needs = check.inspection.accepted, check.inspection.needs
     if accepted is not None:
         space = accepted.space
@@ -213,11 +232,10 @@ def _show_needs(check: SiteCheck) -> None:
             f"{len(accepted.subjects)} subjects, {len(accepted.excluded)} left out"
         )
     if needs is not None:
-        say(
-            f"needs {needs.memory / 1e6:.0f} MB of memory ({_free(needs.free_memory)}), "
-            f"{needs.disk / 1e6:.0f} MB of disk ({_free(needs.free_disk)}); "
-            f"reading takes {duration(check.seconds)}, once or twice per run"
-        )
+        memory = f"{needs.memory / 1e6:.0f} MB of memory ({_free(needs.free_memory)})"
+        disk = f"{needs.disk / 1e6:.0f} MB of disk ({_free(needs.free_disk)})"
+        reading = f"reading takes {duration(check.seconds)}, once or twice per run"
+        say(f"needs {memory}, {disk}; " + ("headers alone were read" if headers_only else reading))
 
 
 def _free(n_bytes: int) -> str:
@@ -246,7 +264,8 @@ def _verdict(checked: Checked, *, strict: bool) -> str:
     subjects, errors, others = _counts(checked)
     if errors or (strict and others):
         return f"NOT READY: {errors} errors, {others} warnings"
-    return f"READY: {subjects} subjects, {others} warnings"
+    ready = "READY as far as headers and tables tell" if checked.headers_only else "READY"
+    return f"{ready}: {subjects} subjects, {others} warnings"
 
 
 def _exit_code(checked: Checked, *, strict: bool) -> int:
@@ -275,6 +294,7 @@ def _show_json(checked: Checked, *, strict: bool) -> None:
     json_line(
         {
             "event": "result",
+            "headers_only": checked.headers_only,
             "ready": _exit_code(checked, strict=strict) == 0,
             "subjects": subjects,
             "errors": errors,

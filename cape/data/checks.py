@@ -14,7 +14,7 @@ import numpy as np
 from cape.config import Config, parse_shape
 from cape.data.files import RunFile, same_data_twice
 from cape.data.findings import Findings, Severity
-from cape.data.signals import Quality
+from cape.data.signals import UNREAD, Quality
 
 MOST_BAD = 0.001
 """Row 25: share of NaN or infinite entries above which a subject is left out."""
@@ -31,7 +31,7 @@ DUMMY_Z = 6.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What is known about one subject after reading all of it; private.
+    """What is known about one subject after reading it; private.
 
     Attributes
     ----------
@@ -42,15 +42,15 @@ class Subject:
     runs : tuple of RunFile
         Files, in the order in which they are joined.
     digests : tuple of str
-        SHA-256 of each file.
+        SHA-256 of each file; empty if only headers were read.
     n_features, n_timepoints : int
         D, and T_m after dropping dummies and joining.
     trs : tuple of float
         Repetition time of each run, s; 0 if unknown.
     quality : Quality
-        Counts over all runs.
+        Counts over all runs; `UNREAD` if only headers were read.
     rank : int
-        Numerical rank of the preprocessed data.
+        Numerical rank of the preprocessed data; of headers only its bound min(D, T_m).
     grid : str
         "ok", "reoriented", a displacement such as "0.004 vox", or "-" for matrices.
     """
@@ -69,7 +69,7 @@ class Subject:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunShape:
-    """Shape of one run as read, and the digest of its values."""
+    """Shape of one run, and the digest of its values; empty if they were not read."""
 
     name: str
     n_features: int
@@ -89,8 +89,13 @@ def exclusion(config: Config) -> Severity:
 
 
 def judge(subject: Subject, config: Config, findings: Findings) -> bool:
-    """Return whether a subject is accepted; note rows 25 to 29, 35 and 48."""
+    """Return whether a subject is accepted; note rows 25 to 29, 35 and 48.
+
+    Of an unread subject only its length can be judged: rows 29 and 48.
+    """
     bad = exclusion(config)
+    if subject.quality is UNREAD:
+        return not {"E", "X"} & set(_length(subject, config, bad, findings))
     severities = [
         *_content(subject, bad, findings),
         *_length(subject, config, bad, findings),
@@ -231,7 +236,7 @@ def same_values_twice(shapes: Sequence[RunShape], findings: Findings) -> None:
     """Note row 5 for runs with equal values, whatever their files are called."""
     first: dict[str, str] = {}
     for shape in shapes:
-        if shape.n_features * shape.n_timepoints == 0:
+        if shape.n_features * shape.n_timepoints == 0 or not shape.values_digest:
             continue
         if shape.values_digest in first:
             same_data_twice(first[shape.values_digest], shape.name, findings)

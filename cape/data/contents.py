@@ -94,13 +94,10 @@ def check_contents(path: Path, accepted: tuple[str, ...]) -> None:
         raise pickled("a pickle")
     if suffix == ".img":
         kind = _kind_of_pair(path)
-    if kind == "MATLAB 7.3" or (suffix == ".mat" and kind == "HDF5"):
-        raise Rejected(
-            41, "A .mat file is of version 7.3", found=f"{kind}, which is HDF5",
-            expected="version 5 to 7", fix="save it with save(..., '-v7')",
-        )  # fmt: skip
     if suffix in TABLES and kind == "unknown":
         kind = "text"  # with letters beyond ASCII; its decoding is checked by the reader
+    if suffix == ".mat" and kind in ("MATLAB 7.3", "HDF5"):
+        return  # `cape.data.mat73`
     if kind != PROMISED[suffix]:
         raise Rejected(
             9, "A file is of another type than its name says",

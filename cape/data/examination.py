@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -13,9 +14,9 @@ from cape.data.checks import RunShape, Subject, exclusion
 from cape.data.files import RunFile, SubjectFiles
 from cape.data.findings import Findings, Rejected
 from cape.data.series import Series
-from cape.data.signals import Quality, rank_of
+from cape.data.signals import UNREAD, Quality, rank_of
 from cape.data.space import Grid
-from cape.data.subjects import preprocessed, read_run
+from cape.data.subjects import n_dummy, preprocessed, read_run
 
 
 @dataclass(kw_only=True, slots=True)
@@ -66,25 +67,58 @@ def examine(files: SubjectFiles, state: Pass) -> tuple[Subject | None, list[Data
     if quality is None or not complete or len(parts[0]) == 0:
         return None, []
     joined = np.concatenate(parts, axis=1)
-    subject = Subject(
+    rank = rank_of(joined) if joined.size else 0
+    return _subject(files, state, read, joined.shape, quality, rank), parts
+
+
+def outline(files: SubjectFiles, state: Pass) -> Subject | None:
+    """Return what headers and tables say of a subject; None if it cannot be judged.
+
+    No data are looked at, so what only they tell is `UNREAD` or bounded.
+    """
+    read = []
+    n_times = 0
+    for run in files.runs:
+        series = _read_noting(run, state, headers_only=True)
+        if series is None:
+            continue
+        read.append(series)
+        state.shapes.append(_shape(run, series))
+        n_times += max(series.values.shape[1] - n_dummy(run, state.config), 0)
+    if len(read) < len(files.runs) or len({len(series.values) for series in read}) != 1:
+        return None
+    n_features = len(read[0].values)
+    if n_features == 0:
+        return None
+    return _subject(files, state, read, (n_features, n_times), UNREAD, min(n_features, n_times))
+
+
+def _subject(
+    files: SubjectFiles,
+    state: Pass,
+    read: Sequence[Series],
+    shape: tuple[int, ...],
+    quality: Quality,
+    rank: int,
+) -> Subject:
+    return Subject(
         label=files.label,
         site=state.findings.site,
         runs=files.runs,
         digests=tuple(series.digest for series in read),
-        n_features=joined.shape[0],
-        n_timepoints=joined.shape[1],
+        n_features=shape[0],
+        n_timepoints=shape[1],
         trs=tuple(series.tr for series in read),
         quality=quality,
-        rank=rank_of(joined) if joined.size else 0,
+        rank=rank,
         grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
     )
-    return subject, parts
 
 
-def _read_noting(run: RunFile, state: Pass) -> Series | None:
+def _read_noting(run: RunFile, state: Pass, *, headers_only: bool = False) -> Series | None:
     """Return one run as stored, or None after noting why it cannot be used."""
     try:
-        series = read_run(run, state.config, state.grid)
+        series = read_run(run, state.config, state.grid, headers_only=headers_only)
     except Rejected as verdict:
         if verdict.severity == "X":
             verdict.severity = exclusion(state.config)
@@ -106,9 +140,11 @@ def _read_noting(run: RunFile, state: Pass) -> Series | None:
 
 def _shape(run: RunFile, series: Series) -> RunShape:
     n_features, n_times = series.values.shape
-    # Two people may well have given the same answers: a row of a table counts as its own.
-    values = f"{run.name} {run.row}".encode() if run.row >= 0 else series.values.tobytes()
-    digest = hashlib.sha256(values).hexdigest()
+    digest = ""
+    if series.digest:
+        # Two people may well have given the same answers: a row of a table counts as its own.
+        values = f"{run.name} {run.row}".encode() if run.row >= 0 else series.values.tobytes()
+        digest = hashlib.sha256(values).hexdigest()
     return RunShape(
         name=run.name, n_features=n_features, n_timepoints=n_times, values_digest=digest,
         columns=series.columns,

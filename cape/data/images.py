@@ -11,7 +11,8 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ from cape.data.contents import PROMISED, check_contents, kind_of, suffix_of, sur
 from cape.data.files import IMAGE_SUFFIXES, RunFile
 from cape.data.findings import Rejected
 from cape.data.placement import Placement, place
-from cape.data.series import HashingReader, Note, Series
+from cape.data.series import HashingReader, Note, Series, unread
 from cape.data.space import Grid
 from cape.data.volumes import Resampling, resample, smooth
 from cape.feature_space import MOST_LABELS
@@ -73,16 +74,50 @@ def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> 
     Rejected
         Rows 7 to 17, 19, 63.
     """
+    with _opened(run, grid, how) as image:
+        values = _volumes(image, _picker(image.layout, image.placed, grid, how), grid)
+        if image.compressed:
+            while image.read(1 << 20):
+                pass  # to the check sum at the end of the file
+        digest = image.reader.finish()
+    if image.pair:
+        digest = hashlib.sha256(image.pair + bytes.fromhex(digest)).hexdigest()
+    return _series(image, values, run, digest)
+
+
+def read_image_header(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
+    """Return what the header of an image says, with values that are `unread`; see `read_image`."""
+    with _opened(run, grid, how) as image:
+        n_features = 0 if grid is None else grid.sizes.size
+    return _series(image, unread(n_features, image.layout.shape[3]), run, "")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Opened:
+    """An image whose header was read and placed; `read` goes on behind `head`."""
+
+    reader: HashingReader
+    read: Callable[[int], bytes]
+    compressed: bool
+    pair: bytes
+    head: bytes
+    header: Nifti1Header
+    layout: _Layout
+    placed: Placement
+    notes: list[Note]
+
+
+@contextmanager
+def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_Opened]:
+    """Open an image, read its header and find the mask's voxels; row 10 if reading it breaks."""
     check_contents(run.path, IMAGE_SUFFIXES)
     compressed = run.path.name.lower().endswith(".gz")
     pair = run.path.with_suffix(".hdr").read_bytes() if suffix_of(run.path.name) == ".img" else b""
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
-        opened: gzip.GzipFile | HashingReader = reader
-        if compressed:
-            opened = gzip.GzipFile(fileobj=reader, mode="rb")
+        stream = gzip.GzipFile(fileobj=reader, mode="rb") if compressed else reader
         try:
-            head = pair[:_ALL_HEADER_BYTES] or opened.read(_ALL_HEADER_BYTES)
+            head = pair[:_ALL_HEADER_BYTES] or stream.read(_ALL_HEADER_BYTES)
             header = _header(head, run.path)
             notes: list[Note] = []
             layout = _checked_layout(header, notes)
@@ -90,21 +125,23 @@ def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> 
             placed = place(
                 header, layout.shape[:3], grid, notes, trust=run.trust_grid, to_mask=how.to_mask
             )  # fmt: skip
-            before = b"" if pair else head
-            values = _volumes(opened.read, before, layout, _picker(layout, placed, grid, how), grid)
-            if compressed:
-                while opened.read(1 << 20):
-                    pass  # to the check sum at the end of the file
+            yield _Opened(
+                reader=reader, read=stream.read, compressed=compressed, pair=pair,
+                head=b"" if pair else head, header=header, layout=layout, placed=placed,
+                notes=notes,
+            )  # fmt: skip
         except (EOFError, zlib.error, gzip.BadGzipFile) as err:
             raise Rejected(
                 10, "A compressed image is truncated or damaged", found=str(err),
                 expected="a whole file", fix="copy or compress it again",
             ) from err  # fmt: skip
-        tr = run.tr or _sidecar_tr(run.path) or _header_tr(header, notes)
-        digest = reader.finish()
-        if pair:
-            digest = hashlib.sha256(pair + bytes.fromhex(digest)).hexdigest()
-        return Series(values=values, tr=tr, digest=digest, grid=placed.word, notes=tuple(notes))
+
+
+def _series(image: _Opened, values: Data, run: RunFile, digest: str) -> Series:
+    tr = run.tr or _sidecar_tr(run.path) or _header_tr(image.header, image.notes)
+    return Series(
+        values=values, tr=tr, digest=digest, grid=image.placed.word, notes=tuple(image.notes)
+    )
 
 
 def _header(head: bytes, path: Path) -> Nifti1Header:
@@ -204,17 +241,12 @@ def _check_size(path: Path, layout: _Layout, packed: int) -> None:
         )  # fmt: skip
 
 
-def _volumes(
-    read: Callable[[int], bytes],
-    head: bytes,
-    layout: _Layout,
-    pick: Picker,
-    grid: Grid | None,
-) -> Data:
+def _volumes(image: _Opened, pick: Picker, grid: Grid | None) -> Data:
     """Return features by time, shape (D, T); one volume is in memory at a time."""
-    before = head[layout.offset :]  # voxels that came along with the header
-    if layout.offset > len(head):
-        read(layout.offset - len(head))
+    layout, read = image.layout, image.read
+    before = image.head[layout.offset :]  # voxels that came along with the header
+    if layout.offset > len(image.head):
+        read(layout.offset - len(image.head))
     size = int(np.prod(layout.shape[:3])) * layout.dtype.itemsize
     n_times = layout.shape[3]
     features = 0 if grid is None else grid.sizes.size

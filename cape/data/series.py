@@ -7,6 +7,8 @@ import io
 from dataclasses import dataclass
 from typing import BinaryIO
 
+import numpy as np
+
 from cape.algorithms.estimators import Array, Data
 
 
@@ -33,6 +35,7 @@ class Series:
         Repetition time in s, 0 if unknown.
     digest : str
         SHA-256 of the file's bytes, or of a row of a table; with ``+`` and that of the confounds.
+        Empty if only the header was read; values are `unread` then.
     grid : str
         "ok", "reoriented", "0.004 vox", or "-" for a matrix.
     notes : tuple of Note
@@ -50,6 +53,11 @@ class Series:
     notes: tuple[Note, ...]
     confounds: Array | None = None
     columns: tuple[str, ...] = ()
+
+
+def unread(n_features: int, n_times: int) -> Data:
+    """Return values of a shape (D, T) that were not read: one zero, seen D x T times."""
+    return np.broadcast_to(np.zeros((), dtype=np.float32), (n_features, n_times))
 
 
 class HashingReader:

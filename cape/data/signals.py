@@ -9,7 +9,7 @@ Rows are worked on in blocks, so that only float32 data are held whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
+from typing import Final, Self
 
 import numpy as np
 
@@ -73,6 +73,10 @@ class Quality:
     def constant_fraction(self) -> float:
         """Share of features that are constant at another value than zero."""
         return self.n_constant / max(self.n_features, 1)
+
+
+UNREAD: Final = Quality(n_values=0, n_bad=0, n_features=0, n_zero=0, n_constant=0, dummy_z=0.0)
+"""Of data that were not looked at, because a check read headers and tables only."""
 
 
 def regressors(n_times: int, *, trend: bool, others: Array | None = None) -> Array:

@@ -22,7 +22,7 @@ from cape.data.checks import (
     judge_site,
     same_values_twice,
 )
-from cape.data.examination import Pass, examine
+from cape.data.examination import Pass, examine, outline
 from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, discover
 from cape.data.findings import Finding, Findings
 from cape.data.needs import Needs, check_room, needs_of
@@ -163,10 +163,11 @@ def inspect_site(
     progress: Progress | None = None,
     working: Path | None = None,
     keep: Keep | None = None,
+    headers_only: bool = False,
 ) -> Inspection:
     """Return everything that is wrong at a site, and its accepted subjects; never stops early.
 
-    Parameters are those of `load_site`.
+    Parameters are those of `load_site`, and `headers_only`: read headers and tables, no data.
     """
     findings = Findings(site)
     space = read_space(config, base, findings)
@@ -183,7 +184,8 @@ def inspect_site(
     subjects: list[Subject] = []
     accepted: list[Subject] = []
     for done, files in enumerate(listed, start=1):
-        subject, parts = examine(files, state)
+        skip = headers_only and all(run.row < 0 for run in files.runs)  # a table is read anyway
+        subject, parts = (outline(files, state), []) if skip else examine(files, state)
         if subject is not None:
             subjects.append(subject)
             if judge(subject, config, findings):

@@ -17,8 +17,8 @@ from cape.data.checks import Subject
 from cape.data.confounds import check_length, read_confounds
 from cape.data.files import RunFile
 from cape.data.findings import Rejected
-from cape.data.images import read_image
-from cape.data.matrices import read_matrix
+from cape.data.images import read_image, read_image_header
+from cape.data.matrices import read_matrix, read_matrix_header
 from cape.data.records import read_record
 from cape.data.series import Series
 from cape.data.signals import Quality, clean, nuisance, regressors
@@ -35,18 +35,22 @@ LEAST_FREEDOM = 3
 """Row 64: time points that regression must leave over."""
 
 
-def read_run(run: RunFile, config: Config, grid: Grid | None) -> Series:
+def read_run(
+    run: RunFile, config: Config, grid: Grid | None, *, headers_only: bool = False
+) -> Series:
     """Return one run as stored with its confounds; raises `Rejected`.
 
-    The digest covers the confound table if it is used, so that a changed one is found.
+    The digest covers the confound table if it is used, so that a changed one is found.  Of headers
+    only, values are `cape.data.series.unread`: their shape, not their content.
     """
     if run.row >= 0:
         return read_record(run)
     if config.feature_space == "matrix":
-        series = read_matrix(run, config.orientation, config.variable)
+        read = read_matrix_header if headers_only else read_matrix
+        series = read(run, config.orientation, config.variable)
     else:
         how = Resampling(smoothing_fwhm=config.smoothing_fwhm, to_mask=config.resample == "to_mask")
-        series = read_image(run, grid, how)
+        series = (read_image_header if headers_only else read_image)(run, grid, how)
     if columns := confound_columns(config.confounds):
         series = _with_confounds(series, run, config, columns)
     if (config.high_pass or config.low_pass) and not (series.tr or config.tr):
@@ -74,7 +78,7 @@ def _with_confounds(
     table, digest = read_confounds(run.confounds, columns, notes)
     n_times = series.values.shape[1]
     check_length(table, n_times, n_dummy(run, config), run.confounds.name)
-    both = f"{series.digest}+{digest}"
+    both = series.digest and f"{series.digest}+{digest}"
     return replace(series, confounds=table, digest=both, notes=tuple(notes))
 
 

@@ -91,10 +91,13 @@ class Checked:
         In order of their ids.
     handshake : tuple of Finding
         Of the comparison of sites and of the plan.
+    headers_only : bool
+        Whether the data themselves were left unread.
     """
 
     sites: tuple[SiteCheck, ...]
     handshake: tuple[Finding, ...]
+    headers_only: bool = False
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -149,6 +152,7 @@ def check_site(
     policy: SitePolicy,
     on_progress: OnProgress | None = None,
     working: Path | None = None,
+    headers_only: bool = False,
 ) -> SiteCheck:
     """Read all data of a site and return everything that `join` would find there.
 
@@ -168,11 +172,14 @@ def check_site(
         Called after every subject.
     working : Path, optional
         Folder of the working files; the current one by default.
+    headers_only : bool
+        Read headers and tables only: faster, and blind to what is wrong with the data themselves.
     """
     began = time.monotonic()
     inspection = inspect_site(
         base, given, asked.config, site=site, working=working or Path.cwd(),
         progress=None if on_progress is None else lambda n, of: on_progress(site, n, of),
+        headers_only=headers_only,
     )  # fmt: skip
     inspection = _with_templates(inspection, base, asked.config, site)
     refusals = _refusals(site, policy, asked, inspection)
@@ -205,13 +212,17 @@ def check_consortium(
     *,
     policy: SitePolicy,
     on_progress: OnProgress | None = None,
+    headers_only: bool = False,
 ) -> Checked:
     """Check every site in turn, then compare them as the aggregator does in `join`."""
     sites = tuple(
-        check_site(folder, {}, asked, site=site, policy=policy, on_progress=on_progress)
+        check_site(
+            folder, {}, asked, site=site, policy=policy, on_progress=on_progress,
+            headers_only=headers_only,
+        )
         for site, folder in folders.items()
-    )
-    return Checked(sites=sites, handshake=handshake(sites, asked))
+    )  # fmt: skip
+    return Checked(sites=sites, handshake=handshake(sites, asked), headers_only=headers_only)
 
 
 def handshake(sites: Sequence[SiteCheck], asked: Asked) -> tuple[Finding, ...]:

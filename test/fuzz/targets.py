@@ -29,7 +29,7 @@ from cape.data.files import MATRIX_SUFFIXES, RunFile, discover
 from cape.data.findings import Findings, Rejected
 from cape.data.images import read_image
 from cape.data.manifest import read_manifest
-from cape.data.matrices import read_matrix
+from cape.data.matrices import read_matrix, read_matrix_header
 from cape.data.space import grid_of, read_space
 from cape.data.tables import read_numbers
 from cape.drivers import coinstac, coinstac_aggregator, transfer
@@ -182,13 +182,16 @@ def numbers(data: bytes) -> None:
 
 
 def matrix(data: bytes) -> None:
-    """An array file."""
+    """An array file, and its header alone."""
     suffix, content = chosen(data, (".npy", ".npz", ".mat"))
     with tempfile.TemporaryDirectory() as top:
         path = Path(top, f"sub-1{suffix}")
         path.write_bytes(content)
-        series = read_matrix(RunFile(path=path, name=path.name), "feature_by_time")
+        run = RunFile(path=path, name=path.name)
+        outline = read_matrix_header(run, "feature_by_time")
+        series = read_matrix(run, "feature_by_time")
         assert series.values.ndim == 2
+        assert series.values.shape == outline.values.shape
 
 
 def image(data: bytes) -> None:
@@ -282,6 +285,15 @@ def _npy(array: Any) -> bytes:
     held = io.BytesIO()
     np.save(held, array)
     return held.getvalue()
+
+
+def _mat73() -> bytes:
+    import h5py
+
+    held = io.BytesIO()
+    with h5py.File(held, "w", userblock_size=512) as file:
+        file.create_dataset("X", data=np.ones((4, 3)), compression="gzip", chunks=(4, 3))
+    return b"MATLAB 7.3 MAT-file".ljust(512) + held.getvalue()[512:]
 
 
 def _mat() -> bytes:
@@ -379,7 +391,7 @@ TARGETS: dict[str, Fuzzed] = {
         matrix,
         (b"\0" + _npy(np.ones((3, 4))), b"\1" + _npz(X=np.ones((3, 4), np.float32)),
          b"\0" + _huge_npy(), b"\1" + _npz(Y=np.ones(2)),
-         b"\2" + _mat()),
+         b"\2" + _mat(), b"\2" + _mat73()),
     ),
     "image": Fuzzed(
         image,

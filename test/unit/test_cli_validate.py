@@ -50,6 +50,28 @@ def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan,
         assert part in text, part
 
 
+def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, capsys):
+    data = sorted((plan / "local0").glob("sub-*.nii.gz"))
+    content = data[0].read_bytes()
+    data[0].write_bytes(content[: len(content) - 100])  # what only reading to the end can find
+    DEFECTS["three_d"].make([data[1]])
+    assert main(["validate", str(plan / "local0"), "--fast"]) == 1
+    text = capsys.readouterr().out
+    assert "CAPE-E112" in text
+    assert "CAPE-E110" not in text
+    assert "Only headers and tables were read." in text
+    data[1].unlink()
+    assert main(["validate", str(plan / "local0"), "--fast"]) == 0
+    last = capsys.readouterr().out.rstrip().splitlines()[-1]
+    assert last == "READY as far as headers and tables tell: 13 subjects, 0 warnings"
+    assert main(["validate", str(plan), "--fast", "--json"]) == 0
+    lines = documents(capsys.readouterr().out)
+    assert lines[-1]["headers_only"] is True
+    assert {row["coverage"] for row in lines[-2]["subjects"]} == {"-"}
+    assert main(["validate", str(plan / "local0")]) == 1
+    assert "CAPE-E110" in capsys.readouterr().out
+
+
 def test_twelve_planted_problems_are_all_found_at_once_with_their_remedies(plan, capsys):
     files = sorted((plan / "local0").glob("sub-*"))
     for name, path in zip(PLANTED, files, strict=False):
@@ -71,7 +93,7 @@ def test_twelve_planted_problems_are_all_found_at_once_with_their_remedies(plan,
     assert len(unreadable) == 11
     assert lines[-1] == {
         "event": "result", "ready": False, "subjects": 0, "errors": 12,
-        "warnings": lines[-1]["warnings"], "handshake": [],
+        "warnings": lines[-1]["warnings"], "handshake": [], "headers_only": False,
     }  # fmt: skip
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
+import h5py
 import nibabel as nib
 import numpy as np
 import pytest
@@ -153,11 +155,94 @@ def detail_of(folder: Path, config: Config = MATRIX) -> tuple[str, str]:
     return found.error.code, found.error.detail
 
 
-def test_mat_files_of_version_7_3_and_damaged_ones(tmp_path):
-    (tmp_path / "sub-1.mat").write_bytes(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512, b" "))
+def mat73(path: Path, **options: object) -> Path:
+    """Write X as MATLAB does: a text of 512 bytes, then HDF5 with the axes turned round."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        held = file.create_dataset("X", data=options.pop("data", X.T), **options)
+        held.attrs["MATLAB_class"] = np.bytes_("double")
+        file.create_group("#refs#")
+    with path.open("r+b") as stream:
+        stream.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512))
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip", "shuffle": True}])
+def test_a_mat_file_of_version_7_3_gives_the_same_subject_as_version_5(tmp_path, options):
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X})
+    old = load_site(tmp_path, {}, MATRIX, site="B")
+    expected = subject_matrix(old.subjects[0], old.space, MATRIX)
+    mat73(tmp_path / "sub-1.mat", **options)
+    new = load_site(tmp_path, {}, MATRIX, site="B")
+    np.testing.assert_array_equal(subject_matrix(new.subjects[0], new.space, MATRIX), expected)
+    quick = inspect_site(tmp_path, {}, MATRIX, site="B", headers_only=True)
+    facts = [(s.n_features, s.n_timepoints, s.rank) for s in (*quick.subjects, *new.subjects)]
+    assert facts == [(4, 30, 4)] * 2
+
+
+def test_without_the_extra_a_mat_file_of_version_7_3_says_what_to_install(tmp_path, monkeypatch):
+    mat73(tmp_path / "sub-1.mat")
+    monkeypatch.setitem(sys.modules, "h5py", None)
     code, detail = detail_of(tmp_path)
     assert code == "CAPE-E141"
+    assert "pip install 'coinstac-cape[matlab73]'" in detail
     assert "save(..., '-v7')" in detail
+
+
+@pytest.mark.parametrize(
+    ("write", "code", "part"),
+    [
+        (lambda path: mat73(path, data=X.T + 1j), "E114", "complex"),
+        (lambda path: mat73(path, data=np.array(b"text")), "E114", "type |S4"),
+        (lambda path: mat73(path, data=X.T[None]), "E140", "shape (4, 30, 1)"),
+        (lambda path: mat73(path, data=None, shape=(10**6, 10**6), dtype="f8", chunks=(9, 9)),
+         "E141", "more than the file holds"),
+        (lambda path: mat73(path, compression="lzf"), "E141", "MATLAB does not use"),
+        (lambda path: mat73(path, external=[(str(path) + ".raw", 0, h5py.h5f.UNLIMITED)]),
+         "E141", "lies in another file"),
+        (lambda path: (mat73(path), h5py.File(path, "r+").move("X", "bold")), "E142", "bold"),
+        (lambda path: path.write_bytes(b"MATLAB 7.3 MAT-file".ljust(512)), "E141", "its end"),
+    ],
+    ids=["complex", "text", "3-D", "bomb", "filter", "external", "no variable", "no HDF5"],
+)  # fmt: skip
+def test_a_mat_file_of_version_7_3_is_refused_before_anything_is_allocated(
+    tmp_path, write, code, part
+):
+    write(tmp_path / "sub-1.mat")
+    for headers_only in (False, True):
+        found = inspect_site(tmp_path, {"data": "sub-1.mat"}, MATRIX, site="B",
+                             headers_only=headers_only)  # fmt: skip
+        assert found.error is not None
+        assert found.error.code == f"CAPE-{code}"
+        assert part in found.error.detail
+
+
+def test_a_link_into_another_file_is_not_followed(tmp_path):
+    mat73(tmp_path / "other.h5")
+    with h5py.File(mat73(tmp_path / "sub-1.mat"), "r+") as file:
+        del file["X"]
+        file["X"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "X")
+    found = inspect_site(tmp_path, {"data": "sub-1.mat"}, MATRIX, site="B")
+    assert found.error is not None
+    assert found.error.code == "CAPE-E142"
+
+
+def test_damaged_mat_files_of_version_7_3_are_read_or_refused(tmp_path):
+    content = bytearray(mat73(tmp_path / "sub-1.mat", compression="gzip").read_bytes())
+    rng = np.random.default_rng(0)
+    for at in rng.integers(512, len(content), 60):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        (tmp_path / "sub-1.mat").write_bytes(damaged)
+        found = inspect_site(tmp_path, {}, MATRIX, site="B")
+        assert found.error is None or found.error.code in {
+            f"CAPE-E1{row}" for row in ("00", "14", "29", "40", "41", "42", "43")
+        }, at
+    for cut in (513, 600, len(content) - 40):
+        (tmp_path / "sub-1.mat").write_bytes(content[:cut])
+        assert detail_of(tmp_path)[0] in ("CAPE-E141", "CAPE-E142"), cut
+
+
+def test_damaged_mat_files_of_version_5(tmp_path):
     scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X}, do_compression=True)
     content = (tmp_path / "sub-1.mat").read_bytes()
     for cut in (140, 200, len(content) - 40):
