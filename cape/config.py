@@ -41,6 +41,12 @@ LARGEST_BASIS = 4095
 """d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/wire.py)."""
 
 
+SCALINGS = (
+    "variance: by its own deviation.  floored: the same, but by no less than .3 of the median over "
+    "the subject's voxels, so that voxels with hardly any signal do not become loud."
+)
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Config:
     """Settings that every computation has: the budget, the parties, the secure sum, the data."""
@@ -177,7 +183,7 @@ class Config:
         "never", "Resampling", group="Data",
         help="to_mask: images on another grid of the same space are brought to the mask's.",
     )  # fmt: skip
-    detrend: Literal["linear", "none"] = option("linear", "Detrending", group="Data")
+    detrend: Literal["linear", "quadratic", "none"] = option("linear", "Detrending", group="Data")
     high_pass: float = option(
         0.0, "High-pass filter", low=0.0, high=5.0, unit="Hz", group="Data",
         help="Cosines of this frequency and below are regressed out.  0: none; 0.008 is usual.",
@@ -192,8 +198,8 @@ class Config:
         help="none, motion6, motion24, motion6+wm_csf, or columns of the confound tables such as "
         "csf,framewise_displacement.",
     )  # fmt: skip
-    standardize: Literal["variance", "demean", "none"] = option(
-        "variance", "Scaling of each voxel", group="Data"
+    standardize: Literal["variance", "floored", "demean", "none"] = option(
+        "variance", "Scaling of each voxel", group="Data", help=SCALINGS
     )
     exclude_bad_subjects: bool = option(True, "Leave out subjects that fail", group="Data")
     max_excluded_fraction: float = option(

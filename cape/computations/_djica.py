@@ -17,8 +17,8 @@ from cape.algorithms.quasi_newton import QuasiNewton, Regime, regime
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
 from cape.computations import _separations, _views
 from cape.computations._join import Draft
-from cape.computations._plan import Stage, make_plan, shares_of
-from cape.config import Config, option
+from cape.computations._plan import Stage, filtered, make_plan, shares_of
+from cape.config import SCALINGS, Config, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FeatureSpace
 from cape.privacy.accounting import check_delta, gdp_mu
@@ -102,8 +102,8 @@ class CapeDjicaConfig(Config):
         help="0: planned from epsilon.  A plan that does not fit is refused.",
     )
 
-    standardize: Literal["variance", "demean"] = option(
-        "variance", "Scaling of each voxel", group="Data"
+    standardize: Literal["variance", "floored", "demean"] = option(
+        "variance", "Scaling of each voxel", group="Data", help=SCALINGS
     )
 
     def check(self) -> None:
@@ -261,7 +261,8 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
     d = basis_size(config, space, g)
     found = stages(config, n_sites=n_sites, n_subjects=n_subjects, n_basis=d)
     plan = make_plan(config, found, n_sites=n_sites, n_subjects=n_subjects)
-    return Draft(plan=plan, n_basis=d, warnings=_quality(config, space, n_sites, n_subjects, d))
+    told = (*_quality(config, space, n_sites, n_subjects, d), *filtered(config))
+    return Draft(plan=plan, n_basis=d, warnings=told)
 
 
 def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:

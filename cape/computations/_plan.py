@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -162,3 +163,15 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
         check_overflow(event, roster.n_sites, roster.n_subjects)
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta) if config.private else None
     check_plan(Plan(releases=roster.plan), budget)
+
+
+def filtered(config: Config) -> tuple[str, ...]:
+    """Return a warning if a low-pass filter takes something out of the data."""
+    nyquist = 0.5 / config.tr if config.tr else math.inf  # Hz
+    if not 0 < config.low_pass < nyquist:
+        return ()
+    return (
+        f"low_pass = {config.low_pass:g} Hz makes time courses smooth: they come closer to "
+        "Gaussian and count as fewer samples, so components are harder to separate. Leave it out "
+        "unless the data demand it.",
+    )

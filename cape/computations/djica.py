@@ -31,12 +31,12 @@ from cape.computations._no_guarantee import (
     check_not_private,
     plan_of,
 )
-from cape.computations._plan import Stage, verify_plan
+from cape.computations._plan import Stage, filtered, verify_plan
 from cape.computations._report import report
 from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum
-from cape.config import Config, option
+from cape.config import SCALINGS, Config, option
 from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError
 from cape.messages import FeatureSpace, Roster
 from cape.phases import Computation
@@ -76,8 +76,8 @@ class DjicaConfig(Config):
         1e-6, "Squared change of an epoch that ends the run", low=0.0, high=1.0
     )
     private: bool = option(False, "Add noise", group="Privacy", help="Only false: no noise here.")
-    standardize: Literal["variance", "demean"] = option(
-        "variance", "Scaling of each voxel", group="Data"
+    standardize: Literal["variance", "floored", "demean"] = option(
+        "variance", "Scaling of each voxel", group="Data", help=SCALINGS
     )
 
     def check(self) -> None:
@@ -175,7 +175,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
     d = n_basis_of(config, space)
     found = stages(config, n_sites, n_subjects, d)
     plan = plan_of(config, found, n_sites, n_subjects)
-    return Draft(plan=plan, n_basis=d, warnings=(PROTECTS_NOBODY,))
+    return Draft(plan=plan, n_basis=d, warnings=(PROTECTS_NOBODY, *filtered(config)))
 
 
 def _verify(site: Site, roster: Roster) -> None:

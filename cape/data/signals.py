@@ -22,6 +22,12 @@ BLOCK = 4096
 FLAT = 1e-6
 """A feature that varies by less than this fraction of its size is constant: float32 holds 6e-8."""
 
+FLOOR = 0.3
+"""Least deviation to divide by, in medians of the run's features (the recipe of spatial maps)."""
+
+DEGREES: Final = {"none": 0, "linear": 1, "quadratic": 2}
+"""Degree of the polynomial that `detrend` takes out."""
+
 COLLINEAR = 1e-8
 """A regressor whose part that others do not explain is smaller than this adds nothing."""
 
@@ -79,15 +85,25 @@ UNREAD: Final = Quality(n_values=0, n_bad=0, n_features=0, n_zero=0, n_constant=
 """Of data that were not looked at, because a check read headers and tables only."""
 
 
-def regressors(n_times: int, *, trend: bool, others: Array | None = None) -> Array:
-    """Return orthonormal columns that span intercept, linear trend and `others`, shape (T, k).
+def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Array:
+    """Return orthonormal columns that span a polynomial and `others`, shape (T, k).
 
     The first column is the intercept.  `others` (T, K) may be collinear or constant.
+
+    Parameters
+    ----------
+    n_times : int
+        T.
+    degree : int
+        0: intercept; 1: and a line; 2: and a parabola.
+    others : ndarray, shape (T, K), optional
+        Further signals.
     """
     columns = [np.full(n_times, 1 / np.sqrt(n_times))]
-    if trend and n_times > 1:
-        line = np.arange(n_times) - (n_times - 1) / 2
-        columns.append(line / np.linalg.norm(line))
+    line = np.arange(n_times) - (n_times - 1) / 2
+    for power in range(1, min(degree, n_times - 1) + 1):
+        column = line**power - np.mean(line**power)  # even and odd powers are orthogonal
+        columns.append(column / np.linalg.norm(column))
     design = np.stack(columns, axis=1)
     if others is None or others.shape[1] == 0 or n_times < 2:
         return design
@@ -182,8 +198,9 @@ def clean(
         return cleaned, Quality(
             n_values=0, n_bad=0, n_features=n_features, n_zero=0, n_constant=0, dummy_z=0.0
         )
-    basis = regressors(n_times, trend=config.detrend == "linear", others=others)
+    basis = regressors(n_times, degree=DEGREES[config.detrend], others=others)
     n_bad = n_zero = n_constant = 0
+    spreads = np.zeros(n_features)
     level = np.zeros(n_times)
     for first in range(0, n_features, BLOCK):
         block = values[first : first + BLOCK].astype(np.float64)
@@ -201,7 +218,11 @@ def clean(
         if config.standardize == "variance":
             block /= np.where(flat, 1.0, spread)[:, None]
         block[flat] = 0.0
+        spreads[first : first + BLOCK] = np.where(flat, 0.0, spread)
         cleaned[first : first + BLOCK] = block if as_is is None else as_is
+    if config.standardize == "floored" and spreads.any():
+        floor = FLOOR * np.median(spreads[spreads > 0])
+        cleaned /= np.maximum(spreads, floor).astype(np.float32)[:, None]
     quality = Quality(
         n_values=values.size, n_bad=n_bad, n_features=n_features, n_zero=n_zero,
         n_constant=n_constant, dummy_z=_first_volume_z(level / max(n_features, 1)),

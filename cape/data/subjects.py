@@ -21,7 +21,7 @@ from cape.data.images import read_image, read_image_header
 from cape.data.matrices import read_matrix, read_matrix_header
 from cape.data.records import read_record
 from cape.data.series import Series
-from cape.data.signals import Quality, clean, nuisance, regressors
+from cape.data.signals import DEGREES, Quality, clean, nuisance, regressors
 from cape.data.space import Grid, grid_of
 from cape.data.volumes import Resampling
 from cape.errors import DataError
@@ -86,7 +86,8 @@ def _check_freedom(series: Series, run: RunFile, config: Config) -> None:
     """Raise row 64 if confounds and filters would leave nothing of a run."""
     n_times = max(series.values.shape[1] - n_dummy(run, config), 0)
     others = _nuisance(series, run, config)
-    removed = regressors(n_times, trend=True, others=others).shape[1] if others.shape[1] else 0
+    degree = DEGREES[config.detrend]
+    removed = regressors(n_times, degree=degree, others=others).shape[1] if others.shape[1] else 0
     if removed and n_times - removed < LEAST_FREEDOM:
         raise Rejected(
             64, "Confounds and filters remove all of a run",

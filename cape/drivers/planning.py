@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cape.computations import capedjica, load
+from cape.computations._plan import filtered
 from cape.config import Config, parse_shape
 from cape.data import mask_space
 from cape.messages import FeatureSpace
@@ -130,7 +131,7 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
         n_sites=n_sites,
         n_subjects=n_subjects,
         n_basis=draft.n_basis,
-        warnings=(),
+        warnings=filtered(config),
     )
 
 

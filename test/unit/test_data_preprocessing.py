@@ -65,6 +65,33 @@ def test_trend_and_confounds_go_in_one_step_not_one_after_the_other():
         assert np.abs(signal @ ours).max() < 1e-3 * np.linalg.norm(signal)
 
 
+@pytest.mark.parametrize(("detrend", "degree"), [("none", 0), ("linear", 1), ("quadratic", 2)])
+def test_detrending_takes_out_the_polynomial_of_its_degree(detrend, degree):
+    values, _ = signals(2)
+    time = np.arange(T, dtype=float)
+    config = replace(CONFIG, standardize="demean", detrend=detrend)
+    wanted = values - np.polynomial.polynomial.polyval(
+        time, np.polynomial.polynomial.polyfit(time, values, degree)
+    ).T  # fmt: skip
+    np.testing.assert_allclose(cleaned(values, config, 0.0, None), wanted, atol=2e-4)
+
+
+def test_a_floored_deviation_leaves_quiet_voxels_quiet(monkeypatch):
+    monkeypatch.setattr("cape.data.signals.BLOCK", 3)
+    rng = np.random.default_rng(0)
+    sizes = np.array([1.0, 2.0, 3.0, 4.0, 0.1, 0.0, 5.0])  # the sixth is constant
+    values = (100 + sizes * rng.standard_normal((T, 7))).astype(np.float32)
+    plain = cleaned(values, replace(CONFIG, standardize="demean"), 0.0, None)
+    sd = plain.std(axis=0)
+    least = 0.3 * np.median(sd[[0, 1, 2, 3, 4, 6]])
+    assert sd[4] < least < sd[0]
+    found = cleaned(values, replace(CONFIG, standardize="floored"), 0.0, None)
+    np.testing.assert_allclose(found, plain / np.maximum(sd, least), rtol=1e-4, atol=1e-5)
+    assert found[:, 5].any() == False  # noqa: E712
+    np.testing.assert_allclose(found.std(axis=0)[[0, 6]], 1.0, rtol=1e-4)
+    assert found.std(axis=0)[4] < 0.5
+
+
 def test_cosines_outside_the_pass_band_and_only_these():
     frequencies = np.arange(1, T) / (2 * T * 2.0)
     for high, low in ((0.02, 0.0), (0.0, 0.1), (0.02, 0.1)):
@@ -86,7 +113,7 @@ def test_cosines_outside_the_pass_band_and_only_these():
 def test_collinear_and_constant_confounds_change_nothing():
     values, confounds = signals(2)
     twice = np.concatenate([confounds, confounds[:, :1] * 3, np.ones((T, 1))], axis=1)
-    basis = regressors(T, trend=True, others=twice)
+    basis = regressors(T, degree=1, others=twice)
     assert basis.shape == (T, 6)
     np.testing.assert_allclose(basis.T @ basis, np.eye(6), atol=1e-12)
     np.testing.assert_allclose(

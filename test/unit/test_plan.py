@@ -11,8 +11,11 @@ from typing import Any
 import pytest
 
 from cape.algorithms.estimators import Asked
+from cape.computations import capedjica, load
 from cape.computations._plan import Stage, make_plan, shares_of, verify_plan
 from cape.config import Config
+from cape.data.space import mask_space
+from cape.drivers.planning import plan_run
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError
 from cape.messages import FeatureSpace, Roster, RosterEntry
 from cape.privacy.event import Event
@@ -222,3 +225,18 @@ def test_a_sum_that_could_overflow_is_refused_by_the_site_too() -> None:
     )
     with pytest.raises(ConfigError, match="E221"):
         verify(roster_of(sites=large))
+
+
+@pytest.mark.parametrize(("low_pass", "tr", "warned"), [
+    (0.0, 2.0, False), (0.1, 2.0, True), (0.1, 0.0, True), (0.25, 2.0, False), (0.4, 2.0, False),
+])  # fmt: skip
+@pytest.mark.parametrize("separation", ["temporal", "spatial"])
+def test_a_low_pass_filter_that_takes_something_out_is_warned_of(low_pass, tr, warned, separation):
+    given = {"epsilon": 8.0, "delta": 1e-5, "low_pass": low_pass, "tr": tr, "n_components": 5}
+    config = load("capedjica").config.from_input({**given, "separation": separation})
+    draft = capedjica.plan_run(config, 4, 1024, mask_space(config))
+    assert [text for text in draft.warnings if "low_pass = 0.1 Hz" in text] == (
+        list(draft.warnings[-1:]) if warned else []
+    )
+    budget = plan_run({**given, "separation": separation}, n_sites=4, n_subjects=1024)
+    assert ("low_pass" in " ".join(budget.warnings)) is warned
