@@ -34,7 +34,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E012": "{problem}; {do}",
     "E013": "setting '{setting}' is required; {do}",
     # 1nn: rows of the table of bad inputs (docs/errors.md)
-    "E100": "Site data did not pass the local checks.",
+    "E100": "The data of site {site} did not pass its own checks; see site-error.txt there.",
     "E101": "Files listed by site {site} are missing; see site-error.txt there.",
     "E102": "Site {site} lists files outside its base directory; see site-error.txt there.",
     "E103": "Site {site} lists a folder where a file is needed; see site-error.txt there.",

@@ -150,7 +150,7 @@ def load_site(
     if inspection.error is not None:
         raise inspection.error
     if inspection.accepted is None:
-        raise DataError("E100")
+        raise DataError("E100", site=site)
     return inspection.accepted
 
 

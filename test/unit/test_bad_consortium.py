@@ -192,7 +192,8 @@ def test_a_subject_of_low_rank_is_left_out_and_named_with_both_numbers(tmp_path)
     np.save(folder / f"sub-{CANARY}10.npy", flat)
     warned(folder, config(), "W148", f"sub-{CANARY}10: rank 1", "n_components = 3", "Fix: ")
     error = stopped(folder, config(exclude_bad_subjects=False), "E100", "rank 1")
-    assert str(error) == "CAPE-E100 Site data did not pass the local checks."
+    own = "The data of site local1 did not pass its own checks; see site-error.txt there."
+    assert str(error) == f"CAPE-E100 {own}"
 
 
 @pytest.mark.row(47)

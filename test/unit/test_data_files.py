@@ -142,7 +142,7 @@ def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_
     monkeypatch.setitem(CATALOGUE, "E125", "Site {site} has NaN in its images.")
     findings = Findings("B")
     findings.add(25, "E", "NaN", "sub-1: 3 values")
-    assert findings.listing()[0].public == f"CAPE-E100 {CATALOGUE['E100']}"
+    assert findings.listing()[0].public == f"CAPE-E100 {CATALOGUE['E100'].format(site='B')}"
     with pytest.raises(DataError, match="CAPE-E100"):
         findings.raise_if_blocked()
 
