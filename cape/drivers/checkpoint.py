@@ -16,6 +16,7 @@ from typing import Any
 from cape import wire
 from cape.config import VERSION
 from cape.drivers.durable import write_atomically
+from cape.drivers.journal import DAMAGED
 from cape.errors import CapeError, ConfigError
 from cape.messages import Progress
 from cape.policy import SitePolicy
@@ -95,7 +96,9 @@ def read_checkpoint(work: Path) -> Checkpoint:
                 problem=f"the run was started by version {version}, this is {VERSION}",
                 do=f"continue it with version {version}, or start a new run.",
             )
-        given = document["setup"]
+        given, state = document["setup"], document["state"]
+        if not isinstance(state, dict | None):
+            raise ValueError("the state of the parties is no mapping")
         setup = Setup(
             directory=str(given["directory"]),
             through=str(given["through"]),
@@ -110,9 +113,9 @@ def read_checkpoint(work: Path) -> Checkpoint:
             exchange=int(document["exchange"]),
             last=wire.decode(document["last"], Progress | None, "last"),
             ended=document["ended"] is True,
-            state=document["state"],
+            state=state,
         )
-    except (ValueError, KeyError, TypeError, AttributeError, CapeError) as err:
+    except (*DAMAGED, AttributeError, CapeError) as err:
         if isinstance(err, CapeError) and err.code == "CAPE-E264":
             raise
         raise ConfigError(

@@ -124,7 +124,7 @@ def _failed(err: BaseException) -> str:
 async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> AsyncIterator[str]:
     """Run one of the two commands and yield its streams and its exit code as frames."""
     arguments = call.get("args")
-    path = arguments[0] if isinstance(arguments, list) and len(arguments) == 1 else None
+    path = str(arguments[0]) if isinstance(arguments, list) and len(arguments) == 1 else ""
     if call.get("command") != "python" or path not in PROGRAMS:
         yield _frame(type="error", error="CAPE-E158 this image runs no other command.")
         return

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cape import wire
-from cape.errors import CapeError, MessageError
+from cape.errors import MessageError
 
 LARGEST_INLINE = wire.MAX_TEXT
 """Largest array that stays inside a message, bytes."""
@@ -44,8 +44,8 @@ def offload(output: Json, folder: Path) -> Json:
 
     Raises
     ------
-    CapeError
-        E146: the file cannot be written.
+    OSError
+        The file cannot be written; the answer is stored, so the step may be asked again.
     """
     if not isinstance(output, Mapping) or "body" not in output:
         return output
@@ -57,11 +57,8 @@ def offload(output: Json, folder: Path) -> Json:
         raw = base64.b64decode(array["base64"])
         digest = hashlib.sha256(raw).hexdigest()
         name = f"{head}-{digest[:16]}.bin"
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_bytes(raw)
-        except OSError as err:
-            raise CapeError("E146", site="of this message", detail=str(err)) from err
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(raw)
         return {"file": name, "sha256": digest, "shape": array["shape"]}
 
     return {**output, "body": _replaced(output["body"], ARRAY, leave)}

@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -27,6 +28,9 @@ GENESIS: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
 
 _BITS: Final = 128
 """mu^2 is summed in units of 2^-128, each charge rounded up."""
+
+_EXACT: Final = re.compile(r"[0-9]{1,999}(/[0-9]{1,999})?", re.ASCII)
+"""mu^2 as it is written; "1e9999999" would be a fraction too, and fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +48,8 @@ class Charge:
         """Return the charge of a line; ValueError if mu2 is neither "p/q" nor "infinite"."""
         units = None
         if mu2 != "infinite":
+            if not _EXACT.fullmatch(mu2):
+                raise ValueError("mu2 is no fraction of whole numbers")
             exact = Fraction(mu2)
             if exact <= 0:
                 raise ValueError("mu2 must be positive")
@@ -190,7 +196,7 @@ def _joined(people: Iterable[str]) -> dict[str, str]:
 
 
 def _first(person: str) -> str:
-    return person.split(" ", 1)[0]
+    return person.split()[0]
 
 
 def _sum(parts: Iterable[int | None]) -> int | None:
@@ -203,6 +209,12 @@ def _sum(parts: Iterable[int | None]) -> int | None:
 
 
 # -- lines --------------------------------------------------------------------------------------
+
+
+DAMAGED: Final = (
+    ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+"""What reading a damaged line raises."""
 
 
 def read_lines(lines: Sequence[bytes]) -> Spending:
@@ -230,7 +242,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
                 runs[document["run"]] = replace(runs[document["run"]], promised=False)
             else:
                 _take(document, charges[document["run"]])
-        except (ValueError, KeyError, TypeError, AttributeError, ZeroDivisionError):
+        except DAMAGED:
             problem = f"line {seq} of the ledger is damaged, missing or out of place"
             raise PrivacyBudgetError(
                 "E012", problem=problem, do="restore the file; do not delete it."

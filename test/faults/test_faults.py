@@ -321,6 +321,108 @@ def read_only(at) -> str:
     return found
 
 
+@contextmanager
+def mounted(folder: Path, *, size: str = "4m") -> Iterator[None]:
+    """Put what is in a folder on a small disk of its own; skips where nobody may mount."""
+    kept = folder.with_name(f"{folder.name}-kept")
+    folder.rename(kept)
+    folder.mkdir()
+    done = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)],
+        capture_output=True, check=False,
+    )  # fmt: skip
+    if done.returncode:
+        pytest.skip(f"mounting is not permitted here: {done.stderr.decode().strip()}")
+    try:
+        shutil.copytree(kept, folder, dirs_exist_ok=True)
+        yield
+        shutil.rmtree(kept)
+        shutil.copytree(folder, kept)
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
+        folder.rmdir()
+        kept.rename(folder)
+
+
+def _fill(folder: Path, *, but: int) -> Path:
+    """Take all room but so many pages; returns the file that holds it."""
+    filler = folder / "filler"
+    state = os.statvfs(folder)
+    filler.write_bytes(bytes(max(state.f_bavail - but, 0) * state.f_frsize))
+    return filler
+
+
+def _asked(w: World, role: str, text: bytes) -> tuple[str, bytes]:
+    """Ask a party in a process of its own; returns the code of its error and its answer."""
+    hidden = w.tmp_path / "hidden"
+    where = hidden if hidden.exists() else helper.no_pictures(hidden)
+    w.patch.setenv("PYTHONPATH", f"{where}{os.pathsep}{ROOT}")
+    done = _process(w, role, text)
+    assert done.returncode == (1 if done.stderr else 0)
+    assert bool(done.stdout) != bool(done.stderr)
+    assert str(w.tmp_path).encode() not in done.stderr
+    return done.stderr.split(b" ")[0].decode(), done.stdout
+
+
+def _finishes(w: World) -> None:
+    """Play the rest of the run: its maps and ledger are those of the run that was left alone."""
+    with helper.without_pages():
+        w.engine.play()
+    alone = w.recording["engine"].work
+    for name in ("results.json", "privacy.json", "unmixing.npz"):
+        path = Path("remote", "transfer", name)
+        assert (w.engine.work / path).read_bytes() == (alone / path).read_bytes(), name
+    assert [c for c in w.charges() if c[0] in RELEASES] == [e for e in EVERY if e[0] in RELEASES]
+
+
+def _stopped_by(
+    at: Callable[[], World], role: str, stop: Callable[[Path], Callable[[], object]]
+) -> str:
+    """Let the disk of a party refuse, then take writes again; returns what the party said."""
+    w = at()
+    party, message = ("local0", w.engine.input) if role == "local" else ("remote", w.inbox())
+    text = w.engine.document(party, message)
+    with mounted(w.engine.work / party):
+        relent = stop(w.engine.work / party)
+        found, _ = _asked(w, role, text)
+        relent()
+        assert found, "the disk refused nothing"
+        code, answer = _asked(w, role, text)
+        assert not code
+        assert helper.repeated(answer) == helper.repeated(w.answers[party])
+    _finishes(w)
+    return found
+
+
+def _full(but: int) -> Callable[[Path], Callable[[], object]]:
+    return lambda folder: _fill(folder, but=but).unlink
+
+
+def disk_full_mounted(at) -> set[str]:
+    """Room for no page, for one more, ...: each time the disk is full at a later write."""
+    return {_stopped_by(at, "local", _full(pages)) for pages in (0, 1, 2)}
+
+
+def aggregator_disk_full_mounted(at) -> str:
+    return _stopped_by(at, "remote", _full(1))
+
+
+def _locked(folder: Path) -> Callable[[], object]:
+    def remount(how: str) -> None:
+        subprocess.run(["mount", "-o", f"remount,{how}", str(folder)], check=True)
+
+    remount("ro")
+    return lambda: remount("rw")
+
+
+def read_only_mounted(at) -> str:
+    return _stopped_by(at, "local", _locked)
+
+
+def aggregator_read_only_mounted(at) -> str:
+    return _stopped_by(at, "remote", _locked)
+
+
 def folder_gone(at) -> str:
     w = at()
     shutil.rmtree(w.engine.work / "local0" / "output")
@@ -591,6 +693,10 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, int]], str]] = {
     "disk-full": (disk_full, EVERY, "ring"),
     "disk-full-really": (disk_full_for_real, [("pca", 1)], "ring"),
     "read-only": (read_only, EVERY[:-1], "ring"),
+    "disk-full-mounted": (disk_full_mounted, [("join", 1), ("pca", 1), ("iterate", 1)], "ring"),
+    "read-only-mounted": (read_only_mounted, [("join", 1), ("pca", 1), ("iterate", 1)], "ring"),
+    "aggregator-disk-full-mounted": (aggregator_disk_full_mounted, [("report", 1)], "ring"),
+    "aggregator-read-only-mounted": (aggregator_read_only_mounted, [("report", 1)], "ring"),
     "folder-gone": (folder_gone, ANSWERING, "ring"),
     "results-unwritable": (results_unwritable, [("report", 1)], "ring"),
     "ledger-damaged": (ledger_damaged, RELEASING, "ring"),
@@ -627,13 +733,17 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, int]], str]] = {
 }  # fmt: skip
 
 
+LONG = {name for name in CASES if name.endswith("-mounted")}
+"""Played in the long form only: they need the right to mount."""
+
+
 def instances() -> list[Any]:
     """Return each fault at one exchange; at all others in the long form (make test-trust)."""
     found = []
     for name, (_, exchanges, _) in CASES.items():
         short = ("iterate", 1) if ("iterate", 1) in exchanges else exchanges[0]
         for exchange in exchanges:
-            marks = [] if exchange == short else [pytest.mark.trust]
+            marks = [] if exchange == short and name not in LONG else [pytest.mark.trust]
             where = "" if exchange == short else f"-{exchange[0]}-{exchange[1]}"
             found.append(pytest.param(name, exchange, id=f"{name}{where}", marks=marks))
     return found

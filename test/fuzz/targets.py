@@ -7,13 +7,16 @@ as itself, and more memory or time than `run.py` and `test_fuzz.py` allow.
 
 from __future__ import annotations
 
+import asyncio
 import gzip
+import hashlib
 import io
 import json
 import struct
 import tempfile
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +27,7 @@ from cape import wire
 from cape.algorithms.pca import Subspace
 from cape.computations import load, names
 from cape.computations._model import Model
-from cape.config import Config
+from cape.config import VERSION, Config
 from cape.data.files import MATRIX_SUFFIXES, RunFile, discover
 from cape.data.findings import Findings, Rejected
 from cape.data.images import read_image
@@ -32,8 +35,9 @@ from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix, read_matrix_header
 from cape.data.space import grid_of, read_space
 from cape.data.tables import read_numbers
-from cape.drivers import coinstac, coinstac_aggregator, transfer
+from cape.drivers import coinstac, coinstac_aggregator, serve, transfer
 from cape.drivers.call import Call
+from cape.drivers.checkpoint import NAME, read_checkpoint
 from cape.drivers.codec import decode_envelope, decode_run, encode_run, settings_of
 from cape.drivers.drops import read_drop
 from cape.drivers.identity import read_identity
@@ -58,6 +62,7 @@ from cape.messages import (
 from cape.phases import start
 from cape.privacy.chain import read_entries
 from cape.privacy.ledger import Ledger
+from cape.privacy.spending import FORMAT, GENESIS, read_lines
 from cape.secagg import seals, shamir
 from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.protocol_aggregator import PendingSum
@@ -150,7 +155,10 @@ def policy(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as top:
         Path(top, "p.toml").write_bytes(data)
         read = read_policy(Path(top), {"policy": "p.toml"}, "x")
-        assert read.tightened("x", read) == read.tightened("x", read)
+        again = read.tightened("x", read)
+        assert again.tightened("x", read) == again
+        named = {"allowed_owners": list(read.allowed_owners), "max_epsilon": read.max_epsilon}
+        assert read.with_mapped("x", named).max_epsilon == read.max_epsilon
 
 
 def identity(data: bytes) -> None:
@@ -265,6 +273,115 @@ def references(data: bytes) -> None:
         read_drop(str(document), sites=["a"], phases=["join", "b"])
 
 
+def pieces(data: bytes) -> None:
+    """An array that came as a file beside its message: the right one, of any bytes and shape."""
+    sizes, content = chosen(data, ([len(data) // 8], [-1], [1 << 40], [2, 3], [], [True], 7))
+    with tempfile.TemporaryDirectory() as top:
+        digest = hashlib.sha256(content).hexdigest()
+        name = f"{'0' * 16}-1-pca-1-{digest[:16]}.bin"
+        Path(top, name).write_bytes(content)
+        reference = {"file": name, "sha256": digest, "shape": sizes}
+        whole = transfer.inline(
+            json.loads(_envelope({"total": reference, "refused": False})), Path(top)
+        )
+        read = decode_envelope(whole, Masked, broadcast=False)
+        assert read.body.total.tobytes() == content
+
+
+def all_runs(data: bytes) -> None:
+    """The site's ledger of all runs: as it is, and with every line chained to the one before."""
+    try:
+        read_lines(data.split(b"\n"))
+    except CapeError:
+        pass
+    lines: list[bytes] = []
+    for line in data.split(b"\n")[:50]:
+        document = wire.loads(line)
+        if isinstance(document, dict):
+            previous = hashlib.sha256(lines[-1]).hexdigest() if lines else GENESIS
+            chained = {**document, "v": FORMAT, "seq": len(lines) + 1, "prev": previous}
+            lines.append(json.dumps(chained).encode())
+    spending = read_lines(lines)
+    for run in spending.runs:
+        total = spending.of(run)
+        assert total.within(1.0) in (True, False)
+        assert total.epsilon is None or total.epsilon >= 0.0
+
+
+def checkpoint(data: bytes) -> None:
+    """What a stopped simulation left."""
+    with tempfile.TemporaryDirectory() as top:
+        Path(top, NAME).write_bytes(data)
+        read = read_checkpoint(Path(top))
+        read.write(Path(top))
+        assert read_checkpoint(Path(top)) == read
+
+
+class Connection:
+    """A websocket of the engine that holds what it was given, and keeps what it is sent."""
+
+    def __init__(self, data: bytes) -> None:
+        parts = data.split(b"\0\0")
+        self._frames = iter([_frame_of(part) for part in parts])
+        self.sent: list[str] = []
+
+    async def recv(self) -> str | bytes:
+        return next(self._frames, b"")
+
+    async def send(self, frame: str) -> None:
+        self.sent.append(frame)
+
+    async def close(self) -> None:
+        self._frames = iter(())
+
+    async def __aiter__(self) -> AsyncIterator[str | bytes]:
+        for frame in self._frames:
+            yield frame
+
+
+def _frame_of(part: bytes) -> str | bytes:
+    return part[1:] if part[:1] == b"b" else part[1:].decode("utf-8", "replace")
+
+
+class Program:
+    """Stands for the process that version 1 starts."""
+
+    returncode = 0
+
+    async def communicate(self, given: bytes) -> tuple[bytes, bytes]:
+        try:
+            document_of(given)
+        except CapeError as err:
+            self.returncode = 1
+            return b"", err.public.encode()
+        return given, b""
+
+
+async def _started(*command: str, **streams: int) -> Program:
+    assert Path(command[1]).name in ("local.py", "remote.py")
+    return Program()
+
+
+def _answered(role: str, document: Mapping[str, Any]) -> dict[str, Any]:
+    Call.of(role, document)  # no further: paths of any bytes are not to be written to
+    return {"output": dict(document["input"]), "cache": {}, "success": False}
+
+
+def frames(data: bytes) -> None:
+    """What comes over the websocket of the image, in both versions of the protocol."""
+    connection = Connection(data)
+    real = serve.run, asyncio.create_subprocess_exec
+    serve.run, asyncio.create_subprocess_exec = _answered, _started  # type: ignore[assignment]
+    try:
+        with ThreadPoolExecutor(1) as worker:
+            asyncio.run(serve._serve_one(connection, worker))  # type: ignore[arg-type]
+    finally:
+        serve.run, asyncio.create_subprocess_exec = real  # type: ignore[assignment]
+    for frame in connection.sent:
+        assert frame.isascii()
+        assert json.loads(frame)["type"] in ("stdout", "stderr", "error", "close")
+
+
 # -- where they begin -----------------------------------------------------------------------------
 
 
@@ -322,6 +439,27 @@ def _state() -> bytes:
     return wire.dumps(encode_run(computation, start(computation, config)))
 
 
+def _lines(*documents: dict[str, Any]) -> bytes:
+    return b"\n".join(json.dumps(document).encode() for document in documents)
+
+
+_RUN = {
+    "kind": "run", "run": "r", "dataset": "d", "people": ["a b", "c"], "computation": "capedjica",
+    "date": "2026-01-01", "epsilon": 1.0, "delta": 1e-5, "promised": True, "key": "k",
+}  # fmt: skip
+_CHARGE = {"kind": "charge", "run": "r", "phase": "pca", "round": 1, "field": "t", "mu2": "1/9"}
+_CALL = {
+    "input": {}, "cache": {},
+    "state": {
+        "clientId": "a", "iteration": 1, "baseDirectory": "", "outputDirectory": "",
+        "cacheDirectory": "", "transferDirectory": "",
+    },
+}  # fmt: skip
+_STOPPED = {
+    "version": VERSION, "exchange": 1, "last": None, "ended": False, "state": None,
+    "setup": {"directory": "d", "through": "memory", "settings": {}, "policy": {}, "drops": [],
+              "image": "", "memory": ""},
+}  # fmt: skip
 _MASKED = {"total": {"base64": "AAAAAAAAAAA=", "shape": [1]}, "refused": False}
 _KINDS = {kind: bytes([i]) for i, kind in enumerate(MESSAGES)}
 
@@ -410,6 +548,42 @@ TARGETS: dict[str, Fuzzed] = {
         references,
         (_envelope({"file": "0" * 16 + "-1-a-1-" + "0" * 16 + ".bin", "sha256": "", "shape": [1]}),
          b'"a@b:1"', b'"a@b:' + b"9" * 5000 + b'"'),
+    ),
+    "pieces": Fuzzed(
+        pieces, (b"\0" + bytes(16), b"\1" + bytes(8), b"\2" + bytes(8), b"\6x", b"\3x")
+    ),
+    "all_runs": Fuzzed(
+        all_runs,
+        (
+            _lines(_RUN, _CHARGE, {**_RUN, "run": "s", "people": ["b"]}, {**_CHARGE, "run": "s"},
+                   {"kind": "unpromised", "run": "s"}),
+            _lines(_RUN, {**_CHARGE, "mu2": "infinite"}),
+            _lines(_RUN, {**_CHARGE, "mu2": "1e4000000"}),
+            _lines(_RUN, {**_CHARGE, "mu2": "9" * 5000}), _lines({**_RUN, "people": [""]}),
+            _lines({**_RUN, "people": [" a"]}),
+            _lines(_RUN, {**_CHARGE, "round": 1.0}).replace(b"1.0", b"1e999"),
+            _lines({"kind": "charge", "run": []}), b"[" * 3000 + b"]" * 3000,
+        ),
+    ),
+    "checkpoint": Fuzzed(
+        checkpoint,
+        (
+            _lines(_STOPPED), _lines({**_STOPPED, "version": "0.0.1"}), b"[" * 3000 + b"]" * 3000,
+            _lines({**_STOPPED, "state": [1]}), _lines({**_STOPPED, "exchange": -1}),
+            _lines(_STOPPED).replace(b'"exchange": 1', b'"exchange": 1e999'),
+        ),
+    ),
+    "frames": Fuzzed(
+        frames,
+        (
+            b"t" + _lines({"mode": "local", "data": _CALL}),
+            b"b" + _lines({"mode": "x", "data": _CALL}),
+            b"t" + _lines({"command": "python", "args": ["/computation/local.py"]}) + b"\0\0b"
+            + _lines(_CALL) + b"\0\0b",
+            b"t" + _lines({"command": "sh", "args": [["/computation/local.py"]]}),
+            b"t" + _lines({"command": "python", "args": [{}]}), b"t" + b"[" * 3000, b"", b"b\xff",
+            b"t" + _lines({"mode": ["local"], "data": {}}), b't{"mode":"local","data":{"a":1e999}}',
+        ),
     ),
 }  # fmt: skip
 

@@ -26,7 +26,8 @@ _spec.loader.exec_module(targets)
 MOST_MEMORY = 64 * 2**20
 """Bytes that any input may make a reader hold: inputs here are below 200 kB."""
 LONGEST = 10.0
-SLOW = ("manifest", "matrix", "image", "mask", "journal", "policy", "identity", "side_file")
+SLOW = ("manifest", "matrix", "image", "mask", "journal", "policy", "identity", "side_file",
+        "pieces", "checkpoint", "frames")  # fmt: skip
 """Targets that write files: fewer examples."""
 
 every_target = pytest.mark.parametrize("name", targets.TARGETS)

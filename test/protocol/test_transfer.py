@@ -171,3 +171,14 @@ def test_a_basis_too_large_for_one_message_runs_with_real_files(tmp_path):
         engine.play()
     from_sites, _ = files_of(engine)
     assert [file.stat().st_size for file in from_sites] == [1500 * 1501 // 2 * 8] * 3
+
+
+def test_a_file_that_cannot_be_written_stops_the_step_and_not_the_run(reply, tmp_path) -> None:
+    """`run` says CAPE-E261: the answer is stored, and the same document may come again."""
+    message, offloaded, _ = reply
+    folder = tmp_path / "gone"
+    folder.write_text("no folder")
+    with pytest.raises(OSError, match="exists"):
+        transfer.offload(message, folder)
+    folder.unlink()
+    assert transfer.offload(message, folder) == offloaded

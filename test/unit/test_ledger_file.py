@@ -289,7 +289,9 @@ def test_any_other_damage_stops_the_site(tmp_path) -> None:
     for damaged in (
         [lines[0], *lines[2:]], lines[1:], [lines[0], lines[2], lines[1], lines[3]],
         [*lines, lines[3]], [lines[0], changed, *lines[2:]], [*lines, b"{}\n"], [*lines, b"\n"],
-        [*lines, b"\xff\n"], [*lines, b"[]\n"],
+        [*lines, b"\xff\n"], [*lines, b"[]\n"], [*lines, b"[" * 9000 + b"\n"],
+        [lines[0].replace(b'"a"', b'""')], [lines[0], lines[1].replace(b"1/100", b"1e9999999")],
+        [lines[0], lines[1].replace(b'"round": 1', b'"round": 1e999')],
     ):  # fmt: skip
         file.path.write_bytes(b"".join(damaged))
         with pytest.raises(StateLostError, match="E262") as caught:
