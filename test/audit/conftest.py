@@ -22,4 +22,5 @@ def _load(name: str, path: Path) -> ModuleType:
 _load("cape_test_consortium", HERE.parent / "protocol" / "consortium.py")
 scanner = _load("cape_test_scanner", HERE / "scanner.py")
 carriers = _load("cape_test_carriers", HERE / "carriers.py")
+engines = _load("cape_test_engines", HERE / "engines.py")
 recorder = _load("cape_test_recorder", HERE / "recorder.py")

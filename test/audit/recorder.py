@@ -36,6 +36,7 @@ from cape.privacy import randomness, sampler
 from cape.secagg import keys
 
 carriers = sys.modules["cape_test_carriers"]
+engines = sys.modules["cape_test_engines"]
 scanner = sys.modules["cape_test_scanner"]
 helper = sys.modules["cape_test_consortium"]
 
@@ -193,6 +194,8 @@ class Transcript:
         (party, text) of every answer of a document run, in order.
     frames : list
         (party, "sent" or "received", content) of every frame between an engine and a service.
+    packets : int
+        How many packets the engine's broker carried.
     """
 
     computation: str
@@ -201,6 +204,7 @@ class Transcript:
     replies: list[dict[str, Any]] = field(default_factory=list)
     outputs: list[tuple[str, bytes]] = field(default_factory=list)
     frames: list[tuple[str, str, bytes]] = field(default_factory=list)
+    packets: int = 0
     secrets: Secrets = field(default_factory=Secrets)
     folder: str = ""
     failed: str = ""
@@ -219,10 +223,13 @@ class Transcript:
             stat = path.stat()
             if seen.get(path) != (stat.st_mtime_ns, stat.st_size):
                 seen[path] = (stat.st_mtime_ns, stat.st_size)
-                name = path.relative_to(work).as_posix()
-                self.note(name, path.read_bytes())
-                if not is_private(name):
-                    self.documents[f"name {name}"] = name.encode()
+                self.keep(path.relative_to(work).as_posix(), path.read_bytes())
+
+    def keep(self, name: str, content: bytes) -> None:
+        """Keep a file, and its name where it may be seen."""
+        self.note(name, content)
+        if not is_private(name):
+            self.documents[f"name {name}"] = name.encode()
 
     def words(self) -> np.ndarray:
         """Return all masked words that sites sent, as uint64."""
@@ -344,8 +351,8 @@ def record(
         Empty; gets the data (unless `data` holds them) and the folders of all parties.
     computation : str
         Its name.
-    through : {"memory", "wire", "process", "service-1", "service-2", "docker"}
-        The driver; of the service in both of COINSTAC's versions.
+    through : {"memory", "wire", "process", "service-1", "service-2", "docker", "engine-1", ...}
+        The driver; of the service and of the engine in both of COINSTAC's versions.
     seed : int
         Of the noise; -1 takes the operating system's.
     disturb : callable
@@ -365,27 +372,35 @@ def record(
     config = made.config.from_input(chosen)
     transcript = Transcript(computation, folder=str(work), secrets=Secrets(heard=heard))
     everybody = Attendees(list(sites), drops, survives=config.aggregation == "secagg")
+    given = {**chosen, "computation": computation}
     link: Any
     with ExitStack() as stack:
         if through == "memory":
             sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
             link = Listening(made, config, sources, policy, work, drops=drops)
             link.folders, link.transcript = dict(sites), transcript
+        elif through in engines.ENGINES:
+            link = None
         else:
             make_places((*sites, "remote"), policy, work)
             carrier = carriers.carrying(through, sites, work, transcript)
             calls = Calls(stack.enter_context(carrier), work, transcript)
             calls.disturb = lambda party: disturb(party, folder)
-            link = OneByOne(sites, {**chosen, "computation": computation}, work, calls, everybody)
+            link = OneByOne(sites, given, work, calls, everybody)
         stack.enter_context(transcript.secrets.listening())
         stack.enter_context(helper.without_pages())
         try:
-            play(link, None)
+            if link is None:
+                version = int(through[-1])
+                engines.play_in_engine(sites, given, policy, work, transcript, version=version)
+            else:
+                play(link, None)
         except CapeError as err:
             transcript.failed = public_text(err)
     for party, way, content in transcript.frames:
         transcript.note(f"frame {way} to {party}", content)
-    transcript.files(work, {})
+    if link is not None:
+        transcript.files(work, {})
     if through != "memory":
         transcript.replies = typed_replies(made, config, transcript.outputs)
     return transcript

@@ -1,0 +1,132 @@
+"""Records a run in COINSTAC's own engine: `make test-engine`.
+
+The containers run the service of the image with ears (`listening_service.py`), so that every frame
+between the engine and a party is kept, with the folders as they were; the engine's broker tells
+every packet that parties send each other (`listening_broker.js`).  Nothing of the product differs.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import sys
+import tarfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from cape import wire
+from cape.drivers import container
+from cape.drivers.coinstac_engine import RUN, simulate_in_engine
+from cape.policy import SitePolicy
+
+carriers = sys.modules["cape_test_carriers"]
+HERE = Path(__file__).parent
+ENGINES = ("engine-1", "engine-2")
+"""The engine, with both of its versions of a computation."""
+LISTENING = "localhost/coinstac-cape-listening"
+CLIENT = re.compile(rb'"clientId": ?"([^"]+)"')
+DOCKERFILE = 'FROM {image}\nCOPY listening_service.py /\nCMD ["python", "/listening_service.py"]\n'
+
+
+def play_in_engine(
+    sites: Mapping[str, Path],
+    settings: Mapping[str, Any],
+    policy: SitePolicy,
+    work: Path,
+    transcript: Any,
+    *,
+    version: int,
+) -> None:
+    """Play a run and write into the transcript what was heard; a run that fails raises."""
+    packets = work / "packets.jsonl"
+    ears = {
+        "NODE_OPTIONS": f"--require {HERE / 'listening_broker.js'}",
+        "HEARD_PACKETS": str(packets),
+    }
+    try:
+        with mock.patch.dict(os.environ, ears):
+            simulate_in_engine(
+                sites, settings, policy, work, logs=work / "logs", image=_image(), version=version
+            )
+    finally:
+        engine = work / "engine"
+        answers = {}
+        for heard in sorted((engine / "output" / "heard").iterdir()):
+            party, found = _hear(heard, transcript, version)
+            answers[party] = found
+        for k in range(max(map(len, answers.values()), default=0)):
+            for party in (*sorted(set(answers) - {"remote"}), "remote"):
+                transcript.outputs += [(party, text) for text in answers[party][k : k + 1]]
+        for number, line in enumerate(packets.read_text().splitlines()):
+            transcript.note(f"packet {number}", line.encode())
+            transcript.packets += 1
+        for name, path in _left(work, engine):
+            transcript.keep(name, path.read_bytes())
+
+
+def _image() -> str:
+    """Build the image with ears on ours, and return its name."""
+    ours = os.environ.get("CAPE_IMAGE", container.IMAGE)
+    files = {
+        "Dockerfile": DOCKERFILE.format(image=ours).encode(),
+        "listening_service.py": (HERE / "listening_service.py").read_bytes(),
+    }
+    context = io.BytesIO()
+    with tarfile.open(fileobj=context, mode="w") as archive:
+        for name, raw in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(raw)
+            archive.addfile(entry, io.BytesIO(raw))
+    context.seek(0)
+    client = container.connect()
+    try:
+        client.images.build(fileobj=context, custom_context=True, tag=LISTENING, rm=True)
+    finally:
+        client.close()
+    return LISTENING
+
+
+def _hear(heard: Path, transcript: Any, version: int) -> tuple[str, list[bytes]]:
+    """Keep what one container heard; returns its party and the answers that it gave."""
+    entries = sorted(heard.iterdir())
+    came = next(m[1] for e in entries if e.is_file() and (m := CLIENT.search(e.read_bytes())))
+    party, said, answers = came.decode(), b"", []
+    for entry in entries:
+        _, _, what = entry.name.partition("-")
+        if entry.is_dir():
+            for path in sorted(entry.rglob("*")):
+                if path.is_file():
+                    name = path.relative_to(entry).as_posix()
+                    transcript.keep(f"{party}/{what}/{name}", path.read_bytes())
+            continue
+        raw = entry.read_bytes()
+        transcript.frames.append((party, "sent" if what == "came" else "received", raw))
+        if what != "left":
+            continue
+        frame = wire.loads(raw, 2**27)
+        if version == 2 and frame["type"] == "stdout":
+            answers.append(wire.dumps(frame["data"]))
+        elif frame["type"] == "stdout":
+            said += frame.get("data", "").encode()
+        elif frame["type"] == "close":
+            answers.append(said.strip())
+            said = b""
+    return party, answers
+
+
+def _left(work: Path, engine: Path) -> Iterator[tuple[str, Path]]:
+    """Yield the files that the run left, named as a transcript names them."""
+    for path in sorted(work.rglob("*")):
+        if not path.is_file() or (engine / "output" / "heard") in path.parents:
+            continue
+        inside = path.relative_to(engine) if engine in path.parents else None
+        if inside is None:
+            yield path.relative_to(work).as_posix(), path
+        elif len(inside.parts) > 3 and inside.parts[2] == RUN:
+            place = {"input": "base"}.get(inside.parts[0], inside.parts[0])
+            yield "/".join((inside.parts[1], place, *inside.parts[3:])), path
+        else:
+            yield f"engine/{inside.as_posix()}", path
