@@ -1,0 +1,319 @@
+"""Audit of all other releases: whitening, covariances, infomax, maps, means, histograms, moments.
+
+Each case gives two matrices per subject, of which a fair coin chooses one, so that the differences
+of their answers are orthogonal: the adversary of `test_auditor` (all replies, one colluder of four,
+all data but the coins) then has one independent guess per subject and release.  How far apart two
+answers of a case are, as a part of the planned sensitivity, is its *reach*: the true mu of these
+guesses is reach times the claimed one.
+
+"certified <= claimed" fails by accident with probability below 1e-6 a case, "certified >= 0.85 of
+the true mu" below 1e-8 (15,000 guesses leave 7 standard errors).  Entropy is fresh.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.linalg import hadamard
+
+from cape.computations import _secure_sum, load
+from cape.messages import FeatureSpace
+from cape.privacy.sampler import discrete_gaussian
+
+HERE = Path(__file__).parent
+
+
+def _load(name: str):
+    if name not in sys.modules:  # test/ is no package
+        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+wiretap = _load("wiretap")
+auditor = _load("test_auditor")
+
+pytestmark = pytest.mark.statistical
+
+TOO_MUCH = auditor.TOO_MUCH
+GUESSES = 15_000
+MU = 3.2
+
+Pair = tuple[np.ndarray, np.ndarray]
+"""The two matrices of one subject."""
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release of a computation, two matrices per subject, and the least reach."""
+
+    computation: str
+    phase: str
+    settings: tuple[tuple[str, Any], ...]
+    pairs: Callable[[], Sequence[Pair]]
+    reach: float
+    chosen: tuple[tuple[str, str, float], ...] = ()
+    """Matrices of the model that the adversary sets to a multiple of the identity: the guarantee
+    holds for whatever was released earlier."""
+
+
+# -- neighbours -----------------------------------------------------------------------------------
+
+ICA = (("n_looks", 1), ("n_rounds", 1), ("prewhiten", "none"), ("basis", "none"),
+       ("feature_space", "matrix"), ("accept_low_quality", True))  # fmt: skip
+COURSE = np.tile([1.0, -1.0], 16)
+
+
+def leaning(d: int = 24, loudness: float = 10.0) -> list[Pair]:
+    """Return subjects on (e_i + e_j) or (e_i - e_j): their moments differ in entry ij alone."""
+    found = []
+    for i, j in combinations(range(d), 2):
+        two = []
+        for sign in (1.0, -1.0):
+            X = np.zeros((d, len(COURSE)), dtype=np.float32)
+            X[i], X[j] = loudness * COURSE, sign * loudness * COURSE
+            two.append(X)
+        found.append((two[0], two[1]))
+    return found
+
+
+def twisted(k: int = 16, s: float = 0.95) -> list[Pair]:
+    """Return subjects whose log covariances are +-s E - log(cosh s) I.
+
+    E pairs every row i with row i xor m and gives each pair a sign, so that E E = I and E's of
+    different m, or of other signs by a Hadamard row, are orthogonal.  The term in I is the price
+    of the trace k, hence the reach.
+    """
+    random = np.random.default_rng(1).standard_normal((2 * k, 2 * k))
+    random[:, 0] = 1.0
+    Q = np.linalg.qr(random)[0][:, 1 : k + 1].T  # orthonormal rows without mean
+    found = []
+    for m in range(1, k):
+        rows = np.array([i for i in range(k) if i < i ^ m])
+        for signs in hadamard(k // 2):
+            E = np.zeros((k, k))
+            E[rows, rows ^ m] = E[rows ^ m, rows] = signs
+            ends = [math.cosh(s / 2) * np.eye(k) + side * math.sinh(s / 2) * E for side in (1, -1)]
+            found.append(tuple((root @ Q).astype(np.float32) for root in ends))
+    return found
+
+
+def turned(d: int = 24) -> list[Pair]:
+    """Return subjects with orthogonal projectors of rank 2; planes of subjects share no entry."""
+    found, used = [], set()
+    pairs = list(combinations(range(d), 2))
+    for first, second in zip(pairs, pairs[::-1], strict=True):
+        if {*first} & {*second} or {first, second} & used:
+            continue
+        used |= {first, second}
+        two = []
+        for sign in (1.0, -1.0):
+            U = np.zeros((d, 2))
+            for column, (i, j) in enumerate((first, second)):
+                U[i, column], U[j, column] = math.sqrt(0.5), sign * math.sqrt(0.5)
+            two.append((U @ hadamard(32)[1:3]).astype(np.float32))
+        found.append((two[0], two[1]))
+    return found
+
+
+D_MAPS, K_MAPS, FAR = 52, 4, 10.0
+
+
+@functools.cache
+def orthonormal() -> np.ndarray:
+    return np.linalg.qr(np.random.default_rng(2).standard_normal((D_MAPS, D_MAPS)))[0]
+
+
+def templates() -> np.ndarray:
+    return orthonormal()[:, :K_MAPS]
+
+
+def beside() -> list[Pair]:
+    """Return subjects whose own maps are templates +- FAR times a matrix orthogonal to them.
+
+    Column c of that matrix is a signed basis vector m + c: matrices of other m, or of other signs
+    by a Hadamard row, are orthogonal.
+    """
+    rest, courses = orthonormal()[:, K_MAPS:], hadamard(32)[1 : K_MAPS + 1]
+    found = []
+    for m in range(rest.shape[1]):
+        for signs in hadamard(K_MAPS):
+            W = signs * rest[:, (m + np.arange(K_MAPS)) % rest.shape[1]]
+            ends = [(templates() + side * FAR * W) @ courses for side in (1, -1)]
+            found.append(tuple(Y.astype(np.float32) for Y in ends))
+    return found
+
+
+@dataclass(frozen=True)
+class WithTemplates(wiretap.Subjects):
+    """Subjects of a site that holds the template maps."""
+
+    @property
+    def space(self) -> FeatureSpace:
+        return FeatureSpace.of_matrix(self.n_features).with_templates(templates())
+
+
+def patterned(D: int = 128) -> list[Pair]:
+    """Return subjects at one end or the other of the range in every column, by a Hadamard row."""
+    rows = hadamard(D)[1:].astype(np.float32)
+    ends = [np.repeat(row[:, None], 4, axis=1) for row in rows]
+    return [(X, -X) for X in ends]
+
+
+MEAN = (("low", -1.0), ("high", 1.0), ("feature_space", "matrix"), ("min_timepoints", 3))
+RELEASES = {
+    "whitening": Release(
+        "capedjica", "whitening", (*ICA, ("n_components", 16), ("shares", "0.05,0.9,0.05")),
+        twisted, 0.9, chosen=(("subspace", "V", 1.0),),
+    ),
+    "infomax": Release(  # of G = I - g(Y) Y' / T the coin turns two entries, two stay
+        "capedjica", "iterate",
+        (*ICA, ("n_components", 20), ("shares", "0.05,0.05,0.9"), ("solver", "infomax")),
+        lambda: leaning(20), 0.7, chosen=(("subspace", "V", 1.0), ("whitener", "U", 100.0)),
+    ),
+    "covariance": Release(
+        "capedjica", "pca",
+        (*ICA, ("n_components", 2), ("shares", "0.9,0.05,0.05"), ("pca", "covariance")),
+        leaning, 0.99,
+    ),
+    "spatial": Release(
+        "capedjica", "spatial", (*ICA, ("n_components", 2), ("separation", "spatial")), turned, 0.99
+    ),
+    "template": Release(  # the distance to the figure without data stays, whatever the coin
+        "capedjica", "template", (*ICA, ("n_components", K_MAPS), ("separation", "template")),
+        beside, 0.7,
+    ),
+    "mean": Release("capemean", "mean", (*MEAN, ("mean_share", 0.9)), patterned, 0.99),
+    "histogram": Release(
+        "capemean", "histogram", (*MEAN, ("mean_share", 0.1), ("n_bins", 2)), patterned, 0.99
+    ),
+    "moment": Release(
+        "capepca", "moment", (("feature_space", "matrix"), ("min_timepoints", 3)), leaning, 0.99
+    ),
+}  # fmt: skip
+
+
+# -- the audit ------------------------------------------------------------------------------------
+
+
+def link_of(release: Release, pairs: Sequence[Pair], bits: np.ndarray) -> Any:
+    """Return a run before the release, with the matrix of each subject that its bit chooses."""
+    matrices = [pair[0 if bit > 0 else 1] for pair, bit in zip(pairs, bits, strict=True)]
+    rows = len(matrices[0])
+    kind = WithTemplates if release.phase == "template" else wiretap.Subjects
+    sources = {f"local{s}": kind(matrices=tuple(matrices[s::3]), n_features=rows) for s in range(3)}
+    nothing = np.zeros_like(matrices[0])
+    sources[auditor.COLLUDER] = kind(matrices=(nothing,), n_features=rows)
+    settings = {**wiretap.budget(MU), **dict(release.settings)}
+    link = wiretap.Wiretap(load(release.computation), settings, sources, (auditor.COLLUDER,))
+    first = "pca" if release.chosen else release.phase
+    link.until(first)
+    for field, matrix, scale in release.chosen:
+        link.exchange()
+        body = replace(link._request.body, **{matrix: scale * np.eye(rows)})
+        link._request = replace(link._request, body=body)
+        link._state = replace(link._state, model=replace(link._state.model, **{field: body}))
+    assert link._state.cursor.phase == release.phase
+    return link
+
+
+def answers_of(release: Release, pairs: Sequence[Pair], sign: float) -> np.ndarray:
+    """Return the clipped answers of all subjects if every coin fell on that side."""
+    told: list[np.ndarray] = []
+    real = _secure_sum.clipped_sum
+
+    def listening(stacks: Any, query: Any, event: Any) -> np.ndarray:
+        rows: list[np.ndarray] = []
+
+        def answer(stack: Any) -> np.ndarray:
+            rows.append(query.answer(stack))
+            return rows[-1]
+
+        total = real(stacks, replace(query, answer=answer), event)
+        told.append(np.concatenate(rows))
+        return total
+
+    link = link_of(release, pairs, np.full(len(pairs), sign))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_secure_sum, "clipped_sum", listening)
+        link.exchange()
+    found = np.zeros((len(pairs), told[0].shape[1]))
+    for s, rows in enumerate(told[:3]):
+        found[s::3] = rows
+    return found
+
+
+@dataclass(frozen=True)
+class Audited:
+    """What was certified, what the plan claims, and how much of that the neighbours can show."""
+
+    certified: float
+    claimed: float
+    reach: float
+
+
+def audit(release: Release, guesses: int = GUESSES) -> Audited:
+    """Play the release again and again from the same state, and guess every coin each time."""
+    pairs = release.pairs()
+    bits = auditor.coins(len(pairs))
+    plus, minus = (answers_of(release, pairs, sign) for sign in (1.0, -1.0))
+    apart = plus - minus
+    norms = np.linalg.norm(apart, axis=1)
+    directions = apart / norms[:, None]
+    gram = directions @ directions.T - np.eye(len(pairs))
+    assert np.abs(gram).max() < 1e-2, "guesses would not be independent"
+    known = (plus + minus).sum(axis=0) / 2
+    link = link_of(release, pairs, bits)
+    here, statistic = link.snapshot(), []
+    repeats = -(-guesses // len(pairs))
+    for _ in range(repeats):
+        link.back(here)
+        link.exchange()
+        statistic.append(directions @ (link.seen() - link.event().gamma * known))
+    event = link.event()
+    certified = wiretap.certified_mu(np.concatenate(statistic), np.tile(bits, repeats))
+    reach = float(norms.min()) * event.gamma / event.delta_int
+    return Audited(certified=certified, claimed=math.sqrt(event.mu2), reach=reach)
+
+
+def check(name: str, found: Audited) -> None:
+    auditor.say(
+        f"{name}: certified mu {found.certified:.4f}, claimed {found.claimed:.4f}, "
+        f"ratio {found.certified / found.claimed:.3f}, reach {found.reach:.3f}"
+    )
+    assert found.certified <= found.claimed, TOO_MUCH
+    assert RELEASES[name].reach <= found.reach <= 1.0 + 1e-5  # answers are floats before the clip
+    assert found.certified >= 0.85 * found.reach * found.claimed
+
+
+SHORT = ("whitening", "mean", "moment")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(n, marks=() if n in SHORT else pytest.mark.trust) for n in RELEASES],
+)
+def test_audit_of_a_release_certifies_no_more_than_claimed_and_what_its_neighbours_show(name):
+    """15,000 guesses; false alarm below 1e-6."""
+    check(name, audit(RELEASES[name]))
+
+
+def test_audit_of_a_release_sees_half_the_noise_variance(monkeypatch):
+    """True mu 1.41 times the claimed one; missed below 1e-9."""
+    monkeypatch.setattr(
+        _secure_sum, "discrete_gaussian",
+        lambda s2, size, source: discrete_gaussian(s2 // 2, size, source),
+    )  # fmt: skip
+    with pytest.raises(AssertionError, match=TOO_MUCH):
+        check("moment", audit(RELEASES["moment"], 10_000))
