@@ -54,7 +54,8 @@ class Result:
     spatial_maps : ndarray, shape (D, R), or None
         z-scores of the spatial components of the same subspace; None in a template run.
     status, reason : str
-        How the run ended: converged, max_rounds, released, budget_exhausted or diverged.
+        How the run ended: converged, max_rounds, not_judged, released,
+        budget_exhausted or diverged.
     stability : float
         Agreement of the directions now and some rounds before; 0 if not assessed.
     private : bool

@@ -216,7 +216,7 @@ def generated(root: Path) -> tuple[Generated, ...]:
         Generated(
             path=path, text=with_settings(_read(root / path), own_settings(load(name).config))
         )
-        for name in others
+        for name in names()
         if (root / (path := f"docs/computations/{name}.md")).is_file()
     ]
     return (

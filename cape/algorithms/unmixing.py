@@ -14,7 +14,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, StepRecord
 
-Status = Literal["running", "converged", "max_rounds", "budget_exhausted", "diverged"]
+Status = Literal["running", "converged", "max_rounds", "not_judged", "budget_exhausted", "diverged"]
 
 STABLE = 0.85
 """Smallest stability of a private run that counts as converged (measured: ISI below .1 there)."""
@@ -49,7 +49,7 @@ class Unmixing:
     stability : float
         Mean |cos| between the rows of W and of the previous anchor when the anchor was last
         renewed, in whitened coordinates; 0 while unknown.
-    status : {"running", "converged", "max_rounds", "budget_exhausted", "diverged"}
+    status : {"running", "converged", "max_rounds", "not_judged", "budget_exhausted", "diverged"}
     order : tuple of int
         Signed order of the components, counted from 1; filled in at the end of the run.
     record : StepRecord
@@ -94,12 +94,16 @@ class Horizon:
     restarts : bool
         After a blow-up start again from W = I with a rate times `RESTART_FACTOR`, instead of ending
         as "diverged" (Alg. 4, line 18, Imtiaz et al.); the rounds that blew up stay charged.
+    judged : bool
+        False: a settled W would say nothing, so there is no stability and the run ends as
+        "not_judged".
     """
 
     n_rounds: int
     look_back: int
     private: bool
     restarts: bool = False
+    judged: bool = True
 
 
 def beginning(rows: int, rho: float) -> Unmixing:
@@ -165,7 +169,7 @@ def advance(
         return replace(state, round=done, status="diverged", record=record)
     stability, anchor = state.stability, state.anchor
     # One stored matrix is enough if it is renewed at rounds congruent to J: the last one is then.
-    if (horizon.n_rounds - done) % horizon.look_back == 0:
+    if horizon.judged and (horizon.n_rounds - done) % horizon.look_back == 0:
         if done >= horizon.look_back:
             stability = row_agreement(move.W, anchor)
         anchor = move.W
@@ -205,6 +209,8 @@ def _judge(done: int, stability: float, horizon: Horizon, *, settled: bool) -> S
         return "converged"
     if done < horizon.n_rounds:
         return "running"
+    if not horizon.judged:
+        return "not_judged"
     if horizon.private and done > horizon.look_back and stability >= STABLE:
         return "converged"
     return "max_rounds"

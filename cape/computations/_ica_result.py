@@ -27,6 +27,7 @@ NO_GAP = "No spectral gap: n_components may be too large or the budget too small
 REASONS = {
     "converged": "The rows of the unmixing matrix no longer move.",
     "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
+    "not_judged": "All planned rounds were used; nothing in them tells whether sources were found.",
     "budget_exhausted": "A site refused the next release; the result is the last good state.",
     "diverged": "A step was not finite or blew up even when halved; the last good state is kept.",
 }

@@ -45,6 +45,7 @@ STATUS = {
     "released": "the one planned release was made",
     "converged": "the unmixing matrix had settled",
     "max_rounds": "all planned rounds were made, but the unmixing matrix had not clearly settled",
+    "not_judged": "all planned rounds were made; nothing in them tells whether sources were found",
     "budget_exhausted": "a release was refused because the privacy budget was used up",
     "diverged": "the solver left its safe range and the run ended with the last good state",
 }

@@ -100,9 +100,11 @@ def test_djica_through_the_protocol_does_not_depend_on_how_subjects_are_divided(
 def test_dpdjica_learns_nothing_at_epsilon_one() -> None:
     """As measured in figure 000-fig2: the subspace is lost and the rounds add nothing."""
     planted, subjects = in_basis("djica-sim", 32, 1)
-    settings = {"pca_epsilon": 1.0, "round_epsilon": 1.0, "n_rounds": 10}
+    settings = {"pca_epsilon": 1.0, "round_epsilon": 1.0, "n_rounds": 12}
     outcome = consortium("dpdjica", subjects, **settings).play().outcome
     assert q_ngi(outcome, planted) > 0.25
+    assert (outcome.status, outcome.stability, outcome.label) == ("not_judged", 0.0, "none")
+    assert "nothing in them tells" in outcome.reason
     assert "protects nobody" in outcome.warnings[0]
 
 

@@ -174,7 +174,7 @@ def test_all_files_carry_one_version() -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in names() if n != compspec.PRODUCT])
-def test_every_other_computation_has_a_compspec_that_chooses_it_and_a_page(name: str) -> None:
+def test_every_other_computation_has_a_compspec_that_chooses_it(name: str) -> None:
     document = compspec.computation_document(name)
     jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
     inputs = document["computation"]["input"]
@@ -182,11 +182,24 @@ def test_every_other_computation_has_a_compspec_that_chooses_it_and_a_page(name:
     defaults = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
     assert load(defaults.pop("computation")).name == name
     assert load(name).config.from_input({**defaults, "epsilon": 1.0, "delta": 1e-5})
-    page = (ROOT / "docs" / "computations" / f"{name}.md").read_text()
-    assert "cape simulate" in page
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_computation_has_a_page_that_runs_it_and_holds_its_settings(name: str) -> None:
+    page = (ROOT / "docs" / "computations" / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {name}: ")
+    runs = re.findall(r"^\$ cape simulate .*$", page, re.MULTILINE)
+    assert any(f"computation={name}" in run for run in runs) or name in ("capedjica", "capecca")
+    for heading in ("Data", "esults"):
+        assert re.search(rf"^\*\*[^*]*{heading}", page, re.MULTILINE), heading
     for spec in dataclasses.fields(load(name).config):
         if spec not in dataclasses.fields(Config):
-            assert f"`{spec.name}`" in page
+            assert f"\n| `{spec.name}` |" in page
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    link = rf"\[{name}\]\(computations/{name}\.md\)"
+    row = re.search(rf"^\| {link} \|.*\| (.+) \|$", index, re.MULTILINE)
+    assert row
+    assert (row[1] == "none") == (load(name).guarantee == "none")
 
 
 def test_inputs_of_the_demonstration_are_valid_settings_for_three_sites() -> None:
