@@ -13,13 +13,16 @@ import csv
 import hashlib
 import io
 import json
+import multiprocessing
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from itertools import groupby
+from multiprocessing import connection
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -126,6 +129,19 @@ def _work(name: str, points: Sequence[Point], cache: Path) -> float:
         raise RuntimeError(f"{name}: {type(err).__name__}: {err}") from None
 
 
+def _end_with_parent() -> None:
+    """End this worker when the process that started it is gone, even if it was killed."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def watch() -> None:
+        connection.wait([parent.sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
 def measure_all(
     chosen: Sequence[Figure], grid: Grid, cache: Path, *, jobs: int, say: Callable[[str], None]
 ) -> None:
@@ -140,7 +156,7 @@ def measure_all(
         say("all points are in the cache")
         return
     say(f"{total} points to measure in {len(tasks)} batches, {jobs} processes")
-    with ProcessPoolExecutor(max_workers=jobs) as pool:
+    with ProcessPoolExecutor(max_workers=jobs, initializer=_end_with_parent) as pool:
         waiting = {pool.submit(_work, name, batch, cache): (name, batch) for name, batch in tasks}
         for finished in as_completed(waiting):
             name, batch = waiting[finished]

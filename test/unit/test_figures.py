@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,6 +81,58 @@ def test_measured_points_are_never_measured_again(harness, example, tmp_path) ->
     engine.measure(figure, figure.points("full"), tmp_path)
     assert len(asked) == 6
     assert engine.batches(figure, figure.points("full"), tmp_path) == []
+
+
+SLOW_FIGURE = """
+import time
+from figures_lib._figure import Figure
+
+def measure(point):
+    time.sleep(0.05)
+    return {"y": point["x"]}
+
+def points(grid):
+    return [{"x": x} for x in range(400)]
+
+FIGURES = (Figure(name="slow", title="A slow one", points=points, measure=measure, draw=None,
+                  data="none", privacy="none", caption="none"),)
+"""
+"""Twenty seconds of points, a file each, in a module like those of `figures_lib`."""
+
+
+def test_a_run_that_is_killed_goes_on_and_leaves_no_process(harness, tmp_path) -> None:
+    """SIGKILL in the middle: its worker ends too, its points stay, the next run measures others."""
+    lib = tmp_path / "figures_lib"
+    lib.mkdir()
+    for name in ("__init__.py", "_figure.py", "_style.py"):
+        (lib / name).write_bytes((ROOT / "bench" / "figures_lib" / name).read_bytes())
+    (lib / "slow.py").write_text(SLOW_FIGURE)
+    (tmp_path / "figures.py").write_bytes((ROOT / "bench" / "figures.py").read_bytes())
+    command = [sys.executable, "figures.py", "--only", "slow", "--jobs", "1", "--out", "out"]
+    cache = tmp_path / "out" / "cache" / "slow"
+
+    def started() -> subprocess.Popen[str]:
+        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+
+    def wait_for(n: int) -> None:
+        while len(list(cache.glob("*.json"))) < n:
+            assert run.poll() is None
+            time.sleep(0.02)
+
+    run = started()
+    wait_for(3)
+    run.kill()
+    # The worker holds the pipe too: it ends when the last process of the run is gone.
+    first = run.communicate(timeout=20)[0]
+    done = {path: path.stat().st_mtime_ns for path in cache.glob("*.json")}
+    assert 3 <= len(done) < 400
+    assert "400 points to measure" in first
+    run = started()
+    wait_for(len(done) + 2)
+    run.kill()
+    second = run.communicate(timeout=20)[0]
+    assert f"{400 - len(done)} points to measure" in second
+    assert {path: path.stat().st_mtime_ns for path in done} == done
 
 
 def test_a_changed_measurement_forgets_its_points(harness, example, tmp_path) -> None:
