@@ -117,13 +117,8 @@ def joint_ica(bits: np.ndarray, matrices, *, n_components: int, shares: str) -> 
     return wiretap.Wiretap(load("capedjica"), settings, sources, (COLLUDER,))
 
 
-def subspace_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
-    """Return a run before its PCA release, the direction of every subject's bit, and the bits.
-
-    Neighbours at the largest distance: projectors on (e_i + e_j, e_k + e_l) and on
-    (e_i - e_j, e_k - e_l) are orthogonal, and pairs of different subjects do not meet.
-    """
-    d, R = 24, 2
+def disjoint_pairs(d: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
+    """Return pairs of pairs (i, j), (k, l) of d indices; no two share a pair."""
     pairs = list(combinations(range(d), 2))
     np.random.default_rng().shuffle(pairs)
     chosen = []
@@ -133,16 +128,30 @@ def subspace_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
         if fitting:
             pairs.remove(fitting[0])
             chosen.append((first, fitting[0]))
+    return chosen
+
+
+def plane(d: int, two: tuple[tuple[int, int], tuple[int, int]], sign: float) -> np.ndarray:
+    """Return the unit vectors along e_i + sign e_j of both pairs, shape (d, 2)."""
+    U = np.zeros((d, 2))
+    for column, (i, j) in enumerate(two):
+        U[i, column], U[j, column] = math.sqrt(0.5), sign * math.sqrt(0.5)
+    return U
+
+
+def subspace_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
+    """Return a run before its PCA release, the direction of every subject's bit, and the bits.
+
+    Neighbours at the largest distance: projectors on (e_i + e_j, e_k + e_l) and on
+    (e_i - e_j, e_k - e_l) are orthogonal, and pairs of different subjects do not meet.
+    """
+    d, R = 24, 2
+    chosen = disjoint_pairs(d)
     bits = coins(len(chosen))
     courses = np.array([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
     matrices, directions = [], []
     for sign, two in zip(bits, chosen, strict=True):
-        ends = []
-        for s in (1.0, -1.0):
-            U = np.zeros((d, R))
-            for column, (i, j) in enumerate(two):
-                U[i, column], U[j, column] = math.sqrt(0.5), s * math.sqrt(0.5)
-            ends.append(U)
+        ends = [plane(d, two, s) for s in (1.0, -1.0)]
         matrices.append((ends[0 if sign > 0 else 1] @ courses).astype(np.float32))
         directions.append(svec(ends[0] @ ends[0].T - ends[1] @ ends[1].T))
     link = joint_ica(bits, matrices, n_components=R, shares="0.9,0.05,0.05")
