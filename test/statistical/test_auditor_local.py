@@ -127,7 +127,7 @@ def capemean() -> Case:
 
 def capedjica() -> Case:
     """The PCA release: projectors on (e_i + e_j, e_k + e_l) or (e_i - e_j, e_k - e_l)."""
-    d, courses = 24, np.array([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
+    d, courses = 16, np.array([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
     chosen = auditor.disjoint_pairs(d)
     ends = [[auditor.plane(d, two, sign) for sign in (1.0, -1.0)] for two in chosen]
     settings = {**WHOLE, "n_components": 2, "shares": "0.9,0.05,0.05", "n_looks": 1, "n_rounds": 1,
@@ -237,11 +237,11 @@ def test_one_site_with_half_the_noise_variance_is_seen(monkeypatch):
 
     monkeypatch.setattr(_secure_sum, "discrete_gaussian", sparing)
     with pytest.raises(AssertionError, match=auditor.TOO_MUCH):
-        check_sound(audit(capepca()))
+        check_sound(audit(capecca()))
 
 
 def test_counting_on_the_noise_of_other_sites_is_seen(monkeypatch):
     """Two shares counted where a reply holds one: true mu 2.83 for 2."""
     monkeypatch.setattr(_plan, "shares_of", lambda config, n_sites: SHARES_OF_ALL)
     with pytest.raises(AssertionError, match=auditor.TOO_MUCH):
-        check_sound(audit(capepca()))
+        check_sound(audit(capecca()))
