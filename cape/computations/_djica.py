@@ -17,11 +17,12 @@ from cape.algorithms.quasi_newton import QuasiNewton, Regime, regime
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
 from cape.computations import _separations, _views
 from cape.computations._join import Draft
-from cape.computations._plan import Stage, filtered, make_plan, shares_of
+from cape.computations._model import settings_of
+from cape.computations._plan import PROTECTS_NOBODY, Stage, filtered, make_plan, shares_of
 from cape.config import SCALINGS, Config, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FeatureSpace
-from cape.privacy.accounting import check_delta, gdp_mu
+from cape.privacy.accounting import gdp_mu
 from cape.prospects import spatial_basis
 from cape.usefulness import (
     BRAIN_ENERGY,
@@ -252,8 +253,6 @@ def stages(
 def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
     """Return the plan of a run; ConfigError or PrivacyBudgetError if there is none."""
     config = own(config)
-    if config.private:
-        check_delta(config.delta, n_subjects=n_subjects)
     if n_subjects < config.n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
     _separations.check_templates(config, space)
@@ -306,7 +305,7 @@ def _quality(
 ) -> tuple[str, ...]:
     """Return what the owner should know; refuse a run whose maps would mostly show noise."""
     if not config.private:
-        return ("No noise is added: this run protects nobody.",)
+        return (PROTECTS_NOBODY,)
     if config.separation != "temporal":
         return _separations.quality(config, n_sites, n_subjects, d)
     if (config.solver, config.pca, config.whitening) != MEASURED or config.n_rounds < FEW_ROUNDS:
@@ -335,6 +334,4 @@ def _quality(
 
 def own(config: Config) -> CapeDjicaConfig:
     """Return settings as those of this computation."""
-    if not isinstance(config, CapeDjicaConfig):
-        raise TypeError(f"settings of {type(config).__name__} given to capedjica")
-    return config
+    return settings_of(CapeDjicaConfig, config)

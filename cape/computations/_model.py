@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from cape.config import Config
 from cape.messages import (
@@ -20,6 +21,8 @@ from cape.messages import (
 from cape.phases import Attendance
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.ledger import Ledger
+
+Own = TypeVar("Own", bound=Config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,6 +86,13 @@ class Model:
     seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
 
 
+def settings_of(kind: type[Own], config: Config) -> Own:
+    """Return settings as those of one computation; those of another are a mistake in the code."""
+    if not isinstance(config, kind):
+        raise TypeError(f"{type(config).__name__} given where {kind.__name__} is needed")
+    return config
+
+
 def joined(model: Model) -> Roster:
     """Return the roster of a run that has joined, with the labels of its space once they came."""
     if model.roster is None:
@@ -93,6 +103,11 @@ def joined(model: Model) -> Roster:
     if not packed:
         return model.roster
     return replace(model.roster, space=replace(model.roster.space, packed=packed))
+
+
+def n_basis(model: Model) -> int:
+    """Return d, the rows of every subject in the public basis."""
+    return joined(model).n_basis
 
 
 def agreed_labels(model: Model, shown: Iterable[str]) -> str:

@@ -14,13 +14,23 @@ from cape.errors import ConfigError, PrivacyBudgetError
 from cape.ports import Site, Stacks
 from cape.privacy.event import Event
 
-PROTECTS_NOBODY = "No noise is added: this run protects nobody."
-
 
 def check_not_private(name: str, config: Config) -> None:
     """Raise ConfigError for ``private=true``: this computation could not keep the promise."""
     if config.private:
         raise ConfigError("E255", computation=name)
+
+
+def check_n_local(n_local: int, n_components: int) -> None:
+    """Raise ConfigError unless every site keeps as many directions as there are components."""
+    if n_local < n_components:
+        raise ConfigError(
+            "E011",
+            setting="n_local",
+            got=n_local,
+            allowed=f"at least n_components = {n_components}",
+            do="raise it.",
+        )
 
 
 def refuse_real_data(name: str, site: Site) -> None:

@@ -11,6 +11,7 @@ from cape.config import Config
 from cape.errors import PrivacyBudgetError
 from cape.messages import Roster
 from cape.ports import Site
+from cape.privacy.accounting import check_delta
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan, check_plan, split_mu
 from cape.privacy.mechanisms import (
@@ -21,6 +22,8 @@ from cape.privacy.mechanisms import (
 )
 
 FIELD = "total"
+
+PROTECTS_NOBODY = "No noise is added: this run protects nobody."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +57,10 @@ def make_plan(
     PrivacyBudgetError
         The releases do not fit the budget: asked, allowed, and what would fit.
     ConfigError
-        A sum could leave the integers modulo 2^64.
+        delta is too large for M, or a sum could leave the integers modulo 2^64.
     """
     if config.private:
+        check_delta(config.delta, n_subjects=n_subjects)
         shares = shares_of(config, n_sites)
         plan = _with_noise(config, stages, shares, config.ratio(n_sites))
         budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
@@ -122,6 +126,13 @@ def _without_noise(stages: Sequence[Stage], n_subjects: int) -> tuple[Event, ...
         for stage in stages
         for i, asked in enumerate(stage.asked)
     )
+
+
+def verify_basis(site: Site, roster: Roster, n_basis: int) -> None:
+    """Raise PrivacyBudgetError unless d is what this site finds itself."""
+    if roster.n_basis != n_basis:
+        problem = "the size of the public basis is not that of the settings"
+        raise PrivacyBudgetError("E231", site=site.id, problem=problem)
 
 
 def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:

@@ -8,7 +8,7 @@ phase, so no host's arithmetic can flip a map.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from cape.computations._ica_model import IcaModel
 from cape.computations._model import Model, attendance, joined
 from cape.computations._results import Outcome, SiteOutcome, Table
 from cape.computations._zero_sum import empty_ledger, own_fingerprint
-from cape.config import VERSION
+from cape.config import VERSION, Config
 from cape.messages import Closing, Done
 from cape.phases import One, Phase
 from cape.ports import Aggregator, Site
@@ -115,6 +115,16 @@ def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
         time_courses=iter(()),
         ledger=site.ledger or empty_ledger(site.config),
     )
+
+
+def as_released(into: str) -> Callable[[Config, Any], Any]:
+    """Return the `close` of a last stage whose state, in this field, needs no arranging."""
+
+    def close(config: Config, model: Any) -> Any:
+        del config
+        return getattr(model, into)
+
+    return close
 
 
 def component_names(n_components: int) -> tuple[str, ...]:

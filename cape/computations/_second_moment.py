@@ -8,17 +8,21 @@ from typing import Literal
 from cape.algorithms.second_moment import Principal, SecondMomentPca
 from cape.computations import _views
 from cape.computations._join import Draft
-from cape.computations._model import Model, joined
-from cape.computations._plan import Stage, make_plan, verify_plan
-from cape.computations._report import outcome_in_tables
+from cape.computations._model import Model, n_basis, settings_of
+from cape.computations._plan import (
+    PROTECTS_NOBODY,
+    Stage,
+    make_plan,
+    verify_basis,
+    verify_plan,
+)
+from cape.computations._report import as_released, outcome_in_tables
 from cape.computations._results import Outcome, Table
+from cape.computations._secure_sum import SecureSum
 from cape.config import Config, option
-from cape.errors import ConfigError, PrivacyBudgetError
+from cape.errors import ConfigError
 from cape.messages import FeatureSpace, Roster
-from cape.ports import Aggregator, Site, Stacks
-from cape.privacy.accounting import check_delta
-
-STAGE = "moment"
+from cape.ports import Aggregator, Site
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,9 +58,7 @@ class PcaModel(Model):
 
 def own(config: Config) -> PcaConfig:
     """Return the settings as those of a PCA."""
-    if not isinstance(config, PcaConfig):
-        raise TypeError(f"settings of {type(config).__name__} given to a PCA")
-    return config
+    return settings_of(PcaConfig, config)
 
 
 def estimator(config: Config, model: object = None) -> SecondMomentPca:
@@ -68,14 +70,12 @@ def estimator(config: Config, model: object = None) -> SecondMomentPca:
 
 def stages(config: Config, n_features: int) -> tuple[Stage, ...]:
     """Return the one release of a run."""
-    return (Stage(phase=STAGE, asked=estimator(config).schedule(n_features), share=1.0),)
+    return (Stage(phase="moment", asked=estimator(config).schedule(n_features), share=1.0),)
 
 
 def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
     settings = own(config)
-    if settings.private:
-        check_delta(settings.delta, n_subjects=n_subjects)
     d = _views.widest_basis(config, space)
     if d > settings.max_features:
         raise ConfigError(
@@ -88,31 +88,22 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
             do=f"the data have {d} directions.",
         )  # fmt: skip
     plan = make_plan(config, stages(config, d), n_sites=n_sites, n_subjects=n_subjects)
-    warnings = () if settings.private else ("No noise is added: this run protects nobody.",)
+    warnings = () if settings.private else (PROTECTS_NOBODY,)
     return Draft(plan=plan, n_basis=d, warnings=warnings)
 
 
 def verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
-    if roster.n_basis != _views.widest_basis(site.config, roster.space):
-        raise PrivacyBudgetError("E231", site=site.id, problem="the basis has another size")
-    verify_plan(site, roster, stages(site.config, roster.n_basis))
+    d = _views.widest_basis(site.config, roster.space)
+    verify_basis(site, roster, d)
+    verify_plan(site, roster, stages(site.config, d))
 
 
-def rows(model: Model) -> int:
-    """Return d."""
-    return joined(model).n_basis
-
-
-def sees(site: Site, model: Model) -> Stacks:
-    """Return the subjects' matrices (d, T_m) as they are."""
-    return _views.prepared(site, joined(model).space)
-
-
-def last(config: Config, model: PcaModel) -> Principal | None:
-    """Return the state that opens `report`; nothing needs to be arranged."""
-    del config
-    return model.principal
+MOMENT = SecureSum(
+    name="moment", state=Principal, into="principal",
+    estimator=estimator, rows=n_basis, sees=_views.unchanged, close=as_released("principal"),
+)  # fmt: skip
+"""The one stage of a table."""
 
 
 # -- the result ----------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from cape.algorithms.spatial import (
 from cape.algorithms.templates import MOST_TEMPLATES, Frame, TemplateMaps, TemplateRegression, frame
 from cape.computations import _views
 from cape.computations._ica_model import IcaModel
-from cape.computations._model import joined
+from cape.computations._model import joined, n_basis
 from cape.computations._plan import Stage, shares_of
 from cape.computations._results import SpatialSet, TemplateReading
 from cape.computations._secure_sum import SecureSum
@@ -132,18 +132,14 @@ def _as_released(config: Config, model: IcaModel) -> TemplateMaps:
     return model.template
 
 
-def _rows(model: IcaModel) -> int:
-    return joined(model).n_basis
-
-
 SPATIAL = SecureSum(
     name="spatial", state=SpatialComponents, into="spatial",
-    estimator=_spatial, rows=_rows, sees=_views.raw, close=_arranged,
+    estimator=_spatial, rows=n_basis, sees=_views.raw, close=_arranged,
     when=functools.partial(is_kind, "spatial"),
 )  # fmt: skip
 TEMPLATE = SecureSum(
     name="template", state=TemplateMaps, into="template",
-    estimator=_template, rows=_rows, sees=_views.raw, close=_as_released,
+    estimator=_template, rows=n_basis, sees=_views.raw, close=_as_released,
     when=functools.partial(is_kind, "template"),
 )  # fmt: skip
 

@@ -141,6 +141,11 @@ def prepared(site: Site, space: FeatureSpace) -> Stacks:
     return site.memo("basis", f"{site.config.digest()}-{n_basis}", build)
 
 
+def unchanged(site: Site, model: Model) -> Stacks:
+    """Return the subjects' matrices (d, T_m) as they are."""
+    return prepared(site, joined(model).space)
+
+
 def raw(site: Site, model: Model) -> Stacks:
     """Return Y_m (d, T_m): no time mean, trace of the covariance 1; zeros if not finite."""
     roster = joined(model)
@@ -192,6 +197,11 @@ def subspace(model: IcaModel) -> Subspace:
     if model.subspace is None:
         raise RuntimeError("no subspace before the pca release")
     return model.subspace
+
+
+def n_directions(model: IcaModel) -> int:
+    """Return k, the directions of the released subspace."""
+    return int(subspace(model).V.shape[1])
 
 
 def unit_trace(Y: Data) -> Data:

@@ -18,18 +18,28 @@ from cape.algorithms.cca import CanonicalState, SecondMomentCca
 from cape.algorithms.estimators import Array
 from cape.computations import _views
 from cape.computations._join import Draft, join
-from cape.computations._model import Model, joined, progress
-from cape.computations._plan import Stage, make_plan, verify_plan
-from cape.computations._report import nothing_for_sites, outcome_in_tables, report
+from cape.computations._model import Model, n_basis, progress, settings_of
+from cape.computations._plan import (
+    PROTECTS_NOBODY,
+    Stage,
+    make_plan,
+    verify_basis,
+    verify_plan,
+)
+from cape.computations._report import (
+    as_released,
+    nothing_for_sites,
+    outcome_in_tables,
+    report,
+)
 from cape.computations._results import Outcome, Table
 from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
-from cape.errors import ConfigError, PrivacyBudgetError
+from cape.errors import ConfigError
 from cape.messages import FeatureSpace, Roster
 from cape.phases import Computation
-from cape.ports import Aggregator, Site, Stacks
-from cape.privacy.accounting import check_delta
+from cape.ports import Aggregator, Site
 
 # -- settings ------------------------------------------------------------------------------------
 
@@ -108,9 +118,7 @@ def single_bounds(text: str) -> dict[int, tuple[float, float]]:
 
 def own(config: Config) -> CapeCcaConfig:
     """Return the settings as those of this computation."""
-    if not isinstance(config, CapeCcaConfig):
-        raise TypeError(f"settings of {type(config).__name__} given to capecca")
-    return config
+    return settings_of(CapeCcaConfig, config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -160,8 +168,6 @@ def stages(config: Config, n_columns: int) -> tuple[Stage, ...]:
 def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
     settings, D = own(config), space.n_features
-    if settings.private:
-        check_delta(settings.delta, n_subjects=n_subjects)
     if settings.max_features < D:
         raise ConfigError(
             "E145", setting="columns", got=D, allowed=settings.max_features, do="use fewer."
@@ -178,28 +184,19 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
                 do=f"the data have {D} columns, {n_x} of them in the first view.",
             )  # fmt: skip
     plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
-    warnings = () if settings.private else ("No noise is added: this run protects nobody.",)
+    warnings = () if settings.private else (PROTECTS_NOBODY,)
     return Draft(plan=plan, n_basis=D, warnings=warnings)
 
 
 def _verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
-    if roster.n_basis != roster.space.n_features:
-        raise PrivacyBudgetError("E231", site=site.id, problem="columns are missing or too many")
-    verify_plan(site, roster, stages(site.config, roster.n_basis))
-
-
-def _columns(model: CapeCcaModel) -> int:
-    return joined(model).n_basis
+    D = roster.space.n_features
+    verify_basis(site, roster, D)
+    verify_plan(site, roster, stages(site.config, D))
 
 
 def _estimator(config: Config, model: CapeCcaModel) -> SecondMomentCca:
-    return estimator(config, _columns(model))
-
-
-def _subjects(site: Site, model: CapeCcaModel) -> Stacks:
-    """Return the subjects' matrices (D, T_m) as they are."""
-    return _views.prepared(site, joined(model).space)
+    return estimator(config, n_basis(model))
 
 
 # -- the result ----------------------------------------------------------------------------------
@@ -209,12 +206,6 @@ REASONS = {
     "budget_exhausted": "A site refused the release; there is no result.",
 }
 ONLY_NOISE = "No canonical correlation is above what noise alone can give: too few subjects."
-
-
-def _last(config: Config, model: CapeCcaModel) -> CanonicalState | None:
-    """Return the state that opens `report`; nothing needs to be arranged."""
-    del config
-    return model.canonical
 
 
 def _outcome(party: Aggregator, model: CapeCcaModel) -> Outcome:
@@ -283,6 +274,11 @@ def _column_table(
 
 # -- the protocol --------------------------------------------------------------------------------
 
+MOMENT = SecureSum(
+    name="moment", state=CanonicalState, into="canonical", estimator=_estimator,
+    rows=n_basis, sees=_views.unchanged, close=as_released("canonical"),
+)  # fmt: skip
+
 COMPUTATION = Computation(
     name="capecca",
     cite="Imtiaz and Sarwate, capeCCA, Alg. 1",
@@ -293,10 +289,7 @@ COMPUTATION = Computation(
     table=(
         join("capecca", plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(_verify, then="moment"),             # PublicKey -> KeyBook; probe -> Fingerprint
-        SecureSum(
-            name="moment", state=CanonicalState, into="canonical",
-            estimator=_estimator, rows=_columns, sees=_subjects, close=_last,
-        ),                                           # Masked -> CanonicalState
+        MOMENT,                                      # Masked -> CanonicalState
         report(nothing_for_sites, _outcome),         # Done -> Closing
     ),
 )  # fmt: skip

@@ -35,8 +35,8 @@ from cape.computations._djica import (
 )
 from cape.computations._ica_model import IcaModel
 from cape.computations._join import join
-from cape.computations._model import Model, joined, progress
-from cape.computations._plan import verify_plan
+from cape.computations._model import joined, n_basis, progress
+from cape.computations._plan import verify_basis, verify_plan
 from cape.computations._private import clip_scales
 from cape.computations._report import report
 from cape.computations._results import IcaOutcome, SiteOutcome
@@ -44,7 +44,6 @@ from cape.computations._secure_sum import SecureSum
 from cape.computations._separations import SPATIAL, TEMPLATE
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config
-from cape.errors import PrivacyBudgetError
 from cape.messages import Roster
 from cape.phases import Computation
 from cape.ports import Aggregator, Site, Stacks
@@ -53,15 +52,10 @@ __all__ = ["COMPUTATION", "CapeDjicaConfig", "plan_run"]
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    config = own(site.config)
-    g = strength(config, roster.n_sites, roster.n_subjects)
-    if roster.n_basis != basis_size(config, roster.space, g):
-        problem = "the size of the public basis is not that of the settings"
-        raise PrivacyBudgetError("E231", site=site.id, problem=problem)
-    found = stages(
-        config, n_sites=roster.n_sites, n_subjects=roster.n_subjects, n_basis=roster.n_basis
-    )
-    verify_plan(site, roster, found)
+    config, S, M = own(site.config), roster.n_sites, roster.n_subjects
+    d = basis_size(config, roster.space, strength(config, S, M))
+    verify_basis(site, roster, d)
+    verify_plan(site, roster, stages(config, n_sites=S, n_subjects=M, n_basis=d))
 
 
 # -- the end of a run ----------------------------------------------------------------------------
@@ -115,14 +109,6 @@ def _solver(config: Config, model: IcaModel) -> Estimator[Any]:
     return make_solver(own(config), _fixed(config, model))
 
 
-def _d(model: Model) -> int:
-    return joined(model).n_basis
-
-
-def _k(model: IcaModel) -> int:
-    return int(_views.subspace(model).V.shape[1])
-
-
 def _reduced(site: Site, model: IcaModel) -> Stacks:
     return _views.reduced(site, model, prewhiten=own(site.config).prewhiten)
 
@@ -144,15 +130,15 @@ def _first(config: Config) -> str:
 
 ITERATE = SecureSum(
     name="iterate", state=Unmixing, into="unmixing",
-    estimator=_solver, rows=_k, sees=_whitened, close=_close, when=_temporal,
+    estimator=_solver, rows=_views.n_directions, sees=_whitened, close=_close, when=_temporal,
 )  # fmt: skip
 WHITENING = SecureSum(
     name="whitening", state=Whitener, into="whitener",
-    estimator=_whitening, rows=_k, sees=_reduced, later=(ITERATE,), when=_temporal,
+    estimator=_whitening, rows=_views.n_directions, sees=_reduced, later=(ITERATE,), when=_temporal,
 )  # fmt: skip
 PCA = SecureSum(
     name="pca", state=Subspace, into="subspace",
-    estimator=_pca, rows=_d, sees=_views.raw, later=(WHITENING, ITERATE), when=_temporal,
+    estimator=_pca, rows=n_basis, sees=_views.raw, later=(WHITENING, ITERATE), when=_temporal,
 )  # fmt: skip
 
 STAGES = (PCA, WHITENING, ITERATE, SPATIAL, TEMPLATE)

@@ -17,18 +17,28 @@ from typing import Literal
 from cape.algorithms.columns import ColumnHistogram, ColumnMean, ColumnStatistic
 from cape.computations import _views
 from cape.computations._join import Draft, join
-from cape.computations._model import Model, joined, progress
-from cape.computations._plan import Stage, make_plan, verify_plan
-from cape.computations._report import nothing_for_sites, outcome_in_tables, report
+from cape.computations._model import Model, n_basis, progress, settings_of
+from cape.computations._plan import (
+    PROTECTS_NOBODY,
+    Stage,
+    make_plan,
+    verify_basis,
+    verify_plan,
+)
+from cape.computations._report import (
+    as_released,
+    nothing_for_sites,
+    outcome_in_tables,
+    report,
+)
 from cape.computations._results import Outcome, Table
 from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
-from cape.errors import ConfigError, PrivacyBudgetError
+from cape.errors import ConfigError
 from cape.messages import FeatureSpace, Roster
 from cape.phases import Computation
-from cape.ports import Aggregator, Site, Stacks
-from cape.privacy.accounting import check_delta
+from cape.ports import Aggregator, Site
 
 NORMAL_95 = 1.959963984540054
 """Half width of the central 95 % of a normal law, in standard deviations."""
@@ -80,9 +90,7 @@ class CapeMeanConfig(Config):
 
 def own(config: Config) -> CapeMeanConfig:
     """Return the settings as those of this computation."""
-    if not isinstance(config, CapeMeanConfig):
-        raise TypeError(f"settings of {type(config).__name__} given to capemean")
-    return config
+    return settings_of(CapeMeanConfig, config)
 
 
 # -- the public model ----------------------------------------------------------------------------
@@ -130,8 +138,6 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
         There is none: too many columns, delta too large for M, or noise too large for integers.
     """
     settings = own(config)
-    if settings.private:
-        check_delta(settings.delta, n_subjects=n_subjects)
     D = space.n_features
     if settings.max_features < D:
         raise ConfigError(
@@ -141,7 +147,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
     warnings: tuple[str, ...] = ()
     part = plan[0].noise_std(n_sites, n_subjects) / 2  # the statistic spans -1 to 1
     if not settings.private:
-        warnings = ("No noise is added: this run protects nobody.",)
+        warnings = (PROTECTS_NOBODY,)
     elif part > NOISY:
         warnings = (
             f"The noise of every mean (std {part:.2g} of the range) is above {NOISY:g}: "
@@ -152,18 +158,9 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 
 def _verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
-    if roster.n_basis != roster.space.n_features:
-        raise PrivacyBudgetError("E231", site=site.id, problem="columns are missing or too many")
-    verify_plan(site, roster, stages(site.config, roster.n_basis))
-
-
-def _columns(model: CapeMeanModel) -> int:
-    return joined(model).n_basis
-
-
-def _subjects(site: Site, model: CapeMeanModel) -> Stacks:
-    """Return the subjects' matrices (D, T_m) as they are."""
-    return _views.prepared(site, joined(model).space)
+    D = roster.space.n_features
+    verify_basis(site, roster, D)
+    verify_plan(site, roster, stages(site.config, D))
 
 
 # -- the result ----------------------------------------------------------------------------------
@@ -177,12 +174,6 @@ NOTE = (
     "all rows; low_95 and high_95 are 1.96 of it away. They say how far a number is from that of "
     "these subjects, not how these subjects differ from others."
 )
-
-
-def _last(config: Config, model: CapeMeanModel) -> ColumnStatistic | None:
-    """Return the state that opens `report`; nothing needs to be arranged."""
-    del config
-    return model.histogram
 
 
 def _outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
@@ -240,11 +231,11 @@ def _with_error(value: float, noise_std: float) -> tuple[float, float, float, fl
 
 HISTOGRAM = SecureSum(
     name="histogram", state=ColumnStatistic, into="histogram",
-    estimator=histogram_of, rows=_columns, sees=_subjects, close=_last,
+    estimator=histogram_of, rows=n_basis, sees=_views.unchanged, close=as_released("histogram"),
 )  # fmt: skip
 MEAN = SecureSum(
     name="mean", state=ColumnStatistic, into="mean",
-    estimator=mean_of, rows=_columns, sees=_subjects, later=(HISTOGRAM,),
+    estimator=mean_of, rows=n_basis, sees=_views.unchanged, later=(HISTOGRAM,),
 )  # fmt: skip
 
 COMPUTATION = Computation(

@@ -11,24 +11,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cape.algorithms.second_moment import Principal
 from cape.computations._join import join
 from cape.computations._model import progress
 from cape.computations._report import nothing_for_sites, report
 from cape.computations._results import Outcome
-from cape.computations._second_moment import (
-    STAGE,
-    PcaConfig,
-    PcaModel,
-    estimator,
-    last,
-    outcome,
-    plan_run,
-    rows,
-    sees,
-    verify,
-)
-from cape.computations._secure_sum import SecureSum
+from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcome, plan_run, verify
 from cape.computations._zero_sum import ZeroSum
 from cape.phases import Computation
 from cape.ports import Aggregator
@@ -52,11 +39,8 @@ COMPUTATION = Computation(
     progress=progress,
     table=(
         join("capepca", plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(verify, then=STAGE),                 # PublicKey -> KeyBook; probe -> Fingerprint
-        SecureSum(
-            name=STAGE, state=Principal, into="principal",
-            estimator=estimator, rows=rows, sees=sees, close=last,
-        ),                                           # Masked -> Principal
+        ZeroSum(verify, then="moment"),              # PublicKey -> KeyBook; probe -> Fingerprint
+        MOMENT,                                      # Masked -> Principal
         report(nothing_for_sites, _outcome),         # Done -> Closing
     ),
 )  # fmt: skip

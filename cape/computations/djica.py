@@ -24,20 +24,20 @@ from cape.algorithms.pca import Subspace
 from cape.computations import _ica_result, _views
 from cape.computations._ica_model import IcaModel
 from cape.computations._join import Draft, join
-from cape.computations._model import joined, progress
+from cape.computations._model import joined, n_basis, progress, settings_of
 from cape.computations._no_guarantee import (
-    PROTECTS_NOBODY,
     as_one_record,
+    check_n_local,
     check_not_private,
     plan_of,
 )
-from cape.computations._plan import Stage, filtered, verify_plan
+from cape.computations._plan import PROTECTS_NOBODY, Stage, filtered, verify_basis, verify_plan
 from cape.computations._report import report
 from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum
 from cape.config import SCALINGS, Config, option
-from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError
+from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FeatureSpace, Roster
 from cape.phases import Computation
 from cape.ports import Aggregator, Site, Stacks
@@ -85,21 +85,12 @@ class DjicaConfig(Config):
         Config.check(self)
         check_not_private(NAME, self)
         _views.check_basis(self)
-        if self.n_local < self.n_components:
-            raise ConfigError(
-                "E011",
-                setting="n_local",
-                got=self.n_local,
-                allowed=f"at least n_components = {self.n_components}",
-                do="raise it.",
-            )
+        check_n_local(self.n_local, self.n_components)
 
 
 def own(config: Config) -> DjicaConfig:
     """Return the settings as those of this computation."""
-    if not isinstance(config, DjicaConfig):
-        raise TypeError(f"settings of {type(config).__name__} given to {NAME}")
-    return config
+    return settings_of(DjicaConfig, config)
 
 
 # -- the public model ----------------------------------------------------------------------------
@@ -179,11 +170,9 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    if roster.n_basis != n_basis_of(site.config, roster.space):
-        problem = "the size of the public basis is not that of the settings"
-        raise PrivacyBudgetError("E231", site=site.id, problem=problem)
-    found = stages(site.config, roster.n_sites, roster.n_subjects, roster.n_basis)
-    verify_plan(site, roster, found)
+    d = n_basis_of(site.config, roster.space)
+    verify_basis(site, roster, d)
+    verify_plan(site, roster, stages(site.config, roster.n_sites, roster.n_subjects, d))
 
 
 def _pca(config: Config, model: DjicaModel) -> StackedPca:
@@ -229,14 +218,6 @@ def _whitened(site: Site, model: DjicaModel) -> Stacks:
     return as_one_record(white, site.id, weighted=False)
 
 
-def _d(model: DjicaModel) -> int:
-    return joined(model).n_basis
-
-
-def _k(model: DjicaModel) -> int:
-    return int(_views.subspace(model).V.shape[1])
-
-
 # -- the protocol --------------------------------------------------------------------------------
 
 
@@ -250,15 +231,15 @@ def _outcome(party: Aggregator, model: DjicaModel) -> IcaOutcome:
 
 ITERATE = SecureSum(
     name="iterate", state=EpochState, into="unmixing",
-    estimator=_solver, rows=_k, sees=_whitened, close=_ica_result.close,
+    estimator=_solver, rows=_views.n_directions, sees=_whitened, close=_ica_result.close,
 )  # fmt: skip
 SPHERE = SecureSum(
     name="sphere", state=Sphere, into="whitener",
-    estimator=_sphere, rows=_k, sees=_reduced, later=(ITERATE,),
+    estimator=_sphere, rows=_views.n_directions, sees=_reduced, later=(ITERATE,),
 )  # fmt: skip
 PCA = SecureSum(
     name="pca", state=Subspace, into="subspace",
-    estimator=_pca, rows=_d, sees=_columns, later=(SPHERE, ITERATE),
+    estimator=_pca, rows=n_basis, sees=_columns, later=(SPHERE, ITERATE),
 )  # fmt: skip
 
 COMPUTATION = Computation(

@@ -9,30 +9,18 @@ sums whole second moments under masks, without truncation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import order_of_svec, smat, svec
-from cape.algorithms.second_moment import Principal, leading_factor
+from cape.algorithms.second_moment import leading_factor
 from cape.computations._join import Draft, join
 from cape.computations._local import Part
-from cape.computations._model import progress
+from cape.computations._model import progress, settings_of
 from cape.computations._report import nothing_for_sites, report
 from cape.computations._results import Outcome
-from cape.computations._second_moment import (
-    STAGE,
-    PcaConfig,
-    PcaModel,
-    estimator,
-    last,
-    outcome,
-    plan_run,
-    rows,
-    sees,
-    verify,
-)
-from cape.computations._secure_sum import SecureSum
+from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcome, plan_run, verify
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
 from cape.errors import ConfigError, MessageError
@@ -68,9 +56,7 @@ class DpDisPcaConfig(PcaConfig):
 
 def own(config: Config) -> DpDisPcaConfig:
     """Return the settings as those of this computation."""
-    if not isinstance(config, DpDisPcaConfig):
-        raise TypeError(f"settings of {type(config).__name__} given to dpdispca")
-    return config
+    return settings_of(DpDisPcaConfig, config)
 
 
 def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
@@ -101,6 +87,8 @@ def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
     return outcome("dpdispca", party, model, note=note)
 
 
+PART_OF_MOMENT = replace(MOMENT, part=Part(reduce=_reduce, expand=_expand))
+
 COMPUTATION = Computation(
     name="dpdispca",
     cite="Imtiaz and Sarwate, DPdisPCA, Alg. 1",
@@ -110,12 +98,8 @@ COMPUTATION = Computation(
     progress=progress,
     table=(
         join("dpdispca", _plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(verify, then=STAGE),                   # PublicKey -> KeyBook; probe -> Fingerprint
-        SecureSum(
-            name=STAGE, state=Principal, into="principal",
-            estimator=estimator, rows=rows, sees=sees, close=last,
-            part=Part(reduce=_reduce, expand=_expand),
-        ),                                             # Reduced -> Principal
+        ZeroSum(verify, then="moment"),                # PublicKey -> KeyBook; probe -> Fingerprint
+        PART_OF_MOMENT,                                # Reduced -> Principal
         report(nothing_for_sites, _outcome),           # Done -> Closing
     ),
 )  # fmt: skip

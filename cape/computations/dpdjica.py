@@ -28,15 +28,20 @@ from cape.algorithms.whitening import Whitener, scale_from_eigenvalues
 from cape.computations import _ica_result, _views
 from cape.computations._ica_model import IcaModel
 from cape.computations._join import Draft, join
-from cape.computations._model import joined, progress
-from cape.computations._no_guarantee import check_not_private, plan_of, refuse_real_data
-from cape.computations._plan import Stage, verify_plan
+from cape.computations._model import joined, n_basis, progress, settings_of
+from cape.computations._no_guarantee import (
+    check_n_local,
+    check_not_private,
+    plan_of,
+    refuse_real_data,
+)
+from cape.computations._plan import Stage, verify_basis, verify_plan
 from cape.computations._report import report
 from cape.computations._results import IcaOutcome, SiteOutcome
 from cape.computations._secure_sum import SecureSum
 from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
-from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError
+from cape.errors import ConfigError, ConsortiumError
 from cape.messages import FeatureSpace, Roster
 from cape.phases import Computation
 from cape.ports import Aggregator, Site, Stacks
@@ -78,21 +83,12 @@ class DpDjicaConfig(Config):
         Config.check(self)
         check_not_private(NAME, self)
         _views.check_basis(self)
-        if self.n_local < self.n_components:
-            raise ConfigError(
-                "E011",
-                setting="n_local",
-                got=self.n_local,
-                allowed=f"at least n_components = {self.n_components}",
-                do="raise it.",
-            )
+        check_n_local(self.n_local, self.n_components)
 
 
 def own(config: Config) -> DpDjicaConfig:
     """Return the settings as those of this computation."""
-    if not isinstance(config, DpDjicaConfig):
-        raise TypeError(f"settings of {type(config).__name__} given to {NAME}")
-    return config
+    return settings_of(DpDjicaConfig, config)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,12 +159,9 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 
 def _verify(site: Site, roster: Roster) -> None:
     refuse_real_data(NAME, site)
-    if roster.n_basis != n_basis_of(site.config, roster.space):
-        problem = "the size of the public basis is not that of the settings"
-        raise PrivacyBudgetError("E231", site=site.id, problem=problem)
-    verify_plan(
-        site, roster, stages(site.config, roster.n_sites, roster.n_subjects, roster.n_basis)
-    )
+    d = n_basis_of(site.config, roster.space)
+    verify_basis(site, roster, d)
+    verify_plan(site, roster, stages(site.config, roster.n_sites, roster.n_subjects, d))
 
 
 def _parcel(config: Config, model: DpDjicaModel) -> WishartPca:
@@ -200,7 +193,7 @@ def visited(site: Site, model: DpDjicaModel) -> str:
 
 def _second_moment(site: Site, model: DpDjicaModel) -> Stacks:
     """Return [X X', E, E'], (1, d, 3 d + 2), at the site with the parcel; zeros elsewhere."""
-    d = joined(model).n_basis
+    d = n_basis(model)
     record = np.zeros((1, d, 3 * d + 2), dtype=np.float32)
     if visited(site, model) == site.id:
         moment = np.zeros((d, d))
@@ -224,7 +217,7 @@ def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
     """Return [X; E], (n, 2 r, T): data with ||x|| <= 1/(2 sqrt d), fresh Laplace noise below."""
     rows = reduction(model)
     stacks = _views.mapped(site, model, "reduced", rows)
-    d, r = joined(model).n_basis, len(rows)
+    d, r = n_basis(model), len(rows)
     longest = own(site.config).norm_clip * np.sqrt(r)
     arrays = []
     for i, stack in enumerate(stacks.arrays):
@@ -232,14 +225,6 @@ def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
         E = laplace(drawn(site, f"laplace {i}", X.size)).reshape(X.shape)
         arrays.append(np.concatenate([X, E], axis=1, dtype=np.float32))
     return Stacks(arrays=tuple(arrays), labels=stacks.labels)
-
-
-def _d(model: DpDjicaModel) -> int:
-    return joined(model).n_basis
-
-
-def _k(model: DpDjicaModel) -> int:
-    return int(_views.subspace(model).V.shape[1])
 
 
 # -- the protocol --------------------------------------------------------------------------------
@@ -270,11 +255,11 @@ def _outcome(party: Aggregator, model: DpDjicaModel) -> IcaOutcome:
 
 ITERATE = SecureSum(
     name="iterate", state=Unmixing, into="unmixing",
-    estimator=solver_of, rows=_k, sees=_noisy, close=_close,
+    estimator=solver_of, rows=_views.n_directions, sees=_noisy, close=_close,
 )  # fmt: skip
 PARCEL = SecureSum(
     name="parcel", state=Parcel, into="subspace",
-    estimator=_parcel, rows=_d, sees=_second_moment, later=(ITERATE,),
+    estimator=_parcel, rows=n_basis, sees=_second_moment, later=(ITERATE,),
 )  # fmt: skip
 
 COMPUTATION = Computation(

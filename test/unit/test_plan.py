@@ -140,8 +140,15 @@ def test_a_run_without_noise_has_a_plan_without_a_budget() -> None:
 
 
 def test_a_sum_that_could_leave_the_integers_is_refused() -> None:
+    config = replace(CONFIG, epsilon=1000.0, delta=1e-15)
     with pytest.raises(ConfigError, match="E221 the sum may reach"):
-        make_plan(replace(CONFIG, epsilon=1000.0), STAGES, n_sites=4, n_subjects=2**45)
+        make_plan(config, STAGES, n_sites=4, n_subjects=2**45)
+
+
+def test_a_delta_that_gives_one_person_away_has_no_plan_in_any_computation() -> None:
+    with pytest.raises(ConfigError, match="E011 delta=1e-05: allowed less than 1/200000"):
+        make_plan(CONFIG, STAGES, n_sites=4, n_subjects=200_000)
+    assert make_plan(replace(CONFIG, private=False), STAGES, n_sites=4, n_subjects=200_000)
 
 
 # -- checked by a site -----------------------------------------------------------------------------
