@@ -73,8 +73,8 @@ fuzz: $(FUZZ)  ## coverage-guided fuzzing of every decoder and reader; SECONDS=6
 audit: $(DEV)  ## certified against claimed mu of releases and whole runs; canary searches
 	$(BIN)/python -m pytest -m "statistical or trust" -rP -k "audit" test/audit test/statistical
 
-test-trust: $(DEV) mutate fuzz  ## long forms of audits, faults, mutants and fuzzing: an hour
-	$(BIN)/python -m pytest -m "trust or statistical" -rP
+test-trust: $(DEV) mutate fuzz  ## long forms of audits, faults, mutants, fuzzing, and all slow tests: hours
+	$(BIN)/python -m pytest -m "trust or statistical or slow and not docker" -rP
 
 test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
 	$(BIN)/python -m pytest -m browser test/e2e/test_report_browser.py
