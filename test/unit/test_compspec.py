@@ -189,6 +189,7 @@ def test_every_computation_has_a_page_that_runs_it_and_holds_its_settings(name: 
     page = (ROOT / "docs" / "computations" / f"{name}.md").read_text(encoding="utf-8")
     assert page.startswith(f"# {name}: ")
     runs = re.findall(r"^\$ cape simulate .*$", page, re.MULTILINE)
+    assert runs
     assert any(f"computation={name}" in run for run in runs) or name in ("capedjica", "capecca")
     for heading in ("Data", "esults"):
         assert re.search(rf"^\*\*[^*]*{heading}", page, re.MULTILINE), heading

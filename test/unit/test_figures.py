@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import json
+import os
+import signal
 import subprocess
 import sys
 import time
@@ -111,27 +114,26 @@ def test_a_run_that_is_killed_goes_on_and_leaves_no_process(harness, tmp_path) -
     command = [sys.executable, "figures.py", "--only", "slow", "--jobs", "1", "--out", "out"]
     cache = tmp_path / "out" / "cache" / "slow"
 
-    def started() -> subprocess.Popen[str]:
-        return subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True)
+    def killed_with(n: int) -> str:
+        """Start a run, kill it when n points are there, return what it said."""
+        run = subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, start_new_session=True
+        )
+        try:
+            while len(list(cache.glob("*.json"))) < n:
+                assert run.poll() is None
+                time.sleep(0.02)
+            run.kill()
+            # The worker holds the pipe too: it ends when the last process of the run is gone.
+            return run.communicate(timeout=20)[0]
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(run.pid, signal.SIGKILL)
 
-    def wait_for(n: int) -> None:
-        while len(list(cache.glob("*.json"))) < n:
-            assert run.poll() is None
-            time.sleep(0.02)
-
-    run = started()
-    wait_for(3)
-    run.kill()
-    # The worker holds the pipe too: it ends when the last process of the run is gone.
-    first = run.communicate(timeout=20)[0]
+    assert "400 points to measure" in killed_with(3)
     done = {path: path.stat().st_mtime_ns for path in cache.glob("*.json")}
     assert 3 <= len(done) < 400
-    assert "400 points to measure" in first
-    run = started()
-    wait_for(len(done) + 2)
-    run.kill()
-    second = run.communicate(timeout=20)[0]
-    assert f"{400 - len(done)} points to measure" in second
+    assert f"{400 - len(done)} points to measure" in killed_with(len(done) + 2)
     assert {path: path.stat().st_mtime_ns for path in done} == done
 
 
