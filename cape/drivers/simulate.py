@@ -107,16 +107,15 @@ def simulate(
         problem = "a container does not see the ledger_file of the policy"
         raise ConfigError("E012", problem=problem, do="use another --through.")
     work = out / ".work"
-    work.mkdir(parents=True, exist_ok=True)
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        problem, do = "results cannot be written there", "choose another --out."
+        raise ConfigError("E012", problem=problem, do=do, detail=str(err)) from err
     setup = Setup(
-        directory=str(directory.resolve()),
-        through=through,
-        settings=chosen,
-        policy=limit,
-        drops=tuple(drops),
-        image=image,
-        memory=memory,
-    )
+        directory=str(directory.resolve()), through=through, settings=chosen, policy=limit,
+        drops=tuple(drops), image=image, memory=memory,
+    )  # fmt: skip
     with only_one(work, "this results folder", patience=0.0):
         empty(work)
         begin = Checkpoint(setup=setup, exchange=0, last=None, ended=False, state=None)
