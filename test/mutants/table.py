@@ -382,6 +382,23 @@ MUTANTS = (
         "::test_noise_is_calibrated_for_the_shares_that_nobody_can_subtract",
     ),
     Mutant(
+        "with noise=local a site counts on the noise of others",
+        C + "_plan.py", 'return 1 if config.noise == "local" else config', "return config",
+        PROTOCOL + "test_local_noise.py::test_the_charge_of_a_site_does_not_count_on_the_others",
+    ),
+    Mutant(
+        "a delta that gives one person away gets a plan",
+        C + "_plan.py", "        check_delta(config.delta, n_subjects=n_subjects)\n", "",
+        UNIT + "test_plan.py"
+        "::test_a_delta_that_gives_one_person_away_has_no_plan_in_any_computation",
+    ),
+    Mutant(
+        "a site takes whatever size of the basis the aggregator says",
+        C + "_plan.py", "if roster.n_basis != n_basis:", "if roster.n_basis < 0:",
+        PROTOCOL + "test_conformance.py"
+        "::test_f_a_site_takes_no_other_size_of_the_basis_from_the_aggregator",
+    ),
+    Mutant(
         "a site does not check the noise that the plan counts on",
         C + "_plan.py", "if event.shares != shares_of(config, roster.n_sites):",
         "if event.shares < 0:",

@@ -352,6 +352,20 @@ def test_f_one_seeded_site_stamps_the_whole_run(name) -> None:
     assert {inbox.body.noise for inbox in run.sent[0].values()} == {"os", "seeded"}
 
 
+@every_computation
+def test_f_a_site_takes_no_other_size_of_the_basis_from_the_aggregator(name) -> None:
+    """The plan is the honest one: a site must compare d with its own, before it sends a key."""
+    run = Consortium(name)
+    join, inbox = run.computation.phases(run.config)["join"], run.answers()
+    honest, (_, broadcast, _) = run.computation, run.combine(inbox)
+    wrong = replace(broadcast.body, n_basis=broadcast.body.n_basis - 1)
+    run.computation = cheating(run, join, wrong, broadcast.phase)
+    run.go_on(run.combine(inbox))
+    run.computation = honest
+    with pytest.raises(CapeError, match=r"E231 .*local0: the size of the public basis"):
+        run.answer("local0")
+
+
 # -- g: sensitivity --------------------------------------------------------------------------------
 
 T = 40
