@@ -17,6 +17,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import lru_cache
 from typing import Any, Final
 
 from cape.errors import PrivacyBudgetError
@@ -152,7 +153,7 @@ class Spending:
     def of(self, run: RunSpending, *, others_only: bool = False) -> Total:
         """Return what was spent on the people of a run, by it (unless left out) and all others."""
         others = [known for known in self.runs if known.run != run.run]
-        same = _joined(person for known in (run, *others) for person in known.people)
+        same = _joined(run.people.union(*(known.people for known in others)))
         held: dict[str, set[int]] = {same[_first(person)]: set() for person in run.people}
         for i, known in enumerate(others):
             for person in known.people:
@@ -178,7 +179,8 @@ class Spending:
         )
 
 
-def _joined(people: Iterable[str]) -> dict[str, str]:
+@lru_cache(maxsize=1)  # a table of all runs asks about the same people once for each
+def _joined(people: frozenset[str]) -> dict[str, str]:
     """Return, for every digest of these people, one digest that stands for the person."""
     above: dict[str, str] = {}
 
