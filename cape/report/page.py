@@ -40,10 +40,14 @@ FILES = {
 }
 
 AGREEMENT = (
-    "Agreement of the sites: not assessed. Nobody ever holds a statistic of one site, so the sites "
-    "cannot be compared here; asking them would be a release of its own. Each site compares the "
-    "maps of its own subjects with the common maps on its private page."
+    "Agreement of the sites: not assessed, because {why}; each site compares the maps of its own "
+    "subjects with the common maps on its private page."
 )
+SUMS_ONLY = (
+    "only sums over all sites are ever released and a statistic of one site would be a release of "
+    "its own"
+)
+IN_NO_FILE = "the noisy sum of one site serves in the round that brings it and is kept in no file"
 
 NOT_RELEASED = (
     "Connectivity between components, spectra and time courses: they belong to subjects and stay "
@@ -194,6 +198,7 @@ def _sites(folder: Folder) -> tuple[Block, ...]:
     rows = tuple((site, str(n)) for site, n in results["sites"].items())
     grid = Grid(caption="Sites and accepted subjects (public by definition)",
                 header=("site", "subjects"), rows=rows)  # fmt: skip
+    why = IN_NO_FILE if privacy_text.single_sums_are_seen(folder.privacy) else SUMS_ONLY
     common = (
         f"All sites used the same feature space: {features(results)}, digest "
         f"{results['feature_space_digest']}."
@@ -201,7 +206,7 @@ def _sites(folder: Folder) -> tuple[Block, ...]:
     return (
         grid,
         Text(text=common),
-        Text(text=AGREEMENT),
+        Text(text=AGREEMENT.format(why=why)),
         Bullets(title="Not released", items=NOT_RELEASED),
     )
 

@@ -66,6 +66,28 @@ def _warnings(privacy: dict[str, Any]) -> tuple[Block, ...]:
     return tuple(Text(text=warning, tone="warning") for warning in privacy["warnings"])
 
 
+def single_sums_are_seen(privacy: dict[str, Any]) -> bool:
+    """Tell whether the aggregator sees the noisy sum of every site, not their total alone."""
+    return privacy.get("zero_sum") == "gaussian" or (
+        privacy.get("noise") == "local" and privacy.get("aggregation") != "secagg"
+    )
+
+
+def _hidden(privacy: dict[str, Any]) -> str:
+    """Return what hides the sum of one site."""
+    if single_sums_are_seen(privacy):
+        if privacy.get("zero_sum") == "gaussian":
+            return "noise that cancels only in the total was added to single sums, which are seen."
+        return "every site by itself added all the noise its sum needs, so single sums are seen."
+    hidden = "single sums are hidden by masks that cancel only in the total."
+    if privacy.get("aggregation") == "secagg":
+        hidden += (
+            f" Sites could drop out; the noise suffices for {privacy['min_survivors']} of "
+            f"{privacy['n_sites']}, and {len(privacy['survivors'])} are in the last sum."
+        )
+    return hidden
+
+
 def _in_words(privacy: dict[str, Any]) -> tuple[Block, ...]:
     if not privacy["private"]:
         text = (
@@ -88,20 +110,10 @@ def _in_words(privacy: dict[str, Any]) -> tuple[Block, ...]:
         f"other (epsilon {display_epsilon(epsilon)}), up to a probability of "
         f"{privacy['delta']:g} (delta)."
     )
-    hidden = "single sums are hidden by masks that cancel only in the total."
-    if privacy.get("noise") == "local" and privacy.get("aggregation") != "secagg":
-        hidden = "every site by itself added all the noise its sum needs, so single sums are seen."
-    elif privacy.get("zero_sum") == "gaussian":
-        hidden = "noise that cancels only in the total was added to single sums, which are seen."
-    elif privacy.get("aggregation") == "secagg":
-        hidden += (
-            f" Sites could drop out; the noise suffices for {privacy['min_survivors']} of "
-            f"{privacy['n_sites']}, and {len(privacy['survivors'])} are in the last sum."
-        )
     second = (
         f"The unit is {privacy['unit']}; the relation is {privacy['relation']}. Every site added "
         "exact discrete Gaussian noise to sums of clipped whole numbers before anything left it; "
-        f"{hidden}"
+        f"{_hidden(privacy)}"
     )
     blocks: list[Block] = [Text(text=first), Text(text=formal), Text(text=second)]
     if colluders == 0:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -24,27 +25,58 @@ MOST_TICKS = 25
 """Names along an axis; more would overlap."""
 
 
-def time_courses(subject: str, names: Sequence[str], courses: Array, tr: float) -> Picture:
-    """Draw the time courses (R, T) of one subject, one above the other, each in its own std."""
-    n, length = courses.shape
-    figure = new_figure(7.2, 0.9 + ROW * n)
-    axes = framed(figure, "time, s" if tr > 0 else "time point", "")
-    at = np.arange(length) * (tr if tr > 0 else 1.0)
-    std = courses.std(axis=1, keepdims=True)
-    shown = (courses - courses.mean(axis=1, keepdims=True)) / np.where(std > 0, std, 1.0)
-    for k, row in enumerate(shown):
-        axes.plot(at, row / 6.0 + (n - 1 - k), color=BLUE, linewidth=0.7)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Courses:
+    """Time courses of one subject.
+
+    Attributes
+    ----------
+    subject : str
+        Name of its files.
+    values : ndarray, shape (R, T)
+        One row per component.
+    tr : float
+        Repetition time, s; 0 if unknown.
+    """
+
+    subject: str
+    values: Array
+    tr: float
+
+
+def time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iterator[Picture]:
+    """Draw the time courses of every subject, one above the other, each in its own std.
+
+    All are drawn into one figure, whose lines are moved: building its axes costs as much as
+    drawing them.
+    """
+    n = len(names)
+    height = 0.9 + ROW * n
+    figure = new_figure(7.2, height)
+    axes = framed(figure, "", "")
+    lines = [axes.plot([], [], color=BLUE, linewidth=0.7)[0] for _ in names]
     axes.set_yticks(range(n - 1, -1, -1), names, fontsize=8)
     axes.set_ylim(-0.7, n - 0.3)
-    axes.set_xlim(at[0], at[-1] if length > 1 else 1.0)
     axes.grid(visible=False)
     axes.spines["left"].set_visible(False)
     axes.tick_params(axis="y", length=0)
-    height = 0.9 + ROW * n  # a fixed frame: fitting it would draw everything twice
+    # A fixed frame: fitting it would draw everything twice.
     figure.subplots_adjust(left=0.07, right=0.98, bottom=0.55 / height, top=1 - 0.1 / height)
-    span = f"{at[-1]:.0f} s" if tr > 0 else f"{length} time points"
-    alt = f"{subject}: {n} time courses over {span}, each scaled to its own standard deviation."
-    return finish(figure, alt=alt, caption=alt, shape="chart")
+    for one in subjects:
+        courses, length = one.values, one.values.shape[1]
+        at = np.arange(length) * (one.tr if one.tr > 0 else 1.0)
+        std = courses.std(axis=1, keepdims=True)
+        shown = (courses - courses.mean(axis=1, keepdims=True)) / np.where(std > 0, std, 1.0)
+        for k, (line, row) in enumerate(zip(lines, shown, strict=True)):
+            line.set_data(at, row / 6.0 + (n - 1 - k))
+        axes.set_xlim(at[0], at[-1] if length > 1 else 1.0)
+        axes.set_xlabel("time, s" if one.tr > 0 else "time point")
+        span = f"{at[-1]:.0f} s" if one.tr > 0 else f"{length} time points"
+        alt = (
+            f"{one.subject}: {n} time courses over {span}, each scaled to its own standard "
+            "deviation."
+        )
+        yield finish(figure, alt=alt, caption=alt, shape="chart")
 
 
 def sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> Picture:
@@ -67,10 +99,8 @@ def sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> 
     wide, tall = cuts.size * volumes.shape[0], len(names) * volumes.shape[1]
     figure = new_figure(7.6, 0.5 + 6.9 * tall / wide)
     axes = figure.add_axes((0.07, 0.03, 0.92, 0.92))
-    axes.imshow(np.concatenate(under), cmap="gray", vmin=0.0, vmax=1.0, interpolation="nearest",
-                aspect="auto")  # fmt: skip
-    axes.imshow(np.concatenate(rows), cmap=COLOURS, vmin=-MAP_LIMIT, vmax=MAP_LIMIT,
-                interpolation="nearest", aspect="auto")  # fmt: skip
+    painted = _painted(np.concatenate(rows), np.concatenate(under))
+    axes.imshow(painted, interpolation="nearest", aspect="auto")
     middle = volumes.shape[1] * (np.arange(len(names)) + 0.5) - 0.5
     axes.set_yticks(middle, names, fontsize=8)
     heights = ((cuts + corner) * affine[2, 2] + affine[2, 3]).tolist()
@@ -85,6 +115,16 @@ def sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> 
         f"from |z| {MAP_THRESHOLD:g} to {MAP_LIMIT:g}; left is left; the largest |z| is {top:.1f}."
     )
     return finish(figure, alt=alt, caption=alt, shape="chart")
+
+
+def _painted(z: Array, grey: Array) -> Any:
+    """Return z in the colours of maps over `grey` (0 to 1), which shows where z is NaN, as RGB."""
+    from matplotlib import colormaps
+
+    scaled = (np.clip(z, -MAP_LIMIT, MAP_LIMIT) + MAP_LIMIT) / (2 * MAP_LIMIT)
+    coloured = colormaps[COLOURS](scaled, bytes=True)[..., :3]
+    plain = colormaps["gray"](grey, bytes=True)[..., :3]
+    return np.where(np.isnan(z)[..., None], plain, coloured)
 
 
 def _cropped(volumes: Array) -> tuple[Array, int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 
 from cape.algorithms.estimators import Array
@@ -23,12 +25,13 @@ def time_courses(folder: SiteFolder) -> tuple[Block, ...]:
         return ()
     from cape.report import site_pictures
 
-    drawn = []
-    for row in folder.accepted[:SHOWN]:
+    def courses(row: Mapping[str, str]) -> site_pictures.Courses:
         table = files.read_table(folder.path / f"{row['subject']}_timecourses.tsv")
-        courses = np.array([[float(line[name]) for name in folder.names] for line in table]).T
+        values = np.array([[float(line[name]) for name in folder.names] for line in table]).T
         tr = 0.0 if row["tr"] == MISSING else float(row["tr"])
-        drawn.append(site_pictures.time_courses(row["subject"], folder.names, courses, tr))
+        return site_pictures.Courses(subject=row["subject"], values=values, tr=tr)
+
+    drawn = list(site_pictures.time_courses(folder.names, map(courses, folder.accepted[:SHOWN])))
     blocks: list[Block] = [drawn[0]]
     if drawn[1:]:
         summary = f"{len(drawn) - 1} more of {len(folder.accepted)} subjects"

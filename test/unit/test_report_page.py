@@ -281,6 +281,23 @@ def test_an_eigenvalue_under_the_noise_edge_is_a_warning():
     assert not any("under the noise edge" in getattr(b, "text", "") for b in blocks)
 
 
+@pytest.mark.parametrize(("changed", "why"), [
+    ({}, "only sums over all sites are ever released"),
+    ({"noise": "local"}, "is kept in no file"),
+    ({"noise": "local", "aggregation": "secagg"}, "only sums over all sites are ever released"),
+    ({"zero_sum": "gaussian"}, "is kept in no file"),
+])  # fmt: skip
+def test_the_page_says_why_the_agreement_of_sites_is_not_assessed(folders, changed, why):
+    from cape.report import page
+
+    read = page.Folder.read(folders["brain"])
+    folder = dataclasses.replace(read, privacy={**read.privacy, **changed})
+    texts = [getattr(block, "text", "") for block in page._sites(folder)]
+    (told,) = (text for text in texts if "Agreement of the sites" in text)
+    assert "not assessed, because" in told
+    assert why in told
+
+
 def test_a_large_epsilon_is_called_weak():
     from cape.report import privacy_text, statement
 

@@ -16,7 +16,7 @@ from cape.algorithms import subjects
 from cape.errors import ConfigError
 from cape.messages import FeatureSpace
 from cape.privacy.chain import read_entries
-from cape.report import files
+from cape.report import files, site_pictures
 
 _spec = importlib.util.spec_from_file_location(
     "report_example", Path(__file__).parent / "report_example.py"
@@ -153,6 +153,18 @@ def test_the_page_shows_every_chapter_with_pictures(private):
     assert page.count("<img ") == 10
     assert "sub-99" in page
     assert len(page) < 3_000_000
+
+
+def test_time_courses_drawn_into_one_figure_are_those_drawn_alone():
+    rng = np.random.default_rng(0)
+    several = [
+        site_pictures.Courses(subject=f"sub-{i}", values=rng.standard_normal((3, T)), tr=tr)
+        for i, (T, tr) in enumerate(((40, 2.0), (25, 0.0), (40, 2.0)))
+    ]
+    together = list(site_pictures.time_courses(("C01", "C02", "C03"), several))
+    alone = [next(site_pictures.time_courses(("C01", "C02", "C03"), [one])) for one in several]
+    assert together == alone
+    assert len({picture.png for picture in together}) == 3
 
 
 @pytest.mark.usefixtures("_no_pictures")
