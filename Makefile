@@ -12,6 +12,8 @@ DEV    := $(VENV)/.stamp-dev
 FUZZ   := $(VENV)/.stamp-fuzz
 OUT    ?= out
 SECONDS ?= 60
+# Tests run side by side; one at a time: make test SIDE=
+SIDE   ?= -n auto --maxprocesses 4 --dist worksteal
 EPSILON ?= 8
 DELTA  ?= 1e-5
 
@@ -60,8 +62,8 @@ run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files,
 	@echo "$(OUT)/consortium/results.json"
 
 test: $(DEV)  ## all fast tests, then the statistical ones
-	$(BIN)/python -m pytest
-	$(BIN)/python -m pytest -m "statistical and not trust and not slow"
+	$(BIN)/python -m pytest $(SIDE)
+	$(BIN)/python -m pytest $(SIDE) -m "statistical and not trust and not slow"
 
 mutate: $(DEV)  ## seeded mistakes, each caught by its named test (docs/mutants.md)
 	$(BIN)/python test/mutants/run.py
