@@ -50,7 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
         except KeyboardInterrupt:
             return 130
-        except Exception as err:
+        except Exception as err:  # whatever it is, people get one line and an exit code
             if debug:
                 traceback.print_exception(err)
             fail(_public(err), _detail(err, debug=debug), as_json=as_json)

@@ -25,6 +25,19 @@ def show(plan: Planned) -> None:
             for s in plan.stages
         ],
     )
+    _show_epsilon(plan)
+    rounds = sum(stage.releases for stage in plan.stages)
+    times = ", ".join(f"{duration(rounds * s)} on {w}" for w, s in SECONDS_PER_ROUND.items())
+    good = plan.verdict
+    say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
+    say(f"Waiting        {times}")
+    if math.isfinite(good.map_energy):
+        say(f"Map sharpness  E {good.map_energy:.2f} (share of the maps' energy that is kept)")
+    _show_curve(plan)
+    _show_answer(plan)
+
+
+def _show_epsilon(plan: Planned) -> None:
     if plan.mu is None or plan.epsilon is None:
         say("No noise: nothing is protected.", style="bold red")
     else:
@@ -38,14 +51,9 @@ def show(plan: Planned) -> None:
                 (who, f"{plan.epsilon.aggregator:.4f}"),
             ],
         )
-    rounds = sum(stage.releases for stage in plan.stages)
-    times = ", ".join(f"{duration(rounds * s)} on {w}" for w, s in SECONDS_PER_ROUND.items())
-    good = plan.verdict
-    say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
-    say(f"Waiting        {times}")
-    if math.isfinite(good.map_energy):
-        say(f"Map sharpness  E {good.map_energy:.2f} (share of the maps' energy that is kept)")
-    _show_curve(plan)
+
+
+def _show_answer(plan: Planned) -> None:
     answer = plan.advice
     say("")
     say(f"Will it work?  {ANSWERS[answer.answer]}: {answer.reason}.", style=STYLES[answer.answer])
@@ -53,8 +61,8 @@ def show(plan: Planned) -> None:
         say("What would change it, each by itself:")
     for text in answer.changes:
         say(f"  {text}")
-    say(f"{good.text}")
-    for text in (*good.warnings, *plan.warnings):
+    say(f"{plan.verdict.text}")
+    for text in (*plan.verdict.warnings, *plan.warnings):
         say(f"warning: {text}", style="yellow")
 
 

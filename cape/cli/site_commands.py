@@ -20,7 +20,7 @@ def going_on(out: Path, *, as_json: bool) -> Iterator[None]:
     """Say how a run goes on that was stopped, if it can."""
     try:
         yield
-    except BaseException as err:
+    except BaseException as err:  # Ctrl-C and SIGTERM above all
         from cape.drivers.checkpoint import NAME, may_go_on
 
         if may_go_on(err) and (out / ".work" / NAME).is_file():

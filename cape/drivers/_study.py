@@ -39,7 +39,6 @@ class Study:
 
 def settings_text(study: Study) -> str:
     """Return settings.toml, without epsilon and delta."""
-    shortest = 1 - SPREAD_OF_T if study.preset == "brain" else 1.0
     lines = [
         f'# Settings of a synthetic consortium (preset "{study.preset}", seed {study.seed}).',
         "# The owner must choose epsilon and delta; there is no default on purpose, for example:",
@@ -47,29 +46,30 @@ def settings_text(study: Study) -> str:
         "# delta = 1e-5",
         "",
     ]
-    if study.preset == "records":
-        lines += [
-            'computation = "capecca"',
-            f"min_sites = {min(3, max(2, len(study.sizes)))}",
-            f"n_features_x = {_records.N_X}",
-            f"n_pairs = {study.n_networks}",
-        ]
-        return "\n".join(lines) + "\n"
-    lines += [
+    chosen = _of_records(study) if study.preset == "records" else _of_series(study)
+    return "\n".join([*lines, *chosen]) + "\n"
+
+
+def _of_records(study: Study) -> list[str]:
+    return [
+        'computation = "capecca"',
+        f"min_sites = {min(3, max(2, len(study.sizes)))}",
+        f"n_features_x = {_records.N_X}",
+        f"n_pairs = {study.n_networks}",
+    ]
+
+
+def _of_series(study: Study) -> list[str]:
+    shortest = 1 - SPREAD_OF_T if study.preset == "brain" else 1.0
+    lines = [
         f"n_components = {study.n_networks}",
         f"min_timepoints = {min(100, int(shortest * study.n_timepoints))}",
         f"min_sites = {min(3, max(2, len(study.sizes)))}",
         'standardize = "demean"  # the planted maps are in units of signal, not of voxel variance',
     ]
-    if study.preset == "brain":
-        lines += [
-            f'mask = "MNI152-{study.grid_mm}mm"',
-            f"tr = {study.tr!r}",
-            'detrend = "linear"',
-            *settings_of(study.layout, study.tr),
-        ]
-    else:
-        lines += [
+    if study.preset != "brain":
+        return [
+            *lines,
             'feature_space = "matrix"',
             f'image_shape = "{IMAGE},{IMAGE}"',
             'basis = "dct"',
@@ -77,9 +77,15 @@ def settings_text(study: Study) -> str:
             'orientation = "feature_by_time"',
             'detrend = "none"',
         ]
-    if study.preset == "brain" and study.layout not in ("matrix", "atlas"):
+    lines += [
+        f'mask = "MNI152-{study.grid_mm}mm"',
+        f"tr = {study.tr!r}",
+        'detrend = "linear"',
+        *settings_of(study.layout, study.tr),
+    ]
+    if study.layout not in ("matrix", "atlas"):
         lines += ['feature_space = "mask"', 'basis = "dct"', "n_basis = 400"]
-    return "\n".join(lines) + "\n"
+    return lines
 
 
 def readme_text(study: Study, names: Sequence[str]) -> str:

@@ -88,7 +88,7 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
                 return {**answer, "output": offload(answer["output"], call.transfer)}
         except OSError as err:  # not burnt: the same document may come again
             raise StoppedError("E261", party=party, detail=str(err)) from err
-    except Exception as err:
+    except Exception as err:  # passed on
         _write_down(call, err)
         raise
 

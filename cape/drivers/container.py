@@ -84,7 +84,7 @@ class Containers:
             self._remove_left_over()
             for party, client in self._clients.items():
                 self._containers[party] = self._start(client, party)
-        except BaseException:
+        except BaseException:  # Ctrl-C while containers start must not leave them behind
             self._leave()
             raise
         return self
@@ -215,7 +215,7 @@ def connect() -> Any:
         client = docker.from_env()
         try:
             client.ping()
-        except BaseException:
+        except BaseException:  # passed on; only the connection is closed
             client.close()
             raise
     except (docker.errors.DockerException, OSError) as err:

@@ -31,7 +31,7 @@ def main(role: str) -> int:
     try:
         text = sys.stdin.buffer.read(MAX_DOCUMENT + 1)
         line = encoded(role, run(role, document_of(text))) + b"\n"
-    except Exception as err:
+    except Exception as err:  # the engine shows stderr to all: the public text, nothing else
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1
     _write(answers, line)

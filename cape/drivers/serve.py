@@ -101,7 +101,7 @@ def answer(call: Mapping[str, Any]) -> str:
             raise MessageError("E158", problem="a call has 'mode' and 'data'")
         line = encoded(str(role), run(str(role), call["data"]))
         frame = b'{"type":"stdout","data":' + line + b',"end":true}'
-    except BaseException as err:
+    except BaseException as err:  # the engine waits for ever for a frame that never comes
         log.info("%s failed after %.0f ms: %s", _named(role), _ms(began), public_text(err))
         return _failed(err)
     log.info("%s answered in %.0f ms", _named(role), _ms(began))

@@ -122,7 +122,7 @@ def simulate(
         begin.write(work)
         try:
             return _go_on(out, begin, on_progress)
-        except BaseException as err:
+        except BaseException as err:  # passed on; what is stopped may be resumed
             if not may_go_on(err):
                 shutil.rmtree(work, ignore_errors=True)
             raise
@@ -173,7 +173,7 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
             with _link(begin, sites, work) as link:
                 play(link, on_progress, begin=begin, work=work)
         _collect(work, out, list(sites))
-    except BaseException:
+    except BaseException:  # passed on
         _keep_errors(work, out)
         raise
     consortium = out / "consortium"

@@ -131,7 +131,7 @@ def _read(path: Path) -> Any:
     try:
         image = nibabel.load(path)
         shape = tuple(image.shape)
-    except Exception as err:
+    except Exception as err:  # nibabel raises what it likes for what is no image
         raise ConfigError("E271", got="nothing readable", detail=f"{path.name}: {err}") from err
     if len(shape) not in (3, 4):
         raise ConfigError("E271", got=f"{len(shape)} dimensions", detail=path.name)

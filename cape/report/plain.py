@@ -34,7 +34,7 @@ def rendered(compose: Callable[[bool], Page]) -> str:
         return html(compose(False), hint=HINT)
     try:
         return from_template(compose(True))
-    except Exception as err:
+    except Exception as err:  # the results are paid for: no library may cost them
         hint = f"This page has no pictures, because drawing failed ({type(err).__name__})."
         return html(compose(False), hint=hint)
 
