@@ -44,10 +44,10 @@ CATALOGUE: Final[dict[str, str]] = {
     "E108": "A data file at site {site} is a pointer, not data; see site-error.txt there.",
     "E109": "A data file at site {site} is of another type than its name; see site-error.txt there.",
     "E110": "A compressed image at site {site} is truncated; see site-error.txt there.",
-    "E111": "An image at site {site} is truncated; see site-error.txt there.",
+    "E111": "A data file at site {site} is truncated; see site-error.txt there.",
     "E112": "An image at site {site} is not a 4-D series; see site-error.txt there.",
     "E113": "An image at site {site} has more than four dimensions; see site-error.txt there.",
-    "E114": "An image at site {site} does not hold real numbers; see site-error.txt there.",
+    "E114": "A data file at site {site} does not hold real numbers; see site-error.txt there.",
     "E115": "An image at site {site} has no affine; see site-error.txt there.",
     "E116": "An image at site {site} has two affines that disagree; see site-error.txt there.",
     "E117": "Images at site {site} do not match the consortium grid; see site-error.txt there.",
@@ -64,7 +64,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E138": "A table at site {site} cannot be read; see site-error.txt there.",
     "E139": "The manifest at site {site} lacks needed columns; see site-error.txt there.",
     "E140": "An array file at site {site} is not a plain array; see site-error.txt there.",
-    "E141": "A .mat file at site {site} is of version 7.3; see site-error.txt there.",
+    "E141": "A .mat file of version 7.3 at site {site} cannot be read; see site-error.txt there.",
     "E142": "An array file at site {site} lacks the variable; see site-error.txt there.",
     "E143": "A matrix at site {site} seems to be transposed; see site-error.txt there.",
     "E144": "The number of features differs between sites: {sites}; use the same features everywhere.",
@@ -74,14 +74,14 @@ CATALOGUE: Final[dict[str, str]] = {
     "E150": "{problem}; {do}",
     "E151": "Settings differ between sites: {sites}. All sites must run the owner's settings.",
     "E152": "{problem}; {do}",
-    "E153": "Site {site} is below its own minimum of subjects.",
+    "E153": "Site {site} is below its own minimum of subjects; see min_subjects of its policy.",
     "E154": "Site policy of site {site} refuses this run.",
     "E155": "Versions differ between sites: {sites}. Install the same version everywhere.",
     "E156": "Site {site} is missing or answered late in {phase} round {round}; the run ends, nothing more is spent.",
     "E157": "The {phase} step of round {round} is not finite; the run stops with the last good state.",
     "E158": "The request cannot be read: {problem}.",
-    "E160": "Seeds are for simulation only; site {site} has no simulation_seed in its policy.",
-    "E161": "Files changed during the run at site {site}.",
+    "E160": "Seeds are for simulation only; site {site} has no simulation_seed in its policy; leave the seed out.",
+    "E161": "Files changed during the run at site {site}; leave them as they are and start a new run.",
     "E162": "Two mapped files at site {site} have the same name; see site-error.txt there.",
     "E163": "Surface files at site {site} are not supported; see site-error.txt there.",
     "E164": "Confounds and filters leave nothing of a run at site {site}; see site-error.txt there.",
@@ -103,9 +103,8 @@ CATALOGUE: Final[dict[str, str]] = {
     "E240": "an answer cannot be sent: {problem}.",
     "E241": "{problem}; {do}",
     "E248": "the engine calls round {got}, round {allowed} is due; nothing was released, start a new run.",
-    # 25n: tables of records
+    # 25n: tables of records; comparisons without a guarantee (from 255)
     "E250": "The columns of the tables differ between sites: {sites}; use the same header everywhere, in the same order.",
-    # 25n: comparisons without a guarantee
     "E255": "{computation} protects nobody: got private=true, allowed false; a private run is capedjica.",
     "E256": "{computation} gives no guarantee and runs in simulations only: site {site} has no simulation_seed in its policy; use capedjica.",
     # 26n: what a site keeps for longer than a round
@@ -116,19 +115,18 @@ CATALOGUE: Final[dict[str, str]] = {
     "E264": "{problem}; {do}",
     "E265": "{party} was stopped before it answered; nothing was sent, the same step may be asked again.",
     "E266": "Site {site} has two policies with different seeds, data sets or ledgers; name these in one of them only.",
-    # 28n: other separations
-    "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
-    "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",
-    "E282": "{got} has no maps to compare with smooth noise; leave --surrogate out.",
-    "E284": "{problem}; {do}",
-    # 29n: containers
     # 27n: reading aids of the report, after a run
     "E270": "templates need maps on a grid, this result is of kind {got}; label its columns by hand.",
     "E271": "the template image has {got}; allowed is a NIfTI image with 3 or 4 dimensions; convert it.",
     "E272": "the template image lies on another grid and nilearn is not installed here; install the extra 'report' or resample the image.",
     "E273": "{got} names for {allowed} template maps; write one name a line, in the order of the volumes.",
     "E274": "the folder is no result of joint ICA; name the folder that holds results.json and components.tsv.",
+    # 28n: other separations
+    "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
+    "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",
+    "E282": "{got} has no maps to compare with smooth noise; leave --surrogate out.",
     "E283": "The templates differ between sites: {sites}; map the owner's file at every site.",
+    "E284": "{problem}; {do}",
     # 29n: containers
     "E290": "{problem}; {do}",
 }

@@ -418,7 +418,11 @@ def test_another_version_is_named_with_both_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("policy", "code", "public"),
     [
-        (SitePolicy(min_subjects=5), "E153", "Site local1 is below its own minimum of subjects."),
+        (
+            SitePolicy(min_subjects=5),
+            "E153",
+            "Site local1 is below its own minimum of subjects; see min_subjects of its policy.",
+        ),
         (SitePolicy(max_epsilon=1.0), "E154", "Site policy of site local1 refuses this run."),
         (SitePolicy(veto=True), "E154", "Site policy of site local1 refuses this run."),
     ],
@@ -485,7 +489,7 @@ def test_files_that_changed_after_join_end_the_run_without_saying_which(tmp_path
     np.save(changed, matrix(99))
     with pytest.raises(DataError) as caught:
         list(reduce_to_basis(site, None, config()))
-    assert str(caught.value) == "CAPE-E161 Files changed during the run at site local1."
+    assert str(caught.value).startswith("CAPE-E161 Files changed during the run at site local1; ")
     assert changed.name in caught.value.detail
 
 

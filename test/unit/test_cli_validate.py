@@ -112,7 +112,7 @@ def test_one_site_finds_the_settings_beside_it_and_a_policy_may_refuse(plan, tmp
     policy.write_text("min_subjects = 4\n")
     assert main(["validate", str(plan / "local2"), "--policy", str(policy)]) == 3
     text = capsys.readouterr().out
-    assert "CAPE-E153 Site local2 is below its own minimum of subjects." in text
+    assert "CAPE-E153 Site local2 is below its own minimum of subjects; see min_subjects" in text
     assert "3 accepted subjects, min_subjects=4" in text
     policy.write_text("max_epsilon = 0.5\n")
     given = ["--policy", str(policy), "--set", "epsilon=1", "--set", "delta=1e-5"]
