@@ -99,7 +99,7 @@ class Computation(Generic[M]):
         as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
     simulation_only : bool
         Refused at every site whose noise is not seeded by its own policy, which only simulations
-        have (`cape.computations._none.refuse_real_data`).
+        have (`cape.computations._no_guarantee.refuse_real_data`).
     """
 
     name: str
