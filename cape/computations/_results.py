@@ -93,6 +93,16 @@ class Outcome:
         """The feature space of all sites."""
         return self.roster.space
 
+    @property
+    def noise_is_local(self) -> bool:
+        """Whether every site adds all the noise by itself (``noise=local``)."""
+        return self.settings.get("noise") == "local"
+
+    @property
+    def shares(self) -> int:
+        """h, noise shares that the headline viewer cannot subtract."""
+        return 1 if self.noise_is_local else self.roster.shares
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialSet:

@@ -13,7 +13,7 @@ look and of the solver rounds mixes the maps with each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -107,13 +107,7 @@ def noise_strength(outcome: IcaOutcome) -> float | None:
         return None
     mu = math.sqrt(float(sum(event.mu2 for event in events)))
     roster = outcome.roster
-    shares = 1 if settings_local(outcome.settings) else roster.shares
-    return g_eff(n_subjects=roster.n_subjects, mu=mu, shares=shares, n_sites=roster.n_sites)
-
-
-def settings_local(settings: Mapping[str, object]) -> bool:
-    """Tell whether every site adds all the noise by itself."""
-    return settings.get("noise") == "local"
+    return g_eff(n_subjects=roster.n_subjects, mu=mu, shares=outcome.shares, n_sites=roster.n_sites)
 
 
 def above_edge(eigenvalues: Array, edge: float) -> int:

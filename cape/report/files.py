@@ -122,9 +122,9 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
     if mu is None:
         return {"g_eff": None, "g_needed": None}
     roster = outcome.roster
-    shares = 1 if outcome.settings.get("noise") == "local" else roster.shares
+    size = g_eff(n_subjects=roster.n_subjects, mu=mu, shares=outcome.shares, n_sites=roster.n_sites)
     return {
-        "g_eff": g_eff(n_subjects=roster.n_subjects, mu=mu, shares=shares, n_sites=roster.n_sites),
+        "g_eff": size,
         "g_needed": needed_g(separations.kind_of(outcome.settings), int(outcome.A.shape[1])),
     }
 

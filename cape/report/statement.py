@@ -241,7 +241,7 @@ def _views(outcome: Outcome) -> list[Json]:
     roster, numbers = outcome.roster, figures(outcome)
     colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
     masked = outcome.settings.get("aggregation") == "secagg"
-    alone = outcome.settings.get("noise") == "local" and not masked
+    alone = outcome.noise_is_local and not masked
     replies = "replies, noisy by themselves" if alone else "masked replies"
     sees = {
         "outsider": "the results, the settings and the decoded sums",
@@ -253,7 +253,7 @@ def _views(outcome: Outcome) -> list[Json]:
     epsilons: list[float | None] = [None] * 3
     plan = planned_mu2(outcome)
     if numbers.epsilon is not None and plan is not None:
-        noise: Noise = "local" if outcome.settings.get("noise") == "local" else "correlated"
+        noise: Noise = "local" if outcome.noise_is_local else "correlated"
         t, h = roster.survivors, roster.shares
         unknown = (h, h, h) if noise == "local" else (t, max(1, t - 1), h)
         mus = [root_up(view_mu2(plan, shares=h, unknown=n)) for n in unknown]
@@ -270,14 +270,13 @@ def _beyond(outcome: Outcome) -> list[Json]:
     """Return what is left if more sites collude than assumed: one more, and all others."""
     roster, numbers, plan = outcome.roster, figures(outcome), planned_mu2(outcome)
     more = sorted({roster.colluders + 1, roster.survivors - 1})
-    local = outcome.settings.get("noise") == "local"
     rows: list[Json] = []
     for colluders in more:
         unknown = roster.survivors - colluders
         if numbers.epsilon is None or plan is None or unknown < 1 or colluders <= roster.colluders:
             continue
         h = roster.shares
-        mu = root_up(view_mu2(plan, shares=h, unknown=h if local else unknown))
+        mu = root_up(view_mu2(plan, shares=h, unknown=h if outcome.noise_is_local else unknown))
         epsilon = gdp_epsilon(mu=mu, delta=numbers.delta)
         rows.append({"colluders": colluders, "mu": mu, "epsilon": epsilon})
     return rows
