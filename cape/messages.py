@@ -55,7 +55,23 @@ class Cursor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """One public line for people, in every broadcast."""
+    """One public line for people, in every broadcast.
+
+    Attributes
+    ----------
+    phase, round, rounds
+        The phase that opens, which of its rounds, and how many are planned.
+    exchange, exchanges : int
+        The same over the whole run.
+    mu, mu_budget : float
+        Spent so far, and in all; 0 without noise.
+    epsilon : float
+        Spent so far, at the delta of the settings.
+    step : float
+        Norm of the last step; 0 before the first.
+    stability : float
+        Likeness of the components now and some rounds before; 0 if not assessed.
+    """
 
     phase: str
     round: int

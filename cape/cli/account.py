@@ -90,7 +90,7 @@ def planned(
     delta: float | None,
     release_delta: float,
 ) -> Account:
-    """Return equal rounds.
+    """Return an account of rounds that all cost the same.
 
     Parameters
     ----------

@@ -19,7 +19,7 @@ from cape.report.inside import Check, Inside, SubjectFacts
 def inside_of(
     data: SiteData, config: Config, policy: SitePolicy, sent: Sequence[Mapping[str, object]]
 ) -> Inside:
-    """Return it.
+    """Return subjects, findings, policy and replies of a site in the form of the page.
 
     Parameters
     ----------

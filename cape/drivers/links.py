@@ -35,7 +35,7 @@ class Link(Protocol):
         """Return where all parties stand, as a JSON document, for `restore`."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from there."""
+        """Let all parties stand where `state` says that they stood."""
 
     def exchange(self) -> tuple[Progress | None, int]:
         """Play one round; returns the public line of the broadcast and the bytes of one reply."""

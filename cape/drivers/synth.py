@@ -59,7 +59,7 @@ DEFAULTS: dict[PresetName, tuple[int, int, int]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """What was written.
+    """What `write_consortium` wrote.
 
     Attributes
     ----------

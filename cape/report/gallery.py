@@ -30,7 +30,7 @@ def components(
     *,
     with_pictures: bool,
 ) -> tuple[Block, ...]:
-    """Return the chapter.
+    """Return the maps with their numbers, one entry for each component.
 
     Parameters
     ----------

@@ -38,7 +38,7 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inside:
-    """All of it.
+    """Everything that only the site knows and its private page tells.
 
     Attributes
     ----------
