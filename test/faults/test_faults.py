@@ -30,7 +30,9 @@ import pytest
 
 from cape import wire
 from cape.drivers import durable, links, program, site_files
+from cape.drivers.checkpoint import may_go_on, read_checkpoint
 from cape.drivers.ledger_file import read_ledger
+from cape.drivers.simulate import resume, simulate
 from cape.errors import CapeError
 from cape.report import files as report_files
 
@@ -759,9 +761,50 @@ def test_a_fault_has_its_declared_outcome(world, name, exchange, record_property
     assert found <= ROWS[name]
 
 
+@pytest.mark.trust
+@pytest.mark.parametrize("stop", ["full", "read-only"])
+def test_a_simulation_goes_on_once_its_disk_takes_writes_again(tmp_path, stop) -> None:
+    """`cape simulate --through process`, stopped wherever the room ends, or between exchanges."""
+    data = helper.write_data(tmp_path / "data")
+    chosen: dict[str, Any] = {"settings": helper.settings_of("capedjica"), "seed": 5}
+    out, hidden = tmp_path / "out", helper.no_pictures(tmp_path / "hidden")
+    out.mkdir()
+    relent: list[Callable[[], object]] = []
+
+    def lock(*_: object) -> None:
+        if stop == "read-only" and not relent and read_checkpoint(out / ".work").exchange == 4:
+            relent.append(_locked(out))
+
+    def attempt() -> bool:
+        """Begin or go on; tell whether the run came to its end."""
+        try:
+            if (out / ".work" / "run.json").is_file():
+                resume(out)
+            else:
+                simulate(data, out=out, through="process", on_progress=lock, **chosen)
+        except (CapeError, OSError) as err:
+            return not (may_go_on(err) or not (out / ".work" / "run.json").is_file())
+        return True
+
+    with mounted(out), helper.without_pages(), pytest.MonkeyPatch.context() as patch:
+        alone = simulate(data, out=tmp_path / "alone", **chosen)
+        patch.setenv("PYTHONPATH", f"{hidden}{os.pathsep}{ROOT}")
+        stops, ended = 0, False
+        while not ended:
+            if stop == "full":
+                relent.append(_full(6 + 12 * stops)(out))
+            ended = attempt()
+            stops += not ended
+            while relent:
+                relent.pop()()
+        assert stops >= 3 if stop == "full" else stops == 1
+        found = (out / "consortium" / "unmixing.npz").read_bytes()
+    assert found == (alone / "unmixing.npz").read_bytes()
+
+
 def test_every_row_of_the_table_is_played_and_every_case_is_a_row() -> None:
     elsewhere = {"simulator-killed", "processes-killed-for-200-rounds", "two-runs-one-ledger",
-                 "ledger-key-lost"}  # fmt: skip
+                 "ledger-key-lost", "simulator-disk"}  # fmt: skip
     assert set(ROWS) == set(CASES) | elsewhere
     text = (ROOT / "docs" / "faults.md").read_text()
     for name in re.findall(r"`(test/[a-z_/]+\.py)`", text):
