@@ -223,7 +223,22 @@ def test_nothing_that_must_stay_leaves_in_any_encoding(played, name, through, ag
 )
 def test_a_run_that_fails_tells_nothing_either(tmp_path, name) -> None:
     """Working files and one data file are gone in the middle: the error names nothing."""
-    folder = tmp_path / recorder.TOKEN
+    check_failing(tmp_path / recorder.TOKEN, name, "wire")
+
+
+def test_a_run_that_fails_tells_nothing_in_any_frame_of_the_service(tmp_path) -> None:
+    """The same where the error goes out as a frame; the log of the service is looked at too."""
+    transcript = check_failing(tmp_path / recorder.TOKEN, PRODUCT, "service-2")
+    answers = [wire.loads(raw, 2**27) for _, way, raw in transcript.frames if way == "received"]
+    assert len(answers) > 10
+    assert [frame for frame in answers if frame["type"] != "stdout"] == [
+        {"type": "stderr", "data": transcript.failed, "code": 1, "end": True}
+    ]
+    logged = [content for n, content in transcript.documents.items() if n.startswith("log of")]
+    assert any(transcript.failed.encode() in content for content in logged)
+
+
+def check_failing(folder: Path, name: str, through: str) -> typing.Any:
     calls = []
 
     def disturb(party: str, inside: Path) -> None:
@@ -234,10 +249,11 @@ def test_a_run_that_fails_tells_nothing_either(tmp_path, name) -> None:
 
     data = recorder.write_data(folder / "data")
     canaries = recorder.data_canaries(data)
-    transcript = recorder.record(folder, name, through="wire", data=data, disturb=disturb)
+    transcript = recorder.record(folder, name, through=through, data=data, disturb=disturb)
     assert transcript.failed.startswith("CAPE-E")
     check_canaries(transcript, canaries)
     assert any("site-error.txt" in document for document in transcript.kept)
+    return transcript
 
 
 # -- declared fields ------------------------------------------------------------------------------
