@@ -401,6 +401,10 @@ def record(
         transcript.note(f"frame {way} to {party}", content)
     if link is not None:
         transcript.files(work, {})
+    if through == "docker":  # the working files were the container's; the data are the site's
+        for site, path in sites.items():
+            for file in sorted(path.iterdir()):
+                transcript.keep(f"{site}/base/{file.name}", file.read_bytes())
     if through != "memory":
         transcript.replies = typed_replies(made, config, transcript.outputs)
     return transcript
