@@ -106,6 +106,7 @@ compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages
 bench: $(DEV)  ## speed and quality of this machine, into results/
 	@mkdir -p results
 	$(BIN)/python bench/kernels.py --json | tee results/kernels.json
+	$(BIN)/python bench/memory.py --json | tee results/memory.json
 	$(BIN)/python bench/utility.py --preset paper --subjects 1024 --sites 4 --epsilon 1 \
 		--seeds 0,1,2 --json | tee results/utility-paper.json
 	$(BIN)/python bench/utility.py --preset realistic --subjects 1024 --sites 4 --epsilon 1 \
