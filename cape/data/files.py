@@ -232,9 +232,11 @@ def _group(base: Path, rows: Sequence[ManifestRow], findings: Findings) -> tuple
             same_data_twice(seen[real], row.file, findings)
             continue
         seen[real] = row.file
-        table = confounds_of(path)
+        beside = confounds_of(path)
+        entry = "" if beside is None else beside.relative_to(base).as_posix()
         if row.confounds and row.confounds.lower() != "n/a":
-            table = _locate(base, row.confounds, missing, findings)
+            entry = row.confounds
+        table = _locate(base, entry, missing, findings) if entry else None
         run = RunFile(
             path=path, name=row.file, tr=row.tr, n_dummy=row.n_dummy, confounds=table,
             trust_grid=row.trust_grid,

@@ -753,11 +753,11 @@ def instances() -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "exchange"), instances())
-def test_a_fault_has_its_declared_outcome(world, name, exchange, record_property) -> None:
+def test_a_fault_has_its_declared_outcome(world, name, exchange) -> None:
     play, _, kind = CASES[name]
     played = play(lambda: world(exchange, kind))
     found = played if isinstance(played, set) else {played}
-    record_property("outcome", " or ".join(sorted(found)))  # pytest --junitxml counts them
+    sys.stdout.write(f"{name} {exchange}: {' or '.join(sorted(found))}\n")  # for `make test-trust`
     assert found <= ROWS[name]
 
 

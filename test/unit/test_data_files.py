@@ -49,6 +49,22 @@ def test_equal_names_in_different_folders_without_a_label_are_different_people(t
     assert list(labels) == ["ann/rest", "bob/rest"]
 
 
+def test_a_table_beside_an_image_is_not_read_through_a_link_to_another_place(tmp_path):
+    base = site_with(tmp_path / "base", "sub-1_task-rest_bold.nii", "sub-2_task-rest_bold.nii")
+    name = "sub-{}_task-rest_desc-confounds_timeseries.tsv"
+    outside = site_with(tmp_path, "elsewhere.tsv") / "elsewhere.tsv"
+    (base / name.format(1)).symlink_to(outside)
+    site_with(base, name.format(2))
+    findings = Findings("B")
+    one, two = discover(base, {}, findings)
+    assert one.runs[0].confounds is None
+    assert two.runs[0].confounds == base / name.format(2)
+    (said,) = (finding.private for finding in findings.listing())
+    assert "(a link to another place)" in said
+    with pytest.raises(DataError, match="E102"):
+        findings.raise_if_blocked()
+
+
 def test_a_manifest_in_the_folder_is_used_when_nothing_is_given(tmp_path):
     site_with(tmp_path, "a.nii", "b.nii", "c.nii")
     (tmp_path / "manifest.tsv").write_text(
