@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from cape.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.config import Config
     from cape.drivers.simulate import resume
+    from cape.drivers.validate import validate
     from cape.estimator import JointICA
     from cape.feature_space import FeatureSpace
 
@@ -31,6 +32,7 @@ _HOMES = {
     "resume": ("cape.drivers.simulate", "resume"),
     "budget": ("cape.api", "budget"),
     "simulate": ("cape.api", "simulate"),
+    "validate": ("cape.drivers.validate", "validate"),
 }
 
 __all__ = [
@@ -45,6 +47,7 @@ __all__ = [
     "names",
     "resume",
     "simulate",
+    "validate",
 ]
 
 

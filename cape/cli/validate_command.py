@@ -12,7 +12,8 @@ from cape.cli.show import OUT, duration, json_line, say, table, working
 
 if TYPE_CHECKING:
     from cape.data import Finding, Subject
-    from cape.drivers.validate import Asked, Checked, OnProgress, SiteCheck
+    from cape.drivers.owner_settings import Asked
+    from cape.drivers.validate import Checked, OnProgress, SiteCheck
     from cape.policy import SitePolicy
 
 STYLES = {"E": "bold red", "X": "yellow", "W": ""}
@@ -70,18 +71,16 @@ def validate(
 ) -> None:
     """Check the data of a site, or of a whole consortium, before anything is spent."""
     from cape.cli.commands import assignments
-    from cape.drivers.validate import Checked, check_consortium, check_site, is_site
-    from cape.drivers.validate import read_settings as read
+    from cape.drivers.owner_settings import read_settings as read
+    from cape.drivers.validate import Checked, check_folder, check_site
 
     given = _given([*(data or ()), *(matrix or ())], manifest, bids)
     asked = read(_settings_file(target, settings), assignments(set_values))
     allowed = _policy(policy, site)
     with _progress(as_json=as_json, quiet=quiet) as on_progress:
-        if target.is_dir() and not given and not is_site(target):
-            from cape.drivers.simulate import site_folders
-
-            checked = check_consortium(
-                site_folders(target), asked, policy=allowed, on_progress=on_progress,
+        if target.is_dir() and not given:
+            checked = check_folder(
+                target, asked, policy=allowed, site=site, on_progress=on_progress,
                 headers_only=fast,
             )  # fmt: skip
         else:
@@ -124,10 +123,11 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
 
 
 def _settings_file(target: Path, named: Path | None) -> Path | None:
+    from cape.drivers.owner_settings import settings_beside
+
     if named is not None or target.is_file():
         return named or target
-    places = (target / "settings.toml", target.resolve().parent / "settings.toml")
-    return next((place for place in places if place.is_file()), None)
+    return settings_beside(target)
 
 
 def _policy(path: Path | None, site: str) -> SitePolicy:

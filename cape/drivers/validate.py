@@ -8,50 +8,26 @@ from __future__ import annotations
 
 import os
 import time
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from cape.computations import load
 from cape.computations._join import NONCE_BYTES, compare, make_card
 from cape.computations._views import wants_templates
 from cape.config import Config
 from cape.data import Finding, Inspection, inspect_site
 from cape.data.bids import is_bids
 from cape.data.files import IMAGE_SUFFIXES, MANIFEST_NAMES, MATRIX_SUFFIXES, NO_DATA
+from cape.drivers.owner_settings import Asked, read_settings, settings_beside
 from cape.drivers.parties import AggregatorParty
-from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
+from cape.errors import CapeError, DataError, PrivacyBudgetError
 from cape.messages import Roster, SiteCard
 from cape.phases import Computation, start
 from cape.policy import SitePolicy
 
-PRODUCT = "capedjica"
-UNSET = {"epsilon": 1.0, "delta": 1e-5}
-"""Stand for a budget that is not chosen yet; nothing is planned with them."""
-
 OnProgress = Callable[[str, int, int], None]
 """Called with (site, subjects done, subjects in all)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
-    """The owner's settings, ready for checks.
-
-    Attributes
-    ----------
-    computation : Computation
-        Which one.
-    config : Config
-        Checked settings.
-    has_budget : bool
-        Whether epsilon and delta were given.
-    """
-
-    computation: Computation[Any]
-    config: Config
-    has_budget: bool
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,30 +86,6 @@ class Checked:
         return not any(finding.severity == "E" for finding in self.findings)
 
 
-def read_settings(path: Path | None, given: Mapping[str, object]) -> Asked:
-    """Return the settings of a file with those of the command line on top.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read, or a setting is wrong.
-    """
-    values: dict[str, object] = {}
-    if path is not None:
-        try:
-            values = tomllib.loads(path.read_text(encoding="utf-8"))
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as err:
-            raise ConfigError(
-                "E012", problem="the settings cannot be read", do="correct the file.",
-                detail=f"{path}: {err}",
-            ) from err  # fmt: skip
-    values |= given
-    computation = load(str(values.pop("computation", PRODUCT)))
-    has_budget = values.get("private") is False or {"epsilon", "delta"} <= set(values)
-    config = computation.config.from_input({**UNSET, **values})
-    return Asked(computation=computation, config=config, has_budget=has_budget)
-
-
 def is_site(folder: Path) -> bool:
     """Tell whether a folder holds the data of one site (else: one folder per site)."""
     suffixes = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
@@ -141,6 +93,68 @@ def is_site(folder: Path) -> bool:
     data = [n for n in names if n.lower().endswith(suffixes) and n not in (*NO_DATA, "truth.npz")]
     folders = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))]
     return bool(data) or any(n in MANIFEST_NAMES for n in names) or is_bids(folder) or not folders
+
+
+def validate(
+    folder: str | Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    policy: SitePolicy | None = None,
+    fast: bool = False,
+) -> tuple[Finding, ...]:
+    """Return everything that is wrong in the folder of a site, or of a consortium of sites.
+
+    Opens no socket and spends nothing.  The texts `private` name files: they are for the site.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Data of one site, or one folder per site; ``settings.toml`` in it or beside it is read.
+    settings : mapping, optional
+        Settings of docs/config.md, over those of the file.
+    policy : SitePolicy, optional
+        What the site allows; the defaults without.
+    fast : bool
+        Read headers and tables only, not the data.
+
+    Returns
+    -------
+    tuple of Finding
+        Site by site, worst first; ``severity`` "E" stops a run, "X" leaves a subject out, "W"
+        warns.
+
+    Raises
+    ------
+    ConfigError
+        The settings themselves are wrong.
+    """
+    asked = read_settings(settings_beside(Path(folder)), settings or {})
+    allowed = policy or SitePolicy()
+    return check_folder(Path(folder), asked, policy=allowed, headers_only=fast).findings
+
+
+def check_folder(
+    folder: Path,
+    asked: Asked,
+    *,
+    policy: SitePolicy,
+    site: str = "",
+    on_progress: OnProgress | None = None,
+    headers_only: bool = False,
+) -> Checked:
+    """Check the site whose data lie in a folder, or all sites that have a folder in it."""
+    if not is_site(folder):
+        from cape.drivers.simulate import site_folders  # drivers of runs: not for a single site
+
+        return check_consortium(
+            site_folders(folder), asked, policy=policy, on_progress=on_progress,
+            headers_only=headers_only,
+        )  # fmt: skip
+    one = check_site(
+        folder, {}, asked, site=site or folder.resolve().name, policy=policy,
+        on_progress=on_progress, headers_only=headers_only,
+    )  # fmt: skip
+    return Checked(sites=(one,), handshake=(), headers_only=headers_only)
 
 
 def check_site(

@@ -26,8 +26,9 @@ from cape.computations._join import compare, make_card
 from cape.config import Config
 from cape.data import discover, inspect_site, load_site, needs, reduce_to_basis
 from cape.data.findings import Findings
+from cape.drivers.owner_settings import read_settings
 from cape.drivers.simulate import simulate, site_folders
-from cape.drivers.validate import check_site, handshake, read_settings
+from cape.drivers.validate import check_site, handshake
 from cape.errors import CapeError, DataError
 from cape.policy import SitePolicy
 

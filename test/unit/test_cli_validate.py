@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cape
 from cape.cli import main
 from cape.drivers._defects import DEFECTS
 from cape.drivers.synth import write_consortium
+from cape.errors import ConfigError
 
 PLANTED = {
     "empty": "CAPE-E107", "lfs_pointer": "CAPE-E108", "text_as_nii": "CAPE-E109",
@@ -70,6 +72,21 @@ def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, capsys):
     assert {row["coverage"] for row in lines[-2]["subjects"]} == {"-"}
     assert main(["validate", str(plan / "local0")]) == 1
     assert "CAPE-E110" in capsys.readouterr().out
+
+
+def test_in_python_the_findings_are_those_of_the_command(plan, capsys):
+    DEFECTS["three_d"].make([sorted((plan / "local0").glob("sub-*"))[0]])
+    main(["validate", str(plan), "--json"])
+    lines = documents(capsys.readouterr().out)
+    told = [f["text"] for line in lines if line["event"] == "site" for f in line["findings"]]
+    found = cape.validate(plan)
+    assert [finding.private for finding in found] == told
+    (worst,) = (finding for finding in found if finding.severity == "E")
+    assert (worst.code, worst.public.split()[0]) == ("CAPE-E112", "CAPE-E112")
+    fast = cape.validate(plan / "local1", settings={"min_timepoints": 1000}, fast=True)
+    assert "CAPE-E129" in {finding.code for finding in fast}
+    with pytest.raises(ConfigError):
+        cape.validate(plan, settings={"min_timepoint": 1000})
 
 
 def test_twelve_planted_problems_are_all_found_at_once_with_their_remedies(plan, capsys):
