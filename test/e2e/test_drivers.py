@@ -254,6 +254,7 @@ def test_links_in_the_folder_of_mapped_files_are_not_followed(tmp_path) -> None:
     assert coinstac._listing(base) != before
 
 
+@pytest.mark.usefixtures("no_pages")
 def test_nothing_stays_in_the_working_folder_after_a_run(tmp_path) -> None:
     """And a last round that is asked again writes no second set of files."""
     data = helper.write_data(tmp_path / "data")
@@ -262,8 +263,7 @@ def test_nothing_stays_in_the_working_folder_after_a_run(tmp_path) -> None:
     engine.until("report")
     assert list((engine.work / "local0" / "cache").iterdir())
     before = engine.copy(tmp_path / "again")
-    with helper.without_pages():
-        engine.exchange()
+    engine.exchange()
     assert engine.ended
     for site in engine.sites:
         assert list((engine.work / site / "cache").rglob("*")) == []
