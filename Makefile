@@ -120,7 +120,7 @@ lock:  ## renew the pinned versions in requirements/
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade pip
-	build/lock/bin/python -m pip install --quiet hatchling editables '.[report]'
+	build/lock/bin/python -m pip install --quiet hatchling editables '.[report,matlab73]'
 	{ sed -n '/^#/p' requirements/lock.txt; build/lock/bin/python -m pip freeze \
 		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f; } > build/lock.txt
 	build/lock/bin/python -m pip install --quiet --constraint build/lock.txt --group dev
