@@ -177,6 +177,7 @@ FIGURES = (
         caption="paper_claim: capeDJICA is very close to the truth at a very small eps. Seen with "
         "noise for one time point only; the default reaches it with noise for one subject.",
         share=("seed", "n_subjects"),
+        version=2,
     ),
     Figure(
         name="002-fig4",
@@ -187,5 +188,6 @@ FIGURES = (
         caption="More subjects or more budget sharpen the map. For one subject Alg. 4 shows noise "
         "in every cell of this grid (002-fig1).",
         share=("seed", "n_subjects"),
+        version=2,
     ),
 )  # fmt: skip

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cape.algorithms.metrics import isi
+
 ROOT = Path(__file__).parents[2]
 SEEDS = (1, 2, 3, 4, 5)
 
@@ -69,6 +71,15 @@ def test_cape_at_eps_i_has_the_noise_of_conventional_at_twice_it(loops) -> None:
 def say(figures: str) -> None:
     """Show figures with ``pytest -s`` or ``-rP``."""
     sys.stdout.write(figures + "\n")
+
+
+def test_a_component_that_is_left_out_counts_as_an_even_mixture(loops) -> None:
+    """It was no number once, and a mean over seeds with it."""
+    q = [isi(loops.completed(np.eye(20)[:k])) for k in (20, 19, 16, 10, 0)]
+    assert q[0] == 0.0
+    assert q == sorted(q)
+    assert q[2] > 0.1  # four of twenty
+    assert q[-1] == pytest.approx(1.0)
 
 
 @functools.cache
