@@ -95,16 +95,28 @@ def means(
 
 
 def second_axis(axes: Axes, x: Sequence[float], exact: Sequence[float], label: str) -> None:
-    """Show above the panel what the values below really are: the exact figure next to the paper's.
-
-    At most five of them, spread over the axis, so that their texts never touch.
-    """
-    chosen = np.unique(np.linspace(0, len(x) - 1, min(5, len(x))).round().astype(int))
+    """Show above the panel what the values below really are, by the exact count."""
+    chosen = spread(x)
     top = axes.secondary_xaxis("top")
     top.set_xticks([x[i] for i in chosen], [short(exact[i]) for i in chosen])
     top.minorticks_off()
     top.set_xlabel(label, fontsize=8.0)
     top.tick_params(labelsize=7.0)
+
+
+def spread(x: Sequence[float]) -> list[int]:
+    """Return which of these points get a tick on a logarithmic axis, so that texts never touch.
+
+    None is nearer to the one before than an eighth of the axis; of more than six, five are left.
+    """
+    places = np.log(np.asarray(x, dtype=float))
+    least, chosen = (places[-1] - places[0]) / 8.0, [0]
+    for i, place in enumerate(places):
+        if place - places[chosen[-1]] > least:
+            chosen.append(i)
+    if len(chosen) <= 6:
+        return chosen
+    return [chosen[k] for k in np.linspace(0, len(chosen) - 1, 5).round().astype(int)]
 
 
 def short(value: float) -> str:
@@ -117,9 +129,9 @@ def short(value: float) -> str:
 
 
 def log_ticks(axes: Axes, x: Sequence[float]) -> None:
-    """Put the ticks of a logarithmic axis where points are, five at most, in plain numbers."""
+    """Put the ticks of a logarithmic axis where points are, in plain numbers."""
     axes.set_xscale("log")
-    chosen = np.unique(np.linspace(0, len(x) - 1, min(5, len(x))).round().astype(int))
+    chosen = spread(x)
     axes.set_xticks([x[i] for i in chosen], [short(x[i]) for i in chosen])
     axes.minorticks_off()
 

@@ -194,7 +194,7 @@ def draw_2(rows: list[dict[str, Any]]) -> Any:
         here = [row for row in rows if row["data"] == data]
         _panel(axes[0, j], here, "delta")
         x = sorted({row["delta"] for row in here})
-        axes[0, j].set_xticks(x, [f"{d:g}" for d in x])
+        log_ticks(axes[0, j], x)
         axes[0, j].set_xlabel("delta")
         epsilon = here[0]["epsilon"]
         axes[0, j].set_title(f"({'abc'[j]}) {DATA[data]}, epsilon {epsilon:g}", loc="left")

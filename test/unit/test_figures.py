@@ -173,6 +173,16 @@ def test_two_methods_never_share_a_colour_and_a_mark(harness) -> None:
                 assert style.LOOKS[a] != style.LOOKS[b], (a, b)
 
 
+def test_ticks_keep_apart_on_a_logarithmic_axis(harness) -> None:
+    """Six deltas of two to a decade: their texts ran into each other once."""
+    _, _, style = harness
+    deltas = (1e-4, 5e-4, 1e-3, 5e-3, 1e-2, 5e-2)
+    assert [deltas[i] for i in style.spread(deltas)] == [1e-4, 5e-4, 5e-3, 5e-2]
+    assert style.spread((0.5, 2, 8, 64, 256, 1000)) == [0, 1, 2, 3, 4, 5]
+    assert len(style.spread([10.0 * 1.2**k for k in range(30)])) == 5
+    assert style.spread([3.0]) == [0]
+
+
 def test_the_look_of_the_figures_ends_with_the_figure(harness):
     """It was set for the whole process once, and pages drawn later failed on its layout."""
     import matplotlib as mpl
