@@ -531,7 +531,7 @@ MUTANTS = (
     Mutant(
         "the ledger of all runs is written without its lock",
         D + "durable.py", "        fcntl.flock(file, fcntl.LOCK_EX)\n", "",
-        UNIT + "test_ledger_file.py::test_two_runs_at_the_same_time_share_one_limit",
+        UNIT + "test_ledger_file.py::test_a_second_writer_of_a_ledger_waits_for_the_first",
     ),
     Mutant(
         "a person is known by files only",

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
@@ -327,6 +328,21 @@ def test_two_runs_at_the_same_time_share_one_limit(tmp_path) -> None:
         paid = sum(pool.map(all_charges, names))
     assert paid == 25
     assert sum(len(one.charges) for one in read_ledger(file.path).runs) == 25
+
+
+def test_a_second_writer_of_a_ledger_waits_for_the_first(tmp_path) -> None:
+    path, inside = tmp_path / "ledger.jsonl", threading.Event()
+
+    def second() -> None:
+        with appending(path):
+            inside.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with appending(path):
+            waiting = pool.submit(second)
+            assert not inside.wait(0.2)
+        waiting.result(timeout=30)
+    assert inside.is_set()
 
 
 KILLED = """
