@@ -21,6 +21,11 @@ MAGIC: Final = (b"MATLAB 7.3", b"\x89HDF")
 FILTERS: Final = {1, 2, 3}
 """Deflate, shuffle, check sum: all that MATLAB writes; others are programs of somebody else."""
 
+NUMBERS: Final = {"double", "single", "logical"} | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+"""Classes of MATLAB whose values are what is stored."""
+
 WHAT: Final = "MATLAB 7.3, which is HDF5"
 
 
@@ -72,9 +77,11 @@ def _dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]:
         with h5py.File(stream, "r") as file:
             named = {name: file.get(name, getlink=True) for name in file}
             inside = [name for name, link in named.items() if isinstance(link, h5py.HardLink)]
-            found = file[variable] if variable in inside else None
-            if not isinstance(found, h5py.Dataset):
+            if variable not in inside:
                 raise _no_variable(variable, [n for n in inside if not n.startswith("#")])
+            found = file[variable]
+            if not isinstance(found, h5py.Dataset):
+                raise _no_numbers("a struct, an object or a sparse matrix")
             _check(found, size)
             yield found
     except Rejected:
@@ -86,12 +93,11 @@ def _dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]:
 def _check(found: Any, size: int) -> None:
     """Refuse a dataset that is not numbers of this file, or larger than they can be."""
     if found.dtype.kind not in "iuf":  # a pair of reals is complex; references are cells
-        raise Rejected(
-            14, "An array does not hold real numbers", found=f"type {found.dtype}",
-            expected="integers or floats", fix="save the magnitude as a real matrix",
-        )  # fmt: skip
-    if "MATLAB_empty" in found.attrs or "MATLAB_sparse" in found.attrs:
-        raise _damaged("the variable is empty or sparse")
+        raise _no_numbers(f"type {found.dtype}")
+    if (kind := _class_of(found)) not in NUMBERS:  # letters are stored as whole numbers
+        raise _no_numbers(f"class {kind}")
+    if "MATLAB_empty" in found.attrs:
+        raise _damaged("the variable is empty")
     if found.external or found.is_virtual:
         raise _damaged("the variable lies in another file")
     chain = found.id.get_create_plist()
@@ -101,6 +107,19 @@ def _check(found: Any, size: int) -> None:
     for shape in (found.shape, found.chunks or ()):
         if math.prod(shape) * found.dtype.itemsize > MOST_PACKED * stored or stored > size:
             raise _damaged("its header declares more than the file holds")
+
+
+def _class_of(found: Any) -> str:
+    """Return MATLAB's name for the type of a dataset; double if other programs gave it none."""
+    name = found.attrs.get("MATLAB_class", b"double")
+    return name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
+
+
+def _no_numbers(found: str) -> Rejected:
+    return Rejected(
+        14, "An array does not hold real numbers", found=found,
+        expected="integers or floats", fix="save the magnitude as a full matrix of real numbers",
+    )  # fmt: skip
 
 
 def _damaged(why: str) -> Rejected:

@@ -155,11 +155,11 @@ def detail_of(folder: Path, config: Config = MATRIX) -> tuple[str, str]:
     return found.error.code, found.error.detail
 
 
-def mat73(path: Path, **options: object) -> Path:
+def mat73(path: Path, *, kind: str = "double", **options: object) -> Path:
     """Write X as MATLAB does: a text of 512 bytes, then HDF5 with the axes turned round."""
     with h5py.File(path, "w", userblock_size=512) as file:
         held = file.create_dataset("X", data=options.pop("data", X.T), **options)
-        held.attrs["MATLAB_class"] = np.bytes_("double")
+        held.attrs["MATLAB_class"] = np.bytes_(kind)
         file.create_group("#refs#")
     with path.open("r+b") as stream:
         stream.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512))
@@ -188,11 +188,33 @@ def test_without_the_extra_a_mat_file_of_version_7_3_says_what_to_install(tmp_pa
     assert "save(..., '-v7')" in detail
 
 
+def mat73_sparse(path: Path) -> None:
+    """Write X as MATLAB writes sparse(X): a group of three vectors."""
+    with h5py.File(mat73(path), "r+") as file:
+        del file["X"]
+        file.create_group("X").attrs["MATLAB_sparse"] = np.uint64(len(X))
+        file["X/data"], file["X/ir"], file["X/jc"] = np.ones(2), np.arange(2), np.arange(3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "uint8"])
+def test_whole_numbers_and_single_ones_of_version_7_3_are_data(tmp_path, dtype):
+    kind = {"float32": "single", "uint8": "logical"}.get(dtype, dtype)
+    mat73(tmp_path / "sub-1.mat", data=np.abs(X.T).round().astype(dtype), kind=kind)
+    site = load_site(tmp_path, {}, replace(MATRIX, standardize="none"), site="B")
+    assert (site.subjects[0].n_features, site.subjects[0].n_timepoints) == (4, 30)
+
+
 @pytest.mark.parametrize(
     ("write", "code", "part"),
     [
         (lambda path: mat73(path, data=X.T + 1j), "E114", "complex"),
         (lambda path: mat73(path, data=np.array(b"text")), "E114", "type |S4"),
+        # Letters and objects are whole numbers in the file: they were taken for data once.
+        (lambda path: mat73(path, data=np.full(X.T.shape, 97, "u2"), kind="char"),
+         "E114", "class char"),
+        (lambda path: mat73(path, data=np.full(X.T.shape, 7, "u4"), kind="string"),
+         "E114", "class string"),
+        (mat73_sparse, "E114", "a sparse matrix"),
         (lambda path: mat73(path, data=X.T[None]), "E140", "shape (4, 30, 1)"),
         (lambda path: mat73(path, data=None, shape=(10**6, 10**6), dtype="f8", chunks=(9, 9)),
          "E141", "more than the file holds"),
@@ -202,7 +224,8 @@ def test_without_the_extra_a_mat_file_of_version_7_3_says_what_to_install(tmp_pa
         (lambda path: (mat73(path), h5py.File(path, "r+").move("X", "bold")), "E142", "bold"),
         (lambda path: path.write_bytes(b"MATLAB 7.3 MAT-file".ljust(512)), "E141", "its end"),
     ],
-    ids=["complex", "text", "3-D", "bomb", "filter", "external", "no variable", "no HDF5"],
+    ids=["complex", "text", "letters", "object", "sparse", "3-D", "bomb", "filter", "external",
+         "no variable", "no HDF5"],
 )  # fmt: skip
 def test_a_mat_file_of_version_7_3_is_refused_before_anything_is_allocated(
     tmp_path, write, code, part
