@@ -54,7 +54,7 @@ def read_matrix(
     check_contents(run.path, MATRIX_SUFFIXES)
     content = run.path.read_bytes()
     columns, array = _read(run.path, content, variable)
-    _check(array.shape, array.dtype)
+    _check(array.shape, array.dtype, orientation)
     values = np.ascontiguousarray(
         array.T if orientation == "time_by_feature" else array, dtype=np.float32
     )
@@ -82,20 +82,20 @@ def read_matrix_header(
         return read_matrix(run, orientation, variable)
     with run.path.open("rb") as stream:
         shape, dtype = _outline(run.path, stream, variable)
-    _check(shape, dtype)
+    _check(shape, dtype, orientation)
     n_features, n_times = reversed(shape) if orientation == "time_by_feature" else shape
     values = unread(n_features, n_times)
     return Series(values=values, tr=run.tr, digest="", grid="-", notes=())
 
 
-def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> None:
-    """Refuse what is no matrix of real numbers (rows 14, 40)."""
+def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:
+    """Refuse what is no matrix of real numbers, or one without features (rows 14, 40)."""
     if dtype.kind not in "iuf":
         raise Rejected(
             14, "An array does not hold real numbers", found=f"type {dtype}",
             expected="integers or floats", fix="save the magnitude as float32",
         )  # fmt: skip
-    if len(shape) != 2:
+    if len(shape) != 2 or shape[orientation == "time_by_feature"] == 0:
         raise Rejected(
             40, "An array is not a matrix", found=f"shape {shape}",
             expected="two axes, features and time", fix="save one matrix per run",

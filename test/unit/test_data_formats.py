@@ -239,6 +239,19 @@ def test_a_mat_file_of_version_7_3_is_refused_before_anything_is_allocated(
         assert part in found.error.detail
 
 
+@pytest.mark.parametrize("orientation", ["feature_by_time", "time_by_feature"])
+def test_matrices_without_features_do_not_make_a_site_ready(tmp_path, orientation):
+    """A site of such files had no finding at all: `cape validate` said READY, 0 subjects."""
+    empty = np.zeros((0, 30) if orientation == "feature_by_time" else (30, 0))
+    np.save(tmp_path / "sub-1.npy", empty)
+    for headers_only in (False, True):
+        found = inspect_site(tmp_path, {}, replace(MATRIX, orientation=orientation), site="B",
+                             headers_only=headers_only)  # fmt: skip
+        assert found.error is not None
+        assert found.error.code == "CAPE-E140"
+        assert f"shape {empty.shape}" in found.error.detail
+
+
 def test_a_link_into_another_file_is_not_followed(tmp_path):
     mat73(tmp_path / "other.h5")
     with h5py.File(mat73(tmp_path / "sub-1.mat"), "r+") as file:
