@@ -22,7 +22,8 @@ COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "v
 REFUSED = ("CAPE-E153", "CAPE-E154")
 NOT_LOOKED_AT = (
     "Only headers and tables were read. NaN, constant data, coverage, rank, dummy scans, cut-off "
-    "compressed files and files with the same content are found without --fast, as in a run."
+    "compressed files, complex numbers in .mat files and files with the same content are found "
+    "without --fast, as in a run."
 )
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.io
 
+from cape.cli import validate_command
 from cape.config import Config
 from cape.data import Findings, discover, inspect_site, load_site, subject_matrix
 from cape.data.bids import confounds_of, entities_of
@@ -237,6 +238,14 @@ def test_a_mat_file_of_version_7_3_is_refused_before_anything_is_allocated(
         assert found.error is not None
         assert found.error.code == f"CAPE-{code}"
         assert part in found.error.detail
+
+
+def test_complex_numbers_of_version_5_are_among_what_a_fast_check_says_it_does_not_find(tmp_path):
+    """scipy tells the class of a variable before reading it, and a complex one is a double."""
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X + 1j})
+    assert inspect_site(tmp_path, {}, MATRIX, site="B", headers_only=True).error is None
+    assert detail_of(tmp_path)[0] == "CAPE-E114"
+    assert "complex numbers in .mat files" in validate_command.NOT_LOOKED_AT
 
 
 @pytest.mark.parametrize("orientation", ["feature_by_time", "time_by_feature"])
