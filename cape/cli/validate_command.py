@@ -236,7 +236,7 @@ def _show_needs(check: SiteCheck, *, headers_only: bool) -> None:
         memory = f"{needs.memory / 1e6:.0f} MB of memory ({_free(needs.free_memory)})"
         disk = f"{needs.disk / 1e6:.0f} MB of disk ({_free(needs.free_disk)})"
         reading = f"reading takes {duration(check.seconds)}, once or twice per run"
-        say(f"needs {memory}, {disk}; " + ("headers alone were read" if headers_only else reading))
+        say(f"needs {memory}, {disk}; " + ("reading was not timed" if headers_only else reading))
 
 
 def _free(n_bytes: int) -> str:
