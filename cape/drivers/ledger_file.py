@@ -59,7 +59,8 @@ class Person:
 
     def digests(self, key: bytes, *context: str) -> str:
         """Return what this person is known by: files, and the name under the site's key."""
-        known = {hashlib.sha256(file.encode()).hexdigest()[:DIGITS] for file in self.files}
+        contents = {*self.files, " ".join(self.files)}  # format 1 knows people by all files as one
+        known = {hashlib.sha256(text.encode()).hexdigest()[:DIGITS] for text in contents if text}
         parts = [part.encode("utf-8", "surrogatepass") for part in (*context, self.label)]
         name = b"cape/1/person" + b"".join(len(p).to_bytes(8, "little") + p for p in parts)
         known.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])

@@ -23,7 +23,10 @@ from typing import Any, Final
 from cape.errors import PrivacyBudgetError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu, root_up
 
-FORMAT: Final = 1
+FORMAT: Final = 2
+"""Of a line.  In format 1, which is still read, a person is one digest, of all files as one; who
+knows no other format must not go on with a ledger that this one wrote: it would find nobody."""
+
 GENESIS: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
 """Digest that the first line is chained to."""
 
@@ -233,7 +236,10 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
     for seq, line in enumerate(lines, start=1):
         try:
             document = json.loads(line)
-            if (document["v"], document["seq"], document["prev"]) != (FORMAT, seq, digest):
+            if document["v"] not in (1, FORMAT) or (document["seq"], document["prev"]) != (
+                seq,
+                digest,
+            ):
                 raise ValueError("out of place")
             if document["kind"] == "run":
                 opened = _run(document)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import os
@@ -139,6 +140,45 @@ def test_a_choice_of_runs_makes_no_other_people_of_the_same_files(tmp_path) -> N
     assert [person.label for person in second] == ["sub-1", "sub-2"]
     for one, other, all_files in zip(first, second, both, strict=True):
         assert all_files.files == one.files + other.files
+
+
+def of_format_1(file: LedgerFile) -> None:
+    """Write a run as before there were names: each person is one digest, of all files as one."""
+    people = [hashlib.sha256(files.encode()).hexdigest()[:32] for files in ("f1 f2", "g")]
+    opened = {"kind": "run", "run": "old", "dataset": "old", "people": people, "delta": DELTA,
+              "computation": "capedjica", "date": "2026-01-01", "epsilon": 1.0,
+              "promised": True}  # fmt: skip
+    charged = {"kind": "charge", "run": "old", **entry(1)}
+    file.path.parent.mkdir()
+    previous = GENESIS
+    for seq, content in enumerate((opened, charged), start=1):
+        line = json.dumps({**content, "v": 1, "seq": seq, "prev": previous}).encode()
+        previous = hashlib.sha256(line).hexdigest()
+        with file.path.open("ab") as stream:
+            stream.write(line + b"\n")
+
+
+def test_people_of_a_ledger_without_names_are_found_again(tmp_path) -> None:
+    """Whoever had several files looked new: those lines know them by all files together."""
+    file = ledger(tmp_path)
+    of_format_1(file)
+    for label, files in (("sub-1", ("f1", "f2")), ("sub-2", ("g",))):
+        people = [Person(label=label, files=files)]
+        assert all_runs(file, people, label).begin(label, "capedjica", CONFIG, promised=True)
+        assert file.charge(label, entry(1))
+        assert (file.total(label).runs, file.total("old").mu) == (2, pytest.approx(0.02**0.5))
+    other = [Person(label="sub-1", files=("f3",))]  # known by name from here on
+    assert all_runs(file, other, "more").begin("more", "capedjica", CONFIG, promised=True)
+    assert file.total("more").mu == pytest.approx(0.02**0.5)
+
+
+def test_lines_say_that_they_are_not_of_the_format_without_names(tmp_path) -> None:
+    """Software that knows format 1 only would go on, find none of these people, and count less."""
+    file = ledger(tmp_path)
+    of_format_1(file)
+    spend(file, run("new", "a b"), 1)
+    formats = [json.loads(line)["v"] for line in file.path.read_bytes().splitlines()]
+    assert formats == [1, 1, 2, 2]
 
 
 def test_names_of_people_are_in_no_file_and_their_digests_need_the_key(tmp_path) -> None:
