@@ -231,7 +231,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
         A line is damaged, missing, added or out of place.
     """
     runs: dict[str, RunSpending] = {}
-    charges: dict[str, list[Charge]] = {}
+    charges: dict[str, dict[tuple[str, int, str], Charge]] = {}
     digest = GENESIS
     for seq, line in enumerate(lines, start=1):
         try:
@@ -245,7 +245,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
                 opened = _run(document)
                 if opened.run in runs:
                     raise ValueError("a run is opened twice")
-                runs[opened.run], charges[opened.run] = opened, []
+                runs[opened.run], charges[opened.run] = opened, {}
             elif document["kind"] == "unpromised":
                 runs[document["run"]] = replace(runs[document["run"]], promised=False)
             else:
@@ -256,11 +256,11 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
                 "E012", problem=problem, do="restore the file; do not delete it."
             ) from None
         digest = hashlib.sha256(line).hexdigest()
-    made = (replace(run, charges=tuple(charges[name])) for name, run in runs.items())
+    made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())
     return Spending(runs=tuple(made))
 
 
-def _take(document: dict[str, Any], known: list[Charge]) -> None:
+def _take(document: dict[str, Any], known: dict[tuple[str, int, str], Charge]) -> None:
     """Add the charge of a line; ValueError if it is none, or charged already."""
     if document["kind"] != "charge":
         raise ValueError("unknown kind of line")
@@ -270,9 +270,8 @@ def _take(document: dict[str, Any], known: list[Charge]) -> None:
         field=str(document["field"]),
         mu2=str(document["mu2"]),
     )
-    if charge.key in {one.key for one in known}:
+    if known.setdefault(charge.key, charge) is not charge:
         raise ValueError("a release is charged twice")
-    known.append(charge)
 
 
 def _run(document: dict[str, Any]) -> RunSpending:

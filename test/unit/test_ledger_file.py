@@ -23,7 +23,7 @@ from cape.drivers.ledger_file import AllRuns, LedgerFile, Person, read_ledger
 from cape.drivers.stores import FileSource
 from cape.errors import PrivacyBudgetError, StateLostError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
-from cape.privacy.spending import GENESIS, RunSpending, read_lines
+from cape.privacy.spending import GENESIS, Charge, RunSpending, read_lines
 
 DELTA = 1e-5
 
@@ -179,6 +179,16 @@ def test_lines_say_that_they_are_not_of_the_format_without_names(tmp_path) -> No
     spend(file, run("new", "a b"), 1)
     formats = [json.loads(line)["v"] for line in file.path.read_bytes().splitlines()]
     assert formats == [1, 1, 2, 2]
+
+
+def test_reading_a_long_run_looks_at_every_charge_a_few_times_only(tmp_path, monkeypatch) -> None:
+    """It was read before every release, and each line was compared with all lines of its run."""
+    file, asked = ledger(tmp_path), []
+    spend(file, run("one", "a"), 50)
+    key = Charge.key.fget
+    monkeypatch.setattr(Charge, "key", property(lambda one: asked.append(one) or key(one)))
+    read_ledger(file.path)
+    assert len(asked) <= 100
 
 
 def test_names_of_people_are_in_no_file_and_their_digests_need_the_key(tmp_path) -> None:
