@@ -29,7 +29,7 @@ class Asked:
     config : Config
         Checked settings.
     has_budget : bool
-        Whether epsilon and delta were given.
+        Whether epsilon and delta were given, or none are needed.
     """
 
     computation: Computation[Any]
@@ -62,6 +62,6 @@ def read_settings(path: Path | None, given: Mapping[str, object]) -> Asked:
             ) from err  # fmt: skip
     values |= given
     computation = load(str(values.pop("computation", PRODUCT)))
-    has_budget = values.get("private") is False or {"epsilon", "delta"} <= set(values)
     config = computation.config.from_input({**UNSET, **values})
+    has_budget = not config.private or {"epsilon", "delta"} <= set(values)
     return Asked(computation=computation, config=config, has_budget=has_budget)

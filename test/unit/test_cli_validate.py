@@ -132,6 +132,14 @@ def test_one_site_finds_the_settings_beside_it_and_a_policy_may_refuse(plan, tmp
     text = capsys.readouterr().out
     assert "CAPE-E153 Site local2 is below its own minimum of subjects; see min_subjects" in text
     assert "3 accepted subjects, min_subjects=4" in text
+    # Without noise there is no budget to give; as text on the command line it counted as missing,
+    # and the policy was not asked.
+    policy.write_text("min_subjects = 1\n")
+    private = ["--policy", str(policy), "--set", "private=false"]
+    assert main(["validate", str(plan / "local2"), *private]) == 3
+    text = capsys.readouterr().out
+    assert "CAPE-E154" in text
+    assert "epsilon and delta not given" not in text
     policy.write_text("max_epsilon = 0.5\n")
     given = ["--policy", str(policy), "--set", "epsilon=1", "--set", "delta=1e-5"]
     assert main(["validate", str(plan / "local2"), *given]) == 3
