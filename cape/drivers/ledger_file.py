@@ -107,10 +107,13 @@ class LedgerFile:
         Raises
         ------
         StateLostError
-            E262: earlier runs know people by another key, so that they would look new.
+            E262: earlier runs know people by another key, so that they would look new; or these
+            runs are gone and the key is there.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         path = self.path.with_name(f"{self.path.name}.key")
+        if path.exists():  # made after the file, which is not made anew beside it
+            self._check_there()
         with appending(self.path) as (lines, _):
             used = {run.key for run in self._read(lines).runs} - {""}
             if not path.exists() and not used:
@@ -126,6 +129,7 @@ class LedgerFile:
 
     def unpromised(self, nonce: str) -> None:
         """Write down, once, that a run turned out to promise nothing: another site is seeded."""
+        self._check_there()
         with appending(self.path) as (lines, append):
             run = self._read(lines).find(nonce)
             if run is not None and run.promised:
@@ -156,6 +160,7 @@ class LedgerFile:
         charge = Charge.of(
             phase=entry["phase"], round=entry["round"], field=entry["field"], mu2=entry["mu2"]
         )
+        self._check_there()
         with appending(self.path) as (lines, append):
             known = self._read(lines)
             run = known.find(nonce)
@@ -182,6 +187,10 @@ class LedgerFile:
             return Spending()
         with appending(self.path) as (lines, _):
             return self._read(lines)
+
+    def _check_there(self) -> None:
+        if not self.path.exists():
+            raise self._unusable("it is gone")
 
     def _read(self, lines: list[bytes]) -> Spending:
         try:

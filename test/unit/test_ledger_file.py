@@ -225,6 +225,33 @@ def test_without_the_key_of_its_names_a_ledger_does_not_go_on(tmp_path, damage) 
     assert key.exists() == (damage != "gone")  # none is made that would hide the loss
 
 
+def test_without_its_ledger_a_key_does_not_begin_a_new_account(tmp_path) -> None:
+    """A run that the limit refused was let in once the file was away, and all charges with it."""
+    file = ledger(tmp_path, gdp_epsilon(mu=0.11, delta=DELTA))
+    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    small = Config(epsilon=gdp_epsilon(mu=0.1, delta=DELTA), delta=DELTA)
+    assert runs.begin("one", "capedjica", small, promised=True)
+    assert file.charge("one", entry(1))
+    assert not runs.begin("two", "capedjica", small, promised=True)
+    file.path.unlink()
+    for go_on in (
+        lambda: runs.begin("two", "capedjica", small, promised=True),
+        lambda: file.charge("one", entry(2)),
+        lambda: runs.go_on("one", small, promised=False),
+        lambda: runs.begin("two", "capedjica", small, promised=True),
+    ):
+        with pytest.raises(StateLostError, match="E262"):
+            go_on()
+        assert not file.path.exists()  # an empty one would hide the loss
+
+
+def test_a_first_run_that_was_refused_leaves_a_ledger_that_can_be_used(tmp_path) -> None:
+    """Its key is there, and no line yet."""
+    runs = all_runs(ledger(tmp_path, 0.5), [Person(label="sub-1", files=("f",))])
+    assert not runs.begin("one", "capedjica", CONFIG, promised=True)
+    assert runs.begin("two", "capedjica", Config(epsilon=0.4, delta=DELTA), promised=True)
+
+
 def test_a_run_that_another_site_seeds_costs_infinity(tmp_path) -> None:
     """It was known in `join` as one with noise of the operating system, and stayed that."""
     file = ledger(tmp_path)
