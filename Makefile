@@ -75,8 +75,9 @@ fuzz: $(FUZZ)  ## coverage-guided fuzzing of every decoder and reader; SECONDS=6
 audit: $(DEV)  ## certified against claimed mu of releases and whole runs; canary searches
 	$(BIN)/python -m pytest -m "statistical or trust" -rP -k "audit" test/audit test/statistical
 
-test-trust: $(DEV) mutate fuzz  ## long forms of audits, faults, mutants, fuzzing, and all slow tests: hours
-	$(BIN)/python -m pytest -m "trust or statistical or slow and not docker" -rP
+test-trust: $(DEV) mutate fuzz  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engine included: hours
+	$(BIN)/python -m pytest $(SIDE) -m "(trust or statistical or slow) and not (engine or docker)" -rP
+	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and (trust or slow)" -rP
 
 test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
 	$(BIN)/python -m pytest -m browser test/e2e/test_report_browser.py
@@ -87,7 +88,7 @@ image:  ## build the container image coinstac-cape with docker (or podman)
 		--build-arg REVISION=$(shell git rev-parse HEAD 2>/dev/null || echo unknown) .
 
 test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers; root on Debian, see the script
-	packaging/with-engine.sh $(BIN)/python -m pytest -m "engine or docker"
+	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and not trust"
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .

@@ -86,10 +86,11 @@ def worth(name: str, through: str, aggregation: str) -> bool:
 def when(name: str, through: str, aggregation: str) -> tuple[pytest.MarkDecorator, ...]:
     """Say when a driver is listened to: the short form in the default run, all in the long one."""
     short = aggregation == "all-sites"
+    long_form = () if short and name == PRODUCT else (trust,)
     if through == "docker":
-        return (pytest.mark.docker, quiet, quieter)
+        return (pytest.mark.docker, quiet, quieter, *long_form)
     if through in engines.ENGINES:
-        return (pytest.mark.engine, quiet, quieter)
+        return (pytest.mark.engine, quiet, quieter, *long_form)
     if short and (through == "wire" or (through == "service-2" and name == PRODUCT)):
         return ()
     return (trust,)
