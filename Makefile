@@ -104,14 +104,14 @@ format: $(DEV)  ## format the code and sort imports
 compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages of docs/
 	$(BIN)/cape compspec
 
-bench: $(DEV)  ## speed and quality of this machine, into results/
+bench: $(DEV)  ## speed, memory and quality on this machine, into results/
 	@mkdir -p results
-	$(BIN)/python bench/kernels.py --json | tee results/kernels.json
-	$(BIN)/python bench/memory.py --json | tee results/memory.json
+	$(BIN)/python bench/kernels.py --json > results/kernels.json && cat results/kernels.json
+	$(BIN)/python bench/memory.py --json > results/memory.json && cat results/memory.json
 	$(BIN)/python bench/utility.py --preset paper --subjects 1024 --sites 4 --epsilon 1 \
-		--seeds 0,1,2 --json | tee results/utility-paper.json
+		--seeds 0,1,2 --json > results/utility-paper.json && cat results/utility-paper.json
 	$(BIN)/python bench/utility.py --preset realistic --subjects 1024 --sites 4 --epsilon 1 \
-		--seeds 0,1,2 --json | tee results/utility-realistic.json
+		--seeds 0,1,2 --json > results/utility-realistic.json && cat results/utility-realistic.json
 
 figures: $(DEV)  ## the papers' figures and tables, into OUT/figures; GRID=--quick in minutes, whole in hours
 	$(BIN)/python bench/figures.py --out $(OUT)/figures $(GRID)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
@@ -229,9 +228,10 @@ def _typed(name: str, default: object, value: object) -> object:
         kind = "a text"
     else:
         least = -1 if name == "simulation_seed" else 0
-        kind = f"a {'number' if isinstance(default, float) else 'whole number'}, {least} or more"
-        # TOML knows inf and nan: a limit of nan would never refuse.
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        kind = f"a {'number' if isinstance(default, float) else 'whole number'}, {least} or more, below 2^63"
+        # TOML knows inf, nan (as a limit it would never refuse) and whole numbers of any length.
+        numeric = isinstance(value, int | float) and not isinstance(value, bool)
+        if numeric and abs(value) < 2**63:
             whole = isinstance(default, float) or value == int(value)
             if whole and value >= least:
                 return type(default)(value)  # type: ignore[call-arg]

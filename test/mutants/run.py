@@ -96,6 +96,9 @@ def verdict(mutant: Any, copy: Path) -> str:
 def main(words: list[str]) -> int:
     """Run mutants in as many copies as there are cores; returns the exit code."""
     chosen = [m for m in MUTANTS if not words or any(w in m.name + m.file for w in words)]
+    if not chosen:
+        sys.stdout.write("no mistake has this word in its name or file; see docs/mutants.md\n")
+        return 2
     began, bad = time.monotonic(), 0
     with tempfile.TemporaryDirectory() as top:
         copies = [Path(top, str(i)) for i in range(min(MOST_COPIES, os.cpu_count() or 1))]

@@ -75,6 +75,13 @@ def test_a_number_that_is_not_finite_is_a_mistake_too(name, text) -> None:
         SitePolicy.from_mapping({name: float(text)})
 
 
+@pytest.mark.parametrize("name", ["max_epsilon", "max_delta", "min_subjects"])
+def test_a_whole_number_too_long_for_a_float_is_a_mistake_and_no_crash(name) -> None:
+    """TOML has whole numbers of any length; one of 400 digits left as an OverflowError."""
+    with pytest.raises(ConfigError, match="E011"):
+        SitePolicy.from_mapping({name: 10**400})
+
+
 def test_a_whole_number_may_be_written_as_a_float() -> None:
     assert SitePolicy.from_mapping({"min_subjects": 5.0}).min_subjects == 5
     assert type(SitePolicy.from_mapping({"max_epsilon": 2}).max_epsilon) is float
