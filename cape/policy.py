@@ -229,7 +229,7 @@ def _typed(name: str, default: object, value: object) -> object:
     else:
         least = -1 if name == "simulation_seed" else 0
         kind = f"a {'number' if isinstance(default, float) else 'whole number'}, {least} or more, below 2^63"
-        # TOML knows inf, nan (as a limit it would never refuse) and whole numbers of any length.
+        # TOML knows inf, nan (a limit that never refuses) and whole numbers of any length.
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
         if numeric and abs(value) < 2**63:
             whole = isinstance(default, float) or value == int(value)
