@@ -228,7 +228,8 @@ def _typed(name: str, default: object, value: object) -> object:
         kind = "a text"
     else:
         least = -1 if name == "simulation_seed" else 0
-        kind = f"a {'number' if isinstance(default, float) else 'whole number'}, {least} or more, below 2^63"
+        number = "number" if isinstance(default, float) else "whole number"
+        kind = f"a {number}, {least} or more, below 2^63"
         # TOML knows inf, nan (a limit that never refuses) and whole numbers of any length.
         numeric = isinstance(value, int | float) and not isinstance(value, bool)
         if numeric and abs(value) < 2**63:
