@@ -231,8 +231,7 @@ def _typed(name: str, default: object, value: object) -> object:
         number = "number" if isinstance(default, float) else "whole number"
         kind = f"a {number}, {least} or more, below 2^63"
         # TOML knows inf, nan (a limit that never refuses) and whole numbers of any length.
-        numeric = isinstance(value, int | float) and not isinstance(value, bool)
-        if numeric and abs(value) < 2**63:
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63:
             whole = isinstance(default, float) or value == int(value)
             if whole and value >= least:
                 return type(default)(value)  # type: ignore[call-arg]
