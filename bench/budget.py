@@ -18,9 +18,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-import utility
-
 import cape
+import utility
 
 SUBJECTS = (64, 256, 1024)
 EPSILONS = (1.0, 4.0)

@@ -6,14 +6,13 @@ import base64
 import gzip
 import io
 import json
-import sys
 import zipfile
 import zlib
 
 import numpy as np
 import pytest
 
-scanner = sys.modules["cape_test_scanner"]
+from support import scanner
 
 VALUES = np.array([31337.135791113, -4.0404e-3 + 1.2345678e-9, 271828.182845904])
 INTEGERS = np.array([3133713579, -(2**24) - 7777, 987654321])

@@ -12,7 +12,6 @@ import io
 import json
 import math
 import shutil
-import sys
 import typing
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +26,8 @@ from cape.drivers.codec import decode_envelope, decode_run, encode_reply
 from cape.errors import CapeError, ConfigError
 from cape.messages import PUBLIC, RELEASED, RING, Marker
 from cape.secagg import keys
-
-scanner = sys.modules["cape_test_scanner"]
-carriers = sys.modules["cape_test_carriers"]
-engines = sys.modules["cape_test_engines"]
-recorder = sys.modules["cape_test_recorder"]
-helper = sys.modules["cape_test_consortium"]
+from support import carriers, engines, recorder, say, scanner
+from support import consortium as helper
 
 FALSE_ALARM = 1e-6
 AGGREGATIONS = ("all-sites", "secagg")
@@ -153,11 +148,6 @@ def look(documents: dict[str, bytes], canaries: list) -> scanner.Report:
     for name, content in documents.items():
         report.add(looking.look(name, content))
     return report
-
-
-def say(figures: str) -> None:
-    """Show figures with ``pytest -s`` or ``-rP``."""
-    sys.stdout.write(figures + "\n")
 
 
 def shown(hits: list) -> str:

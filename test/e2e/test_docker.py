@@ -6,7 +6,6 @@ Needs a Docker service and the image of this project (`make test-engine` gives b
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -20,6 +19,7 @@ from cape.drivers import container
 from cape.drivers.simulate import simulate
 from cape.drivers.synth import write_consortium
 from cape.errors import CapeError
+from support.engines import IMAGE
 
 pytestmark = [
     pytest.mark.docker,
@@ -28,7 +28,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 
-IMAGE = os.environ.get("CAPE_IMAGE", container.IMAGE)
 SETTINGS = {"epsilon": 8.0, "delta": 1e-3, "n_rounds": 2, "min_timepoints": 50}
 
 

@@ -6,7 +6,6 @@ budget is spent.  The parties run in this process where a new one would show not
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -34,21 +33,11 @@ from cape.errors import (
 from cape.messages import Masked
 from cape.policy import SitePolicy
 from cape.privacy.randomness import SecureNoise
+from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
 
 
-def _load(name: str = "cape_test_consortium"):
-    """Import the consortium of the protocol tests, once for all test modules."""
-    if name not in sys.modules:
-        path = ROOT / "test" / "protocol" / "consortium.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-helper = _load()
 Consortium, Engine, settings_of, POLICY = (
     helper.Consortium, helper.Engine, helper.settings_of, helper.POLICY,
 )  # fmt: skip

@@ -8,14 +8,12 @@ node packages, a container service and the image.
 from __future__ import annotations
 
 import dataclasses
-import io
 import json
 import os
 import shutil
 import signal
 import statistics
 import sys
-import tarfile
 import threading
 import time
 from collections.abc import Callable
@@ -33,6 +31,7 @@ from cape.drivers.links import DocumentLink
 from cape.drivers.simulate import simulate
 from cape.drivers.site_files import policy_text
 from cape.policy import SitePolicy
+from support.engines import IMAGE, derived
 
 pytestmark = [
     pytest.mark.engine,
@@ -42,7 +41,6 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parents[2]
-IMAGE = os.environ.get("CAPE_IMAGE", container.IMAGE)
 SEED = 11
 POLICY = SitePolicy(min_subjects=1, allow_not_private=True, private_results=True,
                     simulation_seed=SEED)  # fmt: skip
@@ -258,24 +256,6 @@ def test_version_2_costs_little_more_than_an_echo(tmp_path, expected, capsys):
     # Measured 1.1, beside a test suite; 2.0 beside three others, because an echo needs no
     # processor.  The bound sees what is broken, not what else the computer does.
     assert ratio <= 3.0
-
-
-def derived(dockerfile: str, name: str, files: dict[str, bytes]) -> str:
-    """Build an image on ours and return its name."""
-    context = io.BytesIO()
-    named = {**files, "Dockerfile": dockerfile.format(image=IMAGE).encode()}
-    with tarfile.open(fileobj=context, mode="w") as archive:
-        for file, raw in named.items():
-            entry = tarfile.TarInfo(file)
-            entry.size = len(raw)
-            archive.addfile(entry, io.BytesIO(raw))
-    context.seek(0)
-    client = container.connect()
-    try:
-        client.images.build(fileobj=context, custom_context=True, tag=name, rm=True)
-    finally:
-        client.close()
-    return name
 
 
 def test_sites_in_another_order_give_the_same_bits(tmp_path, expected):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import html
-import importlib.util
 import io
 import json
 import os
@@ -22,6 +21,7 @@ import pytest
 
 from cape.messages import FeatureSpace
 from cape.report import score, write_consortium, write_site
+from support import report_example as example
 
 CHROMIUM = shutil.which("chromium")
 if CHROMIUM is None and os.environ.get("CAPE_NEEDS_BROWSER"):
@@ -34,11 +34,6 @@ pytestmark = [
     ),
 ]
 
-_spec = importlib.util.spec_from_file_location(
-    "report_example", Path(__file__).parents[1] / "unit" / "report_example.py"
-)
-example = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(example)
 
 WIDTHS = (1280, 390)
 KINDS = ("brain", "labelled", "square", "columns", "site", "large-site")

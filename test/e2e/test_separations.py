@@ -8,28 +8,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-BENCH = Path(__file__).parents[2] / "bench"
-
-
-@pytest.fixture(scope="module")
-def bench() -> ModuleType:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("bench_separations", BENCH / "separations.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
+import separations as bench
 
 
 def arguments(**changed: object) -> argparse.Namespace:
@@ -37,14 +21,14 @@ def arguments(**changed: object) -> argparse.Namespace:
     return argparse.Namespace(**{**given, **changed})
 
 
-def test_spatial_maps_at_g_100_are_those_that_were_planted(bench) -> None:
+def test_spatial_maps_at_g_100_are_those_that_were_planted() -> None:
     row = bench.spatial(arguments(), 602, smooth=False)
     assert row["n_components"] == 20
     assert row["map_correlation"] >= 0.75
     assert row["fits"]
 
 
-def test_template_maps_at_g_100_beat_the_templates_and_the_figure_without_data(bench) -> None:
+def test_template_maps_at_g_100_beat_the_templates_and_the_figure_without_data() -> None:
     row = bench.template(arguments(), 611)
     assert row["raw_templates"] == pytest.approx(0.6, abs=1e-6)
     assert row["maps"] > row["raw_templates"] + 0.05
@@ -83,7 +67,7 @@ def test_a_folder_with_templates_runs_and_its_report_has_the_surrogate_beside(tm
     assert maps.shape == evidence.shape == without.shape == (900, 3)
 
 
-def test_an_unfit_spatial_run_says_so_on_its_page(tmp_path, bench) -> None:
+def test_an_unfit_spatial_run_says_so_on_its_page(tmp_path) -> None:
     from cape.report import write_consortium
 
     _, subject = bench.image_study("realistic", 96, 621, bench.smooth_fields(621, 8))

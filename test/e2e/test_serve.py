@@ -20,6 +20,7 @@ from websockets.exceptions import ConnectionClosedOK
 
 from cape import wire
 from cape.drivers import answers, coinstac, serve
+from support import consortium
 
 ROOT = Path(__file__).parents[2]
 
@@ -201,9 +202,10 @@ def test_version_1_does_not_collect_more_than_a_document(programs, monkeypatch):
 @pytest.fixture(params=["local", "remote"])
 def recorded(request, tmp_path, monkeypatch):
     """The document of the second round of one party, with its folders as they were."""
-    helper = sys.modules["cape_test_consortium"]
-    engine = helper.Engine(
-        tmp_path / "work", helper.write_data(tmp_path / "data"), helper.settings_of("capedjica")
+    engine = consortium.Engine(
+        tmp_path / "work",
+        consortium.write_data(tmp_path / "data"),
+        consortium.settings_of("capedjica"),
     )
     engine.exchange()
     party = "local1" if request.param == "local" else "remote"

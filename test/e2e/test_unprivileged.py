@@ -7,7 +7,6 @@ root to become somebody else, and an interpreter that others may start; else the
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import shutil
@@ -17,10 +16,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+
+from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
 NOBODY = 65534
@@ -28,18 +28,6 @@ BECOME = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
 SEED = "7"
 
 pytestmark = pytest.mark.trust
-
-
-def _load(name: str = "cape_test_consortium") -> Any:
-    if name not in sys.modules:
-        path = ROOT / "test" / "protocol" / "consortium.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-helper = _load()
 
 
 class Somebody:

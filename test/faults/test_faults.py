@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import copy
 import errno
-import importlib.util
 import json
 import os
 import re
@@ -35,6 +34,7 @@ from cape.drivers.ledger_file import read_ledger
 from cape.drivers.simulate import resume, simulate
 from cape.errors import CapeError
 from cape.report import files as report_files
+from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
 SAME = "same result"
@@ -47,16 +47,6 @@ ROWS = {
 }
 
 
-def _load(name: str = "cape_test_consortium"):
-    if name not in sys.modules:
-        path = ROOT / "test" / "protocol" / "consortium.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-helper = _load()
 POLICY = replace(helper.POLICY, ledger_file="ledger.jsonl")
 RELEASES = ("pca", "whitening", "iterate")
 

@@ -6,7 +6,6 @@ Every party is a process per round; kills come at random moments, on both sides.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
@@ -21,20 +20,9 @@ from cape.drivers import links
 from cape.drivers.ledger_file import read_ledger
 from cape.drivers.simulate import simulate
 from cape.policy import SitePolicy
+from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
-
-
-def _load(name: str = "cape_test_consortium"):
-    if name not in sys.modules:
-        path = ROOT / "test" / "protocol" / "consortium.py"
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-helper = _load()
 
 
 class Killer:

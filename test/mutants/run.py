@@ -10,7 +10,6 @@ does not apply exactly once, or if a named test does not pass on the unchanged c
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -24,6 +23,10 @@ from queue import SimpleQueue
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "test"))
+
+from mutants.table import MUTANTS  # noqa: E402
+
 PAGE = ROOT / "docs" / "mutants.md"
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", "out", "results", "build", "dist", "__pycache__", ".*_cache", ".hypothesis"
@@ -33,20 +36,6 @@ LIMIT = 300
 """Seconds that one named test may take."""
 PASSED, FAILED = 0, 1
 """Exit codes of pytest; every other one says that the test did not run."""
-
-
-def _table() -> Any:
-    path = Path(__file__).with_name("table.py")
-    spec = importlib.util.spec_from_file_location("cape_test_mutants", path)
-    if spec is None or spec.loader is None:
-        raise RuntimeError("no table of mutants")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
-MUTANTS = _table().MUTANTS
 
 
 def run_tests(copy: Path, *tests: str, first_only: bool) -> int:

@@ -6,22 +6,14 @@ by coverage; each seed there was a crash or a blow-up once, or is an honest file
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 import tracemalloc
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location(
-    "cape_test_fuzz_targets", Path(__file__).parents[1] / "fuzz" / "targets.py"
-)
-targets = importlib.util.module_from_spec(_spec)
-sys.modules["cape_test_fuzz_targets"] = targets
-_spec.loader.exec_module(targets)
+from fuzz import targets
 
 MOST_MEMORY = 64 * 2**20
 """Bytes that any input may make a reader hold: inputs here are below 200 kB."""

@@ -39,12 +39,12 @@ from cape.messages import Marker, Masked
 from cape.phases import One
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound
+from support import consortium as helper
 
-from_fixture = sys.modules["cape_test_consortium"]
 Consortium, canonical, settings_of = (
-    from_fixture.Consortium,
-    from_fixture.canonical,
-    from_fixture.settings_of,
+    helper.Consortium,
+    helper.canonical,
+    helper.settings_of,
 )
 ROOT = Path(__file__).parents[2]
 
@@ -90,7 +90,7 @@ class AskedTwice(links.NewProcess):
         if party == "local0":
             AskedTwice.repeats += 1
             again = super().__call__(role, party, text)
-            assert from_fixture.repeated(again) == from_fixture.repeated(answer)
+            assert helper.repeated(again) == helper.repeated(answer)
         return answer
 
 
@@ -105,7 +105,7 @@ def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeyp
     """Files of the consortium and of the sites; a killed and restarted process changes nothing."""
     if name == coinstac.PRODUCT:  # once is enough: the driver is the same for all
         monkeypatch.setattr(simulate, "NewProcess", AskedTwice)
-    monkeypatch.setenv("PYTHONPATH", str(from_fixture.no_pictures(tmp_path / "hidden")))
+    monkeypatch.setenv("PYTHONPATH", str(helper.no_pictures(tmp_path / "hidden")))
     found = played(name, tmp_path, ("memory", "wire", "process"))
     assert found["memory"] == found["wire"] == found["process"]
     results = json.loads(found["process"]["consortium/results.json"])
@@ -123,12 +123,12 @@ def test_a_memory_and_wire_give_the_same_bytes(name, tmp_path) -> None:
 
 def played(name: str, folder: Path, modes: tuple[str, ...]) -> dict[str, dict[str, bytes]]:
     """Return the files of a run by mode; the pages are left out."""
-    data = from_fixture.write_data(folder / "data")
-    chosen = settings_of(name, computation=name, **from_fixture.SHORTER.get(name, {}))
+    data = helper.write_data(folder / "data")
+    chosen = settings_of(name, computation=name, **helper.SHORTER.get(name, {}))
     found: dict[str, dict[str, bytes]] = {}
     for through in modes:
         out = folder / through
-        with from_fixture.without_pages():
+        with helper.without_pages():
             simulate.simulate(data, out=out, through=through, settings=chosen, seed=3)
         found[through] = {
             str(path.relative_to(out)): path.read_bytes()
@@ -246,7 +246,7 @@ def test_d_every_phase_is_reached_and_the_run_ends_as_planned(name, aggregation)
 def test_e_nothing_marked_public_depends_on_data(name, aggregation) -> None:
     """Two data sets of equal sizes give identical public fields, under the same seed."""
     one = finished(name, aggregation=aggregation)
-    two = Consortium(name, from_fixture.datasets(seed=7), aggregation=aggregation).play()
+    two = Consortium(name, helper.datasets(seed=7), aggregation=aggregation).play()
     n_ring, n_released, released = 0, 0, False
     for i, (mine, theirs) in enumerate(zip(one.sent, two.sent, strict=False)):
         for site in mine:
@@ -346,7 +346,7 @@ def test_f_only_real_noise_is_stamped_as_private(name) -> None:
 @with_real_noise
 def test_f_one_seeded_site_stamps_the_whole_run(name) -> None:
     run = Consortium(name, seed=None)
-    run.parties["local1"].noise = from_fixture.Watched(from_fixture.noise(5), [])
+    run.parties["local1"].noise = helper.Watched(helper.noise(5), [])
     run.exchange()
     assert run.request.body.seeded
     assert {inbox.body.noise for inbox in run.sent[0].values()} == {"os", "seeded"}
@@ -380,7 +380,7 @@ def one_subject() -> st.SearchStrategy[np.ndarray]:
 
     def build(draw_kind: int, n_times: int, seed: int, values: list[float]) -> np.ndarray:
         rng = np.random.default_rng(seed)
-        X = rng.standard_normal((from_fixture.N_FEATURES, n_times))
+        X = rng.standard_normal((helper.N_FEATURES, n_times))
         if draw_kind == 0:
             return X
         if draw_kind == 1:
@@ -420,7 +420,7 @@ def stages(name: str):
 def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
     """Return the exact integer sum of one site with these subjects, before any noise."""
     party = Consortium(name).parties["local0"]
-    party.source = from_fixture.ArraySource(arrays)
+    party.source = helper.ArraySource(arrays)
     party._memo = MemoryMemo()
     query = entry.estimator(party.config, model).query(entry.current(party.config, model))
     stacks = entry.sees(party, model)
@@ -434,7 +434,7 @@ def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
 @given(one=one_subject(), other=one_subject(), place=st.integers(0, 2))
 def test_g_neighbours_are_never_further_apart_than_the_sensitivity(name, one, other, place) -> None:
     """Replace one subject by another: exact L2 distance of the integer sums, for every release."""
-    fixed = from_fixture.subjects(2, seed=1)
+    fixed = helper.subjects(2, seed=1)
     a, b = ([*fixed[:place], X, *fixed[place:]] for X in (one, other))
     run = finished(name)
     with np.errstate(all="ignore"):
@@ -452,7 +452,7 @@ def test_g_the_worst_neighbours_come_near_the_bound(name) -> None:
     """The bound is not vacuous: two loud subjects are more than a tenth of it apart."""
     entry, number, model = stages(name)[0]
     event = Plan(releases=joined(model).plan).find(entry.name, number)
-    one, other = from_fixture.subjects(1, seed=1), from_fixture.subjects(1, seed=2)
+    one, other = helper.subjects(1, seed=1), helper.subjects(1, seed=2)
     other[0] = np.roll(other[0], 5, axis=0) * np.arange(1, len(other[0]) + 1)[:, None]
     high, low = [np.full_like(one[0], 99.0)], [np.full_like(one[0], -99.0)]
     distances = []
@@ -470,7 +470,7 @@ CANARY = re.compile(r"canary|zq7|31337|sub-|\.npy|\.toml|/|\\\\|Traceback|0x", r
 def hostile(folder: Path) -> dict[str, dict]:
     """Write sites whose data cannot be used, under names and numbers that must never travel."""
     rng = np.random.default_rng(0)
-    good = rng.standard_normal((from_fixture.N_FEATURES, T)) * 31337.25
+    good = rng.standard_normal((helper.N_FEATURES, T)) * 31337.25
     made: dict[str, dict] = {}
 
     def site(name: str, *arrays: object, **given_: object) -> Path:
@@ -620,7 +620,7 @@ runpy.run_path({program!r}, run_name="__main__")
 @every_computation
 def test_k_a_release_imports_four_packages_only(name, recording, tmp_path) -> None:
     if name != "capedjica":
-        recording = from_fixture.record(tmp_path / "own", name)
+        recording = helper.record(tmp_path / "own", name)
     last_release = list(recording.answers)[-2]  # before `report`, which may import more
     for role, party in (("local", "local0"), ("remote", "remote")):
         engine = recording.at(last_release, tmp_path / role)

@@ -8,7 +8,6 @@ import hashlib
 import json
 import os
 import re
-import sys
 import typing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -38,14 +37,14 @@ from cape.messages import Done, Masked, PublicKey, Roster
 from cape.phases import One, Phase, check_table
 from cape.privacy.randomness import SecureNoise
 from cape.secagg import keys
+from support import consortium as helper
 
-from_fixture = sys.modules["cape_test_consortium"]
-Consortium, Engine = from_fixture.Consortium, from_fixture.Engine
-repeated = from_fixture.repeated
+Consortium, Engine = helper.Consortium, helper.Engine
+repeated = helper.repeated
 canonical, changed, settings_of = (
-    from_fixture.canonical,
-    from_fixture.changed,
-    from_fixture.settings_of,
+    helper.canonical,
+    helper.changed,
+    helper.settings_of,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -225,10 +224,8 @@ def test_g5_seq_grows_by_exactly_one() -> None:
 def live(tmp_path, monkeypatch):
     """An unseeded run through documents, whose draws are written down."""
     drawn: list = []
-    monkeypatch.setattr(
-        coinstac, "noise_of", lambda policy: from_fixture.Watched(SecureNoise(), drawn)
-    )
-    data = from_fixture.write_data(tmp_path / "data")
+    monkeypatch.setattr(coinstac, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
+    data = helper.write_data(tmp_path / "data")
     engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
     engine.drawn = drawn
     return engine
@@ -236,7 +233,7 @@ def live(tmp_path, monkeypatch):
 
 def test_g6_an_answered_round_asked_again_returns_the_stored_bytes(live) -> None:
     """At every phase, with real randomness: no draw, no charge, the same answer."""
-    with from_fixture.without_pages():
+    with helper.without_pages():
         while not live.ended:
             first = {site: live.ask(site) for site in live.sites}
             drawn, files = len(live.drawn), tree(live.work / "local0" / "output")
@@ -368,7 +365,7 @@ def test_g7_a_release_that_is_not_in_the_plan_or_asks_for_more_draws_nothing() -
 
 def test_g7_the_policy_of_the_site_is_asked_before_every_release(live) -> None:
     live.until("iterate", 2)
-    live.allow("local1", replace(from_fixture.POLICY, veto=True))
+    live.allow("local1", replace(helper.POLICY, veto=True))
     drawn = len(live.drawn)
     answer = json.loads(live.ask("local1"))
     assert answer["output"]["body"]["refused"] is True
@@ -443,7 +440,7 @@ def test_g8_where_sites_may_drop_out_a_site_that_dies_answers_the_same_or_not_at
     tmp_path, disk
 ) -> None:
     """Key sets are used once: between using one and storing the answer there is no way back."""
-    recording = from_fixture.record(tmp_path, aggregation="secagg")
+    recording = helper.record(tmp_path, aggregation="secagg")
     outcomes = set()
     for exchange in [e for e in recording.exchanges if e[0].startswith("iterate") and e[1] == 1]:
         for step in range(9):
@@ -637,10 +634,10 @@ def test_g13_no_secret_is_in_any_byte_that_is_sent_or_stored(tmp_path, monkeypat
 
     monkeypatch.setattr(journal.Journal, "keep", keeping)
     monkeypatch.setattr(keys, "shared_keys", sharing)
-    data = from_fixture.write_data(tmp_path / "data")
+    data = helper.write_data(tmp_path / "data")
     engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
     seen: dict[str, bytes] = {}
-    with from_fixture.without_pages():
+    with helper.without_pages():
         while not engine.ended:
             engine.exchange()
             name = f"{engine.cursor} {engine.iteration}"

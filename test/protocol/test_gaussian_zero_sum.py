@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from fractions import Fraction
 from typing import Any
 
@@ -22,8 +21,7 @@ from cape.privacy.event import Event
 from cape.privacy.mechanisms import check_overflow, plan_event, verify_event
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
-
-tiny = sys.modules["cape_test_tiny"]  # conftest.py
+from support import tiny
 
 SEED = 3
 

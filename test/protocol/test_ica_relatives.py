@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -18,9 +17,7 @@ from cape.computations._djica import plan_run
 from cape.computations._model import joined
 from cape.computations._secure_sum import chunks, clipped_sum
 from cape.messages import FeatureSpace
-
-Consortium = sys.modules["cape_test_consortium"].Consortium
-ArraySource = sys.modules["cape_test_consortium"].ArraySource
+from support.consortium import ArraySource, Consortium
 
 S, R, D = 4, 20, 100
 CALIBRATION = math.sqrt(2.0 * math.log(1.25 / 0.01))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 from cape.computations._model import joined
 from cape.errors import ConsortiumError, MessageError, PrivacyBudgetError
 from cape.feature_space import FeatureSpace
+from support import consortium as helper
 
-helper = sys.modules["cape_test_consortium"]
 changed, canonical = helper.changed, helper.canonical
 AFFINE = np.diag([4.0, 4, 4, 1])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import replace
 from fractions import Fraction
 from typing import Any
@@ -19,9 +18,7 @@ from cape.messages import Masked, Reduced, Released
 from cape.phases import advance_aggregator
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
-
-tiny = sys.modules["cape_test_tiny"]  # conftest.py
-consortium = sys.modules["cape_test_consortium"]
+from support import consortium, tiny
 
 SEED = 3
 

@@ -7,7 +7,6 @@ between seeds, which are fixed.
 from __future__ import annotations
 
 import functools
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,21 +14,17 @@ import pytest
 
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.comparison_formulas import rdp_epsilon, strong_composition
+from support import tiny
 
 pytest.importorskip("matplotlib")
 ROOT = Path(__file__).parents[2]
-tiny = sys.modules["cape_test_tiny"]  # conftest.py
 
 
 @pytest.fixture(scope="module")
 def lib():
-    sys.path.insert(0, str(ROOT / "bench"))
-    try:
-        from figures_lib import capecca, dpdispca
+    from figures_lib import capecca, dpdispca
 
-        yield dpdispca, capecca
-    finally:
-        sys.path.remove(str(ROOT / "bench"))
+    return dpdispca, capecca
 
 
 # -- captured energy (paper 004) -----------------------------------------------------------------

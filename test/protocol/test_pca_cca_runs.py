@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
@@ -15,8 +14,8 @@ from cape.algorithms.two_views import two_views
 from cape.computations.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
 from cape.messages import FeatureSpace
+from support import consortium
 
-consortium = sys.modules["cape_test_consortium"]  # conftest.py
 D, N_SITE, N_SITES = 12, 500, 4
 
 

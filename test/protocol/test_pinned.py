@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +18,7 @@ from cape.errors import CapeError, ConfigError, SecureAggregationError
 from cape.phases import advance_aggregator, advance_site
 from cape.secagg import keys
 from cape.wire import digest
-
-tiny = sys.modules["cape_test_tiny"]  # conftest.py
+from support import tiny
 
 WAYS = ({"zero_sum": "ring"}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +29,7 @@ from cape.policy import SitePolicy
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
 from cape.secagg.protocol_site import ReadySite
-
-tiny = sys.modules["cape_test_tiny"]  # conftest.py
+from support import tiny
 
 KEY_STAGES = (
     "zero-sum",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from typing import Any
 
 import numpy as np
@@ -17,11 +16,11 @@ from cape.drivers.stores import MemoryMemo
 from cape.errors import ConfigError, ConsortiumError, MessageError
 from cape.feature_space import FeatureSpace
 from cape.privacy.ledger import Plan
+from support import consortium as helper
 
-from_fixture = sys.modules["cape_test_consortium"]
-Consortium, ArraySource = from_fixture.Consortium, from_fixture.ArraySource
+Consortium, ArraySource = helper.Consortium, helper.ArraySource
 KINDS = ("spatial", "template")
-D = from_fixture.N_FEATURES
+D = helper.N_FEATURES
 MAPS = np.random.default_rng(21).standard_normal((D, 3))
 
 both = pytest.mark.parametrize("kind", KINDS)
@@ -59,7 +58,7 @@ def test_one_release_takes_the_whole_budget_and_all_ledgers_agree(kind, aggregat
     assert run.outcome.status in ("converged", "max_rounds", "released")
     assert np.allclose(run.outcome.W_total @ run.outcome.A, np.eye(3), atol=1e-8)
     models = [run.state.model, *(state.model for state in run.runs.values())]
-    texts = {from_fixture.canonical(model, run.computation.model) for model in models}
+    texts = {helper.canonical(model, run.computation.model) for model in models}
     assert len(texts) == 1
 
 
@@ -129,7 +128,7 @@ def summed(kind: str, arrays: list[np.ndarray]) -> tuple[list[int], Any]:
 @given(one=anything(), other=anything(), place=st.integers(0, 2))
 def test_neighbours_are_never_further_apart_than_the_sensitivity(kind, one, other, place) -> None:
     """Replace one subject by another: exact L2 distance of the integer sums."""
-    fixed = from_fixture.subjects(2, seed=1)
+    fixed = helper.subjects(2, seed=1)
     (left, event), (right, _) = (
         summed(kind, [*fixed[:place], X, *fixed[place:]]) for X in (one, other)
     )
@@ -139,7 +138,7 @@ def test_neighbours_are_never_further_apart_than_the_sensitivity(kind, one, othe
 @both
 def test_the_bound_is_not_vacuous(kind) -> None:
     a, b = (
-        from_fixture.subjects(1, seed=1)[0],
+        helper.subjects(1, seed=1)[0],
         -1e6 * MAPS @ np.random.default_rng(0).laplace(size=(3, 40)),
     )
     (left, event), (right, _) = (summed(kind, [X]) for X in (a, b))

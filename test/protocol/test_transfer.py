@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 from dataclasses import replace
 
 import numpy as np
@@ -13,8 +12,8 @@ import pytest
 from cape import wire
 from cape.drivers import transfer
 from cape.errors import MessageError
+from support import consortium as helper
 
-helper = sys.modules["cape_test_consortium"]
 Engine, settings_of = helper.Engine, helper.settings_of
 
 GAUSSIAN = settings_of("capedjica", zero_sum="gaussian")

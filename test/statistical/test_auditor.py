@@ -11,19 +11,14 @@ a check red.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
-from dataclasses import replace
-from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy import stats
 
-from cape.algorithms.linalg import svec
-from cape.computations import _secure_sum, load
+from cape.computations import _secure_sum
 from cape.drivers.drops import Attendees
 from cape.drivers.journal import Journal
 from cape.drivers.links import DocumentLink, InProcess, make_places
@@ -31,157 +26,22 @@ from cape.policy import SitePolicy
 from cape.privacy import mechanisms
 from cape.secagg import keys
 from cape.secagg.field import quantized_sum
-
-_spec = importlib.util.spec_from_file_location("wiretap", Path(__file__).parent / "wiretap.py")
-wiretap = importlib.util.module_from_spec(_spec)
-sys.modules["wiretap"] = wiretap
-_spec.loader.exec_module(wiretap)
+from support import say, wiretap
+from support.auditor import (
+    TOO_MUCH,
+    audit_canary,
+    audit_repeated,
+    check_sound,
+    check_tight,
+    coins,
+    solver_run,
+    subspace_run,
+)
 
 pytestmark = pytest.mark.statistical
 
-COLLUDER = "local3"
-TOO_MUCH = "more is learned than claimed"
 WRONG_NOISE = "the noise is not as planned"
 DRAWN_AGAIN = "a repeated request was answered anew"
-
-
-def coins(n: int) -> np.ndarray:
-    return np.random.default_rng().choice([-1.0, 1.0], n)
-
-
-# -- the checks -----------------------------------------------------------------------------------
-
-
-def audit_canary(*, n_runs: int = 5, n_rounds: int = 11, size: int = 800) -> tuple[float, float]:
-    """Return (certified, claimed) mu of one integer secure sum, from every round of some runs."""
-    statistic, bits = [], []
-    for _ in range(n_runs):
-        own = coins(size)
-        link, _ = wiretap.canary_run(own, n_rounds=n_rounds)
-        link.until("canary")
-        for round_ in range(1, n_rounds + 1):
-            link.exchange()
-            statistic.append(wiretap.sign_of(round_) * link.seen())
-            bits.append(own)
-    claimed = math.sqrt(link.event().mu2)
-    return wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits)), claimed
-
-
-def audit_repeated(link, directions: np.ndarray, bits: np.ndarray, n: int) -> tuple[float, float]:
-    """Return (certified, claimed) mu of the next release, made `n` times from the same state."""
-    here, statistic = link.snapshot(), []
-    for _ in range(n):
-        link.back(here)
-        link.exchange()
-        statistic.append(directions @ link.seen())
-    claimed = math.sqrt(link.event().mu2)
-    return wiretap.certified_mu(np.concatenate(statistic), np.tile(bits, n)), claimed
-
-
-def say(figures: str) -> None:
-    """Show figures of a test with ``pytest -s`` or ``-rP``, and if it fails."""
-    sys.stdout.write(figures + "\n")
-
-
-def check_sound(certified: float, claimed: float) -> None:
-    say(f"certified mu {certified:.4f}, claimed {claimed:.4f}, ratio {certified / claimed:.3f}")
-    assert certified <= claimed, TOO_MUCH
-
-
-def check_tight(certified: float, claimed: float) -> None:
-    check_sound(certified, claimed)
-    assert certified >= 0.9 * claimed
-
-
-def joint_ica(bits: np.ndarray, matrices, *, n_components: int, shares: str) -> wiretap.Wiretap:
-    """Return a capedjica run in which subject k of the honest sites holds ``matrices[k]``."""
-    rows = matrices[0].shape[0]
-    sources = {
-        f"local{s}": wiretap.Subjects(matrices=tuple(matrices[s::3]), n_features=rows)
-        for s in range(3)
-    }
-    nothing = np.zeros_like(matrices[0])
-    sources[COLLUDER] = wiretap.Subjects(matrices=(nothing,), n_features=rows)
-    settings = {
-        **wiretap.budget(3.2),
-        "n_components": n_components,
-        "shares": shares,
-        "n_looks": 1,
-        "n_rounds": 1,
-        "prewhiten": "none",
-        "feature_space": "matrix",
-        "basis": "none",
-        "accept_low_quality": True,
-    }
-    assert len(matrices) == len(bits)
-    return wiretap.Wiretap(load("capedjica"), settings, sources, (COLLUDER,))
-
-
-def disjoint_pairs(d: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """Return pairs of pairs (i, j), (k, l) of d indices; no two share a pair."""
-    pairs = list(combinations(range(d), 2))
-    np.random.default_rng().shuffle(pairs)
-    chosen = []
-    while pairs:  # two pairs without a common index for each subject
-        first = pairs.pop()
-        fitting = [p for p in pairs if not {*p} & {*first}]
-        if fitting:
-            pairs.remove(fitting[0])
-            chosen.append((first, fitting[0]))
-    return chosen
-
-
-def plane(d: int, two: tuple[tuple[int, int], tuple[int, int]], sign: float) -> np.ndarray:
-    """Return the unit vectors along e_i + sign e_j of both pairs, shape (d, 2)."""
-    U = np.zeros((d, 2))
-    for column, (i, j) in enumerate(two):
-        U[i, column], U[j, column] = math.sqrt(0.5), sign * math.sqrt(0.5)
-    return U
-
-
-def subspace_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
-    """Return a run before its PCA release, the direction of every subject's bit, and the bits.
-
-    Neighbours at the largest distance: projectors on (e_i + e_j, e_k + e_l) and on
-    (e_i - e_j, e_k - e_l) are orthogonal, and pairs of different subjects do not meet.
-    """
-    d, R = 24, 2
-    chosen = disjoint_pairs(d)
-    bits = coins(len(chosen))
-    courses = np.array([[1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]])
-    matrices, directions = [], []
-    for sign, two in zip(bits, chosen, strict=True):
-        ends = [plane(d, two, s) for s in (1.0, -1.0)]
-        matrices.append((ends[0 if sign > 0 else 1] @ courses).astype(np.float32))
-        directions.append(svec(ends[0] @ ends[0].T - ends[1] @ ends[1].T))
-    link = joint_ica(bits, matrices, n_components=R, shares="0.9,0.05,0.05")
-    return link.until("pca"), np.array(directions), bits
-
-
-def solver_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
-    """Return a run before a solver release, unit directions (one per subject), and the bits.
-
-    The guarantee holds whatever was released before, so the adversary may choose it: V = U = I.
-    Subject (i, j) has power in rows i and j only; its answer is past the clip, in entry (i, j).
-    """
-    R, T = 20, 32
-    pairs = list(combinations(range(R), 2))
-    bits = coins(len(pairs))
-    course = np.tile([1.0, -1.0], T // 2)
-    matrices = []
-    for sign, (i, j) in zip(bits, pairs, strict=True):
-        Y = np.zeros((R, T), dtype=np.float32)
-        strong, weak = (i, j) if sign < 0 else (j, i)
-        Y[strong], Y[weak] = math.sqrt(0.9) * course, math.sqrt(0.1) * course
-        matrices.append(Y)
-    link = joint_ica(bits, matrices, n_components=R, shares="0.05,0.05,0.9").until("pca")
-    for field, matrix in (("subspace", "V"), ("whitener", "U")):
-        link.exchange()
-        body = replace(link._request.body, **{matrix: np.eye(R)})
-        link._request = replace(link._request, body=body)
-        link._state = replace(link._state, model=replace(link._state.model, **{field: body}))
-    assert link._state.cursor.phase == "iterate"
-    return link, np.eye(len(pairs)), bits
 
 
 # -- the releases ---------------------------------------------------------------------------------

@@ -11,12 +11,9 @@ check red.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,17 +29,11 @@ from cape.privacy.event import Event
 from cape.privacy.sampler import discrete_gaussian
 from cape.secagg import protocol_aggregator
 from cape.secagg.protocol_aggregator import SurvivorSum
-
-if "wiretap" not in sys.modules:  # test/ is no package
-    _spec = importlib.util.spec_from_file_location("wiretap", Path(__file__).parent / "wiretap.py")
-    sys.modules["wiretap"] = importlib.util.module_from_spec(_spec)
-    _spec.loader.exec_module(sys.modules["wiretap"])
-wiretap = sys.modules["wiretap"]
+from support import wiretap
+from support.auditor import TOO_MUCH, check_sound, check_tight
 
 pytestmark = pytest.mark.statistical
 
-TOO_MUCH = "more is learned than claimed"
-TOO_LITTLE = "the audit does not reach the true mu"
 MU = 2.0
 
 
@@ -217,21 +208,6 @@ def audit_gaussian(
                 bits.append(own[subjects])
     claimed = math.sqrt(event.mu2)
     return wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits)), claimed
-
-
-def say(figures: str) -> None:
-    """Show figures of a test with ``pytest -s`` or ``-rP``, and if it fails."""
-    sys.stdout.write(figures + "\n")
-
-
-def check_sound(certified: float, claimed: float) -> None:
-    say(f"certified mu {certified:.4f}, claimed {claimed:.4f}, ratio {certified / claimed:.3f}")
-    assert certified <= claimed, TOO_MUCH
-
-
-def check_tight(certified: float, claimed: float) -> None:
-    check_sound(certified, claimed)
-    assert certified >= 0.9 * claimed, TOO_LITTLE
 
 
 @pytest.mark.parametrize("case", [FOUR, EIGHT, TEN], ids=lambda c: f"{c.sites}-{c.colluders}")

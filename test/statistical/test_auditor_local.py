@@ -13,14 +13,11 @@ turn a check red.
 
 from __future__ import annotations
 
-import importlib.util
 import math
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -29,20 +26,10 @@ from scipy.linalg import hadamard
 from cape.algorithms.linalg import svec
 from cape.computations import _plan, _secure_sum, load
 from cape.messages import Reduced, Released
+from support import auditor, wiretap
 
 HERE = Path(__file__).parent
 
-
-def _load(name: str) -> ModuleType:
-    if name not in sys.modules:  # test/ is no package
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-wiretap = _load("wiretap")
-auditor = _load("test_auditor")
 
 pytestmark = pytest.mark.statistical
 

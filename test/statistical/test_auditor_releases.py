@@ -13,9 +13,7 @@ the true mu" below 1e-8 (15,000 guesses leave 7 standard errors).  Entropy is fr
 from __future__ import annotations
 
 import functools
-import importlib.util
 import math
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -29,24 +27,14 @@ from scipy.linalg import hadamard
 from cape.computations import _secure_sum, load
 from cape.messages import FeatureSpace
 from cape.privacy.sampler import discrete_gaussian
+from support import auditor, say, wiretap
+from support.auditor import TOO_MUCH
 
 HERE = Path(__file__).parent
 
 
-def _load(name: str):
-    if name not in sys.modules:  # test/ is no package
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-wiretap = _load("wiretap")
-auditor = _load("test_auditor")
-
 pytestmark = pytest.mark.statistical
 
-TOO_MUCH = auditor.TOO_MUCH
 GUESSES = 15_000
 MU = 3.2
 
@@ -288,7 +276,7 @@ def audit(release: Release, guesses: int = GUESSES) -> Audited:
 
 
 def check(name: str, found: Audited) -> None:
-    auditor.say(
+    say(
         f"{name}: certified mu {found.certified:.4f}, claimed {found.claimed:.4f}, "
         f"ratio {found.certified / found.claimed:.3f}, reach {found.reach:.3f}"
     )

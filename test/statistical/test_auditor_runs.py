@@ -11,7 +11,6 @@ Certified figures exceed the true ones with probability below 1e-6 a test.  Band
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import sys
 from pathlib import Path
@@ -22,20 +21,11 @@ from scipy import stats
 
 from cape.computations import _secure_sum
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from support import auditor, say, wiretap
+from support.auditor import TOO_MUCH
 
 HERE = Path(__file__).parent
 
-
-def _load(name: str):
-    if name not in sys.modules:  # test/ is no package
-        spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-wiretap = _load("wiretap")
-auditor = _load("test_auditor")
 
 pytestmark = pytest.mark.statistical
 
@@ -43,7 +33,6 @@ FALSE_ALARM = 1e-6
 DELTA = 1e-12
 """Of the certified figures: the bound of one run pays 2 m delta, which must stay below 1e-6."""
 MU = 2.0
-TOO_MUCH = "more is learned than claimed"
 WRONG_COUNT = "the number of right signs is not that of the claimed mu"
 
 
@@ -107,7 +96,7 @@ def check_one_run(name: str, right: int, guesses: int, mu: float) -> float:
     certified = certified_epsilon(right, guesses)
     claimed = gdp_epsilon(mu=mu, delta=DELTA)
     as_mu = gdp_mu(epsilon=certified, delta=DELTA) if certified else 0.0
-    auditor.say(
+    say(
         f"{name}: {right} of {guesses} right; certified epsilon {certified:.3f} "
         f"(mu {as_mu:.3f}), claimed {claimed:.3f} (mu {mu:.3f}) at delta {DELTA:g}"
     )
@@ -156,7 +145,7 @@ def check_count(right: int, bits: int, mu: float = MU) -> None:
     """Right signs are binomial with probability Phi(mu / 2): alarm 5e-7 at each end."""
     q = stats.norm.cdf(mu / 2.0)
     low, high = stats.binom.ppf(5e-7, bits, q), stats.binom.isf(5e-7, bits, q)
-    auditor.say(f"right signs {right} of {bits}, allowed {low:.0f} to {high:.0f}")
+    say(f"right signs {right} of {bits}, allowed {low:.0f} to {high:.0f}")
     assert low <= right <= high, WRONG_COUNT
 
 

@@ -7,13 +7,13 @@ compared with the paper's claims, because with noise for one subject nothing is 
 from __future__ import annotations
 
 import functools
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cape.algorithms.metrics import isi
+from support import say
 
 ROOT = Path(__file__).parents[2]
 SEEDS = (1, 2, 3, 4, 5)
@@ -27,9 +27,8 @@ EXPECTED = {
 
 
 @pytest.fixture
-def loops(monkeypatch: pytest.MonkeyPatch):
+def loops():
     pytest.importorskip("matplotlib")
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
     from figures_lib import _ica
 
     return _ica
@@ -66,11 +65,6 @@ def test_cape_at_eps_i_has_the_noise_of_conventional_at_twice_it(loops) -> None:
         assert loops.noise_std("conv", 2.0 * eps_i, 0.01, 256) == pytest.approx(cape)
         assert loops.noise_std("local", 4.0 * eps_i, 0.01, 256) == pytest.approx(cape)
         assert loops.noise_std("cape", eps_i, 0.01, 256 * 250) == pytest.approx(cape / 250)
-
-
-def say(figures: str) -> None:
-    """Show figures with ``pytest -s`` or ``-rP``."""
-    sys.stdout.write(figures + "\n")
 
 
 def test_a_component_that_is_left_out_counts_as_an_even_mixture(loops) -> None:

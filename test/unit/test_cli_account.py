@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -16,12 +15,7 @@ from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.chain import GENESIS
 from cape.privacy.comparisons import ACCOUNTANTS
 from cape.report.statement import statement
-
-_spec = importlib.util.spec_from_file_location(
-    "report_example", Path(__file__).parent / "report_example.py"
-)
-example = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(example)
+from support import report_example as example
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ pytest.importorskip("matplotlib")
 
 
 @pytest.fixture
-def harness(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.syspath_prepend(str(ROOT / "bench"))
+def harness():
     import figures_lib
     import figures_lib._figure as engine
     import figures_lib._style as style

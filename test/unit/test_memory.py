@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import tracemalloc
 from pathlib import Path
 
@@ -11,8 +10,8 @@ import pytest
 
 from cape.drivers import coinstac, site_files
 from cape.drivers.synth import write_consortium
+from support import consortium as helper
 
-helper = sys.modules["cape_test_consortium"]
 SETTINGS = {
     "epsilon": 8.0, "delta": 1e-5, "mask": "MNI152-10mm", "n_components": 3, "n_basis": 30,
     "min_sites": 2, "tr": 2.0, "standardize": "demean", "accept_low_quality": True,

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
+from mutants import run
+from mutants.table import Mutant
+
 ROOT = Path(__file__).parents[2]
-_spec = importlib.util.spec_from_file_location(
-    "cape_test_mutants_run", ROOT / "test" / "mutants" / "run.py"
-)
-run = importlib.util.module_from_spec(_spec)
-sys.modules["cape_test_mutants_run"] = run
-_spec.loader.exec_module(run)
 
 
 def test_there_are_enough_mistakes_in_every_part() -> None:
@@ -41,7 +36,6 @@ def test_the_page_lists_them() -> None:
 
 def test_only_a_test_that_ran_and_failed_counts(tmp_path) -> None:
     """A test that cannot be collected or found is no evidence, nor is one that passes."""
-    shelf = run._table()
     (tmp_path / "a.py").write_text("x = 1\n")
     tests = {
         "test_ok.py::test_x": ("from a import x\ndef test_x():\n    assert x == 1\n", "caught"),
@@ -52,8 +46,8 @@ def test_only_a_test_that_ran_and_failed_counts(tmp_path) -> None:
     (tmp_path / "pyproject.toml").write_text("[tool.pytest]\nmarkers = ['trust: x']\n")
     for test, (text, word) in tests.items():
         (tmp_path / test.partition("::")[0]).write_text(text)
-        mutant = shelf.Mutant("x", "a.py", "x = 1", "x = 2", test)
+        mutant = Mutant("x", "a.py", "x = 1", "x = 2", test)
         assert run.verdict(mutant, tmp_path).startswith(word), test
         assert (tmp_path / "a.py").read_text() == "x = 1\n"
-    missing = shelf.Mutant("x", "a.py", "x = 3", "x = 2", "test_ok.py::test_x")
+    missing = Mutant("x", "a.py", "x = 3", "x = 2", "test_ok.py::test_x")
     assert run.verdict(missing, tmp_path) == "DOES NOT APPLY"

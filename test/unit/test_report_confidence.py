@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import importlib.util
-import sys
 from itertools import pairwise
-from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
 
+import utility
 from cape.algorithms.metrics import match_maps
 from cape.algorithms.synthetic import PRESETS, generate
 from cape.computations import load
@@ -21,20 +18,7 @@ from cape.drivers.memory_link import MemoryLink
 from cape.drivers.simulate import play
 from cape.policy import SitePolicy
 from cape.report import advice, confidence
-
-TOP = Path(__file__).parents[2]
-
-
-def by_path(name: str, path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module
-
-
-utility = by_path("utility_for_confidence", TOP / "bench" / "utility.py")
-example = by_path("report_example", TOP / "test" / "unit" / "report_example.py")
+from support import report_example as example
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import math
 import subprocess
@@ -22,12 +21,7 @@ from cape.privacy.accounting import gdp_epsilon, views
 from cape.privacy.chain import read_entries
 from cape.privacy.ledger import Ledger
 from cape.report import files, maps
-
-_spec = importlib.util.spec_from_file_location(
-    "report_example", Path(__file__).parent / "report_example.py"
-)
-example = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(example)
+from support import report_example as example
 
 ON_A_GRID = {
     "components.tsv", "group_maps.nii.gz", "index.html", "methods.md", "privacy.json",

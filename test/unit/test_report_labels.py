@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import sys
 from pathlib import Path
 
@@ -14,12 +13,7 @@ import cape.report
 from cape.errors import ConfigError
 from cape.messages import FeatureSpace
 from cape.report import files, labels, maps
-
-_spec = importlib.util.spec_from_file_location(
-    "report_example", Path(__file__).parent / "report_example.py"
-)
-example = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(example)
+from support import report_example as example
 
 
 @pytest.fixture(autouse=True)

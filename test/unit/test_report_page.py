@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import dataclasses
-import importlib.util
 import re
 import shutil
 import sys
@@ -18,12 +17,7 @@ import pytest
 import cape.report
 from cape.messages import FeatureSpace
 from cape.report import gallery, plain
-
-_spec = importlib.util.spec_from_file_location(
-    "report_example", Path(__file__).parent / "report_example.py"
-)
-example = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(example)
+from support import report_example as example
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
 CANARY = "CANARY-sub-0815"

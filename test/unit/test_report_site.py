@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 import json
 import sys
 from pathlib import Path
@@ -17,12 +16,7 @@ from cape.errors import ConfigError
 from cape.messages import FeatureSpace
 from cape.privacy.chain import read_entries
 from cape.report import files, site_pictures
-
-_spec = importlib.util.spec_from_file_location(
-    "report_example", Path(__file__).parent / "report_example.py"
-)
-example = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(example)
+from support import report_example as example
 
 LABELS = ("sub-01", "sub-02", "sub-03")
 COLUMNS = {

@@ -23,12 +23,12 @@ from cape.drivers.simulate import resume, simulate
 from cape.errors import CapeError, StoppedError
 from cape.policy import SitePolicy
 from cape.report.site_page import write_page as drawn
+from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.usefixtures("no_pages")
 
 
-helper = sys.modules["cape_test_consortium"]
 SETTINGS = helper.settings_of("capedjica")
 SECAGG = helper.settings_of("capedjica", aggregation="secagg")
 GAUSSIAN = helper.settings_of("capedjica", zero_sum="gaussian")

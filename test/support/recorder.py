@@ -34,11 +34,8 @@ from cape.errors import CapeError, public_text
 from cape.policy import SitePolicy
 from cape.privacy import randomness, sampler
 from cape.secagg import keys
-
-carriers = sys.modules["cape_test_carriers"]
-engines = sys.modules["cape_test_engines"]
-scanner = sys.modules["cape_test_scanner"]
-helper = sys.modules["cape_test_consortium"]
+from support import carriers, engines, scanner
+from support import consortium as helper
 
 TOKEN = "zqCanary7x"
 STAYS = ("base/", "cache/", "output/private/", "output/site-error.txt", "site-policy.toml")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 import os
 import re
-import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,8 +21,9 @@ from cape.drivers import container
 from cape.drivers.coinstac_engine import RUN, simulate_in_engine
 from cape.policy import SitePolicy
 
-carriers = sys.modules["cape_test_carriers"]
 HERE = Path(__file__).parent
+SERVICE = HERE / "listening_service.py"
+IMAGE = os.environ.get("CAPE_IMAGE", container.IMAGE)
 ENGINES = ("engine-1", "engine-2")
 """The engine, with both of its versions of a computation."""
 LISTENING = "localhost/coinstac-cape-listening"
@@ -46,10 +46,11 @@ def play_in_engine(
         "NODE_OPTIONS": f"--require {HERE / 'listening_broker.js'}",
         "HEARD_PACKETS": str(packets),
     }
+    image = derived(DOCKERFILE, LISTENING, {SERVICE.name: SERVICE.read_bytes()})
     try:
         with mock.patch.dict(os.environ, ears):
             simulate_in_engine(
-                sites, settings, policy, work, logs=work / "logs", image=_image(), version=version
+                sites, settings, policy, work, logs=work / "logs", image=image, version=version
             )
     finally:
         engine = work / "engine"
@@ -67,26 +68,22 @@ def play_in_engine(
             transcript.keep(name, path.read_bytes())
 
 
-def _image() -> str:
-    """Build the image with ears on ours, and return its name."""
-    ours = os.environ.get("CAPE_IMAGE", container.IMAGE)
-    files = {
-        "Dockerfile": DOCKERFILE.format(image=ours).encode(),
-        "listening_service.py": (HERE / "listening_service.py").read_bytes(),
-    }
+def derived(dockerfile: str, name: str, files: dict[str, bytes]) -> str:
+    """Build an image on ours, ``{image}`` in the Dockerfile, and return its name."""
     context = io.BytesIO()
+    named = {**files, "Dockerfile": dockerfile.format(image=IMAGE).encode()}
     with tarfile.open(fileobj=context, mode="w") as archive:
-        for name, raw in files.items():
-            entry = tarfile.TarInfo(name)
+        for file, raw in named.items():
+            entry = tarfile.TarInfo(file)
             entry.size = len(raw)
             archive.addfile(entry, io.BytesIO(raw))
     context.seek(0)
     client = container.connect()
     try:
-        client.images.build(fileobj=context, custom_context=True, tag=LISTENING, rm=True)
+        client.images.build(fileobj=context, custom_context=True, tag=name, rm=True)
     finally:
         client.close()
-    return LISTENING
+    return name
 
 
 def _hear(heard: Path, transcript: Any, version: int) -> tuple[str, list[bytes]]:
