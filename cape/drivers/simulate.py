@@ -177,8 +177,12 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
         _keep_errors(work, out)
         raise
     consortium = out / "consortium"
-    q_ngi, correlation = compare_with_truth(directory / "truth.npz", consortium / "unmixing.npz")
-    score(consortium, q_ngi=q_ngi, map_correlation=correlation, simulation=True)
+    truth = directory / "truth.npz"
+    q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
+    score(
+        consortium, q_ngi=q_ngi, map_correlation=correlation, simulation=True,
+        synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
+    )  # fmt: skip
     shutil.rmtree(work, ignore_errors=True)
     return consortium
 

@@ -46,7 +46,12 @@ def render(folder: Path) -> Path:
 
 
 def score(
-    folder: Path, *, q_ngi: float | None, map_correlation: float | None, simulation: bool
+    folder: Path,
+    *,
+    q_ngi: float | None,
+    map_correlation: float | None,
+    simulation: bool,
+    synthetic: bool = False,
 ) -> None:
     """Add to results.json how close the result is to the planted truth, and render again.
 
@@ -59,14 +64,19 @@ def score(
     map_correlation : float or None
         Mean absolute correlation of matched maps; 1 is perfect.
     simulation : bool
-        Stamp the page SIMULATION.
+        Stamp the page SIMULATION: all sites were simulated on one computer.
+    synthetic : bool
+        Say that their data are those of `cape synth`, not of people.
     """
     results = files.read_json(folder / "results.json")
     if "tables" in results:  # nothing was planted that a table could be compared with
-        files.write_json(folder / "results.json", {**results, "simulation": simulation})
+        stamped = {**results, "simulation": simulation, "synthetic": synthetic}
+        files.write_json(folder / "results.json", stamped)
         render(folder)
         return
-    results.update(q_ngi=q_ngi, map_correlation=map_correlation, simulation=simulation)
+    results.update(
+        q_ngi=q_ngi, map_correlation=map_correlation, simulation=simulation, synthetic=synthetic
+    )
     files.write_json(folder / "results.json", results)
     text = methods.document(
         results,

@@ -60,7 +60,7 @@ def results_of(outcome: IcaOutcome) -> dict[str, Any]:
         "n_components": int(outcome.A.shape[1]),
         "q_ngi": None,
         "map_correlation": None,
-        "stability": outcome.stability,
+        "stability": outcome.stability or None,  # 0: not assessed
         "noise_edge": outcome.edge,
         "gap_ratio": outcome.gap_ratio,
         "rank_status": outcome.rank_status,
@@ -89,6 +89,7 @@ def facts_of(outcome: Outcome) -> dict[str, Any]:
         "affine": list(space.affine),
         **_privacy(outcome),
         "simulation": False,
+        "synthetic": False,
         "computation": outcome.computation,
         "version": outcome.version,
         "run": outcome.run,
@@ -125,7 +126,7 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
     size = g_eff(n_subjects=roster.n_subjects, mu=mu, shares=outcome.shares, n_sites=roster.n_sites)
     return {
         "g_eff": size,
-        "g_needed": needed_g(separations.kind_of(outcome.settings), int(outcome.A.shape[1])),
+        "g_needed": needed_g(methods.kind_of(outcome.settings), int(outcome.A.shape[1])),
     }
 
 
@@ -137,7 +138,7 @@ def reading_aids(outcome: IcaOutcome, g: float | None) -> dict[str, Any]:
         edge=outcome.edge,
         asked=int(str(outcome.settings.get("n_components", kept))),
         kept=kept,
-        g=g if separations.kind_of(outcome.settings) == "temporal" else None,
+        g=g if methods.kind_of(outcome.settings) == "temporal" else None,
     )
     reason = confidence.why_not(outcome)
     return {

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cape.privacy.accounting import display_epsilon
+from cape.prospects import Separation
 
 CITATIONS = (
     "Imtiaz H, Mohammadi J, Silva R, Baker B, Plis SM, Sarwate AD, Calhoun VD (2021). A "
@@ -50,11 +51,24 @@ STATUS = {
     "diverged": "the solver left its safe range and the run ended with the last good state",
 }
 
+ROTATED = {
+    "converged": "the rotation of the released subspace had settled",
+    "max_rounds": "the rotation of the released subspace had not settled",
+}
+"""The same for a spatial run, which releases a subspace and no rounds."""
+
 MODELS = {
     "temporal": "Joint temporal independent component analysis",
     "spatial": "Private spatial independent component analysis of a common subspace",
     "template": "Private dual regression on public template maps",
 }
+
+ARRANGED = {
+    "temporal": "the sign of each map makes its skewness positive, and components are ordered by "
+    "their share of the retained variance, computed from released matrices",
+    "template": "order, number and sign of the maps are those of the public templates",
+}
+ARRANGED["spatial"] = ARRANGED["temporal"]
 
 RANK = {
     "gap": "a clear gap in the spectrum confirms the number of components",
@@ -77,21 +91,54 @@ def paragraph(
     results: Mapping[str, object], privacy: Mapping[str, object], settings: Mapping[str, object]
 ) -> str:
     """Return the methods paragraph, with the numbers of this run."""
-    simulation = " This is a simulation on synthetic data." if results["simulation"] else ""
     sentences = (
-        f"{MODELS[str(settings.get('separation', 'temporal'))]} was run with cape "
+        f"{MODELS[kind_of(settings)]} was run with cape "
         f"{results['version']} (computation {results['computation']}, "
         f"run {str(results['run'])[:16]}) on "
-        f"{results['n_subjects']} subjects of {results['n_sites']} sites; no subject's data left "
-        f"its site.{simulation}",
+        f"{results['n_subjects']} subjects of {results['n_sites']} sites; {where(results)}."
+        f"{_left(results)}",
         _features(results, settings),
         _steps(results, settings),
         _privacy(results, privacy, settings),
-        "Maps are z-scores over all features; the sign of each map makes its skewness positive, "
-        "and components are ordered by their share of the retained variance, computed from "
-        "released matrices.",
+        f"Maps are z-scores over all features; {ARRANGED[kind_of(settings)]}.",
     )
     return " ".join(sentences)
+
+
+def kind_of(settings: Mapping[str, object]) -> Separation:
+    """Return the separation of a run from its settings."""
+    kind = settings.get("separation", "temporal")
+    return "spatial" if kind == "spatial" else "template" if kind == "template" else "temporal"
+
+
+def ended(status: str, kind: Separation) -> str | None:
+    """Return in words how a run of this separation ended; None for a status without words."""
+    return ROTATED.get(status, STATUS.get(status)) if kind == "spatial" else STATUS.get(status)
+
+
+def where(results: Mapping[str, Any]) -> str:
+    """Say where the data were; only a planted truth beside the sites tells that nobody's are."""
+    if not results["simulation"]:
+        return "no subject's data left its site"
+    synthetic = ", on synthetic data" if results.get("synthetic") else ""
+    return f"this is a simulation of all sites on one computer{synthetic}"
+
+
+def departed(results: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the sites that dropped out before the last sum."""
+    return tuple(site for site in results["sites"] if site not in results["survivors"])
+
+
+def _left(results: Mapping[str, Any]) -> str:
+    """Name the sites that dropped out, and say who is in the last sum; empty without any."""
+    gone = departed(results)
+    if not gone:
+        return ""
+    rest = {site: n for site, n in results["sites"].items() if site not in gone}
+    return (
+        f" {len(gone)} of the sites dropped out during the run ({', '.join(gone)}); the last sum "
+        f"holds {sum(rest.values())} subjects of {len(rest)} sites."
+    )
 
 
 def document(
@@ -119,13 +166,16 @@ def _steps(results: Mapping[str, object], settings: Mapping[str, object]) -> str
     named = [
         f"{word} '{settings[key]}'"
         for key, word in (("pca", "subspace"), ("whitening", "whitening"), ("solver", "solver"))
-        if key in settings and settings.get("separation", "temporal") == "temporal"
+        if key in settings and kind_of(settings) == "temporal"
     ]
     how = f" ({', '.join(named)})" if named else ""
-    end = STATUS.get(str(results["status"]), str(results["reason"]))
+    end = ended(str(results["status"]), kind_of(settings)) or str(results["reason"]).rstrip(".")
+    said = f"{results['n_components']} components were estimated{how}"
+    if kind_of(settings) != "temporal":  # one release: there are no rounds to be stable over
+        return f"{said} from one release; status {results['status']}: {end}."
     return (
-        f"{results['n_components']} components were estimated{how} in {results['rounds']} rounds; "
-        f"status {results['status']}: {end} (stability {_short(results['stability'])})."
+        f"{said} in {results['rounds']} rounds; status {results['status']}: {end} "
+        f"(stability {_short(results['stability'] or None)})."
     )
 
 

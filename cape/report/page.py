@@ -156,7 +156,9 @@ def banners(results: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the strips above the title: simulation, not private."""
     strips = []
     if results["simulation"]:
-        strips.append(("simulation", "SIMULATION: synthetic sites, not the data of people."))
+        text = "SIMULATION: all sites were simulated on one computer"
+        text += ". Their data are synthetic, not of people." if results.get("synthetic") else "."
+        strips.append(("simulation", text))
     if not results["private"]:
         cause = "the noise was seeded" if results["seeded"] else "no noise was added"
         text = f"NOT PRIVATE: {cause}; nothing is promised. Do not share results of real data."
@@ -183,7 +185,7 @@ def _cards(folder: Folder) -> tuple[Card, ...]:
         Card(title="Status", value=str(results["status"]).replace("_", " "),
              note="stability not assessed" if not stability else f"stability {stability:.2f}"),
         Card(title="Subjects", value=str(results["n_subjects"]),
-             note=f"at {_count(results['n_sites'], 'site')}"),
+             note=f"at {_count(results['n_sites'], 'site')}{_gone(results)}"),
         Card(title="Components", value=str(results["n_components"]),
              note=f"from {features(results)}"),
         Card(title="Rounds", value=str(results["rounds"]),
@@ -191,6 +193,11 @@ def _cards(folder: Folder) -> tuple[Card, ...]:
         Card(title="Run", value=str(results["run"])[:8], note=f"cape {results['version']}, "
              f"{results['computation']}, roster fingerprint {results['fingerprint']}"),
     )  # fmt: skip
+
+
+def _gone(results: dict[str, Any]) -> str:
+    gone = methods.departed(results)
+    return f"; dropped out: {', '.join(gone)}" if gone else ""
 
 
 def _sites(folder: Folder) -> tuple[Block, ...]:
@@ -260,7 +267,7 @@ def features(results: dict[str, Any]) -> str:
 
 
 def _solver(folder: Folder) -> str:
-    kind = separations.kind_of(folder.settings)
+    kind = methods.kind_of(folder.settings)
     return (
         str(folder.settings.get("solver", folder.results["computation"]))
         if (kind == "temporal")

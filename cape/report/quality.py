@@ -11,10 +11,11 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.report import advice
+from cape.prospects import LEAST_SPATIAL
+from cape.report import advice, methods
 from cape.report.blocks import Block, Fold, Grid, Text
 from cape.report.files import MISSING
-from cape.report.methods import RANK, STATUS
+from cape.report.methods import RANK
 
 MORE_COLUMNS = (
     "statistic_norm", "expected_noise_norm", "step_norm", "stability",
@@ -47,12 +48,17 @@ def quality(
 def _status(results: dict[str, Any]) -> tuple[Block, ...]:
     """Say in words how the run ended."""
     status, stability = str(results["status"]), results["stability"]
+    kind = methods.kind_of({"separation": results.get("separation", {}).get("kind", "temporal")})
     known = "not assessed" if not stability else f"{stability:.2f}"
     text = (
-        f"Status {status.replace('_', ' ')}: {STATUS.get(status, 'see the reason')}. "
-        f"{results['reason']} Stability {known}: the mean agreement of the unmixing directions "
-        "now and some rounds before; 0.85 and more counts as settled."
+        f"Status {status.replace('_', ' ')}: {methods.ended(status, kind) or 'see the reason'}. "
+        f"{results['reason']}"
     )
+    if kind == "temporal":
+        text += (
+            f" Stability {known}: the mean agreement of the unmixing directions now and some "
+            "rounds before; 0.85 and more counts as settled."
+        )
     blocks = [Text(text=text, tone="" if status == "converged" else "warning")]
     if results["g_eff"] is not None:
         text = (
@@ -61,7 +67,8 @@ def _status(results: dict[str, Any]) -> tuple[Block, ...]:
             f"{results['g_needed']:.0f}."
         )
         small = results["g_eff"] < results["g_needed"]
-        text += " The maps will mostly show noise." if small else ""
+        doubtful = kind == "spatial" and results["g_eff"] >= LEAST_SPATIAL
+        text += f" The maps {'are doubtful' if doubtful else 'will mostly show noise'}." * small
         blocks.append(Text(text=text, tone="warning" if small else ""))
     return tuple(blocks)
 

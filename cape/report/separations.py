@@ -18,6 +18,7 @@ from cape.algorithms.estimators import Array
 from cape.computations._results import IcaOutcome, TemplateReading
 from cape.prospects import Separation
 from cape.report.blocks import Block, Grid, Picture, Text
+from cape.report.methods import kind_of
 
 SPATIAL = "spatial_maps"
 EVIDENCE = "template_evidence"
@@ -64,12 +65,6 @@ SURROGATE = (
     "To see what these settings make of no signal at all, run `cape simulate --surrogate`: smooth "
     "noise in place of every subject."
 )
-
-
-def kind_of(settings: Mapping[str, object]) -> Separation:
-    """Return the separation of a run from its settings."""
-    kind = settings.get("separation", "temporal")
-    return "spatial" if kind == "spatial" else "template" if kind == "template" else "temporal"
 
 
 def figures(outcome: IcaOutcome) -> dict[str, Any]:

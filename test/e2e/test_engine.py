@@ -202,7 +202,7 @@ def without_score(found: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-ADDED_BY_SIMULATE = ("simulation", "q_ngi", "map_correlation")
+ADDED_BY_SIMULATE = ("simulation", "synthetic", "q_ngi", "map_correlation")
 
 
 @pytest.fixture(scope="module", params=[1, 2])

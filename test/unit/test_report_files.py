@@ -280,6 +280,22 @@ def test_scoring_stamps_the_simulation_and_keeps_the_rest(tmp_path):
     assert "simulation" in (folder / "methods.md").read_text()
 
 
+def test_a_simulation_claims_synthetic_data_only_where_it_is_told_so(tmp_path):
+    # Every run of `cape simulate` once said so, on people's own files too, in page and paragraph.
+    folder = write(tmp_path)
+    for synthetic in (False, True):
+        cape.report.score(
+            folder, q_ngi=None, map_correlation=None, simulation=True, synthetic=synthetic
+        )
+        assert load(folder, "results.json")["synthetic"] is synthetic
+        page, text = ((folder / name).read_text() for name in ("index.html", "methods.md"))
+        assert "SIMULATION: all sites were simulated on one computer." in page
+        assert "this is a simulation of all sites on one computer" in text
+        assert "left its site" not in text
+        assert ("Their data are synthetic, not of people." in page) == synthetic
+        assert ("on synthetic data" in text) == synthetic
+
+
 def test_the_summary_is_flat_numbers_and_texts_without_booleans(tmp_path):
     for made in (example.outcome(), example.outcome(private=False)):
         summary = cape.report.summary(made)
@@ -302,6 +318,57 @@ def test_the_methods_paragraph_has_the_numbers_of_the_run(tmp_path):
     for wanted in ("1024 subjects of 3 sites", "(1.0000, 1e-05)-differential privacy", "0.2681",
                    "12 rounds", "at most 1 of 3 sites", "Signal Processing"):  # fmt: skip
         assert wanted in text
+
+
+def of_kind(kind: str, **changes):
+    made = example.outcome(rounds=1, **changes)
+    return dataclasses.replace(made, settings={**made.settings, "separation": kind})
+
+
+def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path):
+    # A template run once claimed signs by skewness, a spatial one an unmixing matrix that settled.
+    found = {
+        (kind, status): (
+            write(tmp_path / kind / status, of_kind(kind, status=status, stability=0.0))
+            / "methods.md"
+        ).read_text()
+        for kind, status in (
+            ("temporal", "max_rounds"), ("spatial", "converged"), ("spatial", "max_rounds"),
+            ("template", "released"),
+        )
+    }  # fmt: skip
+    for (kind, _), text in found.items():
+        assert ("order, number and sign of the maps are those of the public" in text) == (
+            kind == "template"
+        )
+        assert ("makes its skewness positive" in text) == (kind != "template")
+        assert ("unmixing matrix" in text) == (kind == "temporal")
+        assert ("from one release" in text) == (kind != "temporal")
+        assert "stability 0" not in text
+    assert "(stability not assessed)" in found["temporal", "max_rounds"]
+    assert "rotation of the released subspace had settled" in found["spatial", "converged"]
+    assert "rotation of the released subspace had not settled" in found["spatial", "max_rounds"]
+    page = (tmp_path / "spatial" / "converged" / "index.html").read_text()
+    assert "Status converged: the rotation of the released subspace had settled" in page
+
+
+def test_stability_that_was_not_assessed_is_null_and_no_number(tmp_path):
+    assert (
+        load(write(tmp_path, example.outcome(stability=0.0)), "results.json")["stability"] is None
+    )
+
+
+def test_sites_that_dropped_out_are_named_in_the_paragraph_and_on_the_page(tmp_path):
+    # After a drop-out the paragraph still said "1024 subjects of 3 sites", and nothing else.
+    made = example.outcome()
+    whole = (write(tmp_path / "whole", made) / "methods.md").read_text()
+    assert "dropped out" not in whole
+    last = dataclasses.replace(made.trace[-1], survivors=("local0", "local2"))
+    folder = write(tmp_path / "left", dataclasses.replace(made, trace=(*made.trace[:-1], last)))
+    text = (folder / "methods.md").read_text()
+    assert "1 of the sites dropped out during the run (local1)" in text
+    assert "the last sum holds 812 subjects of 2 sites" in text
+    assert "at 3 sites; dropped out: local1" in (folder / "index.html").read_text()
 
 
 def test_a_site_keeps_time_courses_and_ledger_in_a_folder_of_its_own(tmp_path):

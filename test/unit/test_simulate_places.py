@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,14 @@ def test_a_run_without_noise_needs_no_epsilon_on_any_way(data: Path, tmp_path: P
     for through in ("memory", "wire"):
         folder = simulate(data, out=tmp_path / through, through=through, settings=settings)
         assert '"private": false' in (folder / "results.json").read_text()
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_only_a_folder_with_planted_maps_is_called_synthetic(data: Path, tmp_path: Path) -> None:
+    # The README tells people to run their own files like this: those were called synthetic too.
+    settings = {**QUICK, "private": "no"}
+    for synthetic in (True, False):
+        folder = simulate(data, out=tmp_path / "out", settings=settings)
+        said = json.loads((folder / "results.json").read_text())
+        assert (said["simulation"], said["synthetic"]) == (True, synthetic)
+        (data / "truth.npz").unlink(missing_ok=True)
