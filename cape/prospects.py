@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from cape.algorithms.templates import MOST_TEMPLATES
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.usefulness import (
     MAX_COMPONENTS,
@@ -62,6 +63,32 @@ def spatial_basis(g: float, n_components: int) -> int:
 def spatial_components(g: float) -> int:
     """Return how many spatial components real data carried at G; 0 below the least G."""
     return next((r for least, _, r in reversed(SPATIAL_SIZES) if g >= least), 0)
+
+
+def largest_components(separation: Separation, g: float, *, revised: bool = True) -> int:
+    """Return the most components at G by the rule of this separation, 0 if G is too small.
+
+    Temporal: those recovered on synthetic data.  Spatial: those that real data carried.  Template:
+    G needs no fewer templates, so all that can be given.
+    """
+    if separation == "temporal":
+        return largest_usable_components(g, revised=revised)
+    if separation == "spatial":
+        return spatial_components(g)
+    return MOST_TEMPLATES if g >= LEAST_TEMPLATE else 0
+
+
+def most_text(separation: Separation, g: float, *, revised: bool = True) -> str:
+    """Return `largest_components` in a sentence; how many templates there are needs none."""
+    most = largest_components(separation, g, revised=revised)
+    if separation == "temporal":
+        return (
+            f"At this budget up to {most} components were recovered on synthetic data."
+            if most
+            else "At this budget no number of components was recovered on synthetic data."
+        )
+    about = f"about {most}" if most else "no"
+    return f"At G {g:.0f} real data carried {about} spatial components."
 
 
 def needed_g(separation: Separation, n_components: int, *, revised: bool = True) -> float:
@@ -137,13 +164,12 @@ def curve(
     for at in sorted({*EPSILONS, epsilon}):
         g = size.g(at)
         temporal = separation == "temporal"
-        best = largest_usable_components(g, revised=revised) if temporal else spatial_components(g)
         points.append(
             Point(
                 epsilon=at,
                 g=g,
                 usable=g >= needed_g(separation, n_components, revised=revised),
-                largest_n_components=best,
+                largest_n_components=largest_components(separation, g, revised=revised),
                 expected_q=expected_q(g, n_components, revised=revised) if temporal else None,
             )
         )
@@ -248,7 +274,7 @@ def _real_data(separation: Separation, g: float) -> str:
         )
     return (
         "On one real data set (40 subjects, 10 mm) template maps at G 50 / 100 / 200 / 400 reached "
-        "r .74 / .78 / .81 with independent subjects; without any data they reach .71."
+        "r .74 / .78 / .81 / .82 with independent subjects; without any data they reach .71."
     )
 
 
@@ -264,14 +290,12 @@ def spatial_verdict(
     if separation == "spatial" and n_components > room:
         warnings.append(f"A basis of {n_basis} has room for about {room} components.")
     if separation == "spatial" and finite and n_components > spatial_components(g) > 0:
-        warnings.append(
-            f"At G {g:.0f} real data carried about {spatial_components(g)} spatial components."
-        )
+        warnings.append(most_text(separation, g))
     if told.answer == "perhaps":
         warnings.append(f"Below G {LEAST_CLEAR:.0f} spatial maps are doubtful: {told.reason}.")
     if told.real_data:
         warnings.append(told.real_data)
-    best = n_components if not finite else spatial_components(g)
+    best = n_components if not finite else largest_components(separation, g)
     text = f"Usable on synthetic data: {told.reason}."
     if told.answer != "yes":
         text = f"{told.reason[0].upper()}{told.reason[1:]}. What would help: {_joined(told)}."

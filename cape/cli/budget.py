@@ -6,6 +6,7 @@ import math
 
 from cape.cli.show import duration, say, table
 from cape.drivers.planning import Planned, Stage
+from cape.prospects import LEAST_SPATIAL, Point
 
 SECONDS_PER_ROUND = {"one computer": 0.03, "COINSTAC": 0.1, "a new process per round": 2.0}
 
@@ -86,18 +87,33 @@ def _show_curve(plan: Planned) -> None:
             (
                 f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else ""),
                 f"{point.g:.0f}",
-                "yes" if point.usable else "no",
+                _usable(plan, point),
                 str(point.largest_n_components or "-"),
                 q,
                 bar,
             )
         )
+    most = MOST[plan.separation]
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "
         f"G {needed:.0f}",
-        ("epsilon", "G", "usable", "most components", "error q", f"G, up to {2 * needed:.0f}"),
+        ("epsilon", "G", "usable", most, "error q", f"G, up to {2 * needed:.0f}"),
         rows,
     )
+
+
+MOST = {
+    "temporal": "most components",
+    "spatial": "real data carried",
+    "template": "most templates",
+}
+"""What `largest_n_components` of a point means."""
+
+
+def _usable(plan: Planned, point: Point) -> str:
+    if point.usable:
+        return "yes"
+    return "perhaps" if plan.separation == "spatial" and point.g >= LEAST_SPATIAL else "no"
 
 
 def _noise(stage: Stage) -> str:

@@ -63,6 +63,8 @@ class Planned:
     ----------
     n_subjects, n_sites, n_components, n_basis, colluders, shares : int
         M, S, R, d, S_C, h.
+    separation : {"temporal", "spatial", "template"}
+        The model.
     stages : tuple of Stage
         Releases by phase.
     mu : float or None
@@ -89,6 +91,7 @@ class Planned:
     n_basis: int
     colluders: int
     shares: int
+    separation: Separation
     stages: tuple[Stage, ...]
     mu: float | None
     epsilon: Views | None
@@ -171,6 +174,7 @@ def describe(
         n_basis=n_basis,
         colluders=config.colluders(n_sites),
         shares=shares,
+        separation=kind,
         stages=found,
         mu=mu,
         epsilon=total_views(events, config, n_sites),

@@ -10,8 +10,9 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import MIN_GAP
+from cape.prospects import Separation, largest_components, most_text
 from cape.report.confidence import above_edge
-from cape.usefulness import largest_usable_components
+from cape.report.methods import kind_of
 
 MOST = 50
 """Largest number of components that can be asked for."""
@@ -39,7 +40,16 @@ class Advice:
     warning: bool
 
 
-def advise(eigenvalues: Array, *, edge: float, asked: int, kept: int, g: float | None) -> Advice:
+def advise(
+    eigenvalues: Array,
+    *,
+    edge: float,
+    asked: int,
+    kept: int,
+    g: float | None,
+    kind: Separation = "temporal",
+    revised: bool = True,
+) -> Advice:
     """Return what the spectrum suggests.
 
     A projector of each subject holds `asked` directions, so a run that asks for too few can only
@@ -56,6 +66,8 @@ def advise(eigenvalues: Array, *, edge: float, asked: int, kept: int, g: float |
         Components of the settings, and those that the rank guard left.
     g : float or None
         Effective size of the run; None if it is not known.
+    kind, revised
+        Which rule says how many components G carries: that of `cape budget`.
     """
     values = np.sort(eigenvalues)[::-1]
     if edge <= 0.0 or values.size < 3:
@@ -76,13 +88,14 @@ def advise(eigenvalues: Array, *, edge: float, asked: int, kept: int, g: float |
         )
     else:
         said.append(f"Suggested number of components: {suggested}.")
-    most = None if g is None else largest_usable_components(g)
-    if most is not None:
-        said.append(_limit(most))
-    seen = max(above, gap) if clear else above
-    too_many = kept > seen or (most is not None and kept > most)
+    most = limit = max(above, gap) if clear else above
+    if g is not None:
+        said.append(most_text(kind, g, revised=revised))
+        most = largest_components(kind, g, revised=revised)
+        # What real data carried (spatial) is told, but only the spectrum says what is noise.
+        limit = min(limit, most) if kind == "temporal" else limit
+    too_many = kept > limit
     if too_many:
-        limit = seen if most is None else min(seen, most)
         said.append(
             f"R = {kept} is more than the noise allows: the last components may be noise. "
             f"Use R = {max(2, limit)} or fewer, more subjects, or a larger epsilon."
@@ -91,7 +104,8 @@ def advise(eigenvalues: Array, *, edge: float, asked: int, kept: int, g: float |
         "This reading is free, because the spectrum is released anyway; another run with another "
         "R costs its own budget."
     )
-    return Advice(suggested=suggested, above=above, sentences=tuple(said), warning=too_many or low)
+    doubtful = low or too_many or kept > most
+    return Advice(suggested=suggested, above=above, sentences=tuple(said), warning=doubtful)
 
 
 def of_results(
@@ -105,7 +119,14 @@ def of_results(
         asked=int(settings.get("n_components", kept)),
         kept=kept,
         g=results["g_eff"],
+        kind=kind_of(settings),
+        revised=is_revised(settings),
     )
+
+
+def is_revised(settings: Mapping[str, object]) -> bool:
+    """Return whether the thresholds of the shipped default hold, as in `cape budget`."""
+    return settings.get("prewhiten", "ar1") != "none"
 
 
 NO_GAP = "No gap in it is clear."
@@ -119,9 +140,3 @@ def _count(above: int) -> str:
 
 def _gap(position: int, ratio: float) -> str:
     return f"The largest gap comes after eigenvalue {position} ({ratio:.2g} times the noise edge)."
-
-
-def _limit(most: int) -> str:
-    if not most:
-        return "At this budget no number of components was recovered on synthetic data."
-    return f"At this budget up to {most} components were recovered on synthetic data."

@@ -123,10 +123,11 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
     if mu is None:
         return {"g_eff": None, "g_needed": None}
     roster = outcome.roster
+    kind, revised = methods.kind_of(outcome.settings), advice.is_revised(outcome.settings)
     size = g_eff(n_subjects=roster.n_subjects, mu=mu, shares=outcome.shares, n_sites=roster.n_sites)
     return {
         "g_eff": size,
-        "g_needed": needed_g(methods.kind_of(outcome.settings), int(outcome.A.shape[1])),
+        "g_needed": needed_g(kind, int(outcome.A.shape[1]), revised=revised),
     }
 
 
@@ -138,7 +139,9 @@ def reading_aids(outcome: IcaOutcome, g: float | None) -> dict[str, Any]:
         edge=outcome.edge,
         asked=int(str(outcome.settings.get("n_components", kept))),
         kept=kept,
-        g=g if methods.kind_of(outcome.settings) == "temporal" else None,
+        g=g,
+        kind=methods.kind_of(outcome.settings),
+        revised=advice.is_revised(outcome.settings),
     )
     reason = confidence.why_not(outcome)
     return {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import runpy
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cape import prospects, usefulness
@@ -116,6 +118,56 @@ def test_the_curve_holds_the_planned_budget_and_rises() -> None:
     assert all(p.usable == (p.largest_n_components >= 20) for p in points)
     spatial = curve(size(), "spatial", 15, epsilon=1.0)
     assert {point.expected_q for point in spatial} == {None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "g", "most"),
+    [
+        ("temporal", 128.0, 14), ("spatial", 128.0, 15), ("spatial", 60.0, 10),
+        ("spatial", 49.0, 0), ("template", 55.0, 20), ("template", 49.0, 0),
+    ],
+)  # fmt: skip
+def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_model(
+    kind, g, most
+) -> None:
+    # At G 55 "15 templates, usable: yes" stood beside "most components 10", the spatial rule; the
+    # report of a spatial run told of 14, the temporal one, where its plan said 15.
+    from cape.report.advice import advise
+
+    unit = size(1000)
+    told = prospects.spatial_verdict(unit, kind, 15, g / unit.g_of(1.0), n_basis=53)
+    if kind != "temporal":
+        assert told.largest_n_components == most
+    at = unit.epsilon_for(g * (1 + 1e-9))  # not a hair below the threshold
+    (point,) = [p for p in curve(unit, kind, 15, epsilon=at) if p.epsilon == at]
+    assert point.largest_n_components == most
+    assert kind != "template" or point.usable == (point.largest_n_components >= 15)
+    if kind == "template":  # it has no spectrum to read
+        return
+    values = np.r_[np.linspace(1.0, 0.8, 12), np.linspace(0.3, -0.3, 40)]
+    read = advise(values, edge=0.4, asked=12, kept=12, g=g, kind=kind)
+    (sentence,) = [text for text in read.sentences if text.startswith("At ")]
+    carried = f"about {most}" if most else "no"
+    assert sentence == (
+        f"At this budget up to {most} components were recovered on synthetic data."
+        if kind == "temporal"
+        else f"At G {g:.0f} real data carried {carried} spatial components."
+    )
+
+
+@pytest.mark.parametrize("kind", ["temporal", "spatial", "template"])
+def test_what_real_data_showed_has_a_value_for_every_g_and_is_that_of_the_report(kind) -> None:
+    # "at G 50 / 100 / 200 / 400 reached r .74 / .78 / .81": four budgets, three values.
+    from cape.report.separations import SHOWED
+
+    unit = size(1000)
+    said = advice(unit, kind, 15, 450 / unit.g_of(1.0)).real_data
+    lists = [text.split(" / ") for text in re.findall(r"[.\d]+(?: / [.\d]+)+", said)]
+    assert len({len(values) for values in lists}) <= 1
+    assert lists or kind == "temporal"
+    for values in lists:
+        *first, last = values
+        assert f"{', '.join(first)} and {last.rstrip('.')}" in SHOWED[kind]
 
 
 def test_without_noise_the_answer_promises_nothing() -> None:

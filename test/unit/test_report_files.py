@@ -350,6 +350,8 @@ def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path)
     assert "rotation of the released subspace had not settled" in found["spatial", "max_rounds"]
     page = (tmp_path / "spatial" / "converged" / "index.html").read_text()
     assert "Status converged: the rotation of the released subspace had settled" in page
+    assert "real data carried about 15 spatial components" in page  # the rule of `cape budget`
+    assert "components were recovered on synthetic data" not in page
 
 
 def test_stability_that_was_not_assessed_is_null_and_no_number(tmp_path):
