@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
+from statistics import NormalDist
 
 import pytest
+
+from cape.privacy.accounting import gdp_epsilon, gdp_mu
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
@@ -40,3 +44,19 @@ def test_what_is_not_promised_is_said_and_reporting_is_explained() -> None:
         "never send real",
     ):
         assert word in " ".join(security.split()), word
+
+
+def test_every_figure_of_the_page_on_epsilon_is_that_of_the_accountant() -> None:
+    # Three of six mu were typed wrong, and two runs at epsilon 1 were said to cost 1.44.
+    page = " ".join((ROOT / "docs" / "promise.md").read_text(encoding="utf-8").split())
+    rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) \| (\d+) % \|", page)
+    assert [epsilon for epsilon, _, _ in rows] == ["0.5", "1", "2", "4", "8", "16"]
+    for epsilon, mu, right in rows:
+        exact = gdp_mu(epsilon=float(epsilon), delta=1e-5)
+        assert mu == f"{exact:.3g}".removeprefix("0")
+        assert right == f"{100 * NormalDist().cdf(exact / 2):.0f}"
+    (twice,) = re.findall(r"twice epsilon 1 is epsilon ([\d.]+), not 2", page)
+    both = math.sqrt(2) * gdp_mu(epsilon=1.0, delta=1e-5)
+    assert twice == f"{gdp_epsilon(mu=both, delta=1e-5):.3f}"
+    (asked,) = re.findall(r"cape account --mu ([\d.]+)", page)
+    assert float(asked) == round(gdp_mu(epsilon=1.0, delta=1e-5), 4)
