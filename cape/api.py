@@ -210,7 +210,7 @@ class Consortium:
         settings : mapping, optional
             Settings of docs/config.md.  As in every simulation, too small a budget warns.
         seed : int, optional
-            Reproducible noise; the result is not private.
+            Reproducible noise, 0 to 2^63 - 1; the result is not private.
         on_progress : callable, optional
             Called after every exchange.
 
@@ -219,6 +219,7 @@ class Consortium:
         CapeError
             As in a run between sites.
         """
+        simulation.check_seed(seed)
         chosen: dict[str, object] = {
             "feature_space": self.space.kind,
             "min_sites": max(2, min(3, len(self._sites))),

@@ -82,7 +82,8 @@ def simulate(
     epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
     delta: Annotated[float | None, typer.Option(help="Total delta, such as 1e-5.")] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Reproducible noise: a simulation, NOT PRIVATE.")
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, help="Reproducible noise: a simulation, NOT PRIVATE."),
     ] = None,
     drop: Annotated[
         list[str] | None,

@@ -14,13 +14,11 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import shutil
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from cape.computations import load
-from cape.config import Config
 from cape.drivers import coinstac
 from cape.drivers.checkpoint import Checkpoint, Setup, may_go_on, read_checkpoint
 from cape.drivers.drops import Attendees, read_drop
@@ -34,6 +32,7 @@ from cape.drivers.links import (
     make_places,
 )
 from cape.drivers.memory_link import MemoryLink
+from cape.drivers.owner_settings import combined, read_file
 from cape.drivers.playing import OnProgress, play
 from cape.drivers.stores import FileSource
 from cape.drivers.truth import compare_with_truth
@@ -45,6 +44,9 @@ CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 DOCUMENTS = ("wire", "process", "docker")
 ENGINE = "coinstac"
+LARGEST_SEED = 2**63 - 1
+"""What a site's policy file can hold: TOML has no larger whole numbers."""
+
 MARKS = ("results.json", "cape-site.json", "private", "site-error.txt")
 """What an earlier result has in its folder."""
 
@@ -74,10 +76,10 @@ def simulate(
         How messages travel.
     settings : mapping, optional
         Settings of the owner, over those of the file.  ``computation`` chooses another one than
-        the file's; of the file then only settings that all computations have are used.
+        the file's: see `cape.drivers.owner_settings.combined`.
     seed : int, optional
-        Reproducible noise.  The result is stamped not private; without a seed the noise comes
-        from the operating system and counts.
+        Reproducible noise, 0 to 2^63 - 1.  The result is stamped not private; without a seed the
+        noise comes from the operating system and counts.
     drops : sequence of str
         Drop-outs on purpose, each ``site@phase:round``: the site is silent from there on.
     policy : SitePolicy, optional
@@ -93,8 +95,9 @@ def simulate(
         As in a real run; nothing of an earlier result is lost.
     """
     sites = site_folders(directory)
-    given = dict(settings or {})
-    chosen = {**_meant_for(given.get("computation"), _owner_settings(directory)), **given}
+    check_seed(seed)
+    beside = directory / "settings.toml"
+    chosen = combined(read_file(beside) if beside.is_file() else {}, settings or {})
     # A simulation warns where a real run refuses: finding out what is too little is its purpose.
     chosen.setdefault("accept_low_quality", True)
     out = out.resolve()
@@ -126,6 +129,14 @@ def simulate(
             if not may_go_on(err):
                 shutil.rmtree(work, ignore_errors=True)
             raise
+
+
+def check_seed(seed: int | None) -> None:
+    """Raise E011 for a seed that no site can have: a negative one would mean "no seed"."""
+    if seed is not None and not (type(seed) is int and 0 <= seed <= LARGEST_SEED):
+        allowed = "a whole number, 0 to 2^63 - 1"
+        do = "choose another one, or none for noise that counts."
+        raise ConfigError("E011", setting="seed", got=seed, allowed=allowed, do=do)
 
 
 def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
@@ -252,34 +263,6 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
         ours = target.name == ".work" or any((target / mark).exists() for mark in MARKS)
         if target.is_dir() and any(target.iterdir()) and not ours:
             raise refuse(f"{target} holds something that is no earlier result of cape")
-
-
-def _owner_settings(directory: Path) -> dict[str, object]:
-    path = directory / "settings.toml"
-    if not path.is_file():
-        return {}
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as err:  # its reader has no limits of its own
-        raise ConfigError(
-            "E012", problem="settings.toml cannot be read", do="correct it.", detail=str(err)
-        ) from err
-
-
-def _meant_for(name: object, settings: dict[str, object]) -> dict[str, object]:
-    """Return the file's settings, of another computation than `name` the common ones only.
-
-    Common are those that `name` has from `Config` as they are: what describes data and privacy.
-    """
-    if name is None or name == settings.get("computation", coinstac.PRODUCT):
-        return settings
-    inherited = {field.name: field for field in dataclasses.fields(Config)}
-    common = [
-        field.name
-        for field in dataclasses.fields(load(str(name)).config)
-        if field is inherited.get(field.name)
-    ]
-    return {key: value for key, value in settings.items() if key in common}
 
 
 @contextmanager
