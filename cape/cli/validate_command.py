@@ -204,11 +204,23 @@ def _show(checked: Checked, asked: Asked, *, quiet: bool, strict: bool) -> None:
             _show_needs(check, headers_only=checked.headers_only)
             _show_findings(check.findings)
         if len(checked.sites) > 1:
-            say("handshake of the sites: " + ("see below" if checked.handshake else "they fit"))
+            say(f"handshake of the sites: {_compared(checked)}")
         _show_findings(checked.handshake)
     if checked.headers_only and not quiet:
         say(NOT_LOOKED_AT)
     say(_verdict(checked, strict=strict), style="bold")
+
+
+def _compared(checked: Checked) -> str:
+    """Say whether sites fit, and which were not compared because their own checks failed."""
+    seen = checked.compared
+    missing = ", ".join(site.site for site in checked.sites if site.site not in seen)
+    found = "see below" if checked.handshake else "they fit"
+    if not missing:
+        return found
+    if not checked.handshake:
+        found = f"{', '.join(seen)} fit" if len(seen) > 1 else "nothing was compared"
+    return f"{found}; not compared: {missing}, see above"
 
 
 def _show_settings(asked: Asked) -> None:
@@ -300,6 +312,7 @@ def _show_json(checked: Checked, *, strict: bool) -> None:
             "subjects": subjects,
             "errors": errors,
             "warnings": others,
+            "compared": list(checked.compared),
             "handshake": [_document(finding) for finding in checked.handshake],
         }
     )

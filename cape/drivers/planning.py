@@ -12,6 +12,7 @@ from cape.computations import capedjica, load
 from cape.computations._plan import filtered
 from cape.config import Config, parse_shape
 from cape.data import mask_space
+from cape.errors import ConfigError
 from cape.messages import FeatureSpace
 from cape.privacy.accounting import Views, check_delta, root_up, views
 from cape.privacy.event import Event
@@ -122,7 +123,7 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
     ConfigError, PrivacyBudgetError
         As in a run.
     """
-    config = load(PRODUCT).config.from_input(settings)
+    config = load(PRODUCT).config.from_input(_of_product(settings))
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
     # Where a run would refuse, a budget explains: the verdict says what is too little.
@@ -136,6 +137,19 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
         n_basis=draft.n_basis,
         warnings=filtered(config),
     )
+
+
+def _of_product(settings: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings without `computation`; ConfigError if it is one without a planner."""
+    chosen = dict(settings)
+    name = load(str(chosen.pop("computation", PRODUCT))).name
+    if name != PRODUCT:
+        do = (
+            f"only {PRODUCT} is planned. A run of another costs the epsilon of its settings: "
+            "try it with `cape simulate`, on the sites of `cape synth`."
+        )
+        raise ConfigError("E011", setting="computation", got=name, allowed=PRODUCT, do=do)
+    return chosen
 
 
 def describe(

@@ -81,6 +81,11 @@ class Checked:
         return (*(f for site in self.sites for f in site.findings), *self.handshake)
 
     @property
+    def compared(self) -> tuple[str, ...]:
+        """Sites that the handshake saw; one whose own checks failed has nothing to compare."""
+        return tuple(site.site for site in self.sites if site.inspection.accepted is not None)
+
+    @property
     def ready(self) -> bool:
         """Whether nothing stops a run."""
         return not any(finding.severity == "E" for finding in self.findings)

@@ -204,12 +204,22 @@ def _handling(folder: SiteFolder) -> tuple[Block, ...]:
     rules = RULES if folder.names else (RULES[0], RULES[2])
     blocks: list[Block] = [Bullets(title="Rules", items=rules)]
     if policy := folder.about["policy"]:
-        rows = tuple((name, setting_text(value)) for name, value in policy.items())
+        rows = tuple((name, _limit(name, value)) for name, value in policy.items())
         blocks.append(Grid(caption="Policy of this site, in force", header=("key", "value"),
                            rows=rows, numeric_from=2))  # fmt: skip
     blocks.append(Grid(caption="Files beside this page", header=("file", "content"),
                        rows=tuple(FILES.items()), numeric_from=2))  # fmt: skip
     return tuple(blocks)
+
+
+def _limit(name: str, value: object) -> str:
+    """Return what a site allows in words: what is not set is no limit, not the number 0 or -1."""
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "any"
+    unset = value == "" or (name.startswith("max_") and value == 0)
+    if unset or (name == "simulation_seed" and value == -1):
+        return "none"
+    return setting_text(value)
 
 
 CHAPTERS: tuple[tuple[str, str, Callable[[SiteFolder], tuple[Block, ...]]], ...] = (

@@ -99,13 +99,14 @@ def _table(folder: Path, told: dict[str, str]) -> tuple[Block, ...]:
 
 
 def _cards(results: dict[str, Any]) -> tuple[Card, ...]:
+    n = results["n_features"]
     note = f"at delta {results['delta']:g}" if results["private"] else "this run protects nobody"
     return (
         Card(title="Epsilon", value=display_epsilon(results["epsilon"]), note=note),
         Card(title="Status", value=str(results["status"]).replace("_", " "), note=""),
         Card(title="Subjects", value=str(results["n_subjects"]),
              note=f"at {results['n_sites']} sites"),
-        Card(title="Features", value=str(results["n_features"]), note=features(results)),
+        Card(title="Features", value=str(n), note=features(results).removeprefix(f"{n} ")),
         Card(title="Run", value=str(results["run"])[:8], note=f"cape {results['version']}, "
              f"{results['computation']}, roster fingerprint {results['fingerprint']}"),
     )  # fmt: skip

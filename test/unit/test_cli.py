@@ -332,6 +332,13 @@ def test_budget_gives_the_figures_of_the_plan(capsys: pytest.CaptureFixture[str]
     assert 105_000 < plan["bytes_per_site"] < 150_000
 
 
+def test_budget_may_be_told_the_computation_that_it_plans(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = planned(capsys, "--epsilon", "1", "--set", "computation=capedjica")
+    assert named == planned(capsys, "--epsilon", "1")
+
+
 def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*ASKED, "--epsilon", "1"]) == 0
     good = capsys.readouterr().out
@@ -365,8 +372,11 @@ def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str
         (["--epsilon", "1", "--delta", "0.01"], "less than 1/1024"),
         (["--epsilon", "1", "--set", "n_component=3"], "did you mean 'n_components'?"),
         (["--epsilon", "-1"], "epsilon=-1"),
+        # "did you mean 'orientation'?" was said of what `cape simulate` accepts.
+        (["--set", "computation=capecca"], "computation=capecca: allowed capedjica; only capedj"),
+        (["--set", "computation=capeica"], "did you mean 'capedjica'?"),
     ],
-    ids=["no epsilon", "delta", "unknown", "negative"],
+    ids=["no epsilon", "delta", "unknown", "negative", "not planned", "no computation"],
 )
 def test_budget_refuses_impossible_settings(
     more: list[str], text: str, capsys: pytest.CaptureFixture[str]

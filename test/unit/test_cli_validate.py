@@ -111,7 +111,7 @@ def test_twelve_planted_problems_are_all_found_at_once_with_their_remedies(plan,
     assert len(unreadable) == 11
     assert lines[-1] == {
         "event": "result", "ready": False, "subjects": 0, "errors": 12,
-        "warnings": lines[-1]["warnings"], "handshake": [], "headers_only": False,
+        "warnings": lines[-1]["warnings"], "handshake": [], "compared": [], "headers_only": False,
     }  # fmt: skip
 
 
@@ -176,6 +176,8 @@ def test_differences_between_sites_come_from_the_handshake(plan, capsys):
     assert main(["validate", str(plan), "--set", "min_sites=3"]) == 1
     text = capsys.readouterr().out
     assert "CAPE-E104" in text
+    # "they fit" was said of all, while a site without data had not been compared.
+    assert "handshake of the sites: local0, local2 fit; not compared: local1, see above" in text
     shutil.rmtree(plan / "local1")
     assert main(["validate", str(plan)]) == 1
     text = capsys.readouterr().out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import cape.report
 from cape.algorithms import subjects
 from cape.errors import ConfigError
 from cape.messages import FeatureSpace
+from cape.policy import SitePolicy
 from cape.privacy.chain import read_entries
 from cape.report import files, site_pictures
 from support import report_example as example
@@ -147,6 +149,22 @@ def test_the_page_shows_every_chapter_with_pictures(private):
     assert page.count("<img ") == 10
     assert "sub-99" in page
     assert len(page) < 3_000_000
+
+
+def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
+    # A policy without limits was shown as "max_epsilon 0.0" and "simulation_seed -1".
+    made = example.outcome()
+    policy = {**dataclasses.asdict(SitePolicy(max_delta=1e-6)), "digest": "c0ffee"}
+    inside = dataclasses.replace(example.inside(made, ()), policy=policy)
+    cape.report.write_site(tmp_path, example.site_outcome(made, ()), inside)
+    page = (tmp_path / "private" / "index.html").read_text()
+    shown = dict(re.findall('<tr><th scope="row">([a-z_]+)</th><td[^>]*>([^<]*)</td></tr>', page))
+    assert set(shown) >= set(policy)
+    limits = ("max_epsilon", "max_sites", "max_total_epsilon", "max_features", "simulation_seed")
+    assert {shown[name] for name in (*limits, "ledger_file")} == {"none"}
+    assert (shown["max_delta"], shown["min_subjects"]) == ("1e-06", "3")
+    assert (shown["allow_units"], shown["allow_solvers"]) == ("subject", "any")
+    assert (shown["min_assumed_colluders"], shown["veto"]) == ("0", "false")
 
 
 def test_time_courses_drawn_into_one_figure_are_those_drawn_alone():
