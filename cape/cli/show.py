@@ -44,7 +44,7 @@ def progress_text(line: ProgressLine, left: float) -> str:
     """Return the line for people: where the run is, change, budget, size, time; `left` in s."""
     parts = [
         f"{line.exchange}/{line.exchanges} {line.phase} {line.round}/{line.rounds}",
-        f"stability {_number(line.stability)}",
+        f"stability {_number(line.stability or None)}",
         f"step {_number(line.step)}",
         f"mu {line.mu:.3f}/{line.mu_budget:.3f} (epsilon {_number(line.epsilon)})"
         if math.isfinite(line.mu_budget) and line.mu_budget > 0

@@ -236,6 +236,9 @@ def test_a_line_per_round_says_where_the_run_is(
     )
     assert rest[0].startswith("converged | epsilon 8.000, delta 1e-05 | ")
     assert rest[1].endswith("index.html")
+    simulator.lines = [Line(stability=0.0)]  # too early to tell: it once read "stability 0"
+    run(tmp_path)
+    assert "| stability - |" in capsys.readouterr().out
 
 
 def test_quiet_prints_the_result_only(
