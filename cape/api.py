@@ -20,16 +20,13 @@ from pathlib import Path
 import numpy as np
 
 from cape.algorithms.arrangement import z_scores
-from cape.algorithms.estimators import Array, Data
+from cape.algorithms.estimators import Array
 from cape.algorithms.metrics import isi, match_maps
 from cape.computations import load
 from cape.computations._results import IcaOutcome
-from cape.computations._views import public_basis
-from cape.config import Config
-from cape.data import project
-from cape.data.signals import clean
 from cape.drivers import planning
 from cape.drivers import simulate as simulation
+from cape.drivers.array_source import ArraySource
 from cape.drivers.memory_link import MemoryLink
 from cape.drivers.planning import Planned
 from cape.drivers.playing import OnProgress, play
@@ -119,29 +116,6 @@ def _result(outcome: IcaOutcome, truth: Array | None) -> Result:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Arrays:
-    """A source whose subjects are arrays in memory, shape (D, T_m)."""
-
-    arrays: tuple[Array, ...]
-    space: FeatureSpace
-    config: Config
-
-    @property
-    def n_subjects(self) -> int:
-        return len(self.arrays)
-
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        return 0.0, 0.0
-
-    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        B = public_basis(self.config, self.space, n_basis)
-        for m, X in enumerate(self.arrays, 1):
-            cleaned = clean(np.asarray(X, dtype=np.float32), 0, self.config)[0]
-            yield f"sub-{m:03d}", project(cleaned, B)
-
-
 class Consortium:
     """Sites whose subjects are arrays in this process.
 
@@ -158,7 +132,7 @@ class Consortium:
     Raises
     ------
     ConfigError
-        CAPE-E284: no sites or subjects, arrays that are not (D, T) with one D.
+        CAPE-E284: no sites or subjects, arrays that are not real (D, T) with one D.
     """
 
     def __init__(
@@ -169,6 +143,9 @@ class Consortium:
         truth: Array | None = None,
     ) -> None:
         self._sites = {name: tuple(arrays) for name, arrays in sites.items()}
+        if any(np.asarray(X).dtype.kind not in "biuf" for X in self._all()):
+            problem = "subjects that are not arrays of real numbers"
+            raise ConfigError("E284", problem=problem, do="give features by time.")
         sizes = {np.shape(X)[0] for X in self._all() if np.ndim(X) == 2}
         if not self._sites or not all(self._sites.values()):
             raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
@@ -216,8 +193,16 @@ class Consortium:
 
         Raises
         ------
+        DataError
+            Subjects fail the checks that files go through (NaN, constant, too short, given twice),
+            and may not be left out by `exclude_bad_subjects` and `max_excluded_fraction`.
         CapeError
             As in a run between sites.
+
+        Warns
+        -----
+        CapeWarning
+            What was found at a site, and which of its subjects were left out.
         """
         simulation.check_seed(seed)
         chosen: dict[str, object] = {
@@ -232,7 +217,9 @@ class Consortium:
             chosen["epsilon"] = epsilon
         computation = load(PRODUCT)
         config = computation.config.from_input(chosen)
-        sources = {s: _Arrays(arrays, self.space, config) for s, arrays in self._sites.items()}
+        sources = {
+            s: ArraySource.of(s, arrays, self.space, config) for s, arrays in self._sites.items()
+        }
         policy = SitePolicy(
             min_subjects=1, allow_not_private=True, simulation_seed=-1 if seed is None else seed
         )

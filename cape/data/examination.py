@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import numpy as np
 
@@ -17,6 +18,15 @@ from cape.data.series import Series
 from cape.data.signals import UNREAD, Quality, rank_of
 from cape.data.space import Grid
 from cape.data.subjects import n_dummy, preprocessed, read_run
+
+
+class Reader(Protocol):
+    """Reads one run as stored; raises `Rejected`, or OSError."""
+
+    def __call__(
+        self, run: RunFile, config: Config, grid: Grid | None, /, *, headers_only: bool = False
+    ) -> Series:
+        """Return the run."""
 
 
 @dataclass(kw_only=True, slots=True)
@@ -33,12 +43,15 @@ class Pass:
         Grows by what is wrong.
     shapes : list of RunShape
         Grows by every run that could be read.
+    read : callable
+        What reads a run: from its file, unless subjects are arrays in memory.
     """
 
     config: Config
     grid: Grid | None
     findings: Findings
     shapes: list[RunShape] = field(default_factory=list)
+    read: Reader = read_run
 
 
 def examine(files: SubjectFiles, state: Pass) -> tuple[Subject | None, list[Data]]:
@@ -118,7 +131,7 @@ def _subject(
 def _read_noting(run: RunFile, state: Pass, *, headers_only: bool = False) -> Series | None:
     """Return one run as stored, or None after noting why it cannot be used."""
     try:
-        series = read_run(run, state.config, state.grid, headers_only=headers_only)
+        series = state.read(run, state.config, state.grid, headers_only=headers_only)
     except Rejected as verdict:
         if verdict.severity == "X":
             verdict.severity = exclusion(state.config)

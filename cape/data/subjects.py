@@ -51,6 +51,11 @@ def read_run(
     else:
         how = Resampling(smoothing_fwhm=config.smoothing_fwhm, to_mask=config.resample == "to_mask")
         series = (read_image_header if headers_only else read_image)(run, grid, how)
+    return with_signals(series, run, config)
+
+
+def with_signals(series: Series, run: RunFile, config: Config) -> Series:
+    """Return a run as stored with its confounds, if it can be filtered; raises `Rejected`."""
     if columns := confound_columns(config.confounds):
         series = _with_confounds(series, run, config, columns)
     if (config.high_pass or config.low_pass) and not (series.tr or config.tr):

@@ -6,13 +6,17 @@ import dataclasses
 import runpy
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cape
-from cape.errors import ConfigError
+from cape.computations._djica import CapeDjicaConfig
+from cape.data.signals import cosines
+from cape.drivers.array_source import ArraySource
+from cape.errors import CapeWarning, ConfigError, DataError
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SMALL = {"min_timepoints": 30, "n_components": 3, "n_rounds": 3, "n_looks": 1}
@@ -86,6 +90,8 @@ def test_a_seed_gives_the_same_maps_and_promises_nothing(tmp_path) -> None:
         ({"a": []}, "a site without subjects"),
         ({"a": [np.zeros(12)]}, "not arrays"),
         ({"a": [np.zeros((12, 40)), np.zeros((13, 40))]}, "not arrays"),
+        ({"a": [np.zeros((12, 40), dtype=complex)]}, "not arrays of real numbers"),
+        ({"a": [np.full((12, 40), "x")]}, "not arrays of real numbers"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(given, words) -> None:
@@ -93,6 +99,74 @@ def test_arrays_that_do_not_fit_are_refused(given, words) -> None:
         cape.Consortium(given)
     with pytest.raises(ConfigError, match="12 features in a space of 10"):
         cape.Consortium(sites(), space=cape.FeatureSpace.of_matrix(10))
+
+
+BAD = {
+    "NaN": (lambda X: np.nan * X, "constant or zero everywhere"),
+    "constant": (lambda X: X * 0 + 3.0, "constant or zero everywhere"),
+    "infinite": (lambda X: np.where(X > 1, np.inf, X), "too many NaN or infinite"),
+    "past float32": (lambda X: np.where(X > 1, 1e300, X), "too many NaN or infinite"),
+    "short": (lambda X: X[:, :20], "too few time points"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_arrays_go_through_the_checks_of_files(name) -> None:
+    """Three sites of NaN alone once "converged" and gave maps, epsilon 8."""
+    spoil, words = BAD[name]
+    spoiled = {site: [spoil(X) for X in of_site] for site, of_site in sites().items()}
+    with pytest.raises(DataError, match=r"^CAPE-E1\d\d .*ite a ") as found:
+        cape.Consortium(spoiled).run(epsilon=8.0, settings=SMALL)
+    assert "sub-001" not in str(found.value)  # the public text; the note is for who called
+    (note,) = found.value.__notes__
+    assert words in note
+    assert "sub-001" in note
+
+
+def test_a_bad_array_among_good_ones_is_left_out_and_told() -> None:
+    given = sites()
+    given["c"][1][2, 3] = np.nan
+    given["b"][2][:] = 1.0
+    settings = {**SMALL, "max_excluded_fraction": 0.3}
+    with pytest.warns(CapeWarning) as told:
+        result = cape.Consortium(given).run(epsilon=100.0, settings=settings)
+    texts = sorted(str(each.message) for each in told)
+    assert texts[0].startswith(
+        "site b: CAPE-W127 A subject is constant or zero everywhere. sub-003"
+    )
+    assert texts[1].startswith("site b: CAPE-W148 A subject has a lower rank")
+    assert texts[2].startswith("site c: CAPE-W125 A subject has too many NaN")
+    assert len(texts) == 3
+    assert [entry.n_subjects for entry in result.outcome.roster.sites] == [5, 3, 5]
+    assert not any("sub-0" in text for text in result.warnings)  # these are published
+    with pytest.raises(DataError):
+        cape.Consortium(given).run(epsilon=100.0, settings=SMALL | {"exclude_bad_subjects": False})
+
+
+def test_one_person_given_twice_is_refused() -> None:
+    given = sites()
+    given["a"][3] = given["a"][0]
+    with pytest.raises(DataError, match="lists the same data twice"):
+        cape.Consortium(given).run(epsilon=8.0, settings=SMALL)
+
+
+def test_arrays_are_filtered_and_cut_as_files_are() -> None:
+    """Settings of the preprocessing beyond detrending once did nothing to arrays."""
+    config = CapeDjicaConfig.from_input(
+        {**SMALL, "private": False, "drop_first_volumes": 4, "max_timepoints": 31,
+         "tr": 2.0, "high_pass": 0.02, "feature_space": "matrix"}
+    )  # fmt: skip
+    with pytest.warns(CapeWarning, match="past max_timepoints are not used"):
+        source = ArraySource.of("a", sites()["a"], cape.FeatureSpace.of_matrix(12), config)
+    shapes = {Y.shape for _, Y in source.reduced(12)}
+    assert shapes == {(12, 31)}
+    slow = cosines(36, 2.0, high_pass=0.02, low_pass=0.0)
+    whole = replace(config, max_timepoints=0)
+    (_, Y), *_ = ArraySource.of("a", sites()["a"], source.space, whole).reduced(12)
+    assert np.allclose(Y @ slow, 0.0, atol=1e-4)
+    with pytest.raises(DataError, match="onfound") as found:
+        ArraySource.of("a", sites()["a"], source.space, replace(whole, confounds="motion6"))
+    assert "no confound table" in found.value.detail
 
 
 def test_budget_answers_in_plain_words() -> None:

@@ -24,7 +24,7 @@ from cape.drivers.links import DocumentLink, InProcess, make_places
 from cape.drivers.parties import SiteParty
 from cape.drivers.playing import play
 from cape.drivers.simulate import simulate
-from cape.errors import ConfigError, PrivacyBudgetError
+from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
 from cape.messages import FeatureSpace
 from cape.policy import SitePolicy
 from cape.secagg.field import quantize
@@ -231,10 +231,11 @@ def test_settings_of_another_computation_in_the_file_are_left_out(consortium, tm
     other = OWNER + 'n_components = 2\nbasis = "dct"\nstandardize = "demean"\n'
     (consortium / "settings.toml").write_text(other)
     chosen = {"computation": "capemean", "low": -1, "high": 3}
-    folder = simulate(consortium, out=tmp_path / "out", settings=chosen, seed=1)
+    with pytest.warns(CapeWarning, match="capemean ignores: n_components, basis, standardize"):
+        folder = simulate(consortium, out=tmp_path / "out", settings=chosen, seed=1)
     settings = json.loads((folder / "settings.json").read_text())["settings"]
     assert settings["standardize"] == settings["basis"] == "none"
-    with pytest.raises(ConfigError):
+    with pytest.raises(ConfigError), pytest.warns(CapeWarning, match="ignores: basis, standardize"):
         simulate(consortium, out=tmp_path / "out", settings={**chosen, "n_components": 2})
 
 
