@@ -7,6 +7,7 @@ Needs neither scikit-learn nor nilearn; with a nilearn masker it takes images, a
 from __future__ import annotations
 
 import inspect
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -14,6 +15,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.api import Consortium, Result
+from cape.data.checks import MOST_BAD
 from cape.errors import ConfigError
 from cape.messages import FeatureSpace
 
@@ -101,7 +103,10 @@ class JointICA:
         """
         del y
         given = X if isinstance(X, Mapping) else {f"site{k}": one for k, one in enumerate(X, 1)}
-        sites = {name: [self._array(one).T for one in subjects] for name, subjects in given.items()}
+        sites = {
+            name: [self._array(one).T for one in _several(subjects)]
+            for name, subjects in given.items()
+        }
         settings: dict[str, object] = {
             "n_components": self.n_components,
             "separation": self.separation,
@@ -125,14 +130,24 @@ class JointICA:
         Parameters
         ----------
         X : sequence
-            Subjects: images for the masker, or arrays (T_m, D).
+            Subjects: images for the masker, or arrays (T_m, D).  As in the fit, a few NaN or
+            infinite values count as the mean of their feature.
+
+        Raises
+        ------
+        ConfigError
+            CAPE-E284: not fitted, no list of subjects, other features than in the fit, or too
+            many values that are not finite.
         """
         if not hasattr(self, "unmixing_"):
             raise ConfigError(
                 "E284", problem="JointICA.transform before JointICA.fit", do="call fit first."
             )
-        arrays = (self._array(one) for one in X)
-        return [np.asarray((one - one.mean(axis=0)) @ self.unmixing_.T) for one in arrays]
+        arrays = [self._array(one) for one in _several(X)]
+        for wrong in {one.shape[1] for one in arrays} - {self.n_features_in_}:
+            problem = f"arrays of {wrong} features, the fit had {self.n_features_in_}"
+            raise ConfigError("E284", problem=problem, do="give (time points, features).")
+        return [np.asarray(_centred(one) @ self.unmixing_.T) for one in arrays]
 
     def fit_transform(self, X: Any, y: None = None) -> list[Array]:
         """Fit, then transform the subjects of all sites in order."""
@@ -148,10 +163,16 @@ class JointICA:
 
     def _array(self, one: Any) -> Array:
         """Return one subject as (T, D)."""
-        if self.masker is None:
-            return np.asarray(one, dtype=np.float64)
-        self._fitted()
-        return np.asarray(self.masker.transform(one), dtype=np.float64)
+        if self.masker is not None:
+            self._fitted()
+            one = self.masker.transform(one)
+        array = np.asarray(one)
+        if array.ndim != 2 or array.dtype.kind not in "biuf":
+            raise ConfigError(
+                "E284", problem="a subject that is no real array (time points, features)",
+                do="fit takes a list of subjects per site, transform a list of subjects.",
+            )  # fmt: skip
+        return array.astype(np.float64)
 
     def _fitted(self) -> None:
         if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
@@ -164,3 +185,22 @@ class JointICA:
             return None
         labels = (np.asarray(mask.dataobj) > 0).astype(np.int32)
         return FeatureSpace.of_labels("mask", labels, np.asarray(mask.affine, dtype=np.float64))
+
+
+def _several(X: Any) -> Sequence[Any]:
+    """Return a list of subjects; one image or its name alone is none."""
+    if isinstance(X, str | os.PathLike) or hasattr(X, "dataobj"):
+        raise ConfigError("E284", problem="one image, not a list", do="put it into a list.")
+    return list(X)
+
+
+def _centred(X: Array) -> Array:
+    """Return X (T, D) less the means over time; what is not finite counts as the mean."""
+    bad = ~np.isfinite(X)
+    if X.size == 0 or bad.mean() > MOST_BAD:
+        raise ConfigError(
+            "E284", problem="a subject has no values or too many that are NaN or infinite",
+            do=f"leave it out; allowed {100 * MOST_BAD:g} %.",
+        )  # fmt: skip
+    total = np.where(bad, 0.0, X).sum(axis=0)
+    return np.where(bad, 0.0, X - total / np.maximum((~bad).sum(axis=0), 1))

@@ -199,6 +199,36 @@ def test_the_estimator_fits_and_gives_time_courses() -> None:
     assert not open_one.result_.private
 
 
+def test_what_is_no_list_of_fitting_subjects_is_refused() -> None:
+    """One (T, D) array, the call of scikit-learn, was taken row by row and gave garbage."""
+    model = cape.JointICA(3, epsilon=100.0, random_state=1, settings=SMALL).fit(by_time())
+    X = by_time()[0][0]
+    for given in (X, list(X), [X[0]], [X.astype(complex)], [[["a"] * 12]]):
+        with pytest.raises(ConfigError, match="transform a list of subjects"):
+            model.transform(given)
+    for given in (X, [X, X]):
+        with pytest.raises(ConfigError, match="fit takes a list of subjects per site"):
+            cape.JointICA(3, settings=SMALL).fit(given)
+    with pytest.raises(ConfigError, match="arrays of 11 features, the fit had 12"):
+        model.transform([X, X[:, :11]])
+    with pytest.raises(ConfigError, match="one image, not a list"):
+        model.transform("sub-01_bold.nii.gz")
+    for given in (X * np.nan, X[:0]):
+        with pytest.raises(ConfigError, match="no values or too many that are NaN"):
+            model.transform([given])
+    assert np.array_equal(model.transform(np.stack([X]))[0], model.transform([X])[0])
+
+
+def test_a_single_nan_counts_as_the_mean_of_its_feature_as_in_the_fit() -> None:
+    model = cape.JointICA(3, epsilon=100.0, random_state=1, settings=SMALL).fit(by_time())
+    X = np.tile(by_time()[0][0], (4, 1))
+    holed = X.copy()
+    holed[7, 2] = np.nan
+    filled = holed.copy()
+    filled[7, 2] = np.nanmean(holed[:, 2])
+    assert np.allclose(model.transform([holed])[0], model.transform([filled])[0], atol=1e-12)
+
+
 def test_scikit_learn_can_clone_it() -> None:
     base = pytest.importorskip("sklearn.base")
     model = cape.JointICA(7, epsilon=2.0, separation="spatial", settings={"n_basis": 40})
