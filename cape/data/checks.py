@@ -89,17 +89,18 @@ def exclusion(config: Config) -> Severity:
 
 
 def judge(subject: Subject, config: Config, findings: Findings) -> bool:
-    """Return whether a subject is accepted; note rows 25 to 29, 35 and 48.
+    """Return whether a subject is accepted; note rows 25 to 29, 34, 35 and 48.
 
-    Of an unread subject only its length can be judged: rows 29 and 48.
+    Of an unread subject only length and repetition time can be judged: rows 29, 34 and 48.
     """
     bad = exclusion(config)
-    if subject.quality is UNREAD:
-        return not {"E", "X"} & set(_length(subject, config, bad, findings))
     severities = [
-        *_content(subject, bad, findings),
         *_length(subject, config, bad, findings),
+        *_repetition_time(subject, config, bad, findings),
     ]
+    if subject.quality is UNREAD:
+        return not {"E", "X"} & set(severities)
+    severities += _content(subject, bad, findings)
     if subject.quality.dummy_z > DUMMY_Z:
         findings.add(
             35, "W", "The first volume differs from the others: dummy scans?",
@@ -219,14 +220,36 @@ def judge_site(
     _repetition_times(accepted, config, findings)
 
 
+def _repetition_time(
+    subject: Subject, config: Config, bad: Severity, findings: Findings
+) -> list[Severity]:
+    """Note row 34 for a subject that is not of the owner's `tr`: the whole run would end (E134)."""
+    if not config.tr:
+        return []
+    # As rounded in the site's card: who passes here does not end the run there.
+    known = [round(tr, 3) for tr in subject.trs if tr > 0]
+    wrong = [tr for tr in known if max(config.tr - tr, tr - config.tr) > config.tr_tolerance]
+    for tr in wrong:
+        findings.add(
+            34, bad, "The repetition time of a subject is not that of the settings",
+            f"{subject.label}: {tr:g} s", expected=f"{config.tr:g} s (tr)",
+            fix="correct column 'tr' of the manifest, or leave the subject out",
+            sites=f"within site {findings.site}", allowed=f"{config.tr:g}",
+        )  # fmt: skip
+    return [bad] * len(wrong)
+
+
 def _repetition_times(accepted: Sequence[Subject], config: Config, findings: Findings) -> None:
+    """Warn of subjects that differ from the others of the site, if the owner sets no `tr`."""
     known = [(s.label, tr) for s in accepted for tr in s.trs if tr > 0]
-    middle = config.tr or (float(np.median([tr for _, tr in known])) if known else 0.0)
+    if config.tr or not known:
+        return
+    middle = float(np.median([tr for _, tr in known]))
     for label, tr in known:
         if abs(tr - middle) > config.tr_tolerance:
             findings.add(
                 34, "W", "The repetition time differs", f"{label}: {tr:g} s",
-                expected=f"{middle:g} s " + ("(tr)" if config.tr else "(most subjects)"),
+                expected=f"{middle:g} s (most subjects)",
                 fix="correct column 'tr' of the manifest, or leave the subject out",
                 sites=f"within site {findings.site}", allowed=config.tr_tolerance,
             )  # fmt: skip

@@ -47,7 +47,7 @@ IMAGE_ROWS = {
     "too_short": ("W129", "X", "", ["sub-002: 5 time points", "min_timepoints = 17"]),
     "no_tr": ("W132", "W", "", ["manifest, the JSON sidecar and the header", "column 'tr'"]),
     "tr_in_ms": ("W133", "W", "", ["2000, units msec"]),
-    "other_tr": ("W134", "W", "", ["sub-002: 2.5 s", "Expected 2 s (tr)"]),
+    "other_tr": ("W134", "X", "", ["sub-002: 2.5 s", "Expected 2 s (tr)"]),
     "dummies": ("W135", "W", "", ["sub-002: z", "drop_first_volumes"]),
     "ragged_table": ("E138", "E", "E138", ["line 12 'sub-998.nii.gz,2.0,extra' has 3 cells"]),
     "decimal_comma": ("E138", "E", "E138", ["'2,0'", "decimal point"]),

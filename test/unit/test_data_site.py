@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cape.config import Config
-from cape.data import load_site, project, reduce_to_basis, subject_matrix
+from cape.data import inspect_site, load_site, project, reduce_to_basis, subject_matrix
 from cape.data.signals import clean, rank_of, regressors
 from cape.drivers.synth import write_consortium
 from cape.errors import DataError
@@ -207,6 +207,32 @@ def test_repetition_times_come_from_the_manifest_for_matrices(tmp_path):
     loaded = load_site(tmp_path, {}, CONFIG, site="B")
     assert loaded.tr_range == (2.0, 2.5)
     assert [finding.code for finding in loaded.findings] == ["CAPE-W134"]
+
+
+@pytest.mark.parametrize("headers_only", [False, True])
+def test_a_subject_of_another_repetition_time_than_the_owners_fails_at_its_site(
+    headers_only, tmp_path
+):
+    # One such subject was a warning at its site and ended the run of all sites (E134).
+    matrices(tmp_path, (8, 20), (8, 20), (8, 20))
+    rows = "sub-0_run-0.npy,2\nsub-1_run-0.npy,2.5\nsub-2_run-0.npy,2.0009\n"
+    (tmp_path / "manifest.csv").write_text(f"file,tr\n{rows}")
+    config = replace(CONFIG, tr=2.0, max_excluded_fraction=0.4)
+
+    def inspected(config: Config):
+        return inspect_site(tmp_path, {}, config, site="B", headers_only=headers_only)
+
+    found = inspected(config)
+    assert found.accepted.excluded == ("sub-1",)
+    assert found.accepted.tr_range == (2.0, 2.001)
+    (finding,) = found.findings
+    assert (finding.code, finding.severity, finding.public) == ("CAPE-W134", "X", "")
+    assert "sub-1: 2.5 s. Expected 2 s (tr)" in finding.private
+    for stops in (replace(config, exclude_bad_subjects=False),
+                  replace(config, max_excluded_fraction=0.1)):  # fmt: skip
+        public = "CAPE-E134 The repetition time differs: within site B; allowed 2 s."
+        assert inspected(stops).error.public.startswith(public)
+    assert inspected(replace(config, tr_tolerance=0.5)).findings == ()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
