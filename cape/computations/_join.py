@@ -132,12 +132,7 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
     nonces = [card.nonce for card in cards.values()]
     if same := [site for site, card in cards.items() if nonces.count(card.nonce) > 1]:
         raise ConsortiumError("E204", field="nonce", sites=f"{', '.join(same)} sent the same one")
-    if len(cards) < config.min_sites:
-        raise ConfigError(
-            "E152",
-            problem=f"{len(cards)} sites joined, min_sites={config.min_sites}",
-            do="with two sites each can subtract itself; wait for more sites.",
-        )
+    _check_number(config, len(cards))
     if config.tr > 0:
         wrong = {
             site: f"{card.tr_low:g} to {card.tr_high:g} s"
@@ -158,7 +153,7 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     """Return the roster of sites that agree, with the plan of all releases."""
     first = next(iter(cards.values()))
     n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
-    _check_trust(config, n_sites)
+    check_sites(config, n_sites)
     draft = planner(config, n_sites, n_subjects, first.space)
     warnings = list(draft.warnings)
     if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
@@ -187,8 +182,18 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     )
 
 
-def _check_trust(config: Config, n_sites: int) -> None:
-    """Refuse colluders and survivors that the number of sites does not allow."""
+def _check_number(config: Config, n_sites: int) -> None:
+    if n_sites < config.min_sites:
+        raise ConfigError(
+            "E152",
+            problem=f"{n_sites} sites joined, min_sites={config.min_sites}",
+            do="with two sites each can subtract itself; wait for more sites.",
+        )
+
+
+def check_sites(config: Config, n_sites: int) -> None:
+    """Refuse too few sites, and colluders and survivors that their number does not allow (E152)."""
+    _check_number(config, n_sites)
     colluders, survivors = config.colluders(n_sites), config.survivors(n_sites)
     if not 0 <= colluders < n_sites:
         raise ConfigError(

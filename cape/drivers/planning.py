@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from cape.computations import capedjica, load
+from cape.computations._join import check_sites
 from cape.computations._plan import filtered
 from cape.config import Config, parse_shape
 from cape.data import mask_space
@@ -124,6 +125,7 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
         As in a run.
     """
     config = load(PRODUCT).config.from_input(_of_product(settings))
+    check_sites(config, n_sites)
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
     # Where a run would refuse, a budget explains: the verdict says what is too little.

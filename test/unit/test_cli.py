@@ -378,9 +378,21 @@ def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str
         # "did you mean 'orientation'?" was said of what `cape simulate` accepts.
         (["--set", "computation=capecca"], "computation=capecca: allowed capedjica; only capedj"),
         (["--set", "computation=capeica"], "did you mean 'capedjica'?"),
+        # As in a run.  Colluders past the sites were a ZeroDivisionError, two sites "Yes".
+        (["--epsilon", "1", "--colluders", "4"], "assumed_colluders=4 of 4 sites; allowed 0 to 3"),
+        (["--epsilon", "1", "--colluders", "5"], "assumed_colluders=5 of 4 sites; allowed 0 to 3"),
+        (["--epsilon", "1", "--sites", "2"], "CAPE-E152 2 sites joined, min_sites=3"),
+        (["--epsilon", "1", "--sites", "1"], "CAPE-E152 1 sites joined, min_sites=3"),
+        (
+            ["--epsilon", "1", "--set", "aggregation=secagg", "--set", "min_survivors=5"],
+            "min_survivors=5, assumed_colluders=1 of 4 sites",
+        ),
     ],
-    ids=["no epsilon", "delta", "unknown", "negative", "not planned", "no computation"],
-)
+    ids=[
+        "no epsilon", "delta", "unknown", "negative", "not planned", "no computation",
+        "all collude", "more collude than are", "two sites", "one site", "survivors",
+    ],
+)  # fmt: skip
 def test_budget_refuses_impossible_settings(
     more: list[str], text: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
