@@ -47,13 +47,19 @@ def anybody(model: object) -> Attendance | None:
     return None
 
 
+def any_form(config: Config, model: object, body: object) -> None:
+    """Take a broadcast as its type declares it: nothing in it has a shape of its own."""
+    del config, model, body
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Phase(Generic[R, B, M]):
     """One row of the protocol: what a site sends, what the aggregator answers, the three verbs.
 
     `then` lists what may open next: itself, later phases, or an earlier phase of the same stage
     (`stage_of`), which begins the next round of that stage; so (phase, round) never repeats in a
-    run.  Empty for the last phase, whose `combine` returns None as the next phase.
+    run.  Empty for the last phase, whose `combine` returns None as the next phase.  `check` is
+    what a site asks of a broadcast before it absorbs it: MessageError for arrays of another form.
     """
 
     name: str
@@ -64,6 +70,7 @@ class Phase(Generic[R, B, M]):
     absorb: Callable[[M, B], M]
     then: tuple[str, ...]
     attendance: Callable[[M], Attendance | None] = anybody
+    check: Callable[[Config, M, B], None] = any_form
 
 
 AnyPhase = Phase[Any, Any, Any]  # a table is heterogeneous
@@ -206,7 +213,7 @@ def accept(computation: Computation[M], run: Run[M], request: AnyEnvelope, party
     Raises
     ------
     ProtocolError
-        Another format, run, order or settings than the site's own; nothing was changed.
+        Another format, run, order, settings or form than the site's own; nothing was changed.
     """
     if request.seq != run.cursor.seq + 1:
         raise ProtocolError("E205", allowed=run.cursor.seq + 1, got=request.seq)
@@ -226,6 +233,7 @@ def accept(computation: Computation[M], run: Run[M], request: AnyEnvelope, party
         raise MessageError(
             "E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}"
         )
+    phase.check(run.config, run.model, request.body)
     return replace(run, run=name, cursor=cursor, model=phase.absorb(run.model, request.body))
 
 

@@ -19,9 +19,10 @@ import dataclasses
 import functools
 import hashlib
 import math
+import re
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -42,6 +43,9 @@ SAFE_INT: Final = 2**53 - 1
 ADDED: Final = "added"
 """Key of the metadata of a field that older messages do not have."""
 
+SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Escape of half of a character."""
+
 Json = Any
 
 
@@ -60,12 +64,41 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
     if len(text) > limit:
         raise _refuse("document", f"{len(text)} bytes, allowed {limit}")
     try:
-        document = simplejson.loads(text, parse_constant=_no_constant)
+        document = simplejson.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err
     if _depth(document) > MAX_DEPTH:
         raise _refuse("document", f"nested deeper than {MAX_DEPTH}")
+    if _half_of_a_character(text):
+        _check_characters(document)
     return document
+
+
+def _half_of_a_character(text: bytes | str) -> bool:
+    """Tell whether there may be one; two halves make a character, so this is no verdict."""
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+    return SURROGATE.search(raw) is not None
+
+
+def _check_characters(document: Json) -> None:
+    """Refuse a half of a character, which no file name and no digest can hold."""
+    try:
+        for text in _texts(document):
+            text.encode()
+    except UnicodeEncodeError as err:
+        raise _refuse("document", "half of a character") from err
+
+
+def _texts(document: Json) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict):
+        for key, item in document.items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(document, list):
+        for item in document:
+            yield from _texts(item)
 
 
 def _depth(document: Json) -> int:
@@ -86,6 +119,14 @@ def _depth(document: Json) -> int:
 
 def _no_constant(name: str) -> None:
     raise ValueError(name)
+
+
+def _finite(digits: str) -> float:
+    """Return a number; ValueError past the largest float, which JSON can write (1e400)."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("too large a number")
+    return number
 
 
 def digest(value: object) -> bytes:

@@ -7,9 +7,11 @@ clipped answers, adds the noise, and hands the noisy mean back to `Estimator.ste
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -86,6 +88,27 @@ class StepRecord:
 
 
 S = TypeVar("S")
+
+
+def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
+    """Tell whether every array of a state has the shape that it has in the first state.
+
+    Parameters
+    ----------
+    first, state
+        Dataclasses of the same type.
+    most : int
+        Axes of this length may be shorter, but not empty: a rank guard keeps fewer directions.
+    """
+    for spec in dataclasses.fields(first):
+        one, other = getattr(first, spec.name), getattr(state, spec.name)
+        if dataclasses.is_dataclass(one) and not same_form(one, other, most=most):
+            return False
+        if isinstance(one, np.ndarray):
+            pairs = itertools.zip_longest(one.shape, other.shape, fillvalue=-1)
+            if not all(n == m or (n == most and 0 < m < n) for n, m in pairs):
+                return False
+    return True
 
 
 class Estimator(Protocol[S]):

@@ -88,6 +88,8 @@ def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) 
 
 def whiten(U: Array, Z0: Data) -> Data:
     """Return ``U Z0`` in float32: (k, T) for one subject, (n_subjects, k, T) for a stack."""
+    if U.ndim != 2:  # an axis more would turn one subject into many
+        raise ValueError(f"U has shape {U.shape}, needed (k, k)")
     return np.asarray(U.astype(np.float32) @ Z0, dtype=np.float32)
 
 

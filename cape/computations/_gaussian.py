@@ -51,7 +51,7 @@ class GaussianSum(Generic[M]):
         ``step(party, model, total)``: the result of a sum over all sites, and the next phase.
     stopped : callable
         ``stopped(config, model, site)``: the same if a site refused.
-    absorb : callable
+    absorb, check : callable
         As in `Phase`.
     then : tuple of str
         What may open after the release.
@@ -67,6 +67,7 @@ class GaussianSum(Generic[M]):
     stopped: Callable[[Config, M, str], tuple[Any, str | None]]
     absorb: Callable[[M, Any], M]
     then: tuple[str, ...]
+    check: Callable[[Config, M, Any], None]
 
     def phases(self) -> tuple[AnyPhase, ...]:
         """Return both phases."""
@@ -90,6 +91,7 @@ class GaussianSum(Generic[M]):
                 absorb=lambda model, state: self.absorb(replace(model, seed_sum=None), state),
                 then=self.then,
                 attendance=attendance,
+                check=self.check,
             ),
         )
 

@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.computations._model import Model, attendance, joined
+from cape.computations._model import Model, attendance, joined, own_subjects
 from cape.config import Config
 from cape.errors import MessageError
 from cape.messages import Reduced, Released
@@ -61,7 +61,7 @@ class LocalSum(Generic[M]):
         Of its result.
     part : Part or None
         None: sites send all of their noisy sums.
-    event, noisy, charge, step, stopped, absorb, then
+    event, noisy, charge, step, stopped, absorb, then, check
         As in `cape.computations._gaussian.GaussianSum`; `charge` returns the length.
     step_of_mean : callable
         ``step_of_mean(party, model, mean)``: as `step`, from a mean over all subjects.
@@ -78,6 +78,7 @@ class LocalSum(Generic[M]):
     stopped: Callable[[Config, M, str], tuple[Any, str | None]]
     absorb: Callable[[M, Any], M]
     then: tuple[str, ...]
+    check: Callable[[Config, M, Any], None]
 
     def phases(self) -> tuple[AnyPhase, ...]:
         """Return the phase."""
@@ -91,6 +92,7 @@ class LocalSum(Generic[M]):
                 absorb=self.absorb,
                 then=self.then,
                 attendance=attendance,
+                check=self.check,
             ),
         )
 
@@ -102,8 +104,7 @@ class LocalSum(Generic[M]):
             return Released(total=noisy, refused=False)
         if noisy is None:
             return Reduced(values=np.zeros(0), refused=True)
-        sizes = {entry.site: entry.n_subjects for entry in joined(model).sites}
-        mean = noisy / (self.event(site, model).gamma * sizes[site.id])
+        mean = noisy / (self.event(site, model).gamma * own_subjects(site.id, model))
         return Reduced(values=self.part.reduce(site.config, mean), refused=False)
 
     def _combine(

@@ -110,6 +110,11 @@ def n_basis(model: Model) -> int:
     return joined(model).n_basis
 
 
+def own_subjects(site: str, model: Model) -> int:
+    """Return M_s of a site; its own was compared with its card."""
+    return next(entry.n_subjects for entry in joined(model).sites if entry.site == site)
+
+
 def agreed_labels(model: Model, shown: Iterable[str]) -> str:
     """Return the labels that sites showed after `join`; MessageError if one shows others.
 

@@ -129,8 +129,8 @@ def _without_noise(stages: Sequence[Stage], n_subjects: int) -> tuple[Event, ...
 
 
 def verify_basis(site: Site, roster: Roster, n_basis: int) -> None:
-    """Raise PrivacyBudgetError unless d is what this site finds itself."""
-    if roster.n_basis != n_basis:
+    """Raise PrivacyBudgetError unless d is what this site finds itself, and the owner allows it."""
+    if roster.n_basis != n_basis or n_basis > site.config.max_features:
         problem = "the size of the public basis is not that of the settings"
         raise PrivacyBudgetError("E231", site=site.id, problem=problem)
 

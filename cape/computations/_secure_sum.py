@@ -16,10 +16,10 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array, Data, Estimator, Query
+from cape.algorithms.estimators import Array, Data, Estimator, Query, same_form
 from cape.computations._gaussian import GaussianSum
 from cape.computations._local import LocalSum, Part, seen_singly
-from cape.computations._model import Model, attendance, joined
+from cape.computations._model import Model, attendance, joined, own_subjects
 from cape.computations._survivors import DroppableSum
 from cape.computations._zero_sum import entry, hide
 from cape.config import Config
@@ -67,6 +67,8 @@ class SecureSum(Generic[M]):
         What a site sends of its own noisy sum where it is seen by itself (``noise=local``).
     when : callable, optional
         ``when(config)``: whether these settings have the stage at all.
+    guarded : bool
+        Whether a rank guard may keep fewer than the estimator's `n_components` directions.
     """
 
     name: str
@@ -79,6 +81,7 @@ class SecureSum(Generic[M]):
     close: Callable[[Config, M], Any] | None = None
     part: Part | None = None
     when: Callable[[Config], bool] | None = None
+    guarded: bool = False
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of one release under the chosen aggregation; () if there is none."""
@@ -103,6 +106,7 @@ class SecureSum(Generic[M]):
                 absorb=self._absorb,
                 then=then,
                 attendance=attendance,
+                check=self._check,
             ),
         )
 
@@ -118,6 +122,7 @@ class SecureSum(Generic[M]):
             stopped=self._stopped,
             absorb=self._absorb,
             then=then,
+            check=self._check,
         ).phases()
 
     def _local(self, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
@@ -133,6 +138,7 @@ class SecureSum(Generic[M]):
             stopped=self._stopped,
             absorb=self._absorb,
             then=then,
+            check=self._check,
         ).phases()
 
     def _droppable(self, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
@@ -146,6 +152,7 @@ class SecureSum(Generic[M]):
             finish=self._finish,
             absorb=self._absorb,
             then=then,
+            check=self._check,
         ).phases()
 
     def current(self, config: Config, model: M) -> Any:
@@ -170,7 +177,10 @@ class SecureSum(Generic[M]):
         query = self.estimator(site.config, model).query(self.current(site.config, model))
         event = self._event(site, model)
         check_query(event, query)
-        total = clipped_sum(chunks(self.sees(site, model)), query, event)
+        subjects = self.sees(site, model)
+        if event.private:
+            check_subjects(event, subjects, own_subjects(site.id, model))
+        total = clipped_sum(chunks(subjects), query, event)
         try:
             site.charge(event)  # on record before any noise is drawn
         except PrivacyBudgetError:
@@ -256,6 +266,17 @@ class SecureSum(Generic[M]):
         after = replace(model, **{self.into: state})
         return self.close(config, after), "report"
 
+    def _check(self, config: Config, model: M, state: Any) -> None:
+        """Raise MessageError unless a broadcast state has the form that its first one has here.
+
+        A site computes with what it is told: an array with an axis more would ask every subject
+        many times for one charge, a large one would fill the memory.
+        """
+        estimator, rows = self.estimator(config, model), self.rows(model)
+        most = min(getattr(estimator, "n_components", 0), rows) if self.guarded else 0
+        if not same_form(estimator.start(rows), state, most=most):
+            raise MessageError("E202", problem=f"{self.name}: arrays of another shape than planned")
+
     def _absorb(self, model: M, state: Any) -> M:
         record = RoundRecord(
             phase=self.name,
@@ -279,22 +300,40 @@ def chunks(stacks: Stacks) -> Iterator[Data]:
 
 
 def clipped_sum(stacks: Iterator[Data], query: Query, event: Event) -> npt.NDArray[np.int64]:
-    """Return the exact sum of all subjects' bounded integer answers, shape (size,)."""
+    """Return the exact sum of all subjects' bounded integer answers, shape (size,).
+
+    Raises
+    ------
+    PrivacyBudgetError
+        An answer is not one vector of that size for each subject.
+    """
     total = np.zeros(query.size, dtype=np.int64)
     for stack in stacks:
-        part = quantized_sum(
-            query.answer(stack),
-            log2_gamma=event.log2_gamma,
-            clip_int=event.clip_int,
-            shape=event.shape,
-        )
-        total += part.total
+        answers = query.answer(stack)
+        if answers.shape != (len(stack), query.size):
+            raise _uncovered(event, "does not ask each subject for one vector of the planned size")
+        total += quantized_sum(
+            answers, log2_gamma=event.log2_gamma, clip_int=event.clip_int, shape=event.shape
+        ).total
     return total
+
+
+def check_subjects(event: Event, subjects: Stacks, n_subjects: int) -> None:
+    """Raise PrivacyBudgetError unless every subject enters a sum once, which its bound counts on.
+
+    The working arrays follow from broadcasts: they must not make two subjects out of one.
+    """
+    if sum(len(array) for array in subjects.arrays) != n_subjects:
+        raise _uncovered(event, f"does not ask each of {n_subjects} subjects once")
+
+
+def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
+    problem = f"{event.phase} round {event.round} {problem}"
+    return PrivacyBudgetError("E012", problem=problem, do="nothing is released.")
 
 
 def check_query(event: Event, query: Query) -> None:
     """Raise PrivacyBudgetError unless the planned release covers the question exactly."""
     if query.size > event.size or query.shape != event.shape:
-        problem = f"{event.phase} round {event.round} asks for another vector than planned"
-        raise PrivacyBudgetError("E012", problem=problem, do="nothing is released.")
+        raise _uncovered(event, "asks for another vector than planned")
     verify_event(event, query.clip)

@@ -133,7 +133,7 @@ def _as_released(config: Config, model: IcaModel) -> TemplateMaps:
 
 
 SPATIAL = SecureSum(
-    name="spatial", state=SpatialComponents, into="spatial",
+    name="spatial", state=SpatialComponents, into="spatial", guarded=True,
     estimator=_spatial, rows=n_basis, sees=_views.raw, close=_arranged,
     when=functools.partial(is_kind, "spatial"),
 )  # fmt: skip

@@ -24,6 +24,7 @@ from cape.computations._secagg import (
     ready,
     table_of,
 )
+from cape.config import Config
 from cape.errors import PrivacyBudgetError
 from cape.messages import (
     Masked,
@@ -33,7 +34,7 @@ from cape.messages import (
     SurvivorSignature,
     SurvivorSignatures,
 )
-from cape.phases import AnyPhase, Phase
+from cape.phases import AnyPhase, Phase, any_form
 from cape.ports import Aggregator, Site
 from cape.secagg import keys, protocol, protocol_aggregator, protocol_messages, protocol_site
 from cape.secagg.protocol_aggregator import PendingSum, SurvivorSum
@@ -74,7 +75,7 @@ class DroppableSum(Generic[M]):
         ``bound(party, model)``: largest size of an entry of the true sum.
     finish : callable
         ``finish(party, total, model)``: the result, and the phase to open next.
-    absorb : callable
+    absorb, check : callable
         As in `Phase`.
     then : tuple of str
         What may open after the last phase.
@@ -89,6 +90,7 @@ class DroppableSum(Generic[M]):
     finish: Callable[[Aggregator, SurvivorSum, M], tuple[Any, str | None]]
     absorb: Callable[[M, Any], M]
     then: tuple[str, ...]
+    check: Callable[[Config, M, Any], None] = any_form
 
     def phases(self) -> tuple[AnyPhase, ...]:
         """Return the phases."""
@@ -122,6 +124,7 @@ class DroppableSum(Generic[M]):
                 absorb=self._absorb,
                 then=self.then,
                 attendance=attendance,
+                check=self.check,
             ),
         )
 

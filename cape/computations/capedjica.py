@@ -137,7 +137,7 @@ WHITENING = SecureSum(
     estimator=_whitening, rows=_views.n_directions, sees=_reduced, later=(ITERATE,), when=_temporal,
 )  # fmt: skip
 PCA = SecureSum(
-    name="pca", state=Subspace, into="subspace",
+    name="pca", state=Subspace, into="subspace", guarded=True,
     estimator=_pca, rows=n_basis, sees=_views.raw, later=(WHITENING, ITERATE), when=_temporal,
 )  # fmt: skip
 

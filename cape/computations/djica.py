@@ -238,7 +238,7 @@ SPHERE = SecureSum(
     estimator=_sphere, rows=_views.n_directions, sees=_reduced, later=(ITERATE,),
 )  # fmt: skip
 PCA = SecureSum(
-    name="pca", state=Subspace, into="subspace",
+    name="pca", state=Subspace, into="subspace", guarded=True,
     estimator=_pca, rows=n_basis, sees=_columns, later=(SPHERE, ITERATE),
 )  # fmt: skip
 

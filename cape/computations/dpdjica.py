@@ -258,7 +258,7 @@ ITERATE = SecureSum(
     estimator=solver_of, rows=_views.n_directions, sees=_noisy, close=_close,
 )  # fmt: skip
 PARCEL = SecureSum(
-    name="parcel", state=Parcel, into="subspace",
+    name="parcel", state=Parcel, into="subspace", guarded=True,
     estimator=_parcel, rows=n_basis, sees=_second_moment, later=(ITERATE,),
 )  # fmt: skip
 

@@ -39,7 +39,8 @@ class Call:
         places = ("clientId", "baseDirectory", "outputDirectory", "cacheDirectory",
                   "transferDirectory")  # fmt: skip
         for name in places:
-            if not isinstance(parts["state"].get(name), str):
+            given = parts["state"].get(name)
+            if not isinstance(given, str) or "\0" in given:  # no path and no name holds that
                 raise MessageError("E158", problem=f"'state.{name}' must be a text")
         iteration = parts["state"].get("iteration")
         if type(iteration) is not int:  # true is no number here

@@ -17,11 +17,14 @@ from cape import wire
 from cape.config import VERSION
 from cape.drivers.durable import write_atomically
 from cape.drivers.journal import DAMAGED
+from cape.drivers.links import Link
 from cape.errors import CapeError, ConfigError
 from cape.messages import Progress
 from cape.policy import SitePolicy
 
 NAME = "run.json"
+MAX_EXCHANGES = 10_000
+"""Of one run; far more than any settings ask for."""
 
 STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
 """Errors after which the same step may be asked again: nothing left the party."""
@@ -99,6 +102,8 @@ def read_checkpoint(work: Path) -> Checkpoint:
         given, state = document["setup"], document["state"]
         if not isinstance(state, dict | None):
             raise ValueError("the state of the parties is no mapping")
+        if not 0 <= int(document["exchange"]) < MAX_EXCHANGES:
+            raise ValueError("no exchange has this number")
         setup = Setup(
             directory=str(given["directory"]),
             through=str(given["through"]),
@@ -118,12 +123,27 @@ def read_checkpoint(work: Path) -> Checkpoint:
     except (*DAMAGED, AttributeError, CapeError) as err:
         if isinstance(err, CapeError) and err.code == "CAPE-E264":
             raise
-        raise ConfigError(
-            "E264",
-            problem="what this folder says of its stopped run is damaged",
-            do="start a new run; what was spent stays spent.",
-            detail=f"{path}: {err}",
-        ) from err
+        raise damaged(work, err) from err
+
+
+def damaged(work: Path, err: Exception) -> ConfigError:
+    """Return the error that says that a stopped run cannot go on, because its record is damaged."""
+    return ConfigError(
+        "E264",
+        problem="what this folder says of its stopped run is damaged",
+        do="start a new run; what was spent stays spent.",
+        detail=f"{work / NAME}: {type(err).__name__}: {err}",
+    )
+
+
+def restored(link: Link, state: dict[str, Any] | None, work: Path) -> None:
+    """Let a link stand where a checkpoint says; ConfigError (E264) if it says nonsense."""
+    if state is None:
+        return
+    try:
+        link.restore(state)
+    except (*DAMAGED, AttributeError, IndexError, CapeError) as err:
+        raise damaged(work, err) from err
 
 
 def may_go_on(err: BaseException) -> bool:

@@ -32,7 +32,7 @@ from cape.drivers.codec import (
 )
 from cape.drivers.coinstac_aggregator import combined
 from cape.drivers.durable import only_one
-from cape.drivers.identity import read_identity
+from cape.drivers.identity import identity_digest, unchanged_identity
 from cape.drivers.journal import Journal
 from cape.drivers.parties import NO_REQUEST, Origin, SiteParty
 from cape.drivers.sent import line_of, note
@@ -132,7 +132,11 @@ def _first_round(call: Call, journal: Journal) -> Document:
     state, envelope = advance_site(computation, start(computation, config), None, party)
     nonce = envelope.body.nonce
     journal.begin(nonce)
-    given |= {"card": list(party.card), "policy_at_join": dataclasses.asdict(party.policy)}
+    given |= {
+        "card": list(party.card),
+        "policy_at_join": dataclasses.asdict(party.policy),
+        "identity": identity_digest(own_folders(call.base)),
+    }
     if isinstance(party.source, FileSource):
         given["contents"] = party.source.contents  # no other files are read in this run
     journal.give(given)
@@ -251,7 +255,9 @@ def _party(
         publish=publish,
         record=lambda result: write_record(call.output, result),
         card=given.get("card", ()),
-        identity=lambda: read_identity(own_folders(call.base), call.party),
+        identity=lambda: unchanged_identity(
+            own_folders(call.base), call.party, str(given.get("identity", ""))
+        ),
         origin=Origin(owner=call.owner, digests=software(policy)),
         all_runs=all_runs,
     )

@@ -67,7 +67,9 @@ class Attendees:
         return list(self._left)
 
     def restore(self, left: Sequence[str]) -> None:
-        """Go on with these sites."""
+        """Go on with these of the sites; ValueError if there are none, or others."""
+        if not left or not set(left) <= set(self._left):
+            raise ValueError("other sites are left than take part")
         self._left = list(left)
 
     @property

@@ -43,14 +43,15 @@ def sync_folder(folder: Path) -> None:
 
 
 @contextmanager
-def appending(path: Path) -> Iterator[tuple[list[bytes], AppendLine]]:
+def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], AppendLine]]:
     """Hold a file of lines for one writer; yields its whole lines and a function that adds one.
 
-    A last line without an end was cut by a crash before it counted: it is removed.
+    A last line without an end was cut by a crash before it counted: it is removed.  StoppedError
+    (E263) if another process holds the file for longer than `PATIENCE`.
     """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "r+b") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        _take(handle, party, PATIENCE)
         text = file.read()
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) < len(text):
@@ -100,11 +101,7 @@ def only_one(folder: Path, party: str, *, patience: float | None = None) -> Iter
     handle = os.open(folder, os.O_RDONLY)
     try:
         handle = _lockable(handle, folder)
-        until = time.monotonic() + (PATIENCE if patience is None else patience)
-        while not _taken(handle):
-            if time.monotonic() >= until:
-                raise StoppedError("E263", party=party)
-            time.sleep(PAUSE)
+        _take(handle, party, PATIENCE if patience is None else patience)
         yield
     finally:
         os.close(handle)  # which also lets go of the lock, as the end of the process does
@@ -123,6 +120,15 @@ def _lockable(handle: int, folder: Path) -> int:
         os.close(handle)
         return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT, 0o600)
     return handle
+
+
+def _take(handle: int, party: str, patience: float) -> None:
+    """Wait for the lock of an open file; StoppedError (E263) if it does not come in time."""
+    until = time.monotonic() + patience
+    while not _taken(handle):
+        if time.monotonic() >= until:
+            raise StoppedError("E263", party=party)
+        time.sleep(PAUSE)
 
 
 def _taken(handle: int) -> bool:

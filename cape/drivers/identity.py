@@ -4,11 +4,13 @@
 ``roster.json``   site id to public key, hex; exchanged past the aggregator, kept by every site
 
 Both lie in the folder of the site's data or of its policy, never among the owner's settings: those
-come through the aggregator.
+come through the aggregator.  What it sends in a run lands with the data, so the files that stood
+there in `join`, before it had sent anything, hold for the whole run.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Sequence
@@ -55,6 +57,28 @@ def read_identity(folders: Sequence[Path], site: str) -> Identity:
         if (folder / KEY_FILE).is_file():
             return _read(folder, site)
     raise _refused(site, f"no file {KEY_FILE}")
+
+
+def identity_digest(folders: Sequence[Path]) -> str:
+    """Return the SHA-256 of the files that `read_identity` reads, and of their folder's place."""
+    for place, folder in enumerate(folders):
+        if (folder / KEY_FILE).is_file():
+            files = [folder / KEY_FILE, folder / ROSTER_FILE]
+            held = [path.read_bytes() if path.is_file() else b"" for path in files]
+            parts = [hashlib.sha256(content).digest() for content in held]
+            return hashlib.sha256(bytes([place]) + b"".join(parts)).hexdigest()
+    return ""
+
+
+def unchanged_identity(folders: Sequence[Path], site: str, digest: str) -> Identity:
+    """Return the identity of a site; ConfigError also if its files are not those of that digest."""
+    if identity_digest(folders) != digest:
+        raise ConfigError(
+            "E012",
+            problem=f"{KEY_FILE} or {ROSTER_FILE} of site {site} changed since the run began",
+            do="find out who changed them, then start a new run.",
+        )
+    return read_identity(folders, site)
 
 
 def _read(folder: Path, site: str) -> Identity:

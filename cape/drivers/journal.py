@@ -119,7 +119,7 @@ class Journal:
         """Append a charge, once: a crash between charge and answer spends nothing twice."""
         text = json.dumps(line, sort_keys=True).encode("ascii")
         try:
-            with appending(self._folder / "ledger.jsonl") as (lines, append):
+            with appending(self._folder / "ledger.jsonl", f"site {self._site}") as (lines, append):
                 if text not in lines:
                     append(text)
         except FileNotFoundError:
@@ -128,7 +128,7 @@ class Journal:
     def sent(self, line: dict[str, Any]) -> None:
         """Append a line on a reply, once."""
         text = json.dumps(line).encode("ascii")
-        with appending(self._folder / "sent.jsonl") as (lines, append):
+        with appending(self._folder / "sent.jsonl", f"site {self._site}") as (lines, append):
             if text not in lines:
                 append(text)
 

@@ -6,7 +6,9 @@ there already is not charged again, so a repeated or resumed round costs nothing
 stopped stays counted.  Two runs at the same time see each other's charges.
 
 Beside it lies ``<ledger_file>.key``, mode 0600: names of subjects are known by an HMAC under it, so
-that other files of a person are still that person's, and the ledger alone tells no name.
+that other files of a person are still that person's, and the ledger alone tells no name; and
+``<ledger_file>.head``: how many lines there were, and the SHA-256 of the last.  A crash may leave
+the ledger a line ahead of it, never behind: whole lines that are gone are noticed.
 """
 
 from __future__ import annotations
@@ -15,7 +17,8 @@ import datetime
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from pathlib import Path
@@ -23,7 +26,7 @@ from typing import Any
 
 from cape.config import Config
 from cape.drivers.durable import appending, write_atomically
-from cape.errors import CapeError, StateLostError
+from cape.errors import CapeError, PrivacyBudgetError, StateLostError
 from cape.privacy.ledger import Budget
 from cape.privacy.spending import (
     Charge,
@@ -97,8 +100,8 @@ class LedgerFile:
     def open(self, run: RunSpending) -> None:
         """Write down that a run begins, once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with appending(self.path) as (lines, append):
-            if self._read(lines).find(run.run) is None:
+        with self._held() as (known, lines, append):
+            if known.find(run.run) is None:
                 append(run_line(run, lines))
 
     def key(self) -> tuple[bytes, str]:
@@ -114,8 +117,8 @@ class LedgerFile:
         path = self.path.with_name(f"{self.path.name}.key")
         if path.exists():  # made after the file, which is not made anew beside it
             self._check_there()
-        with appending(self.path) as (lines, _):
-            used = {run.key for run in self._read(lines).runs} - {""}
+        with self._held() as (known, _, _):
+            used = {run.key for run in known.runs} - {""}
             if not path.exists() and not used:
                 write_atomically(path, os.urandom(32).hex().encode())
             try:
@@ -130,8 +133,8 @@ class LedgerFile:
     def unpromised(self, nonce: str) -> None:
         """Write down, once, that a run turned out to promise nothing: another site is seeded."""
         self._check_there()
-        with appending(self.path) as (lines, append):
-            run = self._read(lines).find(nonce)
+        with self._held() as (known, lines, append):
+            run = known.find(nonce)
             if run is not None and run.promised:
                 append(unpromised_line(nonce, lines))
 
@@ -161,8 +164,7 @@ class LedgerFile:
             phase=entry["phase"], round=entry["round"], field=entry["field"], mu2=entry["mu2"]
         )
         self._check_there()
-        with appending(self.path) as (lines, append):
-            known = self._read(lines)
+        with self._held() as (known, lines, append):
             run = known.find(nonce)
             if run is None:
                 raise self._unusable("it does not know this run")
@@ -185,8 +187,19 @@ class LedgerFile:
     def _spending(self) -> Spending:
         if not self.path.exists():
             return Spending()
-        with appending(self.path) as (lines, _):
-            return self._read(lines)
+        with self._held() as (known, _, _):
+            return known
+
+    @contextmanager
+    def _held(self) -> Iterator[tuple[Spending, list[bytes], Callable[[bytes], None]]]:
+        """Hold the file; yields what it says, its lines, and a function that adds one."""
+        with appending(self.path, f"the ledger of site {self.site}") as (lines, append):
+
+            def add(line: bytes) -> None:
+                append(line)
+                _write_head(self.path, len(lines) + 1, line)
+
+            yield self._read(lines), lines, add
 
     def _check_there(self) -> None:
         if not self.path.exists():
@@ -194,6 +207,7 @@ class LedgerFile:
 
     def _read(self, lines: list[bytes]) -> Spending:
         try:
+            _check_head(self.path, lines)
             return read_lines(lines)
         except CapeError as err:
             raise self._unusable(str(err.fields.get("problem", err))) from err
@@ -263,4 +277,38 @@ def read_ledger(path: Path) -> Spending:
         The file is damaged.
     """
     text = path.read_bytes()
-    return read_lines(text[: text.rfind(b"\n") + 1].split(b"\n")[:-1])
+    lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
+    if text and not lines:
+        raise _damaged("it has no whole line")
+    _check_head(path, lines)
+    return read_lines(lines)
+
+
+# -- how long it was -----------------------------------------------------------------------------
+
+
+def _head(path: Path) -> Path:
+    return path.with_name(f"{path.name}.head")
+
+
+def _write_head(path: Path, n_lines: int, last: bytes) -> None:
+    write_atomically(_head(path), f"{n_lines} {hashlib.sha256(last).hexdigest()}\n".encode())
+
+
+def _check_head(path: Path, lines: list[bytes]) -> None:
+    """Raise PrivacyBudgetError if lines are gone that a ledger had; older ones have no head."""
+    try:
+        n_text, _, digest = _head(path).read_text(encoding="ascii").strip().partition(" ")
+        n_lines = int(n_text)
+    except FileNotFoundError:
+        return
+    except ValueError:
+        raise _damaged("what is known of its length is damaged") from None
+    found = lines[n_lines - 1] if 0 < n_lines <= len(lines) else b""
+    if hashlib.sha256(found).hexdigest() != digest:
+        raise _damaged(f"it had {n_lines} lines and has {len(lines)}, or others")
+
+
+def _damaged(problem: str) -> PrivacyBudgetError:
+    do = "restore it with its .key and its .head; do not delete it."
+    return PrivacyBudgetError("E012", problem=f"the ledger is damaged: {problem}", do=do)

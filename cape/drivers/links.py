@@ -209,9 +209,12 @@ class DocumentLink:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state` in the same folders."""
-        self._caches, self._input = dict(state["caches"]), state["input"]
+        before = set(self._caches)
+        self._caches, self._input = dict(state["caches"]), dict(state["input"])
         self._iteration = int(state["iteration"])
         self.attendees.restore(state["left"])
+        if set(self._caches) != before or not {"phase", "round"} <= set(self._input):
+            raise ValueError("a party or its next step is missing")
 
     def exchange(self) -> tuple[Progress | None, int]:
         """Let every site answer, two at a time or more, and the aggregator combine."""

@@ -23,7 +23,7 @@ from cape.drivers.ledger_file import AllRuns
 from cape.drivers.parties import NO_REQUEST, AggregatorParty, Origin, SiteParty
 from cape.drivers.sent import line_of
 from cape.drivers.stores import FileSource, MemoryMemo
-from cape.errors import CapeError
+from cape.errors import CapeError, StateLostError
 from cape.messages import Progress
 from cape.phases import AnyEnvelope, Computation, Run, advance_aggregator, advance_site, start
 from cape.policy import SitePolicy
@@ -63,6 +63,11 @@ class MemoryLink:
     def _party(self, site: str, source: Source, policy: SitePolicy) -> SiteParty:
         vault = self._vaults[site]
 
+        def secret(name: str) -> bytes:
+            if name not in vault:
+                raise StateLostError("E210", site=f"site {site}", what=name)
+            return vault[name]
+
         def record(result: SiteOutcome) -> None:
             if self._out is not None:
                 site_files.write_record(self._out / site / "output", result)
@@ -84,7 +89,7 @@ class MemoryLink:
             request=NO_REQUEST,
             on_charge=lambda line: None,
             keep=vault.__setitem__,
-            secret=vault.__getitem__,
+            secret=secret,
             publish=publish,
             record=record,
             identity=lambda: read_identity([self.folders[site]], site),
@@ -127,6 +132,8 @@ class MemoryLink:
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`; the sources hold what it says of their contents."""
         made_by = self._computation
+        if set(state["parties"]) != set(self._parties):
+            raise ValueError("a site is missing")
         for site, kept in state["parties"].items():
             self._runs[site] = decode_run(made_by, kept["run"], party=f"site {site}")
             vault = {name: bytes.fromhex(raw) for name, raw in kept["vault"].items()}

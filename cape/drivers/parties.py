@@ -17,7 +17,7 @@ from cape.config import Config
 from cape.drivers.ledger_file import AllRuns
 from cape.drivers.stores import Memo
 from cape.errors import ConfigError, PrivacyBudgetError, StateLostError
-from cape.messages import Cursor, Roster, SiteCard
+from cape.messages import Cursor, FeatureSpace, Roster, SiteCard
 from cape.policy import SitePolicy
 from cape.ports import Identity, Source, Stacks
 from cape.privacy.event import Event
@@ -73,7 +73,7 @@ class SiteParty:
         self.keep = keep
         self.secret = secret
         self.card = tuple(card)
-        """What this site said of itself in `join`: nonce, M_s, digest of its feature space.
+        """What this site said of itself in `join`: nonce, M_s, SHA-256 of its feature space.
 
         The fourth is what it did not say: the labels of that space.
         """
@@ -142,8 +142,12 @@ class SiteParty:
         self._policy.check_settings(self.id, self._computation, self.config)
         if isinstance(facts, SiteCard):
             self._policy.check_size(self.id, facts.n_subjects)
-            digest, labels = facts.space.digest, self.source.space.packed
-            self.card = (facts.nonce, facts.n_subjects, digest, labels)
+            self.card = (
+                facts.nonce,
+                facts.n_subjects,
+                _outline(facts.space),
+                self.source.space.packed,
+            )
             if self._all_runs is not None:
                 promised = self.config.private and facts.noise != "seeded"
                 begin = self._all_runs.begin
@@ -166,7 +170,7 @@ class SiteParty:
     def _check_entry(self, roster: Roster) -> None:
         """Refuse a roster that does not say of this site what it said, or mixes in seeded noise."""
         own = [
-            (entry.nonce, entry.n_subjects, roster.space.digest)
+            (entry.nonce, entry.n_subjects, _outline(roster.space))
             for entry in roster.sites
             if entry.site == self.id
         ]
@@ -187,6 +191,14 @@ class SiteParty:
             self._record(result)
             if self._policy.private_results:
                 self._publish(result)
+
+
+def _outline(space: FeatureSpace) -> str:
+    """Return the SHA-256 of all that is said of a space in `join`: its own digest names less.
+
+    A site prepares as many features as the roster says, so that number must be its own.
+    """
+    return wire.digest(space.outline()).hex()
 
 
 class AggregatorParty:

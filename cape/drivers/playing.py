@@ -8,11 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from cape.drivers.checkpoint import Checkpoint
+from cape.drivers.checkpoint import MAX_EXCHANGES, Checkpoint
 from cape.drivers.links import Link
 from cape.messages import Progress
 
-MAX_EXCHANGES = 10_000
 BEFORE_JOIN = Progress(
     phase="join", round=1, rounds=1, exchange=0, exchanges=0, mu=0.0, mu_budget=0.0, epsilon=0.0,
     step=0.0, stability=0.0,

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from cape.computations import load
 from cape.drivers import coinstac
-from cape.drivers.checkpoint import Checkpoint, Setup, may_go_on, read_checkpoint
+from cape.drivers.checkpoint import Checkpoint, Setup, may_go_on, read_checkpoint, restored
 from cape.drivers.drops import Attendees, read_drop
 from cape.drivers.durable import only_one
 from cape.drivers.links import (
@@ -283,8 +283,7 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
         }
         link = MemoryLink(computation, config, sources, setup.policy, work, drops=silent)
         link.folders = dict(sites)
-        if state is not None:
-            link.restore(state)
+        restored(link, state, work)
         yield link
         return
     if setup.through not in DOCUMENTS:
@@ -304,8 +303,7 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
             logs = work.parent / CONTAINER_LOGS
             call = stack.enter_context(Containers(sites, work, logs, **limits))
         documents = DocumentLink(sites, setup.settings, work, call, attendees)
-        if state is not None:
-            documents.restore(state)
+        restored(documents, state, work)
         yield documents
 
 

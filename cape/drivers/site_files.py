@@ -57,10 +57,25 @@ def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
     own = policy_path(base, given)
     if own is None:
         return SitePolicy()
-    policy = load_policy(own)
-    if mapped is None or mapped == own:
-        return policy
-    return policy.with_mapped(site, _parsed(mapped))
+    try:
+        policy = load_policy(own)
+        if mapped is None or mapped == own:
+            return policy
+        return policy.with_mapped(site, _parsed(mapped))
+    except ConfigError as err:
+        raise _kept_back(site, err) from err
+
+
+def _kept_back(site: str, err: ConfigError) -> ConfigError:
+    """Return the error without what the policy says, which nobody but its site may read."""
+    if err.code == "CAPE-E266":
+        return err
+    return ConfigError(
+        "E012",
+        problem=f"the site policy of site {site} cannot be used",
+        do="its site-error.txt, or cape policy FILE there, says why; nothing runs without it.",
+        detail="\n".join(filter(None, (err.public, err.detail))),
+    )
 
 
 def policy_path(base: Path, given: Mapping[str, Any]) -> Path | None:
@@ -122,12 +137,13 @@ def all_runs_of(
         return None
     path = folder / policy.ledger_file
     if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
-        raise ConfigError(
+        mistake = ConfigError(
             "E012",
             problem="site policy: ledger_file lies among the mapped files, which are of one run",
             do="name it by its whole path, in a folder that stays.",
             detail=str(path),
         )
+        raise _kept_back(site, mistake)
     return AllRuns(
         file=LedgerFile(
             path=path,

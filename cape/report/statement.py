@@ -47,8 +47,8 @@ ASSUMPTIONS = (
     "ChaCha20 hold.",
 )
 NOT_COVERED = (
-    "That a site took part, the number of sites, the number of subjects of each site, and all "
-    "settings.",
+    "That a site took part, the number of sites, the number of subjects of each site, the shortest "
+    "and longest repetition time of its scans, the features, and all settings.",
     "Which subjects were accepted: the checks before the run lie outside the guarantee.",
     "Timing, memory use and the length of messages, and that a site stopped the run.",
     "A person scanned at two sites: mu doubles for that person.",

@@ -839,14 +839,24 @@ def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
         path.unlink()
         if text is not None:
             path.write_bytes(text)
-        with pytest.raises(ConfigError, match="E012 the site policy cannot be read") as caught:
+        with pytest.raises(ConfigError, match="E012 the site policy of site local0") as caught:
             engine.ask("local0")
         assert "site-policy.toml" not in caught.value.public
         if text is None:
             break
-    path.write_text("vetoo = true")
-    with pytest.raises(ConfigError, match=r"site policy: vetoo.*did you mean 'veto'"):
-        engine.ask("local0")
+    for text, said in (
+        ("vetoo = true", "did you mean 'veto'"),
+        ("patient_registry_note = 1", "patient_registry_note"),
+        ('allowed_owners = "dr.miller@hospital-b"', "dr.miller"),
+        ("dataset_id = 4711", "4711"),
+        ("max_total_epsilon = 3.25", "max_total_epsilon"),
+    ):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match="E012 the site policy of site local0") as caught:
+            engine.ask("local0")
+        assert said in caught.value.detail
+        assert said not in caught.value.public
+        assert said in (engine.place("local0", "output") / "site-error.txt").read_text()
 
 
 @pytest.mark.parametrize("mapped", [True, False])
@@ -862,9 +872,10 @@ def test_a_ledger_among_the_mapped_files_would_forget_earlier_runs(tmp_path, map
     else:
         engine.allow("local0", policy)
     environment = {} if mapped else policy_of(engine, "local0")
-    with pytest.raises(ConfigError, match="E012 site policy: ledger_file lies among") as caught:
+    with pytest.raises(ConfigError, match="E012 the site policy of site local0") as caught:
         engine.call("local", engine.document("local0", given), environment)
-    assert "jsonl" not in caught.value.public
+    assert "ledger" not in caught.value.public
+    assert "ledger_file lies among the mapped files" in caught.value.detail
     assert not list(data.rglob("*.jsonl"))
 
 

@@ -343,8 +343,8 @@ MUTANTS = (
     ),
     Mutant(
         "subjects are clipped to three times the planned norm",
-        C + "_secure_sum.py", "            clip_int=event.clip_int,\n",
-        "            clip_int=3 * event.clip_int,\n",
+        C + "_secure_sum.py",
+        "clip_int=event.clip_int, shape", "clip_int=3 * event.clip_int, shape",
         STATISTICAL + "test_auditor.py"
         "::test_an_integer_secure_sum_gives_the_claimed_mu_and_no_more",
     ),
@@ -393,8 +393,62 @@ MUTANTS = (
         "::test_a_delta_that_gives_one_person_away_has_no_plan_in_any_computation",
     ),
     Mutant(
+        "a site computes with arrays of any form",
+        "cape/phases.py", "    phase.check(run.config, run.model, request.body)\n", "",
+        PROTOCOL + "test_broadcasts.py"
+        "::test_a_broadcast_whose_arrays_have_another_form_is_refused_by_every_site",
+    ),
+    Mutant(
+        "an array with an axis more has the same form",
+        "cape/algorithms/estimators.py",
+        "itertools.zip_longest(one.shape, other.shape, fillvalue=-1)",
+        "zip(one.shape[::-1], other.shape[::-1])",
+        PROTOCOL + "test_broadcasts.py"
+        "::test_a_broadcast_whose_arrays_have_another_form_is_refused_by_every_site",
+    ),
+    Mutant(
+        "a subject may give several answers to one question",
+        C + "_secure_sum.py",
+        "if answers.shape != (len(stack), query.size):", "if answers.shape[1] != query.size:",
+        PROTOCOL + "test_broadcasts.py"
+        "::test_one_subject_cannot_be_multiplied_by_what_is_computed_from_broadcasts",
+    ),
+    Mutant(
+        "a subject may be asked twice in one release",
+        C + "_secure_sum.py",
+        "if sum(len(array) for array in subjects.arrays) != n_subjects:",
+        "if sum(len(array) for array in subjects.arrays) < n_subjects:",
+        PROTOCOL + "test_broadcasts.py"
+        "::test_a_site_that_would_ask_a_subject_twice_releases_nothing",
+    ),
+    Mutant(
+        "the aggregator says how many features the data have",
+        D + "parties.py", "return wire.digest(space.outline()).hex()",
+        "return space.digest",
+        PROTOCOL + "test_broadcasts.py"
+        "::test_a_roster_with_another_number_of_features_than_the_data_is_refused",
+    ),
+    Mutant(
+        "pinned keys may be replaced during a run",
+        D + "identity.py", "    if identity_digest(folders) != digest:\n",
+        "    if not digest:\n",
+        PROTOCOL + "test_broadcasts.py"
+        "::test_pinned_keys_are_those_that_a_site_had_before_the_aggregator_sent_anything",
+    ),
+    Mutant(
+        "whole lines of a ledger may vanish",
+        "cape/drivers/ledger_file.py",
+        "    if hashlib.sha256(found).hexdigest() != digest:\n", "    if not digest:\n",
+        UNIT + "test_ledger_file.py::test_whole_lines_that_are_gone_are_noticed",
+    ),
+    Mutant(
+        "a mistake in a policy is told to everybody",
+        D + "site_files.py", "        raise _kept_back(site, err) from err\n", "        raise\n",
+        "test/e2e/test_drivers.py::test_a_policy_that_cannot_be_read_stops_the_site",
+    ),
+    Mutant(
         "a site takes whatever size of the basis the aggregator says",
-        C + "_plan.py", "if roster.n_basis != n_basis:", "if roster.n_basis < 0:",
+        C + "_plan.py", "if roster.n_basis != n_basis or n_basis >", "if n_basis >",
         PROTOCOL + "test_conformance.py"
         "::test_f_a_site_takes_no_other_size_of_the_basis_from_the_aggregator",
     ),
@@ -530,7 +584,7 @@ MUTANTS = (
     ),
     Mutant(
         "the ledger of all runs is written without its lock",
-        D + "durable.py", "        fcntl.flock(file, fcntl.LOCK_EX)\n", "",
+        D + "durable.py", "        _take(handle, party, PATIENCE)\n", "",
         UNIT + "test_ledger_file.py::test_a_second_writer_of_a_ledger_waits_for_the_first",
     ),
     Mutant(

@@ -815,7 +815,8 @@ def test_the_order_and_the_sizes_of_the_roster_are_part_of_every_mask() -> None:
     total = party.answer("local0")[1].body.total
     run = party.runs["local0"]
     roster = run.model.roster
-    entries = (replace(roster.sites[0], n_subjects=4), *roster.sites[1:])
+    own, other, *rest = roster.sites
+    entries = (own, replace(other, n_subjects=other.n_subjects + 1), *rest)
     party.runs["local0"] = replace(
         run, model=replace(run.model, roster=replace(roster, sites=entries))
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import math
@@ -18,10 +19,11 @@ import numpy as np
 import pytest
 
 from cape.config import Config
+from cape.drivers import durable, ledger_file
 from cape.drivers.durable import appending
 from cape.drivers.ledger_file import AllRuns, LedgerFile, Person, read_ledger
 from cape.drivers.stores import FileSource
-from cape.errors import PrivacyBudgetError, StateLostError
+from cape.errors import PrivacyBudgetError, StateLostError, StoppedError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.spending import GENESIS, Charge, RunSpending, read_lines
 
@@ -351,12 +353,84 @@ def test_the_smallest_delta_of_all_runs_is_the_one_that_counts(tmp_path) -> None
 def test_a_line_that_a_crash_cut_short_does_not_count(tmp_path, cut) -> None:
     """It was not on disk, so nothing was drawn for it."""
     file = ledger(tmp_path)
-    spend(file, run("one", "a"), 3)
+    spend(file, run("one", "a"), 2)
+    head = head_of(file).read_bytes()
+    assert file.charge("one", entry(3))
     whole = file.path.read_bytes()
     file.path.write_bytes(whole[:-cut])
+    head_of(file).write_bytes(head)  # it is written after the line
     assert len(read_ledger(file.path).runs[0].charges) == 2
     assert file.charge("one", entry(3))
     assert file.path.read_bytes() == whole
+
+
+def head_of(file: LedgerFile) -> Path:
+    return file.path.with_name(f"{file.path.name}.head")
+
+
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_whole_lines_that_are_gone_are_noticed(tmp_path, left) -> None:
+    """A ledger was emptied beside its key, and the next run began as if nothing was spent."""
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 3)
+    lines = file.path.read_bytes().splitlines(keepends=True)
+    file.path.write_bytes(b"".join(lines[:left]))
+    for step in (
+        lambda: file.charge("one", entry(4)), lambda: file.open(run("two", "a")), file.key,
+        lambda: file.find("one"), lambda: file.total("one"), lambda: file.unpromised("one"),
+    ):  # fmt: skip
+        with pytest.raises(StateLostError, match="E262"):
+            step()
+    with pytest.raises(PrivacyBudgetError, match="do not delete it"):
+        read_ledger(file.path)
+    assert file.path.read_bytes() == b"".join(lines[:left])
+
+
+def test_a_crash_between_a_line_and_its_head_loses_nothing(tmp_path, monkeypatch) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    monkeypatch.setattr(ledger_file, "write_atomically", None)
+    with pytest.raises(TypeError):
+        file.charge("one", entry(3))
+    monkeypatch.undo()
+    assert file.charge("one", entry(3))
+    assert len(read_ledger(file.path).runs[0].charges) == 3
+    assert file.charge("one", entry(4))
+    assert head_of(file).read_text().startswith("5 ")
+
+
+@pytest.mark.parametrize("text", [b"", b"5\n", b"x y\n", b"-1 00\n", b"\xff"])
+def test_a_damaged_head_stops_the_site(tmp_path, text) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    head_of(file).write_bytes(text)
+    with pytest.raises(StateLostError, match="E262"):
+        file.charge("one", entry(3))
+
+
+def test_a_ledger_without_a_head_is_one_of_an_earlier_version(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    head_of(file).unlink()
+    assert file.charge("one", entry(3))
+    assert head_of(file).is_file()
+
+
+def test_a_file_without_one_whole_line_is_no_empty_ledger(tmp_path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a ledger")
+    with pytest.raises(PrivacyBudgetError, match="no whole line"):
+        read_ledger(path)
+
+
+def test_a_process_that_holds_a_ledger_for_ever_does_not_hang_the_site(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 1)
+    with file.path.open("rb") as held, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        patch.setattr(durable, "PATIENCE", 0.2)
+        with pytest.raises(StoppedError, match="E263 the ledger of site"):
+            file.charge("one", entry(2))
 
 
 def test_any_other_damage_stops_the_site(tmp_path) -> None:
@@ -411,11 +485,11 @@ def test_a_second_writer_of_a_ledger_waits_for_the_first(tmp_path) -> None:
     path, inside = tmp_path / "ledger.jsonl", threading.Event()
 
     def second() -> None:
-        with appending(path):
+        with appending(path, "x"):
             inside.set()
 
     with ThreadPoolExecutor(1) as pool:
-        with appending(path):
+        with appending(path, "x"):
             waiting = pool.submit(second)
             assert not inside.wait(0.2)
         waiting.result(timeout=30)
@@ -463,5 +537,5 @@ def test_a_line_that_the_disk_has_no_room_for_is_taken_back(tmp_path, monkeypatc
         file.charge("one", entry(3))
     monkeypatch.undo()
     assert file.path.read_bytes() == before
-    with appending(file.path) as (lines, _):
+    with appending(file.path, "x") as (lines, _):
         assert len(lines) == 3

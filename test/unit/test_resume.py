@@ -221,6 +221,37 @@ def test_a_damaged_record_is_refused(stopped, damage) -> None:
     refused(stopped, "E264 what this folder says of its stopped run is damaged; start a new run")
 
 
+@pytest.mark.parametrize(
+    ("through", "way", "value"),
+    [
+        ("memory", "state", {}), ("memory", "state left", ["nobody"]), ("memory", "state left", []),
+        ("memory", "exchange", 10**6), ("memory", "exchange", -1),
+        ("memory", "setup through", "elsewhere"), ("memory", "setup through", "wire"),
+        ("memory", "state parties local0 sent", [5]), ("memory", "state parties local0 vault", {}),
+        ("memory", "state parties local0 card", 7), ("memory", "state parties", {}),
+        ("wire", "state", {}), ("wire", "state left", ["nobody"]), ("wire", "state caches", {}),
+        ("wire", "state caches", 3), ("wire", "state input", [1]), ("wire", "state iteration", "x"),
+        ("wire", "setup through", "memory"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_record_that_says_nonsense_is_refused(data, tmp_path, through, way, value) -> None:
+    """Such records ended in an internal error: a KeyError, a TypeError, a run without an end."""
+    with pytest.raises(Stop):
+        simulate(data, out=tmp_path, settings=SETTINGS, seed=3, through=through,
+                 on_progress=stop_at(4))  # fmt: skip
+    path = tmp_path / ".work" / "run.json"
+    document = json.loads(path.read_bytes())
+    place = document
+    *outer, last = way.split()
+    for name in outer:
+        place = place[name]
+    assert place[last] != value
+    place[last] = value
+    path.write_text(json.dumps(document))
+    refused(tmp_path, "E264|E210|E011")
+
+
 def test_another_version_does_not_go_on_with_a_run(stopped) -> None:
     path = stopped / ".work" / "run.json"
     path.write_bytes(json.dumps({**json.loads(path.read_bytes()), "version": "0.0.0"}).encode())
