@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from cape.privacy.comparisons import PaperDeltas, Row, compare, paper_deltas
 from cape.privacy.correlated import paper_colluders, positive, view_factor
 
 DELTA = 1e-5
+WIDEST = 14
+"""Characters of an epsilon in the table; longer ones are written with an exponent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,6 +78,8 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
             ledger = document["ledger"]
             events = read_entries(ledger["entries"], head=ledger["head"])
             releases = Releases.of((event.mu2 for event in events), sites=_sites(document))
+            if not math.isfinite(releases.mu):
+                raise ValueError("mu of all releases is not finite")
     return Account(releases=releases, delta=asked, per_round=1, unit="releases", source=str(path))
 
 
@@ -133,8 +138,8 @@ def planned(
 
 def _asked_sites(n_sites: int | None, colluders: int | None, ratio: float) -> Sites | None:
     if n_sites is None:
-        if colluders is not None:
-            problem = "colluders without sites"
+        if colluders is not None or ratio != math.inf:
+            problem = "colluders or ratio without sites"
             raise ConfigError("E012", problem=problem, do="pass --sites too.")
         return None
     c = default_colluders(n_sites) if colluders is None else colluders
@@ -215,12 +220,12 @@ def show(account: Account) -> None:
         say(f"NOT PRIVATE: {account.source} promises nothing; epsilon is infinite under every "
             "accountant.", style="bold red")  # fmt: skip
         return
+    rows = compare(releases, delta=account.delta)
     say(
         f"{account.source}: {releases.count} releases, mu {releases.mu:.6g} in all, "
         f"zCDP rho {releases.mu**2 / 2.0:.6g}, asked delta {account.delta:g}"
     )
     say("")
-    rows = compare(releases, delta=account.delta)
     columns = ("accountant", "epsilon", "at delta", "exact there", "against exact")
     table("Total epsilon by every accountant; only the first decides", columns, map(_cells, rows))
     for row in rows:
@@ -260,7 +265,9 @@ def _cells(row: Row) -> tuple[str, ...]:
 
 
 def _epsilon(epsilon: float) -> str:
-    return display_epsilon(epsilon, digits=6)
+    """Return epsilon for a cell: one of mu 1e-12 has no seventy zeros."""
+    text = display_epsilon(epsilon, digits=6)
+    return f"{Decimal(text):.6g}" if len(text) > WIDEST else text
 
 
 def _sites(document: dict[str, Any]) -> Sites | None:
@@ -268,8 +275,8 @@ def _sites(document: dict[str, Any]) -> Sites | None:
     if document["noise"] == "local":
         return None
     mu = {view["key"]: Fraction(view["mu"]) for view in document["views"]}
-    return Sites(
-        n_sites=document["n_sites"],
-        colluders=document["assumed_colluders"],
-        factor=(mu["aggregator"] / mu["outsider"]) ** 2,
-    )
+    n_sites, colluders = document["n_sites"], document["assumed_colluders"]
+    factor = (mu["aggregator"] / mu["outsider"]) ** 2
+    if not (type(n_sites) is type(colluders) is int and 0 <= colluders < n_sites and factor > 0):
+        raise ValueError("n_sites, assumed_colluders or views")
+    return Sites(n_sites=n_sites, colluders=colluders, factor=factor)

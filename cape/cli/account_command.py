@@ -9,6 +9,8 @@ import typer
 
 from cape.cli.show import json_line, say
 
+INFINITE = float("inf")
+
 
 def account(
     ledger: Annotated[
@@ -28,7 +30,7 @@ def account(
     ] = None,
     ratio: Annotated[
         float, typer.Option(help="Variance of zero-sum over local noise; inf: the secure sum.")
-    ] = float("inf"),
+    ] = INFINITE,
     delta: Annotated[
         float | None, typer.Option(help="Total delta; the file's own, or 1e-5.")
     ] = None,
@@ -52,6 +54,9 @@ def account(
         raise typer.BadParameter(
             "needed: one of --ledger FILE, --mu, --noise-multiplier, --paper-figure"
         )
+    planned = (sites, colluders, rounds, per_round, ratio, release_delta)
+    if mu is None and noise_multiplier is None and planned != (None, None, 1, 1, INFINITE, 0.01):
+        raise typer.BadParameter("--ledger and --paper-figure bring their own rounds and sites")
     if paper_figure == 5:
         _account_figure_5(plot, as_json=as_json)
         return

@@ -44,6 +44,8 @@ class Checked:
         What the file says, of the plan, which may be more.
     findings : tuple of str
         Claims that the recomputed figures contradict.
+    run : str
+        Fingerprint of the roster, which no other run has; empty if the file has none.
     """
 
     path: str
@@ -53,6 +55,27 @@ class Checked:
     epsilon: float
     claimed: float | None
     findings: tuple[str, ...]
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Together:
+    """Several runs on the same subjects.
+
+    Attributes
+    ----------
+    runs : int
+        How many that promise something, every one counted once.
+    epsilon, delta : float or None
+        Of all of them, at the smallest of their deltas as in a site's ledger; None without any.
+    same : mapping of int to str
+        Position of a file -> path of an earlier file of the same run, which is counted.
+    """
+
+    runs: int
+    epsilon: float | None
+    delta: float | None
+    same: Mapping[int, str]
 
 
 def check_file(path: Path) -> Checked:
@@ -67,16 +90,34 @@ def check_file(path: Path) -> Checked:
         return _check(str(path), document)
 
 
-def composed_epsilon(files: Sequence[Checked]) -> float:
-    """Return epsilon of several runs on the same subjects, at the largest of their deltas."""
-    total = sum((file.mu2 for file in files), Fraction(0))
-    return gdp_epsilon(mu=root_up(total), delta=max(file.delta for file in files))
+def together(files: Sequence[Checked]) -> Together:
+    """Return the figures of several runs on the same subjects."""
+    first: dict[tuple[object, ...], str] = {}
+    same: dict[int, str] = {}
+    counted = []
+    for i, file in enumerate(files):
+        key = (file.run, file.mu2, file.delta) if file.run else (i,)
+        if key in first:
+            same[i] = first[key]
+        elif file.private:
+            counted.append(file)
+        first.setdefault(key, file.path)
+    if not counted:
+        return Together(runs=0, epsilon=None, delta=None, same=same)
+    mu = root_up(sum((file.mu2 for file in counted), Fraction(0)))
+    delta = min(file.delta for file in counted)
+    epsilon = gdp_epsilon(mu=mu, delta=delta)
+    return Together(runs=len(counted), epsilon=epsilon, delta=delta, same=same)
 
 
 def _check(path: str, document: Mapping[str, Any]) -> Checked:
     if document["schema"] != "cape-privacy-1":
         raise ValueError(f"schema {document['schema']!r}")
     private, delta, claimed = document["private"], float(document["delta"]), document["epsilon"]
+    if type(private) is not bool or not isinstance(claimed, int | float | None):
+        raise TypeError("private or epsilon")
+    claimed = None if claimed is None else float(claimed)
+    run = str(document.get("roster_fingerprint", ""))
     findings: list[str] = []
     if not private:
         if claimed is not None or document["guarantee"] != "none":
@@ -89,6 +130,7 @@ def _check(path: str, document: Mapping[str, Any]) -> Checked:
             epsilon=math.inf,
             claimed=claimed,
             findings=tuple(findings),
+            run=run,
         )
     total = Fraction(0)
     rounds: set[tuple[str, int, str]] = set()
@@ -111,6 +153,7 @@ def _check(path: str, document: Mapping[str, Any]) -> Checked:
         epsilon=epsilon,
         claimed=claimed,
         findings=tuple(findings),
+        run=run,
     )
 
 
@@ -162,6 +205,6 @@ def _view_findings(document: Mapping[str, Any], total: Fraction, delta: float) -
 def _below(name: str, claimed: float | None, least: float) -> list[str]:
     if claimed is None:
         return [f"{name} is missing"]
-    if claimed < least * (1.0 - TOLERANCE):
+    if not claimed >= least * (1.0 - TOLERANCE):  # NaN is no claim
         return [f"{name} is claimed as {claimed:.6g}, the releases give {least:.6g}"]
     return []

@@ -225,11 +225,10 @@ app.command()(report)
 
 
 def _check_files(files: Sequence[Path], *, as_json: bool) -> None:
-    from cape.cli.check import check_file, composed_epsilon
+    from cape.cli.check import check_file, together
 
     checked = [check_file(path) for path in files]
-    promised = [file for file in checked if file.private]
-    total = composed_epsilon(promised) if promised else None
+    total = together(checked)
     if as_json:
         rows = [
             {
@@ -239,20 +238,27 @@ def _check_files(files: Sequence[Path], *, as_json: bool) -> None:
                 "claimed": file.claimed,
                 "delta": file.delta,
                 "findings": file.findings,
+                "same_run_as": total.same.get(i),
             }
-            for file in checked
+            for i, file in enumerate(checked)
         ]
-        json_line({"event": "result", "files": rows, "epsilon_together": total})
+        figures = {"epsilon_together": total.epsilon, "delta_together": total.delta}
+        json_line({"event": "result", "files": rows, **figures})
     else:
-        for file in checked:
+        for i, file in enumerate(checked):
             got = f"{file.epsilon:.6g}" if file.private else "infinite"
             claimed = "none" if file.claimed is None else f"{file.claimed:.6g}"
             verdict = "WRONG" if file.findings else "ok"
             say(f"{verdict}: epsilon {got} recomputed, {claimed} claimed, {file.path}")
+            if i in total.same:
+                say(f"  the same run as {total.same[i]}: counted once", style="yellow")
             for finding in file.findings:
                 say(f"  {finding}", style="bold red")
-        if len(promised) > 1 and total is not None:
-            say(f"all {len(promised)} runs on the same subjects together: epsilon {total:.6g}")
+        if total.runs > 1:
+            say(
+                f"all {total.runs} runs on the same subjects together: epsilon "
+                f"{total.epsilon:.6g} at delta {total.delta:g}, the smallest of theirs"
+            )
     if any(file.findings for file in checked):
         raise typer.Exit(1)
 

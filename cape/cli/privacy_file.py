@@ -10,6 +10,11 @@ from typing import Any
 
 from cape.errors import CapeError, ConfigError
 
+WRONG = (
+    ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
+)  # fmt: skip
+"""What reading a document trips over that is not of the expected form."""
+
 
 @contextmanager
 def privacy_document(path: Path) -> Iterator[Any]:
@@ -26,7 +31,7 @@ def privacy_document(path: Path) -> Iterator[Any]:
         yield json.loads(path.read_text(encoding="utf-8"))
     except CapeError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
+    except WRONG as err:
         raise ConfigError(
             "E012",
             problem="this is not a privacy.json of cape",

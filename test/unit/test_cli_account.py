@@ -98,6 +98,11 @@ BROKEN = {
     "no ledger": lambda d: d.pop("ledger"),
     "no delta": lambda d: d.update(delta=None),
     "no events": lambda d: d.update(ledger=[]),
+    # These were internal errors, E000.
+    "no colluders": lambda d: d.update(assumed_colluders=None),
+    "sites that are no number": lambda d: d.update(n_sites={}),
+    "a view of nothing": lambda d: d["views"][0].update(mu=0),
+    "views that are no list": lambda d: d.update(views=[[]]),
 }
 
 
@@ -106,9 +111,11 @@ def test_a_file_that_is_no_statement_is_a_usage_error(name, privacy, capsys):
     path = privacy(BROKEN[name])
     assert cli.main(["account", "--ledger", str(path)]) == 2
     assert "not a privacy.json" in capsys.readouterr().err
-    path.write_text("{")
-    assert cli.main(["account", "--ledger", str(path)]) == 2
-    assert str(path) in capsys.readouterr().err
+    for text in ("{", "[" * 100_000):
+        path.write_text(text)
+        for command in (["account", "--ledger"], ["budget", "--check"]):
+            assert cli.main([*command, str(path)]) == 2
+            assert f"{path}: " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("key", ["s2", "mu2", "prev_digest"])
@@ -163,6 +170,8 @@ USAGE = {
     "mu of zero": ("--mu", 0),
     "multiplier of zero": ("--noise-multiplier", 0),
     "colluders without sites": ("--mu", 1, "--colluders", 1),
+    "ratio without sites": ("--mu", 1, "--ratio", -1),
+    "rounds of a figure": ("--paper-figure", 6, "--rounds", 7),
     "everybody colludes": ("--mu", 1, "--sites", 3, "--colluders", 3),
     "delta of one": ("--mu", 1, "--delta", 1),
     "release delta of one": ("--mu", 1, "--release-delta", 1),
@@ -175,7 +184,9 @@ USAGE = {
 def test_a_wrong_use_has_exit_code_2(name, capsys, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert cli.main(["account", *map(str, USAGE[name])]) == 2
-    assert "Traceback" not in capsys.readouterr().err
+    said = capsys.readouterr()
+    assert "Traceback" not in said.err
+    assert not said.out  # the header once came before the error of a delta
     with pytest.raises(ValueError, match="given once"):
         account.planned(mu=None, noise_multiplier=None, rounds=1, per_round=1, n_sites=None,
                         colluders=None, ratio=1.0, delta=None, release_delta=0.01)  # fmt: skip
@@ -259,3 +270,11 @@ def test_without_matplotlib_the_remedy_is_named(monkeypatch, capsys, tmp_path):
 def test_an_exact_epsilon_of_zero_needs_no_ratio(capsys):
     assert cli.main(["account", "--mu", "1e-4", "--delta", "0.01"]) == 0
     assert "valid" in capsys.readouterr().out
+
+
+def test_a_tiny_epsilon_leaves_room_for_the_names(capsys):
+    # Seventy zeros pushed titles and headers out of the table.
+    assert cli.main(["account", "--mu", "1e-12"]) == 0
+    text = capsys.readouterr().out
+    assert "4.79853e-12" in text
+    assert "exact Gaussian DP " in text
