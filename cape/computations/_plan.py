@@ -159,6 +159,8 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
         raise refuse("the number of colluders or survivors is not that of the settings")
     if roster.config != config.digest():
         raise refuse("the settings are others than this site's")
+    if roster.n_sites < config.min_sites or min(e.n_subjects for e in roster.sites) < 1:
+        raise refuse("there are fewer sites, or subjects at one, than the settings allow")
     for event in roster.plan:
         asked = own[event.phase, event.round]
         if (event.size, event.shape) != (asked.size, asked.shape):

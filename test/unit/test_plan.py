@@ -213,6 +213,18 @@ def test_a_site_refuses_a_plan_that_is_not_its_own(lie) -> None:
         assert error.code in ("CAPE-E230", "CAPE-E012"), error.public
 
 
+def test_a_site_refuses_fewer_sites_than_the_settings_allow_and_empty_ones() -> None:
+    """With one site its reply carries no mask at all; only the aggregator used to look."""
+    honest = roster_of()
+    empty = replace(honest.sites[0], n_subjects=0)
+    for sites in ((empty, *honest.sites[1:]), (replace(empty, n_subjects=-5), *honest.sites[1:])):
+        with pytest.raises(PrivacyBudgetError, match="fewer sites, or subjects at one"):
+            verify(replace(honest, sites=sites))
+    config = replace(CONFIG, min_sites=honest.n_sites + 1)
+    with pytest.raises(PrivacyBudgetError, match="fewer sites, or subjects at one"):
+        verify(roster_of(config), config)
+
+
 def test_a_private_release_in_a_run_without_noise_is_refused() -> None:
     config = replace(CONFIG, private=False)
     with pytest.raises(PrivacyBudgetError, match="E231 plan refused by site local1"):
