@@ -197,7 +197,7 @@ def draw_7(rows: list[dict[str, Any]]) -> Any:
         panel.minorticks_off()
         panel.legend(loc="center left" if panel is left else "upper left")
     M = rows[0]["n_subjects"]
-    left.set(yscale="log", ylim=(0.004, 0.6), ylabel=Q_LABEL, title=f"eps_i .5, M {M}, S 4")
+    left.set(yscale="log", ylim=(0.002, 0.6), ylabel=Q_LABEL, title=f"eps_i .5, M {M}, S 4")
     right.set(ylabel=f"total eps after J = {ROUNDS}", ylim=(0, 1.35 * max(colluding)))
     right.set_title("total eps of the unit in question")
     return figure

@@ -27,6 +27,14 @@ def harness():
     return figures_lib, engine, style
 
 
+def test_no_curve_of_a_whole_grid_lies_below_its_axis(harness) -> None:
+    """The quick grid of 002-fig7 ends at q .008; the whole one fell below the panel, unseen."""
+    figure = harness[0].figures()["002-fig7"]
+    found = {"q": 0.0034, "epsilon": 20.0, "epsilon_colluders": 24.0}
+    canvas = figure.draw([{**point, **found} for point in figure.points("full")])
+    assert canvas.axes[0].get_ylim()[0] < 0.0034 / 1.2
+
+
 @pytest.fixture
 def example(harness):
     """Return a figure of four points, and the list of points measured so far."""
