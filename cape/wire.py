@@ -39,12 +39,15 @@ MAX_DEPTH: Final = 32
 """Deepest nesting: states and messages need less than half of it."""
 MAX_ITEMS: Final = 2**16
 """Longest tuple or mapping."""
+MAX_PARTS: Final = 2**20
+"""Most lists, mappings and items of a document, counted before it is parsed: each takes far more
+memory than its two bytes of text.  Arrays are one text each, so messages need some thousands."""
 SAFE_INT: Final = 2**53 - 1
 ADDED: Final = "added"
 """Key of the metadata of a field that older messages do not have."""
 
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Escape of half of a character."""
+"""Escape of half of a character; two of them make one."""
 
 Json = Any
 
@@ -63,21 +66,18 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
     """Return the document of a JSON text of at most `limit` bytes; MessageError otherwise."""
     if len(text) > limit:
         raise _refuse("document", f"{len(text)} bytes, allowed {limit}")
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+    if sum(map(raw.count, (b"[", b"{", b","))) > MAX_PARTS:
+        raise _refuse("document", f"more than {MAX_PARTS} parts")
     try:
         document = simplejson.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err
     if _depth(document) > MAX_DEPTH:
         raise _refuse("document", f"nested deeper than {MAX_DEPTH}")
-    if _half_of_a_character(text):
+    if SURROGATE.search(raw):
         _check_characters(document)
     return document
-
-
-def _half_of_a_character(text: bytes | str) -> bool:
-    """Tell whether there may be one; two halves make a character, so this is no verdict."""
-    raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
-    return SURROGATE.search(raw) is not None
 
 
 def _check_characters(document: Json) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import tracemalloc
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -216,6 +217,21 @@ def test_numbers_and_texts_that_no_file_can_hold_are_refused_by_name(tmp_path, o
     assert new in damaged
     with pytest.raises(CapeError, match=r"E158|E202"):
         engine.call("local", damaged, {})
+
+
+@pytest.mark.parametrize("part", [b"[]", b"{}", b"0", b'""'])
+def test_a_document_of_many_small_parts_is_refused_before_it_is_parsed(part) -> None:
+    """Two bytes of text become a list of 56 and more."""
+    text = b"[" + (part + b",") * 2**20 + part + b"]"
+    tracemalloc.start()
+    try:
+        with pytest.raises(MessageError, match=r"E202 .* more than 1048576 parts"):
+            wire.loads(text, 2**27)
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+    few = b"[" + (part + b",") * 1000 + part + b"]"
+    assert len(wire.loads(few)) == 1001
 
 
 def test_a_character_of_two_halves_is_one() -> None:
