@@ -7,6 +7,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ from cape.drivers.parties import SiteParty
 from cape.drivers.playing import play
 from cape.drivers.simulate import simulate
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
-from cape.messages import FeatureSpace
+from cape.messages import FeatureSpace, Roster, RosterEntry
 from cape.policy import SitePolicy
 from cape.secagg.field import quantize
 
@@ -269,23 +270,18 @@ def test_a_site_that_refuses_the_histogram_leaves_the_means(consortium, tmp_path
     assert all(math.isfinite(float(row["mean"])) for row in table(folder / "mean.csv"))
 
 
-def test_a_site_refuses_a_plan_that_is_not_that_of_its_settings(consortium, tmp_path):
+def test_a_site_refuses_a_plan_that_is_not_that_of_its_settings() -> None:
     config = load("capemean").config.from_input({"epsilon": 8, "delta": 1e-5})
     draft = capemean.plan_run(config, 3, 9, FeatureSpace.of_matrix(D))
     loud = tuple(replace(event, variance=event.variance // 2) for event in draft.plan)
-
-    class Here:
-        id = "local0"
-
-    Here.config = config
-
-    class Told:
-        n_sites = survivors = 3
-        n_subjects, n_basis, colluders = 9, D, 1
-        plan = draft.plan
-
-    Told.config = config.digest()
-    verify_plan(Here, Told, capemean.stages(config, D))
-    Told.plan = loud
-    with pytest.raises(PrivacyBudgetError):
-        verify_plan(Here, Told, capemean.stages(config, D))
+    here = SimpleNamespace(id="local0", config=config)
+    told = Roster(
+        sites=tuple(
+            RosterEntry(site=f"local{s}", nonce=f"{s}" * 32, n_subjects=3) for s in range(3)
+        ),
+        config=config.digest(), space=FeatureSpace.of_matrix(D), n_basis=D, colluders=1,
+        survivors=3, seeded=False, plan=draft.plan, warnings=(),
+    )  # fmt: skip
+    verify_plan(here, told, capemean.stages(config, D))
+    with pytest.raises(PrivacyBudgetError, match="E231"):
+        verify_plan(here, replace(told, plan=loud), capemean.stages(config, D))
