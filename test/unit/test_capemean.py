@@ -283,5 +283,5 @@ def test_a_site_refuses_a_plan_that_is_not_that_of_its_settings() -> None:
         survivors=3, seeded=False, plan=draft.plan, warnings=(),
     )  # fmt: skip
     verify_plan(here, told, capemean.stages(config, D))
-    with pytest.raises(PrivacyBudgetError, match="E231"):
+    with pytest.raises(PrivacyBudgetError, match="E230 the plan of 2 releases"):
         verify_plan(here, replace(told, plan=loud), capemean.stages(config, D))
