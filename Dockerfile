@@ -37,7 +37,7 @@ COPY compspec.json local.py remote.py ./
 # COINSTAC's second version: documents over a websocket.  Its first version runs
 # `python /computation/local.py` or remote.py per round, through the same server.
 EXPOSE 8881
-CMD ["python", "-m", "cape.drivers.serve"]
+CMD ["python", "-m", "cape.coinstac.service"]
 
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="coinstac-cape" \

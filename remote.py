@@ -5,7 +5,7 @@ stdout  {"output": {...}, "cache": {...}, "success": true at the end}, one line,
 stderr  the public text of an error, exit 1
 """
 
-import cape.drivers.program
+import cape.coinstac.stdio
 
 if __name__ == "__main__":
-    raise SystemExit(cape.drivers.program.main("remote"))
+    raise SystemExit(cape.coinstac.stdio.main("remote"))

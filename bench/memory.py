@@ -41,7 +41,7 @@ def peak_mb() -> float:
 
 def child(role: str) -> None:
     """Be ``local.py`` or ``remote.py``, and write down the peak at the end."""
-    from cape.drivers.program import main as answer
+    from cape.coinstac.stdio import main as answer
 
     code = answer(role)
     with open(os.environ[PEAKS], "a", encoding="utf-8") as told:
@@ -78,10 +78,10 @@ def played(folder: Path, sites: Mapping[str, Path], settings: dict[str, Any]) ->
     import nibabel as nib
     import numpy as np
 
-    from cape.drivers.drops import Attendees
-    from cape.drivers.links import DocumentLink, NewProcess, make_places
-    from cape.drivers.playing import play
-    from cape.policy import SitePolicy
+    from cape.simulation.dropout import Attendees
+    from cape.simulation.run_loop import play
+    from cape.simulation.transports import DocumentLink, NewProcess, make_places
+    from cape.site.policy import SitePolicy
 
     work = folder / "work"
     make_places((*sites, "remote"), SitePolicy(min_subjects=1, private_results=True), work)
@@ -132,7 +132,7 @@ def made(folder: Path, asked: argparse.Namespace) -> Path:
     import nibabel as nib
     import numpy as np
 
-    from cape.drivers.synth import write_consortium
+    from cape.synthetic.consortium import write_consortium
 
     write_consortium(
         folder / "made", preset="brain", site_sizes=(4 * asked.subjects, 2), grid_mm=asked.grid,

@@ -31,20 +31,20 @@ import numpy as np
 
 from cape.algorithms import kernel
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.metrics import match_maps
-from cape.algorithms.synthetic import PRESETS, garch_sources, generate
 from cape.computations import load
-from cape.computations._results import IcaOutcome
-from cape.computations._views import public_basis
 from cape.config import Config
 from cape.data import grid_of, mask_space
-from cape.drivers._brain import NETWORKS, Scanner, network_maps
-from cape.drivers._templates import correlated
-from cape.drivers.memory_link import MemoryLink
-from cape.drivers.playing import play
-from cape.messages import FeatureSpace
-from cape.policy import SitePolicy
-from cape.prospects import Size
+from cape.forecast.alternatives import Size
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import IcaOutcome
+from cape.protocol.subject_views import public_basis
+from cape.simulation.memory import MemoryLink
+from cape.simulation.run_loop import play
+from cape.site.policy import SitePolicy
+from cape.synthetic.brain import NETWORKS, Scanner, network_maps
+from cape.synthetic.generators import PRESETS, garch_sources, generate
+from cape.synthetic.scores import match_maps
+from cape.synthetic.templates import correlated
 
 NOISE_SEED = 7_100_000
 DELTA = 1e-5

@@ -27,14 +27,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from cape.algorithms.estimators import Data
-from cape.algorithms.metrics import isi, match_maps
-from cape.algorithms.synthetic import PRESETS, Study, generate
 from cape.computations import load
-from cape.computations._results import IcaOutcome
-from cape.drivers.memory_link import MemoryLink
-from cape.drivers.playing import play
-from cape.messages import FeatureSpace
-from cape.policy import SitePolicy
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import IcaOutcome
+from cape.simulation.memory import MemoryLink
+from cape.simulation.run_loop import play
+from cape.site.policy import SitePolicy
+from cape.synthetic.generators import PRESETS, Study, generate
+from cape.synthetic.scores import isi, match_maps
 
 NOISE_SEED = 7_000_000
 """Added to the data seed: the noise is another stream than the data."""

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from cape.computations import load, names
     from cape.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.config import Config
-    from cape.drivers.simulate import resume
-    from cape.drivers.validate import validate
     from cape.estimator import JointICA
     from cape.feature_space import FeatureSpace
+    from cape.planning.validate import validate
+    from cape.simulation.simulate import resume
 
 _HOMES = {
     "Config": ("cape.config", "Config"),
@@ -29,10 +29,10 @@ _HOMES = {
     "__version__": ("cape.config", "VERSION"),
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
-    "resume": ("cape.drivers.simulate", "resume"),
+    "resume": ("cape.simulation.simulate", "resume"),
     "budget": ("cape.api", "budget"),
     "simulate": ("cape.api", "simulate"),
-    "validate": ("cape.drivers.validate", "validate"),
+    "validate": ("cape.planning.validate", "validate"),
 }
 
 __all__ = [

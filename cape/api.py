@@ -19,21 +19,21 @@ from pathlib import Path
 
 import numpy as np
 
-from cape.algorithms.arrangement import z_scores
+from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
-from cape.algorithms.metrics import isi, match_maps
 from cape.computations import load
-from cape.computations._results import IcaOutcome
-from cape.drivers import planning
-from cape.drivers import simulate as simulation
-from cape.drivers.array_source import ArraySource
-from cape.drivers.memory_link import MemoryLink
-from cape.drivers.planning import Planned
-from cape.drivers.playing import OnProgress, play
 from cape.errors import ConfigError
-from cape.messages import FeatureSpace, RoundRecord
-from cape.policy import SitePolicy
+from cape.planning import budget as planning
+from cape.planning.budget import Planned
+from cape.protocol.messages import FeatureSpace, RoundRecord
+from cape.protocol.outcome import IcaOutcome
 from cape.report import files, write_consortium
+from cape.simulation import simulate as simulation
+from cape.simulation.memory import MemoryLink
+from cape.simulation.run_loop import OnProgress, play
+from cape.site.array_source import ArraySource
+from cape.site.policy import SitePolicy
+from cape.synthetic.scores import isi, match_maps
 
 PRODUCT = "capedjica"
 
@@ -282,7 +282,7 @@ def simulate(
         on_progress=on_progress,
     )  # fmt: skip
     if surrogate:
-        from cape.drivers.surrogate import add_surrogate
+        from cape.simulation.surrogate import add_surrogate
 
         add_surrogate(Path(directory), folder)
     return folder

@@ -8,14 +8,13 @@ documents and checks all come from it.  ``cape compspec`` writes the files, ``ca
 from __future__ import annotations
 
 import dataclasses
-import importlib
 import json
 import typing
 from dataclasses import MISSING, Field, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from cape.computations import load, names
+from cape.computations import load, module_of, names
 from cape.config import VERSION, Config, choices
 from cape.pages import (
     config_page,
@@ -154,7 +153,7 @@ def document_of(name: str) -> Json:
 
 def computation_document(name: str) -> Json:
     """Return the compspec of a computation that is not the product; its docstring describes it."""
-    module = importlib.import_module(f"cape.computations.{name}")
+    module = module_of(name)
     title, _, rest = (module.__doc__ or "").partition("\n\n")
     first = " ".join(rest.partition("\n\n")[0].split()).replace("``", "")
     return compspec_document(

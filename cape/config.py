@@ -38,7 +38,7 @@ CONFOUND_SETS = {
 """Names that fMRIPrep gives to motion (6 and 24 columns) and to means of tissues."""
 
 LARGEST_BASIS = 4095
-"""d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/wire.py)."""
+"""d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py)."""
 
 
 SCALINGS = (

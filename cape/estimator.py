@@ -17,7 +17,7 @@ from cape.algorithms.estimators import Array
 from cape.api import Consortium, Result
 from cape.data.checks import MOST_BAD
 from cape.errors import ConfigError
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
 
 
 class JointICA:

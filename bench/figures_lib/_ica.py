@@ -19,13 +19,9 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.basis import dct_image
-from cape.algorithms.djica import DjicaInfomax
-from cape.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, clipped_gradients
-from cape.algorithms.metrics import isi, match_maps, mdi
 from cape.algorithms.pca import CovariancePca, ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton, regime
-from cape.algorithms.synthetic import djica_sim, djica_sim_maps, standardise
 from cape.algorithms.unmixing import MAX_NORM, unit_rows
 from cape.algorithms.whitening import (
     EigenWhitening,
@@ -33,7 +29,11 @@ from cape.algorithms.whitening import (
     reduce_subject,
     whiten,
 )
+from cape.papers.algorithms.djica import DjicaInfomax
+from cape.papers.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from cape.synthetic.generators import djica_sim, djica_sim_maps, standardise
+from cape.synthetic.scores import isi, match_maps, mdi
 
 R, T, S = 20, 250, 4
 S_C = 1

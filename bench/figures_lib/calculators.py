@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.comparison_formulas import (
+from cape.papers.accountants import paper_deltas
+from cape.papers.formulas import (
     moments_epsilon,
     moments_epsilon_printed,
     rdp_epsilon,
     strong_composition,
 )
-from cape.privacy.comparisons import paper_deltas
+from cape.privacy.accounting import gdp_epsilon
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._style import LOOKS, canvas, curve, log_ticks, means
 

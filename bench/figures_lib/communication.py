@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from cape import wire
 from cape.algorithms.estimators import Data
+from cape.coinstac.codec import encode_broadcast
 from cape.computations import load
-from cape.drivers.codec import encode_broadcast
-from cape.drivers.memory_link import MemoryLink
-from cape.messages import FeatureSpace
-from cape.policy import SitePolicy
+from cape.protocol import wire
+from cape.protocol.messages import FeatureSpace
+from cape.simulation.memory import MemoryLink
+from cape.site.policy import SitePolicy
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._style import LOOKS, canvas, curve, means
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cape.algorithms.arrangement import z_scores
+from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
 
 SEGMENT = 64

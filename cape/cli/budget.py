@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from cape.cli.show import duration, say, table
-from cape.drivers.planning import Planned, Stage
-from cape.prospects import LEAST_SPATIAL, Point
+from cape.forecast.alternatives import LEAST_SPATIAL, Point
+from cape.planning.budget import Planned, Stage
 
 SECONDS_PER_ROUND = {"one computer": 0.03, "COINSTAC": 0.1, "a new process per round": 2.0}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from collections.abc import Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -10,14 +11,13 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.account_command import account
 from cape.cli.report_command import report
 from cape.cli.show import Rounds, json_line, results, say
 from cape.cli.site_commands import going_on, ledger, policy, resume
 from cape.cli.synth_command import synth
 from cape.cli.validate_command import validate
 from cape.config import VERSION
-from cape.policy import SitePolicy
+from cape.site.policy import SitePolicy
 
 app = typer.Typer(
     name="cape",
@@ -107,7 +107,7 @@ def simulate(
     quiet: Quiet = False,
 ) -> None:
     """Run the computation on a consortium of this computer, with the code of a real run."""
-    from cape.drivers.simulate import simulate as run
+    from cape.simulation.simulate import simulate as run
 
     settings: dict[str, object] = assignments(set_values)
     settings |= {
@@ -127,7 +127,7 @@ def simulate(
             on_progress=Rounds(as_json=as_json, quiet=quiet),
         )
     if surrogate:
-        from cape.drivers.surrogate import add_surrogate
+        from cape.simulation.surrogate import add_surrogate
 
         add_surrogate(directory, folder)
     results(folder, as_json=as_json)
@@ -170,7 +170,7 @@ def budget(
     }
     settings |= {name: value for name, value in flags.items() if value is not None}
     from cape.cli.budget import show
-    from cape.drivers.planning import plan_run
+    from cape.planning.budget import plan_run
 
     planned = plan_run(settings, n_sites=sites, n_subjects=subjects)
     if as_json:
@@ -179,6 +179,8 @@ def budget(
         show(planned)
 
 
+# The papers' wing brings a command; nothing here imports it by name.
+account = importlib.import_module("cape.papers.account_command").account
 for command in (synth, account, validate, resume, ledger, policy):
     app.command()(command)
 
@@ -189,7 +191,7 @@ def keygen(
     as_json: AsJson = False,
 ) -> None:
     """Make the identity key of a site (key_trust=pinned) and print its public half."""
-    from cape.drivers.identity import make_key
+    from cape.site.identity import make_key
 
     public = make_key(out)
     if as_json:
@@ -265,7 +267,7 @@ def _check_files(files: Sequence[Path], *, as_json: bool) -> None:
 
 def _policy_of(path: Path) -> SitePolicy:
     """Return the policy of a file for a simulation: its ledger lies beside it, wherever that is."""
-    from cape.drivers.site_files import load_policy
+    from cape.site.files import load_policy
 
     read = load_policy(path)
     if not read.ledger_file:

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 if TYPE_CHECKING:  # a command that runs nothing imports no driver
-    from cape.drivers.playing import ProgressLine
+    from cape.simulation.run_loop import ProgressLine
 
 OUT = Console(soft_wrap=True, highlight=False)
 ERR = Console(stderr=True, soft_wrap=True, highlight=False)

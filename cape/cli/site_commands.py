@@ -21,7 +21,7 @@ def going_on(out: Path, *, as_json: bool) -> Iterator[None]:
     try:
         yield
     except BaseException as err:  # Ctrl-C and SIGTERM above all
-        from cape.drivers.checkpoint import NAME, may_go_on
+        from cape.simulation.checkpoint import NAME, may_go_on
 
         if may_go_on(err) and (out / ".work" / NAME).is_file():
             warn(f"the run was stopped; it goes on with: cape resume {out}", as_json=as_json)
@@ -36,7 +36,7 @@ def resume(
     quiet: Annotated[bool, typer.Option("--quiet", help="Print the result only.")] = False,
 ) -> None:
     """Go on with a simulated run that was stopped: killed, Ctrl-C, disk full."""
-    from cape.drivers.simulate import resume as go_on
+    from cape.simulation.simulate import resume as go_on
 
     with going_on(out, as_json=as_json):
         folder = go_on(out, on_progress=Rounds(as_json=as_json, quiet=quiet))
@@ -50,9 +50,9 @@ def ledger(
     as_json: AsJson = False,
 ) -> None:
     """Show what all runs on a site's data have spent; stays at the site."""
-    from cape.drivers.ledger_file import read_ledger
     from cape.privacy.accounting import display_epsilon
     from cape.privacy.spending import Spending
+    from cape.site.ledger_file import read_ledger
 
     spending = read_ledger(file)
     rows, cells = [], []
@@ -97,7 +97,7 @@ def policy(
     """Read a site policy as a run would: every key in force, and the names of this software."""
     import hashlib
 
-    from cape.drivers.site_files import code_digest, load_policy
+    from cape.site.files import code_digest, load_policy
 
     read = dataclasses.asdict(load_policy(file))
     digest, code = hashlib.sha256(file.read_bytes()).hexdigest(), code_digest()

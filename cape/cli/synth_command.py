@@ -68,7 +68,7 @@ def synth(
     quiet: Quiet = False,
 ) -> None:
     """Write a synthetic consortium whose true maps are known."""
-    from cape.drivers.synth import write_consortium
+    from cape.synthetic.consortium import write_consortium
 
     with working(f"writing {out}", quiet=quiet or as_json) as progress:
         done = write_consortium(

@@ -12,9 +12,9 @@ from cape.cli.show import OUT, duration, json_line, say, table, working
 
 if TYPE_CHECKING:
     from cape.data import Finding, Subject
-    from cape.drivers.owner_settings import Asked
-    from cape.drivers.validate import Checked, OnProgress, SiteCheck
-    from cape.policy import SitePolicy
+    from cape.planning.owner_settings import Asked
+    from cape.planning.validate import Checked, OnProgress, SiteCheck
+    from cape.site.policy import SitePolicy
 
 STYLES = {"E": "bold red", "X": "yellow", "W": ""}
 VERDICTS = {True: "ok", False: "left out"}
@@ -72,8 +72,8 @@ def validate(
 ) -> None:
     """Check the data of a site, or of a whole consortium, before anything is spent."""
     from cape.cli.commands import assignments
-    from cape.drivers.owner_settings import read_settings as read
-    from cape.drivers.validate import Checked, check_folder, check_site
+    from cape.planning.owner_settings import read_settings as read
+    from cape.planning.validate import Checked, check_folder, check_site
 
     given = _given([*(data or ()), *(matrix or ())], manifest, bids)
     asked = read(_settings_file(target, settings), assignments(set_values))
@@ -124,7 +124,7 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
 
 
 def _settings_file(target: Path, named: Path | None) -> Path | None:
-    from cape.drivers.owner_settings import settings_beside
+    from cape.planning.owner_settings import settings_beside
 
     if named is not None or target.is_file():
         return named or target
@@ -133,7 +133,7 @@ def _settings_file(target: Path, named: Path | None) -> Path | None:
 
 def _policy(path: Path | None, site: str) -> SitePolicy:
     """Return the policy of a file; without one, the defaults of a run."""
-    from cape.drivers.site_files import read_policy
+    from cape.site.files import read_policy
 
     if path is None:
         return read_policy(Path(), {}, site)

@@ -1,31 +1,55 @@
 """The computations: one file each, both sides of the protocol.  Adding a file adds a computation.
 
-Files with a leading underscore are building blocks.  `names` lists what exists, `load` imports one.
+Files with a leading underscore are building blocks.  Computations that exist only to compare with
+the papers lie in `cape.papers.computations` and are found by name all the same; nothing imports
+them otherwise.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
+import importlib.util
 import pkgutil
+from collections.abc import Mapping
+from types import ModuleType
 from typing import Any
 
 from cape.config import did_you_mean
 from cape.errors import ConfigError
-from cape.phases import Computation
+from cape.protocol.phases import Computation
 
-__all__ = ["load", "names"]
+__all__ = ["load", "module_of", "names"]
+
+PLACES = (__name__, "cape.papers.computations")
+"""Packages whose modules are computations."""
+
+
+@functools.cache
+def _homes() -> Mapping[str, str]:
+    """Return the module of every computation by its name."""
+    homes: dict[str, str] = {}
+    for place in PLACES:
+        spec = importlib.util.find_spec(place)
+        found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
+        homes |= {m.name: f"{place}.{m.name}" for m in found if not m.name.startswith("_")}
+    return dict(sorted(homes.items()))
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all computations, sorted."""
-    found = (module.name for module in pkgutil.iter_modules(__path__))
-    return tuple(sorted(name for name in found if not name.startswith("_")))
+    return tuple(_homes())
+
+
+def module_of(name: str) -> ModuleType:
+    """Return the module of a computation; ConfigError names the nearest one if there is none."""
+    if name not in _homes():
+        hint = did_you_mean(name, names()) or f"; allowed {', '.join(names())}"
+        raise ConfigError("E010", setting=f"computation={name}", hint=hint)
+    return importlib.import_module(_homes()[name])
 
 
 def load(name: str) -> Computation[Any]:
-    """Return a computation by name; ConfigError lists the nearest one if there is none."""
-    if name not in names():
-        hint = did_you_mean(name, names()) or f"; allowed {', '.join(names())}"
-        raise ConfigError("E010", setting=f"computation={name}", hint=hint)
-    computation: Computation[Any] = importlib.import_module(f"{__name__}.{name}").COMPUTATION
+    """Return a computation by name."""
+    computation: Computation[Any] = module_of(name).COMPUTATION
     return computation

@@ -6,23 +6,17 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cape.algorithms.second_moment import Principal, SecondMomentPca
-from cape.computations import _views
-from cape.computations._join import Draft
-from cape.computations._model import Model, n_basis, settings_of
-from cape.computations._plan import (
-    PROTECTS_NOBODY,
-    Stage,
-    make_plan,
-    verify_basis,
-    verify_plan,
-)
-from cape.computations._report import as_released, outcome_in_tables
-from cape.computations._results import Outcome, Table
-from cape.computations._secure_sum import SecureSum
 from cape.config import Config, option
 from cape.errors import ConfigError
-from cape.messages import FeatureSpace, Roster
-from cape.ports import Aggregator, Site
+from cape.protocol import subject_views
+from cape.protocol.join import Draft
+from cape.protocol.messages import FeatureSpace, Roster
+from cape.protocol.model import Model, n_basis, settings_of
+from cape.protocol.outcome import Outcome, Table
+from cape.protocol.plan import PROTECTS_NOBODY, Stage, make_plan, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.report_phase import as_released, outcome_in_tables
+from cape.protocol.secure_sum import SecureSum
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +40,7 @@ class PcaConfig(Config):
     def check(self) -> None:
         """Check what the settings say together."""
         Config.check(self)
-        _views.check_basis(self)
+        subject_views.check_basis(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,7 +70,7 @@ def stages(config: Config, n_features: int) -> tuple[Stage, ...]:
 def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
     settings = own(config)
-    d = _views.widest_basis(config, space)
+    d = subject_views.widest_basis(config, space)
     if d > settings.max_features:
         raise ConfigError(
             "E145", setting="features", got=d, allowed=settings.max_features,
@@ -94,14 +88,14 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 
 def verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
-    d = _views.widest_basis(site.config, roster.space)
+    d = subject_views.widest_basis(site.config, roster.space)
     verify_basis(site, roster, d)
     verify_plan(site, roster, stages(site.config, d))
 
 
 MOMENT = SecureSum(
     name="moment", state=Principal, into="principal",
-    estimator=estimator, rows=n_basis, sees=_views.unchanged, close=as_released("principal"),
+    estimator=estimator, rows=n_basis, sees=subject_views.unchanged, close=as_released("principal"),
 )  # fmt: skip
 """The one stage of a table."""
 

@@ -16,30 +16,19 @@ import numpy as np
 
 from cape.algorithms.cca import CanonicalState, SecondMomentCca
 from cape.algorithms.estimators import Array
-from cape.computations import _views
-from cape.computations._join import Draft, join
-from cape.computations._model import Model, n_basis, progress, settings_of
-from cape.computations._plan import (
-    PROTECTS_NOBODY,
-    Stage,
-    make_plan,
-    verify_basis,
-    verify_plan,
-)
-from cape.computations._report import (
-    as_released,
-    nothing_for_sites,
-    outcome_in_tables,
-    report,
-)
-from cape.computations._results import Outcome, Table
-from cape.computations._secure_sum import SecureSum
-from cape.computations._zero_sum import ZeroSum
 from cape.config import Config, option
 from cape.errors import ConfigError
-from cape.messages import FeatureSpace, Roster
-from cape.phases import Computation
-from cape.ports import Aggregator, Site
+from cape.protocol import subject_views
+from cape.protocol.join import Draft, join
+from cape.protocol.messages import FeatureSpace, Roster
+from cape.protocol.model import Model, n_basis, progress, settings_of
+from cape.protocol.outcome import Outcome, Table
+from cape.protocol.phases import Computation
+from cape.protocol.plan import PROTECTS_NOBODY, Stage, make_plan, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
 
 # -- settings ------------------------------------------------------------------------------------
 
@@ -276,7 +265,7 @@ def _column_table(
 
 MOMENT = SecureSum(
     name="moment", state=CanonicalState, into="canonical", estimator=_estimator,
-    rows=n_basis, sees=_views.unchanged, close=as_released("canonical"),
+    rows=n_basis, sees=subject_views.unchanged, close=as_released("canonical"),
 )  # fmt: skip
 
 COMPUTATION = Computation(

@@ -20,8 +20,9 @@ from cape.algorithms.pca import Subspace
 from cape.algorithms.quasi_newton import Regime
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import Whitener
-from cape.computations import _ica_result, _separations, _views
-from cape.computations._djica import (
+from cape.computations import _capedjica_separations, _ica_outcome
+from cape.computations._capedjica_separations import SPATIAL, TEMPLATE
+from cape.computations._capedjica_settings import (
     CapeDjicaConfig,
     basis_size,
     constants,
@@ -33,20 +34,20 @@ from cape.computations._djica import (
     stages,
     strength,
 )
-from cape.computations._ica_model import IcaModel
-from cape.computations._join import join
-from cape.computations._model import joined, n_basis, progress
-from cape.computations._plan import verify_basis, verify_plan
-from cape.computations._private import clip_scales
-from cape.computations._report import report
-from cape.computations._results import IcaOutcome, SiteOutcome
-from cape.computations._secure_sum import SecureSum
-from cape.computations._separations import SPATIAL, TEMPLATE
-from cape.computations._zero_sum import ZeroSum
 from cape.config import Config
-from cape.messages import Roster
-from cape.phases import Computation
-from cape.ports import Aggregator, Site, Stacks
+from cape.protocol import subject_views
+from cape.protocol.clipping_report import clip_scales
+from cape.protocol.ica_model import IcaModel
+from cape.protocol.join import join
+from cape.protocol.messages import Roster
+from cape.protocol.model import joined, n_basis, progress
+from cape.protocol.outcome import IcaOutcome, SiteOutcome
+from cape.protocol.phases import Computation
+from cape.protocol.plan import verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site, Stacks
+from cape.protocol.report_phase import report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
 
 __all__ = ["COMPUTATION", "CapeDjicaConfig", "plan_run"]
 
@@ -63,11 +64,11 @@ def _verify(site: Site, roster: Roster) -> None:
 
 def maps(config: Config, model: IcaModel) -> Array:
     """Return A = B V (W U)^-1, shape (D, k), in the order of the solver."""
-    return _ica_result.maps(config, _with_whitener(config, model))
+    return _ica_outcome.maps(config, _with_whitener(config, model))
 
 
 def _close(config: Config, model: IcaModel) -> Unmixing:
-    return _ica_result.close(config, _with_whitener(config, model))
+    return _ica_outcome.close(config, _with_whitener(config, model))
 
 
 def _with_whitener(config: Config, model: IcaModel) -> IcaModel:
@@ -79,14 +80,14 @@ def _with_whitener(config: Config, model: IcaModel) -> IcaModel:
 
 def _write_site(site: Site, model: IcaModel) -> SiteOutcome:
     model = _with_whitener(site.config, model)
-    found = _ica_result.write_site(site, model)
+    found = _ica_outcome.write_site(site, model)
     return replace(found, clip_scales=clip_scales(site, model, STAGES))
 
 
 def _outcome(party: Aggregator, model: IcaModel) -> IcaOutcome:
     private = party.config.private and not joined(model).seeded
     model = _with_whitener(party.config, model)
-    return _ica_result.outcome(COMPUTATION.name, party, model, label="dp" if private else "none")
+    return _ica_outcome.outcome(COMPUTATION.name, party, model, label="dp" if private else "none")
 
 
 # -- the protocol --------------------------------------------------------------------------------
@@ -110,35 +111,38 @@ def _solver(config: Config, model: IcaModel) -> Estimator[Any]:
 
 
 def _reduced(site: Site, model: IcaModel) -> Stacks:
-    return _views.reduced(site, model, prewhiten=own(site.config).prewhiten)
+    return subject_views.reduced(site, model, prewhiten=own(site.config).prewhiten)
 
 
 def _whitened(site: Site, model: IcaModel) -> Stacks:
     U = WHITENING.current(site.config, model).U
-    return _views.whitened(site, model, U, prewhiten=own(site.config).prewhiten)
+    return subject_views.whitened(site, model, U, prewhiten=own(site.config).prewhiten)
 
 
 def _temporal(config: Config) -> bool:
-    return _separations.is_kind("temporal", config)
+    return _capedjica_separations.is_kind("temporal", config)
 
 
 def _first(config: Config) -> str:
     """Return the stage of the first release."""
-    kind = _views.separation_of(config)
+    kind = subject_views.separation_of(config)
     return "pca" if kind == "temporal" else kind
 
 
 ITERATE = SecureSum(
     name="iterate", state=Unmixing, into="unmixing",
-    estimator=_solver, rows=_views.n_directions, sees=_whitened, close=_close, when=_temporal,
+    estimator=_solver, rows=subject_views.n_directions, sees=_whitened,
+    close=_close, when=_temporal,
 )  # fmt: skip
 WHITENING = SecureSum(
     name="whitening", state=Whitener, into="whitener",
-    estimator=_whitening, rows=_views.n_directions, sees=_reduced, later=(ITERATE,), when=_temporal,
+    estimator=_whitening, rows=subject_views.n_directions, sees=_reduced,
+    later=(ITERATE,), when=_temporal,
 )  # fmt: skip
 PCA = SecureSum(
     name="pca", state=Subspace, into="subspace", guarded=True,
-    estimator=_pca, rows=n_basis, sees=_views.raw, later=(WHITENING, ITERATE), when=_temporal,
+    estimator=_pca, rows=n_basis, sees=subject_views.raw,
+    later=(WHITENING, ITERATE), when=_temporal,
 )  # fmt: skip
 
 STAGES = (PCA, WHITENING, ITERATE, SPATIAL, TEMPLATE)

@@ -6,7 +6,7 @@ The standard deviation of the noise is known, so every number comes with an exac
 
 This file is the model for adding a computation (docs/adding-a-computation.md).  In order: its
 settings, its public model, what its releases ask (which the planner and every site's own check
-both read), its result, its table.  The mathematics is in `cape.algorithms.columns`.
+both read), its result, its table.  The mathematics is in `cape.algorithms.marginals`.
 """
 
 from __future__ import annotations
@@ -14,31 +14,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cape.algorithms.columns import ColumnHistogram, ColumnMean, ColumnStatistic
-from cape.computations import _views
-from cape.computations._join import Draft, join
-from cape.computations._model import Model, n_basis, progress, settings_of
-from cape.computations._plan import (
-    PROTECTS_NOBODY,
-    Stage,
-    make_plan,
-    verify_basis,
-    verify_plan,
-)
-from cape.computations._report import (
-    as_released,
-    nothing_for_sites,
-    outcome_in_tables,
-    report,
-)
-from cape.computations._results import Outcome, Table
-from cape.computations._secure_sum import SecureSum
-from cape.computations._zero_sum import ZeroSum
+from cape.algorithms.marginals import ColumnHistogram, ColumnMean, ColumnStatistic
 from cape.config import Config, option
 from cape.errors import ConfigError
-from cape.messages import FeatureSpace, Roster
-from cape.phases import Computation
-from cape.ports import Aggregator, Site
+from cape.protocol import subject_views
+from cape.protocol.join import Draft, join
+from cape.protocol.messages import FeatureSpace, Roster
+from cape.protocol.model import Model, n_basis, progress, settings_of
+from cape.protocol.outcome import Outcome, Table
+from cape.protocol.phases import Computation
+from cape.protocol.plan import PROTECTS_NOBODY, Stage, make_plan, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
 
 NORMAL_95 = 1.959963984540054
 """Half width of the central 95 % of a normal law, in standard deviations."""
@@ -231,11 +220,12 @@ def _with_error(value: float, noise_std: float) -> tuple[float, float, float, fl
 
 HISTOGRAM = SecureSum(
     name="histogram", state=ColumnStatistic, into="histogram",
-    estimator=histogram_of, rows=n_basis, sees=_views.unchanged, close=as_released("histogram"),
+    estimator=histogram_of, rows=n_basis,
+    sees=subject_views.unchanged, close=as_released("histogram"),
 )  # fmt: skip
 MEAN = SecureSum(
     name="mean", state=ColumnStatistic, into="mean",
-    estimator=mean_of, rows=n_basis, sees=_views.unchanged, later=(HISTOGRAM,),
+    estimator=mean_of, rows=n_basis, sees=subject_views.unchanged, later=(HISTOGRAM,),
 )  # fmt: skip
 
 COMPUTATION = Computation(

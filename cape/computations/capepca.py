@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cape.computations._join import join
-from cape.computations._model import progress
-from cape.computations._report import nothing_for_sites, report
-from cape.computations._results import Outcome
 from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcome, plan_run, verify
-from cape.computations._zero_sum import ZeroSum
-from cape.phases import Computation
-from cape.ports import Aggregator
+from cape.protocol.join import join
+from cape.protocol.model import progress
+from cape.protocol.outcome import Outcome
+from cape.protocol.phases import Computation
+from cape.protocol.ports import Aggregator
+from cape.protocol.report_phase import nothing_for_sites, report
+from cape.protocol.zero_sum import ZeroSum
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

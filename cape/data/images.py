@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_PACKED
-from cape.data.contents import PROMISED, check_contents, kind_of, suffix_of, surface
+from cape.data.alignment import Placement, place
+from cape.data.file_type import PROMISED, check_contents, kind_of, suffix_of, surface
 from cape.data.files import IMAGE_SUFFIXES, RunFile
 from cape.data.findings import Rejected
-from cape.data.placement import Placement, place
 from cape.data.series import HashingReader, Note, Series, unread
 from cape.data.space import Grid
 from cape.data.volumes import Resampling, resample, smooth

@@ -14,11 +14,11 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.config import Config
 from cape.data.checks import judge, judge_site, same_values_twice
-from cape.data.examination import Pass, Reader, examine
 from cape.data.files import RunFile, SubjectFiles
 from cape.data.findings import Finding, Findings
 from cape.data.series import Series
 from cape.data.space import Grid
+from cape.data.subject_reader import Pass, Reader, examine
 from cape.data.subjects import joined_in_time, preprocessed, with_signals
 from cape.errors import DataError
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from cape import arrays
 from cape.data import mat73
-from cape.data.contents import TABLES, check_contents, pickled, suffix_of
+from cape.data.file_type import TABLES, check_contents, pickled, suffix_of
 from cape.data.files import MATRIX_SUFFIXES, RunFile
 from cape.data.findings import Rejected
 from cape.data.series import Series, unread

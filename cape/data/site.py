@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from cape.algorithms.estimators import Array, Data
-from cape.computations._views import widest_basis
 from cape.config import Config, parse_shape
 from cape.data.checks import (
     Subject,
@@ -22,15 +21,16 @@ from cape.data.checks import (
     judge_site,
     same_values_twice,
 )
-from cape.data.examination import Pass, examine, outline
 from cape.data.files import IMAGE_SUFFIXES, MATRIX_SUFFIXES, discover
 from cape.data.findings import Finding, Findings
-from cape.data.needs import Needs, check_room, needs_of
 from cape.data.records import columns_of, expand, with_records
+from cape.data.resources import Needs, check_room, needs_of
 from cape.data.space import grid_of, read_space, reserved_names, too_many_features
+from cape.data.subject_reader import Pass, examine, outline
 from cape.data.subjects import joined_in_time, project, subject_matrix
 from cape.errors import DataError
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.subject_views import widest_basis
 
 Progress = Callable[[int, int], None]
 """Called with (subjects done, subjects in all)."""

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.config import Config
-from cape.data.contents import check_contents
+from cape.data.file_type import check_contents
 from cape.data.findings import Findings, Rejected
 from cape.feature_space import MOST_LABELS, FeatureSpace
 

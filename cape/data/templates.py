@@ -17,7 +17,7 @@ from cape.arrays import read_array, read_member
 from cape.data.space import TEMPLATE_FILES, grid_of
 from cape.errors import DataError
 from cape.feature_space import MOST_TEMPLATE_NUMBERS
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
 
 SHIFT = 0.01
 """Voxels by which the grid of the templates may be off."""

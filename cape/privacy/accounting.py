@@ -8,7 +8,7 @@ for exactly the pairs with
     delta(epsilon; mu) = Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2)
 
 (Balle and Wang, "Improving the Gaussian mechanism", ICML 2018, Theorem 8).  This is the only
-accountant that decides anything.  The papers' own formulas are in `cape.privacy.comparisons`.
+accountant that decides anything.  The papers' own formulas are in `cape.papers.accountants`.
 Written without scipy, because a round of the protocol must not wait for its import.
 """
 

@@ -5,7 +5,7 @@ Cor. 3.3).  A person is known by digests, never by names: of each file and of th
 Whoever ever stood in a line with a digest in common is the same person, through any number of
 runs.  A run counts for a person if it held the person, or was made on a data set of that name which
 held the person in some run.  The person who spent most decides.  Sums are rounded up.  No I/O here;
-`cape.drivers.ledger_file` keeps the lines.
+`cape.site.ledger_file` keeps the lines.
 """
 
 from __future__ import annotations

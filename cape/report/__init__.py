@@ -11,10 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from cape.computations._results import IcaOutcome, Outcome, SiteOutcome
 from cape.errors import ConfigError
+from cape.protocol.outcome import IcaOutcome, Outcome, SiteOutcome
 from cape.report import files, methods
-from cape.report.inside import Inside
+from cape.report.private_summary import Inside
 
 Cell = str | int | float
 

@@ -20,8 +20,8 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.quasi_newton import CURVATURE, regime
-from cape.computations._results import IcaOutcome
-from cape.usefulness import g_eff, usable
+from cape.forecast.temporal import g_eff, usable
+from cape.protocol.outcome import IcaOutcome
 
 LEVEL = 1.96
 """Standard deviations of a two-sided 95 % band."""

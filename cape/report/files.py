@@ -16,13 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from cape.algorithms.arrangement import z_scores
+from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
-from cape.computations._results import IcaOutcome, Outcome
-from cape.messages import FeatureSpace
-from cape.prospects import needed_g
-from cape.report import advice, confidence, labels, maps, methods, separations, statement
-from cape.usefulness import g_eff
+from cape.forecast.alternatives import needed_g
+from cape.forecast.temporal import g_eff
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import IcaOutcome, Outcome
+from cape.report import (
+    confidence,
+    labels,
+    map_tables,
+    methods,
+    model_order,
+    privacy_json,
+    separations,
+)
 
 MISSING = "n/a"
 """An empty cell of a table: what spreadsheets and BIDS readers expect."""
@@ -36,7 +44,7 @@ Table = tuple[tuple[str, ...], list[tuple[str, ...]]]
 def write_all(folder: Path, outcome: IcaOutcome) -> None:
     """Write every consortium file but index.html into `folder`, which is made if needed."""
     folder.mkdir(parents=True, exist_ok=True)
-    results, privacy = results_of(outcome), statement.statement(outcome)
+    results, privacy = results_of(outcome), privacy_json.statement(outcome)
     settings = dict(outcome.settings)
     write_json(folder / "results.json", results)
     write_json(folder / "privacy.json", privacy)
@@ -52,7 +60,7 @@ def write_all(folder: Path, outcome: IcaOutcome) -> None:
 
 def results_of(outcome: IcaOutcome) -> dict[str, Any]:
     """Return the content of results.json."""
-    size = _size(outcome, statement.figures(outcome).mu_planned)
+    size = _size(outcome, privacy_json.figures(outcome).mu_planned)
     return {
         **facts_of(outcome),
         "rounds": solver_rounds(outcome),
@@ -80,7 +88,7 @@ def facts_of(outcome: Outcome) -> dict[str, Any]:
         "n_sites": roster.n_sites,
         "n_subjects": roster.n_subjects,
         "min_survivors": roster.survivors,
-        "survivors": statement.survivors(outcome),
+        "survivors": privacy_json.survivors(outcome),
         "n_features": space.n_features,
         "n_basis": roster.n_basis,
         "feature_space": space.kind,
@@ -101,7 +109,7 @@ def facts_of(outcome: Outcome) -> dict[str, Any]:
 
 
 def _privacy(outcome: Outcome) -> dict[str, Any]:
-    numbers = statement.figures(outcome)
+    numbers = privacy_json.figures(outcome)
     return {
         "epsilon": numbers.epsilon,
         "epsilon_planned": numbers.epsilon_planned,
@@ -112,7 +120,7 @@ def _privacy(outcome: Outcome) -> dict[str, Any]:
         "mu_spent": numbers.mu_spent,
         "mu_unspent": numbers.mu_unspent,
         "unit": "subject",
-        "relation": statement.RELATION,
+        "relation": privacy_json.RELATION,
         "private": outcome.label == "dp",
         "seeded": outcome.roster.seeded,
     }
@@ -123,7 +131,7 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
     if mu is None:
         return {"g_eff": None, "g_needed": None}
     roster = outcome.roster
-    kind, revised = methods.kind_of(outcome.settings), advice.is_revised(outcome.settings)
+    kind, revised = methods.kind_of(outcome.settings), model_order.is_revised(outcome.settings)
     size = g_eff(n_subjects=roster.n_subjects, mu=mu, shares=outcome.shares, n_sites=roster.n_sites)
     return {
         "g_eff": size,
@@ -134,14 +142,14 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
 def reading_aids(outcome: IcaOutcome, g: float | None) -> dict[str, Any]:
     """Return what helps to read the result: suggested R, noise band, labels; all free of cost."""
     kept = int(outcome.A.shape[1])
-    found = advice.advise(
+    found = model_order.advise(
         outcome.eigenvalues,
         edge=outcome.edge,
         asked=int(str(outcome.settings.get("n_components", kept))),
         kept=kept,
         g=g,
         kind=methods.kind_of(outcome.settings),
-        revised=advice.is_revised(outcome.settings),
+        revised=model_order.is_revised(outcome.settings),
     )
     reason = confidence.why_not(outcome)
     return {
@@ -176,7 +184,7 @@ def component_rows(outcome: IcaOutcome) -> Table:
     known, template = confidence.confidence(outcome), template_of(outcome)
     matches = labels.match(z_scores(outcome.A), template) if template is not None else ()
     rows = []
-    for k, c in enumerate(maps.describe(outcome.A, outcome.space)):
+    for k, c in enumerate(map_tables.describe(outcome.A, outcome.space)):
         mm = c.peak_mm or (None, None, None)
         noise = (None, None) if known.why_not else (known.band[k], known.expected_r[k])
         cells = (c.name, c.share, c.skewness, c.kurtosis, c.peak_feature, *mm, c.peak_z, *noise)
@@ -196,8 +204,10 @@ def round_rows(outcome: Outcome) -> Table:
     """Return header and rows of rounds.tsv: one row for every released round."""
     header = ("index", "phase", "round", "statistic_norm", "expected_noise_norm", "step_norm",
               "stability", "mu_so_far", "epsilon_so_far")  # fmt: skip
-    delta, promised = statement.delta_of(outcome), outcome.label == "dp"
-    so_far = {(s.event.phase, s.event.round): s for s in statement.running(outcome.ledger.events)}
+    delta, promised = privacy_json.delta_of(outcome), outcome.label == "dp"
+    so_far = {
+        (s.event.phase, s.event.round): s for s in privacy_json.running(outcome.ledger.events)
+    }
     rows = []
     for index, record in enumerate(outcome.trace, 1):
         spent = so_far.get((record.phase, record.round)) if promised else None
@@ -236,7 +246,7 @@ def write_columns(folder: Path, name: str, columns: Array, outcome: IcaOutcome) 
         image = nifti(columns, outcome.space, stamp=stamp, mni=in_mni(outcome.settings))
         (folder / f"{name}.nii.gz").write_bytes(image)
         return
-    lines = [",".join(maps.names(columns.shape[1]))]
+    lines = [",".join(map_tables.names(columns.shape[1]))]
     lines += [",".join(format(value, ".9g") for value in row) for row in columns.tolist()]
     write_text(folder / f"{name}.csv", "\n".join(lines) + "\n")
 
@@ -254,7 +264,7 @@ def nifti(
     """Return the maps, shape (D, R), as the bytes of a .nii.gz; equal maps give equal bytes."""
     nibabel: Any = importlib.import_module("nibabel")
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
-    image = nibabel.Nifti1Image(maps.volume(z, space), affine)
+    image = nibabel.Nifti1Image(map_tables.volume(z, space), affine)
     code = 4 if mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
     image.set_sform(affine, code=code)
     image.set_qform(affine, code=code)

@@ -22,8 +22,8 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
-from cape.messages import FeatureSpace
-from cape.report import maps
+from cape.protocol.messages import FeatureSpace
+from cape.report import map_tables
 
 ATLAS = "dosenbach_2010"
 BLOB_SD = 9.0
@@ -63,7 +63,7 @@ def bundled(space: FeatureSpace) -> Template | None:
     table = _table()
     if space.kind == "matrix" or table is None:
         return None
-    where = maps.coordinates(space)
+    where = map_tables.coordinates(space)
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     networks: dict[str, list[Array]] = {}

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from cape.forecast.alternatives import Separation
 from cape.privacy.accounting import display_epsilon
-from cape.prospects import Separation
 
 CITATIONS = (
     "Imtiaz H, Mohammadi J, Silva R, Baker B, Plis SM, Sarwate AD, Calhoun VD (2021). A "

@@ -14,19 +14,17 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.privacy.accounting import display_epsilon
-from cape.report import files, gallery, methods, plain, privacy_text, quality, separations
-from cape.report.blocks import (
-    Block,
-    Bullets,
-    Card,
-    Fold,
-    Grid,
-    Page,
-    Picture,
-    Section,
-    Text,
+from cape.report import (
+    components_chapter,
+    files,
+    methods,
+    page_html,
+    privacy_chapter,
+    quality,
+    separations,
 )
 from cape.report.methods import label_line
+from cape.report.page_model import Block, Bullets, Card, Fold, Grid, Page, Picture, Section, Text
 
 FILES = {
     "group_maps.nii.gz / group_maps.csv": "z-scored maps, one volume or column per component",
@@ -92,7 +90,7 @@ def write_page(folder: Path) -> Path:
     Without the extra `report` the page has all tables and no pictures.
     """
     read, target = Folder.read(folder), folder / "index.html"
-    text = plain.rendered(lambda drawn: compose(read, with_pictures=drawn))
+    text = page_html.rendered(lambda drawn: compose(read, with_pictures=drawn))
     files.write_text(target, text)
     return target
 
@@ -119,11 +117,11 @@ Chapter = Callable[[Folder], tuple[Block, ...]]
 
 
 def _privacy(folder: Folder) -> tuple[Block, ...]:
-    return privacy_text.promise(folder.privacy)
+    return privacy_chapter.promise(folder.privacy)
 
 
 def _ledger(folder: Folder) -> tuple[Block, ...]:
-    return privacy_text.ledger(folder.privacy, with_pictures=folder.drawn)
+    return privacy_chapter.ledger(folder.privacy, with_pictures=folder.drawn)
 
 
 def _quality(folder: Folder) -> tuple[Block, ...]:
@@ -137,7 +135,7 @@ def _order(folder: Folder) -> tuple[Block, ...]:
 
 
 def _components(folder: Folder) -> tuple[Block, ...]:
-    return gallery.components(
+    return components_chapter.components(
         folder.path, folder.results, folder.settings, folder.components,
         with_pictures=folder.drawn,
     )  # fmt: skip
@@ -205,7 +203,7 @@ def _sites(folder: Folder) -> tuple[Block, ...]:
     rows = tuple((site, str(n)) for site, n in results["sites"].items())
     grid = Grid(caption="Sites and accepted subjects (public by definition)",
                 header=("site", "subjects"), rows=rows)  # fmt: skip
-    why = IN_NO_FILE if privacy_text.single_sums_are_seen(folder.privacy) else SUMS_ONLY
+    why = IN_NO_FILE if privacy_chapter.single_sums_are_seen(folder.privacy) else SUMS_ONLY
     common = (
         f"All sites used the same feature space: {features(results)}, digest "
         f"{results['feature_space_digest']}."

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.prospects import LEAST_SPATIAL
-from cape.report import advice, methods
-from cape.report.blocks import Block, Fold, Grid, Text
+from cape.forecast.alternatives import LEAST_SPATIAL
+from cape.report import methods
+from cape.report import model_order as advice
 from cape.report.files import MISSING
 from cape.report.methods import RANK
+from cape.report.page_model import Block, Fold, Grid, Text
 
 MORE_COLUMNS = (
     "statistic_norm", "expected_noise_norm", "step_norm", "stability",
@@ -32,9 +33,9 @@ def quality(
     blocks: list[Block] = [*_status(results), *_truth(results)]
     solver = [row for row in rounds if row["phase"] == rounds[-1]["phase"]] if rounds else []
     if with_pictures and solver:
-        from cape.report import pictures
+        from cape.report import plots
 
-        blocks.append(pictures.progress(*(_column(solver, name) for name in MORE_COLUMNS)))
+        blocks.append(plots.progress(*(_column(solver, name) for name in MORE_COLUMNS)))
     blocks.append(Text(text=(
         "A statistic near its noise says nothing about quality by itself: late rounds are meant "
         "to be close to it. Stability over restarts is not assessed, since every rerun costs "
@@ -107,9 +108,9 @@ def model_order(
         tone = "warning" if rank == "no_gap" else ""
         blocks.append(Text(text=f"R = {n}: {RANK[rank]}.", tone=tone))
     if with_pictures:
-        from cape.report import pictures
+        from cape.report import plots
 
-        blocks.append(pictures.spectrum(eigenvalues, edge, n))
+        blocks.append(plots.spectrum(eigenvalues, edge, n))
     under = edge > 0 and values[n - 1] < edge
     if edge > 0:
         text = (

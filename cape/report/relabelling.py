@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from cape.errors import ConfigError
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
 from cape.report import files, labels
 
 

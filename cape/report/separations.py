@@ -13,12 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from cape.algorithms.arrangement import z_scores
+from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
-from cape.computations._results import IcaOutcome, TemplateReading
-from cape.prospects import Separation
-from cape.report.blocks import Block, Grid, Picture, Text
+from cape.forecast.alternatives import Separation
+from cape.protocol.outcome import IcaOutcome, TemplateReading
 from cape.report.methods import kind_of
+from cape.report.page_model import Block, Grid, Picture, Text
 
 SPATIAL = "spatial_maps"
 EVIDENCE = "template_evidence"
@@ -244,10 +244,10 @@ def _free_set(
 
 
 def _pictures(path: Path, n: int, settings: Mapping[str, Any]) -> Iterator[Picture]:
-    from cape.report import brains, files, gallery
+    from cape.report import components_chapter, files, slice_plots
 
     volumes = np.asarray(files.load_image(path).dataobj, dtype=np.float64)
-    limit = gallery.limit_of(volumes[np.any(volumes != 0, axis=3)])
+    limit = components_chapter.limit_of(volumes[np.any(volumes != 0, axis=3)])
     names = [f"Spatial {k:02d}" for k in range(1, n + 1)]
     alts = [f"{name}: a spatial component of the released subspace." for name in names]
-    yield from brains.strips(path, names, alts, limit, mni=files.in_mni(settings))
+    yield from slice_plots.strips(path, names, alts, limit, mni=files.in_mni(settings))

@@ -17,11 +17,11 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms import subjects
-from cape.algorithms.arrangement import z_scores
+from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
-from cape.computations._results import SiteOutcome
+from cape.protocol.outcome import SiteOutcome
 from cape.report import files
-from cape.report.inside import Inside
+from cape.report.private_summary import Inside
 from cape.report.site_page import write_page
 
 Rows = list[tuple[str, ...]]

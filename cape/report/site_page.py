@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from cape.privacy.accounting import display_epsilon
-from cape.report import files, plain, site_results
-from cape.report.blocks import Block, Bullets, Card, Fold, Grid, Page, Section, Text
+from cape.report import files, page_html, site_results
 from cape.report.files import MISSING
 from cape.report.page import setting_text
+from cape.report.page_model import Block, Bullets, Card, Fold, Grid, Page, Section, Text
 from cape.report.site_folder import SiteFolder
 
 STRIP = "PRIVATE, DO NOT SHARE: this page and this folder hold data of single subjects."
@@ -43,7 +43,7 @@ FILES = {
 def write_page(folder: Path) -> Path:
     """Write index.html from the other files of a private folder and return its path."""
     target = folder / "index.html"
-    text = plain.rendered(lambda drawn: compose(SiteFolder.read(folder, drawn=drawn)))
+    text = page_html.rendered(lambda drawn: compose(SiteFolder.read(folder, drawn=drawn)))
     files.write_text(target, text)
     return target
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.report.blocks import Picture
-from cape.report.pictures import BLUE, COLOURS, GREY, finish, framed, new_figure
+from cape.report.page_model import Picture
+from cape.report.plots import BLUE, COLOURS, GREY, finish, framed, new_figure
 
 FNC_LIMIT = 0.6
 ROW = 0.34

@@ -8,8 +8,8 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.report import files
-from cape.report.blocks import Block, Fold, Grid, Picture, Text
 from cape.report.files import MISSING
+from cape.report.page_model import Block, Fold, Grid, Picture, Text
 from cape.report.site_folder import SiteFolder
 
 SHOWN = 10

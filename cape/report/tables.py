@@ -10,12 +10,12 @@ import io
 from pathlib import Path
 from typing import Any
 
-from cape.computations._results import Outcome, Table
 from cape.privacy.accounting import display_epsilon
-from cape.report import files, plain, privacy_text, statement
-from cape.report.blocks import Block, Card, Fold, Grid, Page, Section, Text
+from cape.protocol.outcome import Outcome, Table
+from cape.report import files, page_html, privacy_chapter, privacy_json
 from cape.report.methods import label_line
 from cape.report.page import banners, features, provenance
+from cape.report.page_model import Block, Card, Fold, Grid, Page, Section, Text
 
 SHORT = 40
 """Rows that are shown; a longer table is folded."""
@@ -26,7 +26,7 @@ def write_all(folder: Path, outcome: Outcome) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     settings = dict(outcome.settings)
     files.write_json(folder / "results.json", results_of(outcome))
-    files.write_json(folder / "privacy.json", statement.statement(outcome))
+    files.write_json(folder / "privacy.json", privacy_json.statement(outcome))
     files.write_json(
         folder / "settings.json", {"settings": settings, "digest": outcome.config_digest}
     )
@@ -56,7 +56,7 @@ def csv_text(table: Table) -> str:
 def write_page(folder: Path) -> Path:
     """Write index.html from the other files of `folder` and return its path."""
     target = folder / "index.html"
-    files.write_text(target, plain.html(compose(folder), hint=""))
+    files.write_text(target, page_html.html(compose(folder), hint=""))
     return target
 
 
@@ -68,9 +68,9 @@ def compose(folder: Path) -> Page:
     shown = [block for told in results["tables"] for block in _table(folder, told)]
     sections = (
         Section(anchor="privacy", title="Privacy in plain words",
-                blocks=privacy_text.promise(privacy)),
+                blocks=privacy_chapter.promise(privacy)),
         Section(anchor="ledger", title="What was released and what it cost",
-                blocks=privacy_text.ledger(privacy, with_pictures=False)),
+                blocks=privacy_chapter.ledger(privacy, with_pictures=False)),
         Section(anchor="results", title="Results",
                 blocks=(Text(text=str(results["reason"])), *shown)),
         Section(anchor="sites", title="Sites", blocks=(_sites(results),)),

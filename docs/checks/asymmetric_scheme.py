@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cape.privacy.asymmetric import feasibility, solve, worst_view
-from cape.privacy.correlated import view_factor
+from cape.papers.asymmetric import feasibility, solve, worst_view
+from cape.papers.correlated import view_factor
 
 
 def printed_solution(weights: list[float], stds: list[float], pooled: float) -> np.ndarray:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cape.privacy.correlated import dropout_factor
+from cape.papers.correlated import dropout_factor
 
 RUNS = 200_000
 

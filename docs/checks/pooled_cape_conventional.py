@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from cape.privacy.comparisons import paper_deltas
+from cape.papers.accountants import paper_deltas
 
 
 def main() -> int:

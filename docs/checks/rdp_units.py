@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 
-from cape.privacy.comparison_formulas import printed_rdp_variance, rdp_epsilon
+from cape.papers.formulas import printed_rdp_variance, rdp_epsilon
 
 SIGMA, DELTA, ROUNDS = 6.2150229201845, 1e-5, 1000  # noise of (0.5, 0.01) over the sensitivity
 

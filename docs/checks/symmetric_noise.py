@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cape.privacy.correlated import nonsymmetric_factor, view_factor
+from cape.papers.correlated import nonsymmetric_factor, view_factor
 
 SITES, COLLUDERS, RUNS = 4, 1, 200_000
 

@@ -7,9 +7,9 @@ import math
 
 import numpy as np
 
+from cape.papers.correlated import paper_colluders, printed_factor, view_factor
+from cape.papers.formulas import tail_epsilon
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.comparison_formulas import tail_epsilon
-from cape.privacy.correlated import paper_colluders, printed_factor, view_factor
 
 DELTA, RUNS = 1e-5, 200_000
 CLASSIC = math.sqrt(2.0 * math.log(125.0)) / 0.5  # tau_s N_s for (0.5, 0.01)

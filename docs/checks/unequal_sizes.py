@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cape.privacy.correlated import imbalance, imbalance_bounds
+from cape.papers.correlated import imbalance, imbalance_bounds
 
 SIZES, RUNS = np.array([60, 80, 100, 160]), 400_000
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import math
 
-from cape.privacy.comparison_formulas import Releases
-from cape.privacy.comparisons import find
+from cape.papers.accountants import find
+from cape.papers.formulas import Releases
 
 SIGMA = 6.2150229201845  # noise of (0.5, 0.01) over the sensitivity
 

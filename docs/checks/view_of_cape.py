@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from cape.privacy.correlated import view_factor
+from cape.papers.correlated import view_factor
 
 
 def oracle(n: int, colluders: int, ratio: float) -> float:

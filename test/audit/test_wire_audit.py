@@ -20,11 +20,11 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cape import wire
+from cape.coinstac.codec import decode_envelope, decode_run, encode_reply
 from cape.computations import load, names
-from cape.drivers.codec import decode_envelope, decode_run, encode_reply
 from cape.errors import CapeError, ConfigError
-from cape.messages import PUBLIC, RELEASED, RING, Marker
+from cape.protocol import wire
+from cape.protocol.messages import PUBLIC, RELEASED, RING, Marker
 from cape.secagg import keys
 from support import carriers, engines, recorder, say, scanner
 from support import consortium as helper

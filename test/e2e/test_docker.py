@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.drivers import container
-from cape.drivers.simulate import simulate
-from cape.drivers.synth import write_consortium
 from cape.errors import CapeError
+from cape.simulation import containers as container
+from cape.simulation.simulate import simulate
+from cape.synthetic.consortium import write_consortium
 from support.engines import IMAGE
 
 pytestmark = [
@@ -143,8 +143,8 @@ def test_a_site_cannot_reach_a_network_another_site_or_its_own_data_for_writing(
 ):
     sites = {f"local{s}": consortium / f"local{s}" for s in range(3)}
     work = tmp_path / "work"
-    from cape.drivers.links import make_places
-    from cape.policy import SitePolicy
+    from cape.simulation.transports import make_places
+    from cape.site.policy import SitePolicy
 
     make_places((*sites, "remote"), SitePolicy(), work)
     with container.Containers(sites, work, tmp_path / "logs", image=IMAGE) as containers:

@@ -18,8 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape import wire
-from cape.drivers import coinstac, program, site_files
+from cape.coinstac import border as coinstac
+from cape.coinstac import stdio
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -30,9 +30,11 @@ from cape.errors import (
     StateLostError,
     StoppedError,
 )
-from cape.messages import Masked
-from cape.policy import SitePolicy
 from cape.privacy.randomness import SecureNoise
+from cape.protocol import wire
+from cape.protocol.messages import Masked
+from cape.site import files as site_files
+from cape.site.policy import SitePolicy
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -80,9 +82,9 @@ def draws(monkeypatch):
 
 
 def start(role: str, text: bytes, environment=None, code: str | None = None) -> subprocess.Popen:
-    program = [str(ROOT / f"{role}.py")] if code is None else ["-c", code]
+    stdio = [str(ROOT / f"{role}.py")] if code is None else ["-c", code]
     return subprocess.Popen(
-        [sys.executable, *program], cwd=ROOT, env={**os.environ, **(environment or {})},
+        [sys.executable, *stdio], cwd=ROOT, env={**os.environ, **(environment or {})},
         stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -102,7 +104,7 @@ def policy_of(engine, site: str) -> dict[str, str]:
 
 DIES = """
 import os, signal, sys
-import cape.drivers.program
+import cape.coinstac.stdio
 steps = iter(range({die_at}))
 real = os.replace
 def replace(*paths):
@@ -111,8 +113,8 @@ def replace(*paths):
     return real(*paths)
 os.replace = replace
 if {die_at} > 2:
-    cape.drivers.program._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(cape.drivers.program.main("local"))
+    cape.coinstac.stdio._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+raise SystemExit(cape.coinstac.stdio.main("local"))
 """
 
 
@@ -407,7 +409,7 @@ def main_here(role: str, text: bytes, monkeypatch, tmp_path) -> tuple[int, bytes
         try:
             with monkeypatch.context() as patch:
                 patch.setattr(sys, "stdin", type("Text", (), {"buffer": stdin})())
-                code = program.main(role)
+                code = stdio.main(role)
         finally:
             os.dup2(saved[0], 1)
             os.dup2(saved[1], 2)
@@ -472,7 +474,7 @@ def test_a_document_of_another_role_or_shape_is_refused(recording, tmp_path) -> 
 
 STRAY = """
 import os, sys, warnings
-import cape.drivers.program as program
+import cape.coinstac.stdio as program
 real = program.run
 def run(role, document):
     print("stray"); sys.stdout.write("stray"); sys.stderr.write("stray")

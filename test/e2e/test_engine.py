@@ -24,13 +24,14 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape import compspec, wire
-from cape.drivers import container
-from cape.drivers.coinstac_engine import RUN, SITE_FILES, Ended, adapted, run_engine
-from cape.drivers.links import DocumentLink
-from cape.drivers.simulate import simulate
-from cape.drivers.site_files import policy_text
-from cape.policy import SitePolicy
+from cape import compspec
+from cape.protocol import wire
+from cape.simulation import containers as container
+from cape.simulation.engine import RUN, SITE_FILES, Ended, adapted, run_engine
+from cape.simulation.simulate import simulate
+from cape.simulation.transports import DocumentLink
+from cape.site.files import policy_text
+from cape.site.policy import SitePolicy
 from support.engines import IMAGE, derived
 
 pytestmark = [
@@ -285,7 +286,7 @@ def services() -> list[int]:
     return [
         int(path.name)
         for path in Path("/proc").iterdir()
-        if path.name.isdigit() and b"cape.drivers.serve" in command_line(path)
+        if path.name.isdigit() and b"cape.coinstac.service" in command_line(path)
     ]
 
 

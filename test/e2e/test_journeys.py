@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from cape.cli import main
-from cape.drivers.truth import results
 from cape.report import site
+from cape.simulation.score import results
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "howto-inputs.md"
 SECTIONS = re.split(r"^## ", PAGE.read_text(encoding="utf-8"), flags=re.MULTILINE)

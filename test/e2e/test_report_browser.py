@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
 from cape.report import score, write_consortium, write_site
 from support import report_example as example
 

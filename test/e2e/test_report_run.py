@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.drivers.simulate import simulate
 from cape.report import files
+from cape.simulation.simulate import simulate
 
 CANARY = "CANARY0815"
 

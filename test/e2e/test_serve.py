@@ -18,8 +18,10 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedOK
 
-from cape import wire
-from cape.drivers import answers, coinstac, serve
+from cape.coinstac import border as coinstac
+from cape.coinstac import response
+from cape.coinstac import service as serve
+from cape.protocol import wire
 from support import consortium
 
 ROOT = Path(__file__).parents[2]
@@ -104,7 +106,7 @@ def test_an_error_goes_out_with_its_code_and_nothing_else(tmp_path):
 )
 def test_what_would_hang_the_engine_is_an_error_instead(monkeypatch, answer, problem):
     monkeypatch.setattr(serve, "run", lambda role, document: answer)
-    monkeypatch.setattr(answers, "MAX_ANSWER", 1000)
+    monkeypatch.setattr(response, "MAX_ANSWER", 1000)
     frame = talk(lambda url: call(url, "local", {}))
     assert frame["type"] == "stderr"
     assert frame["data"].startswith("CAPE-E240 ")
@@ -249,12 +251,12 @@ def test_sigterm_ends_the_service_at_once_also_within_a_call(tmp_path):
     port = free_port()
     program = (
         "import asyncio, time\n"
-        "from cape.drivers import serve\n"
-        "serve.run = lambda role, document: time.sleep(60)\n"
-        f"serve.PORT = {port}\n"
-        "real = serve.service\n"
-        f"serve.service = lambda stop: real(stop, host='127.0.0.1', port={port})\n"
-        "asyncio.run(serve.main())\n"
+        "from cape.coinstac import service\n"
+        "service.run = lambda role, document: time.sleep(60)\n"
+        f"service.PORT = {port}\n"
+        "real = service.service\n"
+        f"service.service = lambda stop: real(stop, host='127.0.0.1', port={port})\n"
+        "asyncio.run(service.main())\n"
     )
 
     async def send():

@@ -27,13 +27,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape import wire
-from cape.drivers import durable, links, program, site_files
-from cape.drivers.checkpoint import may_go_on, read_checkpoint
-from cape.drivers.ledger_file import read_ledger
-from cape.drivers.simulate import resume, simulate
+from cape.coinstac import stdio
 from cape.errors import CapeError
+from cape.protocol import wire
 from cape.report import files as report_files
+from cape.simulation import transports
+from cape.simulation.checkpoint import may_go_on, read_checkpoint
+from cape.simulation.simulate import resume, simulate
+from cape.site import atomic_files
+from cape.site import files as site_files
+from cape.site.ledger_file import read_ledger
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -213,8 +216,8 @@ def aggregator_killed(at) -> set[str]:
 
 DIES = """
 import os, signal, sys
-import cape.drivers.program as program
-import cape.drivers.durable as durable
+import cape.coinstac.stdio as program
+import cape.site.atomic_files as durable
 if "{where}" == "before sending":
     program._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 else:
@@ -226,9 +229,9 @@ raise SystemExit(program.main("{role}"))
 def _process(w: World, role: str, text: bytes, code: str | None = None, **more: Any):
     party = "local0" if role == "local" else "remote"
     policy = str(w.engine.work / party / "site-policy.toml")
-    program = [str(ROOT / f"{role}.py")] if code is None else ["-c", code]
+    stdio = [str(ROOT / f"{role}.py")] if code is None else ["-c", code]
     return subprocess.run(
-        [sys.executable, *program], input=text, capture_output=True, check=False, cwd=ROOT,
+        [sys.executable, *stdio], input=text, capture_output=True, check=False, cwd=ROOT,
         env={**os.environ, site_files.POLICY_VARIABLE: policy}, **more,
     )  # fmt: skip
 
@@ -258,11 +261,11 @@ def aggregator_process_killed(at) -> str:
 
 def killed_again_and_again(at) -> str:
     w = at()
-    program = links.NewProcess({"local0": w.engine.data / "local0"}, w.engine.work)
-    w.patch.setattr(links.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(
+    stdio = transports.NewProcess({"local0": w.engine.data / "local0"}, w.engine.work)
+    w.patch.setattr(transports.subprocess, "run", lambda command, **_: subprocess.CompletedProcess(
         command, -signal.SIGKILL, b"", b""))  # fmt: skip
     text = w.engine.document("local0", w.engine.input)
-    found = code_of(program, "local", "local0", text)
+    found = code_of(stdio, "local", "local0", text)
     w.patch.undo()
     w.again()
     return found
@@ -551,7 +554,7 @@ def broadcast_truncated(at) -> str:
 def document_truncated(at) -> str:
     w = at()
     text = w.engine.document("local0", w.engine.input)
-    codes = {code_of(program.document_of, text[:n]) for n in (0, 1, len(text) // 2, len(text) - 1)}
+    codes = {code_of(stdio.document_of, text[:n]) for n in (0, 1, len(text) // 2, len(text) - 1)}
     w.again()
     (found,) = codes
     return found
@@ -560,8 +563,8 @@ def document_truncated(at) -> str:
 def document_oversized(at) -> str:
     w = at()
     text = w.engine.document("local0", w.engine.input)
-    w.patch.setattr(program, "MAX_DOCUMENT", len(text) - 1)
-    found = code_of(program.document_of, text)
+    w.patch.setattr(stdio, "MAX_DOCUMENT", len(text) - 1)
+    found = code_of(stdio.document_of, text)
     w.patch.undo()
     w.again()
     return found
@@ -644,8 +647,8 @@ def two_processes_one_document(at) -> str:
 
 def folder_held(at) -> str:
     w = at()
-    w.patch.setattr(durable, "PATIENCE", 0.1)
-    with durable.only_one(w.engine.work / "local0" / "output", "other"):
+    w.patch.setattr(atomic_files, "PATIENCE", 0.1)
+    with atomic_files.only_one(w.engine.work / "local0" / "output", "other"):
         found = code_of(w.site)
     w.again()
     return found
@@ -811,6 +814,6 @@ def test_the_recording_is_what_it_says(recordings) -> None:
 
 
 def wire_array() -> Any:
-    from cape.messages import RingVector
+    from cape.protocol.messages import RingVector
 
     return RingVector

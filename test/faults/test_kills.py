@@ -16,10 +16,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.drivers import links
-from cape.drivers.ledger_file import read_ledger
-from cape.drivers.simulate import simulate
-from cape.policy import SitePolicy
+from cape.simulation import transports
+from cape.simulation.simulate import simulate
+from cape.site.ledger_file import read_ledger
+from cape.site.policy import SitePolicy
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -82,7 +82,7 @@ def test_killed_processes_change_neither_maps_nor_spending(
                             ledger_file=str(tmp_path / f"{name}.jsonl"))  # fmt: skip
         with monkeypatch.context() as patch, helper.without_pages():
             if through == "process":
-                patch.setattr(links, "subprocess", type("Fake", (), {"run": killer}))
+                patch.setattr(transports, "subprocess", type("Fake", (), {"run": killer}))
             out = simulate(data, out=tmp_path / name, settings=settings, seed=7,
                            through=through, policy=policy)  # fmt: skip
         with np.load(out / "unmixing.npz", allow_pickle=False) as stored:

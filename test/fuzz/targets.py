@@ -25,10 +25,13 @@ from typing import Any
 
 import numpy as np
 
-from cape import wire
 from cape.algorithms.pca import Subspace
+from cape.coinstac import aggregator, service, transfer
+from cape.coinstac import border as coinstac
+from cape.coinstac.codec import decode_envelope, decode_run, encode_run, settings_of
+from cape.coinstac.request import Call
+from cape.coinstac.stdio import document_of
 from cape.computations import load, names
-from cape.computations._model import Model
 from cape.config import VERSION, Config
 from cape.data.files import MATRIX_SUFFIXES, RunFile, discover
 from cape.data.findings import Findings, Rejected
@@ -37,19 +40,13 @@ from cape.data.manifest import read_manifest
 from cape.data.matrices import read_matrix, read_matrix_header
 from cape.data.space import grid_of, read_space
 from cape.data.tables import read_numbers
-from cape.drivers import coinstac, coinstac_aggregator, serve, transfer
-from cape.drivers.call import Call
-from cape.drivers.checkpoint import NAME, read_checkpoint
-from cape.drivers.codec import decode_envelope, decode_run, encode_run, settings_of
-from cape.drivers.drops import read_drop
-from cape.drivers.identity import read_identity
-from cape.drivers.journal import Journal
-from cape.drivers.program import document_of
-from cape.drivers.site_files import read_policy
-from cape.drivers.stores import FileMemo
 from cape.errors import CapeError
 from cape.feature_space import FeatureSpace
-from cape.messages import (
+from cape.privacy.chain import read_entries
+from cape.privacy.ledger import Ledger
+from cape.privacy.spending import FORMAT, GENESIS, read_lines
+from cape.protocol import wire
+from cape.protocol.messages import (
     KeyAdvertisements,
     KeyBook,
     Masked,
@@ -61,15 +58,19 @@ from cape.messages import (
     SiteCard,
     SurvivorSignatures,
 )
-from cape.phases import start
-from cape.privacy.chain import read_entries
-from cape.privacy.ledger import Ledger
-from cape.privacy.spending import FORMAT, GENESIS, read_lines
+from cape.protocol.model import Model
+from cape.protocol.phases import start
 from cape.secagg import seals, shamir
 from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.protocol_aggregator import PendingSum
 from cape.secagg.protocol_sharing import AdvertisedSite, SharedSite
 from cape.secagg.protocol_site import ReadySite
+from cape.simulation.checkpoint import NAME, read_checkpoint
+from cape.simulation.dropout import read_drop
+from cape.site.files import read_policy
+from cape.site.identity import read_identity
+from cape.site.journal import Journal
+from cape.site.site_data import FileMemo
 
 REFUSED = (CapeError, Rejected)
 Target = Callable[[bytes], None]
@@ -111,7 +112,7 @@ def cache(data: bytes) -> None:
     """The cache that an engine hands back."""
     name, text = chosen(data, names())
     document = wire.loads(text, coinstac.MAX_DOCUMENT)
-    coinstac_aggregator.memory_of(document if isinstance(document, Mapping) else {})
+    aggregator.memory_of(document if isinstance(document, Mapping) else {})
     run = decode_run(load(name), document, party="x")
     assert encode_run(load(name), run) == encode_run(load(name), run)
 
@@ -120,7 +121,7 @@ def call(data: bytes) -> None:
     """Standard input; and the first documents of sites at the aggregator."""
     document = document_of(data)
     try:
-        coinstac_aggregator.joining(document)
+        aggregator.joining(document)
     except CapeError:
         Call.of("local", document)
 
@@ -372,13 +373,13 @@ def _answered(role: str, document: Mapping[str, Any]) -> dict[str, Any]:
 def frames(data: bytes) -> None:
     """What comes over the websocket of the image, in both versions of the protocol."""
     connection = Connection(data)
-    real = serve.run, asyncio.create_subprocess_exec
-    serve.run, asyncio.create_subprocess_exec = _answered, _started  # type: ignore[assignment]
+    real = service.run, asyncio.create_subprocess_exec
+    service.run, asyncio.create_subprocess_exec = _answered, _started  # type: ignore[assignment]
     try:
         with ThreadPoolExecutor(1) as worker:
-            asyncio.run(serve._serve_one(connection, worker))  # type: ignore[arg-type]
+            asyncio.run(service._serve_one(connection, worker))  # type: ignore[arg-type]
     finally:
-        serve.run, asyncio.create_subprocess_exec = real  # type: ignore[assignment]
+        service.run, asyncio.create_subprocess_exec = real  # type: ignore[assignment]
     for frame in connection.sent:
         assert frame.isascii()
         assert json.loads(frame)["type"] in ("stdout", "stderr", "error", "close")

@@ -13,8 +13,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape import wire
-from cape.messages import (
+from cape.privacy.event import Event
+from cape.protocol import wire
+from cape.protocol.messages import (
     FORMAT,
     Closing,
     Done,
@@ -28,7 +29,6 @@ from cape.messages import (
     RosterEntry,
     SiteCard,
 )
-from cape.privacy.event import Event
 
 GOLDEN = Path(__file__).with_name("messages_v1.json")
 

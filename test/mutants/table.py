@@ -35,45 +35,41 @@ class Mutant:
     def area(self) -> str:
         """Part of the package that is changed."""
         parts = self.file.removesuffix(".py").split("/")[1:]
-        return parts[0] if parts[0] not in ("computations", "drivers") else "phases and drivers"
+        return parts[0] if len(parts) > 1 else "top level"
 
 
-P = "cape/privacy/"
-S = "cape/secagg/"
-C = "cape/computations/"
-D = "cape/drivers/"
 UNIT, PROTOCOL, STATISTICAL = "test/unit/", "test/protocol/", "test/statistical/"
 
 MUTANTS = (
     # -- privacy: sensitivity, calibration, accountant, sampler
     Mutant(
         "sensitivity of a ball C in place of 2 C",
-        P + "mechanisms.py", "        return 2 * clip_int\n", "        return clip_int\n",
+        "cape/privacy/mechanisms.py", "        return 2 * clip_int\n", "        return clip_int\n",
         UNIT + "test_privacy_mechanisms.py::test_the_sensitivity_of_a_ball_is_its_diameter",
     ),
     Mutant(
         "sensitivity of rounded psd vectors without the rounding term",
-        P + "mechanisms.py", "_ceil_root(2 * clip_int**2) + rounding + 1",
+        "cape/privacy/mechanisms.py", "_ceil_root(2 * clip_int**2) + rounding + 1",
         "_ceil_root(2 * clip_int**2) + 0 * rounding",
         UNIT + "test_privacy_mechanisms.py"
         "::test_rounding_can_push_psd_vectors_further_apart_than_sqrt_two_clips",
     ),
     Mutant(
         "half the noise variance is planned",
-        P + "mechanisms.py", "variance=math.ceil(delta_int**2 * view / (m**2 * shares)),",
+        "cape/privacy/mechanisms.py", "variance=math.ceil(delta_int**2 * view / (m**2 * shares)),",
         "variance=math.ceil(delta_int**2 * view / (2 * m**2 * shares)),",
         UNIT + "test_privacy_mechanisms.py::test_the_worked_plan_has_its_reference_integers",
     ),
     Mutant(
         "one more honest share is counted than there is (S_H = S)",
-        P + "event.py", "top, bottom = self.delta_int**2, self.shares * self.variance",
+        "cape/privacy/event.py", "top, bottom = self.delta_int**2, self.shares * self.variance",
         "top, bottom = self.delta_int**2, (self.shares + 1) * self.variance",
         UNIT + "test_privacy_mechanisms.py"
         "::test_mu_is_the_sensitivity_over_the_noise_of_the_unknown_shares",
     ),
     Mutant(
         "Gaussian seeds are charged as if replies were masked",
-        P + "event.py",
+        "cape/privacy/event.py",
         "top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)",
         "top * (self.seed_ratio + 1), bottom * (self.seed_ratio + 1)",
         UNIT + "test_privacy_mechanisms.py"
@@ -81,71 +77,72 @@ MUTANTS = (
     ),
     Mutant(
         "a plan with a clip above the site's own is accepted",
-        P + "mechanisms.py", "if event.clip_int > _clip_int(clip, event.log2_gamma):",
+        "cape/privacy/mechanisms.py", "if event.clip_int > _clip_int(clip, event.log2_gamma):",
         "if event.clip_int > 2 * _clip_int(clip, event.log2_gamma):",
         UNIT + "test_privacy_mechanisms.py"
         "::test_a_site_refuses_a_release_whose_integers_do_not_fit_each_other",
     ),
     Mutant(
         "epsilon is rounded down",
-        P + "accounting.py", "lambda epsilon: _delta(epsilon, mu) > delta)[1]",
+        "cape/privacy/accounting.py", "lambda epsilon: _delta(epsilon, mu) > delta)[1]",
         "lambda epsilon: _delta(epsilon, mu) > delta)[0]",
         UNIT + "test_privacy_accounting.py"
         "::test_epsilon_is_the_upper_end_and_mu_the_lower_end",
     ),
     Mutant(
         "the budget has a tolerance",
-        P + "ledger.py", "    if high <= limit:\n",
+        "cape/privacy/ledger.py", "    if high <= limit:\n",
         "    if high <= limit * (1 + Fraction(1, 10**12)):\n",
         UNIT + "test_privacy_ledger.py"
         "::test_a_budget_is_spent_exactly_and_not_one_part_in_2_to_the_200_further",
     ),
     Mutant(
         "a release may be charged twice",
-        P + "ledger.py",
+        "cape/privacy/ledger.py",
         "if any(key == (old.phase, old.round, old.field) for old in self.events):",
         "if key in ():",
         UNIT + "test_privacy_ledger.py::test_a_release_is_charged_once",
     ),
     Mutant(
         "a ledger that lost an entry is believed",
-        P + "ledger.py", "if chain_head(self.events) != self.head:", "if not self.head:",
+        "cape/privacy/ledger.py", "if chain_head(self.events) != self.head:", "if not self.head:",
         UNIT + "test_privacy_ledger.py"
         "::test_a_ledger_that_does_not_match_its_digest_cannot_be_made",
     ),
     Mutant(
         "zero is drawn twice as often as it should be",
-        P + "sampler.py", "once = ~(negative & (x == 0))", "once = ~(negative & (x != x))",
+        "cape/privacy/sampler.py", "once = ~(negative & (x == 0))", "once = ~(negative & (x != x))",
         UNIT + "test_privacy_sampler.py::test_zero_is_counted_once_not_with_two_signs",
     ),
     Mutant(
         "the sampler reduces words modulo its bound without dropping the rest",
-        P + "sampler.py", "last = np.uint64(2**64 // bound * bound - 1)",
+        "cape/privacy/sampler.py", "last = np.uint64(2**64 // bound * bound - 1)",
         "last = np.uint64(2**64 - 1)",
         UNIT + "test_privacy_sampler.py::test_words_of_the_uneven_rest_are_dropped",
     ),
     Mutant(
         "close decisions of the sampler are made by floats",
-        P + "sampler.py", "for i in np.flatnonzero(np.abs(uniform - threshold) <= band):",
+        "cape/privacy/sampler.py", "for i in np.flatnonzero(np.abs(uniform - threshold) <= band):",
         "for i in np.flatnonzero(np.abs(uniform - threshold) < 0.0):",
         UNIT + "test_privacy_sampler.py"
         "::test_the_vectorised_decision_uses_the_exact_one_at_its_threshold",
     ),
     Mutant(
         "the discrete Gaussian has another law",
-        P + "sampler.py", "bottom = 2 * variance * scale**2", "bottom = 3 * variance * scale**2",
+        "cape/privacy/sampler.py",
+        "bottom = 2 * variance * scale**2", "bottom = 3 * variance * scale**2",
         STATISTICAL + "test_sampler.py::test_small_variances_follow_the_exact_law",
     ),
     Mutant(
         "two contexts of a seeded source share a stream",
-        P + "randomness.py", "return SeededNoise(self._seed, (*self._context, *context))",
+        "cape/privacy/randomness.py", "return SeededNoise(self._seed, (*self._context, *context))",
         "return SeededNoise(self._seed, (*self._context, *context)[:1])",
         UNIT + "test_privacy_randomness.py"
         "::test_every_part_of_a_context_names_the_stream",
     ),
     Mutant(
         "the view of Gaussian zero-sum noise forgets the colluders",
-        P + "correlated.py", "Fraction(n_sites, honest) * (r + honest) / (r + 1)",
+        "cape/papers/correlated.py", "Fraction(n_sites, honest) * (r + honest) / (r + 1)",
         "Fraction(n_sites, honest) * (r + n_sites) / (r + n_sites + 1)",
         UNIT + "test_privacy_correlated.py"
         "::test_the_factor_is_the_pseudo_inverse_for_all_colluders_and_ratios",
@@ -153,74 +150,78 @@ MUTANTS = (
     # -- secagg: integers, masks, keys, shares
     Mutant(
         "the exact integer clip lets twice the norm through",
-        S + "field.py", "    over = n2 > clip_int**2\n", "    over = n2 > 4 * clip_int**2\n",
+        "cape/secagg/field.py",
+        "    over = n2 > clip_int**2\n", "    over = n2 > 4 * clip_int**2\n",
         UNIT + "test_secagg_field.py"
         "::test_the_integer_clip_alone_keeps_a_ball_row_inside_the_bound",
     ),
     Mutant(
         "a psd row past the bound is floored in place of dropped",
-        S + "field.py", 'u[m] = 0 if shape == "psd" else', 'u[m] = 0 if shape == "none" else',
+        "cape/secagg/field.py",
+        'u[m] = 0 if shape == "psd" else', 'u[m] = 0 if shape == "none" else',
         UNIT + "test_secagg_field.py::test_the_integer_clip_drops_a_psd_row_instead_of_flooring_it",
     ),
     Mutant(
         "one bad entry does not drop its row",
-        S + "field.py", "~np.all(np.isfinite(rows), axis=1)", "~np.any(np.isfinite(rows), axis=1)",
+        "cape/secagg/field.py",
+        "~np.all(np.isfinite(rows), axis=1)", "~np.any(np.isfinite(rows), axis=1)",
         UNIT + "test_secagg_field.py"
         "::test_a_row_with_a_non_finite_entry_counts_as_zeros_and_spares_the_others",
     ),
     Mutant(
         "a sum of uniform numbers is taken for a result",
-        S + "field.py", "if np.any((signed > bound) | (signed < -bound)):",
+        "cape/secagg/field.py", "if np.any((signed > bound) | (signed < -bound)):",
         "if np.any(signed > bound + (1 << 62)):",
         UNIT + "test_secagg_field.py::test_an_entry_past_the_bound_is_refused_as_a_failed_mask",
     ),
     Mutant(
         "masks of two sites have the same sign",
-        S + "keys.py", "if pairs.site.encode() < peer.encode():", "if peer:",
+        "cape/secagg/keys.py", "if pairs.site.encode() < peer.encode():", "if peer:",
         UNIT + "test_secagg_keys.py::test_the_terms_of_all_sites_cancel_exactly",
     ),
     Mutant(
         "masks are the same in every round",
-        S + "keys.py", "return phase + u64(self.round) + name", "return phase + u64(0) + name",
+        "cape/secagg/keys.py",
+        "return phase + u64(self.round) + name", "return phase + u64(0) + name",
         UNIT + "test_secagg_keys.py::test_sites_with_different_labels_do_not_cancel",
     ),
     Mutant(
         "an all-zero shared secret is used",
-        S + "keys.py", "    if not any(shared):\n", "    if not shared:\n",
+        "cape/secagg/keys.py", "    if not any(shared):\n", "    if not shared:\n",
         UNIT + "test_secagg_keys.py"
         "::test_an_all_zero_secret_is_refused_even_if_the_library_returns_it",
     ),
     Mutant(
         "a site does not look for its own key in the roster",
-        S + "keys.py", "    if own not in entries:\n", "    if not entries:\n",
+        "cape/secagg/keys.py", "    if own not in entries:\n", "    if not entries:\n",
         UNIT + "test_secagg_keys.py::test_a_changed_roster_is_refused",
     ),
     Mutant(
         "numbers of subjects are not bound into the keys",
-        S + "keys.py", "u64(entry.n_subjects), keys]", "u64(0), keys]",
+        "cape/secagg/keys.py", "u64(entry.n_subjects), keys]", "u64(0), keys]",
         UNIT + "test_secagg_keys.py::test_the_roster_digest_binds_every_field",
     ),
     Mutant(
         "a used key set stays in the vault",
-        S + "protocol_site.py", "key_sets=state.key_sets[1:],", "key_sets=state.key_sets,",
+        "cape/secagg/protocol_site.py", "key_sets=state.key_sets[1:],", "key_sets=state.key_sets,",
         UNIT + "test_secagg_protocol.py::test_a_used_key_set_is_gone_from_the_state",
     ),
     Mutant(
         "shares of one release are opened twice",
-        S + "protocol_site.py", "return replace(state, release=None), message",
+        "cape/secagg/protocol_site.py", "return replace(state, release=None), message",
         "return state, message",
         UNIT + "test_secagg_protocol.py"
         "::test_shares_are_opened_once_and_only_for_enough_valid_signatures",
     ),
     Mutant(
         "both secrets of one site are opened",
-        S + "protocol_site.py", "dropped = set(release.participants) - set(survivors)",
+        "cape/secagg/protocol_site.py", "dropped = set(release.participants) - set(survivors)",
         "dropped = set(release.participants)",
         UNIT + "test_secagg_protocol.py::test_nobody_opens_both_secrets_of_one_site",
     ),
     Mutant(
         "a site opens shares without checking who signed",
-        S + "protocol_site.py",
+        "cape/secagg/protocol_site.py",
         "        verify(identities[signer], statement, signature, site=signer)",
         "        len(identities[signer] + statement + signature)",
         UNIT + "test_secagg_protocol.py"
@@ -228,46 +229,48 @@ MUTANTS = (
     ),
     Mutant(
         "a reconstructed self mask is not compared with its commitment",
-        S + "protocol_aggregator.py",
+        "cape/secagg/protocol_aggregator.py",
         "if commit(seed) != commitment(table.entry(u), pending.key_set):", "if not seed:",
         UNIT + "test_secagg_protocol.py"
         "::test_a_changed_share_is_found_by_the_commitment_or_the_advertised_key",
     ),
     Mutant(
         "one share fewer than the threshold gives the secret",
-        S + "shamir.py", "for _ in range(threshold - 1)]", "for _ in range(max(threshold - 2, 0))]",
+        "cape/secagg/shamir.py",
+        "for _ in range(threshold - 1)]", "for _ in range(max(threshold - 2, 0))]",
         UNIT + "test_secagg_shamir.py"
         "::test_shares_are_the_polynomial_at_1_2_3_in_little_endian",
     ),
     Mutant(
         "an identity key that is not the pinned one is accepted",
-        S + "seals.py", "if entry.identity_key != pinned.get(entry.site):",
+        "cape/secagg/seals.py", "if entry.identity_key != pinned.get(entry.site):",
         "if entry.site not in pinned:",
         UNIT + "test_secagg_seals.py::test_identity_keys_must_be_the_pinned_ones",
     ),
     # -- wire: what may leave, and what is believed
     Mutant(
         "a field without a marker leaves a site",
-        "cape/wire.py",
+        "cape/protocol/wire.py",
         'if not any(isinstance(m, Marker) for m in getattr(hint, "__metadata__", ())):',
         "if hint is None:",
         UNIT + "test_wire.py::test_a_field_without_a_marker_does_not_leave",
     ),
     Mutant(
         "unknown fields are dropped in silence",
-        "cape/wire.py",
+        "cape/protocol/wire.py",
         "if not isinstance(document, dict) or set(document) | set(added) != set(names):",
         "if not isinstance(document, dict) or not set(document) | set(added) >= set(names):",
         UNIT + "test_wire.py::test_missing_and_unknown_fields_are_refused",
     ),
     Mutant(
         "a document of any size is parsed",
-        "cape/wire.py", "    if len(text) > limit:\n", "    if len(text) > 1000 * limit:\n",
+        "cape/protocol/wire.py",
+        "    if len(text) > limit:\n", "    if len(text) > 1000 * limit:\n",
         UNIT + "test_wire.py::test_documents_have_a_largest_size",
     ),
     Mutant(
         "an array that is not finite arrives",
-        "cape/wire.py",
+        "cape/protocol/wire.py",
         'array = np.frombuffer(raw, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))\n'
         '    if dtype.kind == "f" and not np.all(np.isfinite(array)):',
         'array = np.frombuffer(raw, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))\n'
@@ -276,12 +279,13 @@ MUTANTS = (
     ),
     Mutant(
         "one message has several forms of base64",
-        "cape/wire.py", 'if base64.b64encode(raw).decode("ascii") != document:', "if raw is None:",
+        "cape/protocol/wire.py",
+        'if base64.b64encode(raw).decode("ascii") != document:', "if raw is None:",
         UNIT + "test_wire.py::test_bytes_that_are_none_are_refused",
     ),
     Mutant(
         "the mask of a site is sent before hashes are compared",
-        C + "_join.py", "space=data.space.outline(),", "space=data.space,",
+        "cape/protocol/join.py", "space=data.space.outline(),", "space=data.space,",
         PROTOCOL + "test_labels.py::test_labels_travel_after_join_once",
     ),
     Mutant(
@@ -302,7 +306,7 @@ MUTANTS = (
     # -- phases, the door, drivers
     Mutant(
         "noise is drawn before the charge",
-        C + "_secure_sum.py",
+        "cape/protocol/secure_sum.py",
         """        try:
             site.charge(event)  # on record before any noise is drawn
         except PrivacyBudgetError:
@@ -324,77 +328,79 @@ MUTANTS = (
     ),
     Mutant(
         "half the noise is drawn",
-        C + "_secure_sum.py", "discrete_gaussian(event.variance, query.size, entropy)",
+        "cape/protocol/secure_sum.py", "discrete_gaussian(event.variance, query.size, entropy)",
         "discrete_gaussian(event.variance // 2, query.size, entropy)",
         STATISTICAL + "test_auditor.py::test_the_honest_sites_noise_has_the_planned_variance",
     ),
     Mutant(
         "twice the noise is drawn",
-        C + "_secure_sum.py", "discrete_gaussian(event.variance, query.size, entropy)",
+        "cape/protocol/secure_sum.py", "discrete_gaussian(event.variance, query.size, entropy)",
         "discrete_gaussian(event.variance * 2, query.size, entropy)",
         STATISTICAL + "test_auditor.py::test_the_honest_sites_noise_has_the_planned_variance",
     ),
     Mutant(
         "one site adds no noise",
-        C + "_secure_sum.py", "        if event.private:\n            entropy = site.noise",
+        "cape/protocol/secure_sum.py",
+        "        if event.private:\n            entropy = site.noise",
         '        if event.private and site.id != "local1":\n            entropy = site.noise',
         STATISTICAL + "test_auditor.py"
         "::test_an_integer_secure_sum_gives_the_claimed_mu_and_no_more",
     ),
     Mutant(
         "subjects are clipped to three times the planned norm",
-        C + "_secure_sum.py",
+        "cape/protocol/secure_sum.py",
         "clip_int=event.clip_int, shape", "clip_int=3 * event.clip_int, shape",
         STATISTICAL + "test_auditor.py"
         "::test_an_integer_secure_sum_gives_the_claimed_mu_and_no_more",
     ),
     Mutant(
         "a vector leaves without its mask",
-        C + "_zero_sum.py", "return noisy.view(np.uint64) + mask(site, model, noisy.size, field)",
+        "cape/protocol/zero_sum.py",
+        "return noisy.view(np.uint64) + mask(site, model, noisy.size, field)",
         "return noisy.view(np.uint64) + 0 * mask(site, model, noisy.size, field)",
         "test/audit/test_wire_audit.py"
         "::test_masked_words_are_uniform_and_two_runs_on_equal_data_share_none",
     ),
     Mutant(
         "masks do not depend on the broadcast that is answered",
-        C + "_zero_sum.py", "        broadcast_digest=site.request,\n",
+        "cape/protocol/zero_sum.py", "        broadcast_digest=site.request,\n",
         "        broadcast_digest=bytes(32),\n",
         PROTOCOL + "test_engine.py"
         "::test_sites_that_were_told_different_things_give_a_sum_of_noise",
     ),
     Mutant(
         "a forged fingerprint of the keys is shown to people",
-        C + "_zero_sum.py", "if shown.fingerprint != keys.roster_fingerprint(digest):",
+        "cape/protocol/zero_sum.py", "if shown.fingerprint != keys.roster_fingerprint(digest):",
         "if not shown.fingerprint:",
         PROTOCOL + "test_engine.py"
         "::test_a_forged_fingerprint_of_the_keys_is_refused_by_every_site",
     ),
     Mutant(
         "seeds of Gaussian zero-sum noise serve twice",
-        C + "_gaussian.py", '        site.keep(SEED, b"")  # used up\n', "",
+        "cape/protocol/gaussian_sum.py", '        site.keep(SEED, b"")  # used up\n', "",
         PROTOCOL + "test_gaussian_zero_sum.py::test_the_zero_sum_noise_of_two_rounds_differs",
     ),
     Mutant(
         "noise is planned for all sites, colluders included",
-        C + "_plan.py", "config.survivors(n_sites) - config.colluders(n_sites)",
+        "cape/protocol/plan.py", "config.survivors(n_sites) - config.colluders(n_sites)",
         "config.survivors(n_sites)",
         UNIT + "test_plan.py"
         "::test_noise_is_calibrated_for_the_shares_that_nobody_can_subtract",
     ),
     Mutant(
         "with noise=local a site counts on the noise of others",
-        C + "_plan.py", 'return 1 if config.noise == "local" else config', "return config",
+        "cape/protocol/plan.py", 'return 1 if config.noise == "local" else config', "return config",
         PROTOCOL + "test_local_noise.py::test_the_charge_of_a_site_does_not_count_on_the_others",
     ),
     Mutant(
         "a delta that gives one person away gets a plan",
-        C + "_plan.py", "        check_delta(config.delta, n_subjects=n_subjects)\n", "",
+        "cape/protocol/plan.py", "        check_delta(config.delta, n_subjects=n_subjects)\n", "",
         UNIT + "test_plan.py"
         "::test_a_delta_that_gives_one_person_away_has_no_plan_in_any_computation",
     ),
     Mutant(
         "a site computes with arrays of any form",
-        "cape/phases.py", "    phase.check(run.config, run.model, request.body)\n", "",
+        "cape/protocol/phases.py", "    phase.check(run.config, run.model, request.body)\n", "",
         PROTOCOL + "test_broadcasts.py"
         "::test_a_broadcast_whose_arrays_have_another_form_is_refused_by_every_site",
     ),
@@ -408,14 +414,14 @@ MUTANTS = (
     ),
     Mutant(
         "a subject may give several answers to one question",
-        C + "_secure_sum.py",
+        "cape/protocol/secure_sum.py",
         "if answers.shape != (len(stack), query.size):", "if answers.shape[1] != query.size:",
         PROTOCOL + "test_broadcasts.py"
         "::test_one_subject_cannot_be_multiplied_by_what_is_computed_from_broadcasts",
     ),
     Mutant(
         "a subject may be asked twice in one release",
-        C + "_secure_sum.py",
+        "cape/protocol/secure_sum.py",
         "if sum(len(array) for array in subjects.arrays) != n_subjects:",
         "if sum(len(array) for array in subjects.arrays) < n_subjects:",
         PROTOCOL + "test_broadcasts.py"
@@ -423,209 +429,214 @@ MUTANTS = (
     ),
     Mutant(
         "the aggregator says how many features the data have",
-        D + "parties.py", "return wire.digest(space.outline()).hex()",
+        "cape/site/context.py", "return wire.digest(space.outline()).hex()",
         "return space.digest",
         PROTOCOL + "test_broadcasts.py"
         "::test_a_roster_with_another_number_of_features_than_the_data_is_refused",
     ),
     Mutant(
         "pinned keys may be replaced during a run",
-        D + "identity.py", "    if identity_digest(folders) != digest:\n",
+        "cape/site/identity.py", "    if identity_digest(folders) != digest:\n",
         "    if not digest:\n",
         PROTOCOL + "test_broadcasts.py"
         "::test_pinned_keys_are_those_that_a_site_had_before_the_aggregator_sent_anything",
     ),
     Mutant(
         "whole lines of a ledger may vanish",
-        "cape/drivers/ledger_file.py",
+        "cape/site/ledger_file.py",
         "    if hashlib.sha256(found).hexdigest() != digest:\n", "    if not digest:\n",
         UNIT + "test_ledger_file.py::test_whole_lines_that_are_gone_are_noticed",
     ),
     Mutant(
         "a mistake in a policy is told to everybody",
-        D + "site_files.py", "        raise _kept_back(site, err) from err\n", "        raise\n",
+        "cape/site/files.py", "        raise _kept_back(site, err) from err\n", "        raise\n",
         "test/e2e/test_drivers.py::test_a_policy_that_cannot_be_read_stops_the_site",
     ),
     Mutant(
         "a site takes whatever size of the basis the aggregator says",
-        C + "_plan.py", "if roster.n_basis != n_basis or n_basis >", "if n_basis >",
+        "cape/protocol/plan.py", "if roster.n_basis != n_basis or n_basis >", "if n_basis >",
         PROTOCOL + "test_conformance.py"
         "::test_f_a_site_takes_no_other_size_of_the_basis_from_the_aggregator",
     ),
     Mutant(
         "a site does not check the noise that the plan counts on",
-        C + "_plan.py", "if event.shares != shares_of(config, roster.n_sites):",
+        "cape/protocol/plan.py", "if event.shares != shares_of(config, roster.n_sites):",
         "if event.shares < 0:",
         UNIT + "test_plan.py::test_a_site_refuses_a_plan_that_is_not_its_own",
     ),
     Mutant(
         "a seeded run is labelled private",
-        C + "_report.py", "private = party.config.private and not roster.seeded",
+        "cape/protocol/report_phase.py", "private = party.config.private and not roster.seeded",
         "private = party.config.private",
         PROTOCOL + "test_conformance.py::test_f_only_real_noise_is_stamped_as_private",
     ),
     Mutant(
         "any phase may open",
-        "cape/phases.py", "    if name not in phases[here].then:\n", "    if name not in phases:\n",
+        "cape/protocol/phases.py",
+        "    if name not in phases[here].then:\n", "    if name not in phases:\n",
         PROTOCOL + "test_engine.py::test_g3_a_phase_outside_then_is_refused_and_nothing_changes",
     ),
     Mutant(
         "exchanges may be skipped",
-        "cape/phases.py", "    if request.seq != run.cursor.seq + 1:\n",
+        "cape/protocol/phases.py", "    if request.seq != run.cursor.seq + 1:\n",
         "    if request.seq < run.cursor.seq + 1:\n",
         PROTOCOL + "test_engine.py::test_g5_seq_grows_by_exactly_one",
     ),
     Mutant(
         "a message of other settings is accepted",
-        "cape/phases.py", '        ("settings digest", request.config, run.config.digest()),\n', "",
+        "cape/protocol/phases.py",
+        '        ("settings digest", request.config, run.config.digest()),\n', "",
         PROTOCOL + "test_engine.py::test_g4_a_site_checks_the_same_of_every_broadcast",
     ),
     Mutant(
         "a missing site gives a smaller sum",
-        "cape/phases.py", "if lost and len(asked & present) < attendance.least:", "if not asked:",
+        "cape/protocol/phases.py",
+        "if lost and len(asked & present) < attendance.least:", "if not asked:",
         PROTOCOL + "test_engine.py"
         "::test_g14_a_missing_or_new_site_is_an_error_never_a_smaller_sum",
     ),
     Mutant(
         "another request for an answered round gets the old answer",
-        D + "journal.py", "        if known != request:\n", "        if not known:\n",
+        "cape/site/journal.py", "        if known != request:\n", "        if not known:\n",
         UNIT + "test_journal.py"
         "::test_a_stored_answer_is_returned_and_another_request_refused",
     ),
     Mutant(
         "an older cache than the receipt is answered anew",
-        D + "journal.py", '        if receipt["seq"] == seq - 1:\n',
+        "cape/site/journal.py", '        if receipt["seq"] == seq - 1:\n',
         '        if receipt["seq"] != seq:\n',
         UNIT + "test_journal.py::test_a_cache_older_or_newer_than_the_receipt_is_lost_state",
     ),
     Mutant(
         "a stored answer is forgotten and drawn again",
-        D + "coinstac.py", "        if stored is not None:\n            note(",
+        "cape/coinstac/border.py", "        if stored is not None:\n            note(",
         "        if stored == 0:\n            note(",
         PROTOCOL + "test_engine.py"
         "::test_g6_an_answered_round_asked_again_returns_the_stored_bytes",
     ),
     Mutant(
         "the vault key is stored beside the vault",
-        D + "coinstac.py", 'request, _with_key(answer, b""))', "request, answer)",
+        "cape/coinstac/border.py", 'request, _with_key(answer, b""))', "request, answer)",
         PROTOCOL + "test_engine.py"
         "::test_g13_the_vault_key_and_the_vault_never_lie_in_one_folder",
     ),
     Mutant(
         "working files stay after a run",
-        D + "coinstac.py", "        FileMemo(call.working, call.party).forget()\n", "",
+        "cape/coinstac/border.py", "        FileMemo(call.working, call.party).forget()\n", "",
         "test/e2e/test_drivers.py::test_nothing_stays_in_the_working_folder_after_a_run",
     ),
     Mutant(
         "working files of other data are summed",
-        D + "stores.py", 'if (head["key"], head["contents"]) != (key, self._contents()):',
+        "cape/site/site_data.py", 'if (head["key"], head["contents"]) != (key, self._contents()):',
         'if head["key"] != key:',
         UNIT + "test_parties.py::test_side_files_made_of_other_data_are_lost",
     ),
     Mutant(
         "an error names the folder of the data",
-        D + "stores.py", 'raise DataError("E161", site=self._site,',
+        "cape/site/site_data.py", 'raise DataError("E161", site=self._site,',
         'raise DataError("E161", site=str(self._base),',
         "test/audit/test_wire_audit.py::test_a_run_that_fails_tells_nothing_either[capedjica]",
     ),
     Mutant(
         "a policy that is read again may allow more",
-        "cape/policy.py", '(mine or theirs) if name == "veto" else (mine and theirs)',
+        "cape/site/policy.py", '(mine or theirs) if name == "veto" else (mine and theirs)',
         '(mine and theirs) if name == "veto" else (mine and theirs)',
         UNIT + "test_policy.py::test_a_policy_that_is_read_again_may_only_forbid_more",
     ),
     Mutant(
         "a site's own limit of epsilon is not asked",
-        "cape/policy.py", "if 0 < self.max_epsilon < config.epsilon:",
+        "cape/site/policy.py", "if 0 < self.max_epsilon < config.epsilon:",
         "if 0 < self.max_epsilon < config.delta:",
         UNIT + "test_policy.py"
         "::test_settings_that_a_site_does_not_allow_are_refused_by_name",
     ),
     Mutant(
         "a mapped policy replaces the one that the environment names",
-        D + "site_files.py", "    own = policy_path(base, given)\n",
+        "cape/site/files.py", "    own = policy_path(base, given)\n",
         "    own = mapped or policy_path(base, given)\n",
         "test/e2e/test_drivers.py"
         "::test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names",
     ),
     Mutant(
         "a mapped policy names the seed of the noise",
-        "cape/policy.py", "for name in FIXED:\n            if values.get(",
+        "cape/site/policy.py", "for name in FIXED:\n            if values.get(",
         "for name in FIXED[1:]:\n            if values.get(",
         UNIT + "test_policy.py::test_a_mapped_policy_names_no_other_seed_data_set_or_ledger",
     ),
     Mutant(
         "a veto is ignored",
-        "cape/policy.py", "        if self.veto:\n", "        if self.veto and self.max_sites:\n",
+        "cape/site/policy.py",
+        "        if self.veto:\n", "        if self.veto and self.max_sites:\n",
         UNIT + "test_policy.py"
         "::test_settings_that_a_site_does_not_allow_are_refused_by_name",
     ),
     # -- the ledger of all runs
     Mutant(
         "the limit over all runs is not asked before a release",
-        D + "ledger_file.py",
+        "cape/site/ledger_file.py",
         "if self.max_total_epsilon and not known.of(after).within(self.max_total_epsilon):",
         "if self.max_total_epsilon and not known.of(run).within(self.max_total_epsilon):",
         UNIT + "test_ledger_file.py::test_the_limit_over_all_runs_is_never_passed",
     ),
     Mutant(
         "the plan of a run is compared with the limit as if it were the only one",
-        D + "ledger_file.py", "others = self._spending().of(run, others_only=True)",
+        "cape/site/ledger_file.py", "others = self._spending().of(run, others_only=True)",
         "others = Spending().of(run, others_only=True)",
         UNIT + "test_ledger_file.py"
         "::test_a_run_that_cannot_fit_is_refused_before_it_begins",
     ),
     Mutant(
         "charges of a run are not written into the ledger of all runs",
-        D + "parties.py", "if self._all_runs and not self._all_runs.file.charge(",
+        "cape/site/context.py", "if self._all_runs and not self._all_runs.file.charge(",
         "if not self._all_runs and not self._all_runs.file.charge(",
         UNIT + "test_parties.py"
         "::test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs",
     ),
     Mutant(
         "the ledger of all runs is written without its lock",
-        D + "durable.py", "        _take(handle, party, PATIENCE)\n", "",
+        "cape/site/atomic_files.py", "        _take(handle, party, PATIENCE)\n", "",
         UNIT + "test_ledger_file.py::test_a_second_writer_of_a_ledger_waits_for_the_first",
     ),
     Mutant(
         "a person is known by files only",
-        D + "ledger_file.py",
+        "cape/site/ledger_file.py",
         "known.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])", "pass",
         UNIT + "test_ledger_file.py"
         "::test_other_files_of_the_same_name_are_the_same_person",
     ),
     Mutant(
         "runs on different files of a person are not joined by a third",
-        P + "spending.py", "above[top(digest)] = top(digests[0])", "pass",
+        "cape/privacy/spending.py", "above[top(digest)] = top(digests[0])", "pass",
         UNIT + "test_ledger_file.py"
         "::test_a_person_is_found_again_through_runs_on_other_files_of_hers",
     ),
     Mutant(
         "a ledger goes on with another key for names",
-        D + "ledger_file.py", "if len(key) < 32 or used - {fingerprint}:", "if len(key) < 32:",
+        "cape/site/ledger_file.py",
+        "if len(key) < 32 or used - {fingerprint}:", "if len(key) < 32:",
         UNIT + "test_ledger_file.py"
         "::test_without_the_key_of_its_names_a_ledger_does_not_go_on",
     ),
     Mutant(
         "a run that another site seeds counts as one with real noise",
-        D + "ledger_file.py", "if run is not None and run.promised:", "if run is None:",
+        "cape/site/ledger_file.py", "if run is not None and run.promised:", "if run is None:",
         UNIT + "test_ledger_file.py::test_a_run_that_another_site_seeds_costs_infinity",
     ),
     Mutant(
         "two processes of one site work at the same time",
-        D + "durable.py", "    except BlockingIOError:\n        return False\n",
+        "cape/site/atomic_files.py", "    except BlockingIOError:\n        return False\n",
         "    except BlockingIOError:\n        return True\n",
         UNIT + "test_journal.py::test_a_folder_is_held_by_one_process_at_a_time",
     ),
     Mutant(
         "a site does not hold its folder while it answers",
-        D + "coinstac.py", "with only_one(call.output, party):",
+        "cape/coinstac/border.py", "with only_one(call.output, party):",
         "with only_one(call.output.parent, party):",
         "test/faults/test_faults.py::test_a_fault_has_its_declared_outcome[folder-held]",
     ),
     Mutant(
         "links among the mapped files are followed",
-        D + "coinstac.py", "stat = path.lstat()", "stat = path.stat()",
+        "cape/coinstac/border.py", "stat = path.lstat()", "stat = path.stat()",
         "test/e2e/test_drivers.py::test_links_in_the_folder_of_mapped_files_are_not_followed",
     ),
 )  # fmt: skip

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cape import wire
 from cape.errors import MessageError
+from cape.protocol import wire
 
 DTYPES = (np.float64, np.float32, np.uint64, np.int64, np.uint8)
 

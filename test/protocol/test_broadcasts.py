@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape import wire
 from cape.algorithms.estimators import Query, same_form
 from cape.algorithms.whitening import whiten
-from cape.computations import _secure_sum, names
-from cape.computations._secure_sum import SecureSum, check_subjects, clipped_sum
-from cape.drivers.identity import identity_digest, make_key
+from cape.computations import names
 from cape.errors import CapeError, ConfigError, MessageError, PrivacyBudgetError
-from cape.ports import Stacks
 from cape.privacy.mechanisms import plan_event
+from cape.protocol import secure_sum, wire
+from cape.protocol.ports import Stacks
+from cape.protocol.secure_sum import SecureSum, check_subjects, clipped_sum
+from cape.site.identity import identity_digest, make_key
 from support import consortium as helper
 from support.consortium import Consortium, settings_of
 
@@ -127,7 +127,7 @@ def test_one_subject_cannot_be_multiplied_by_what_is_computed_from_broadcasts() 
 
 @pytest.mark.parametrize("name", ["capedjica", "capepca", "capemean", "capecca", "dpdispca"])
 def test_a_site_that_would_ask_a_subject_twice_releases_nothing(name, monkeypatch) -> None:
-    real = _secure_sum.SecureSum._noisy
+    real = secure_sum.SecureSum._noisy
 
     def doubled(self, site, model):
         def sees(party, known):
@@ -136,7 +136,7 @@ def test_a_site_that_would_ask_a_subject_twice_releases_nothing(name, monkeypatc
 
         return real(replace(self, sees=sees), site, model)
 
-    monkeypatch.setattr(_secure_sum.SecureSum, "_noisy", doubled)
+    monkeypatch.setattr(secure_sum.SecureSum, "_noisy", doubled)
     run = Consortium(name)
     with pytest.raises(PrivacyBudgetError, match="subjects once; nothing is released"):
         run.play()

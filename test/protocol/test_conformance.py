@@ -24,21 +24,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cape import wire
+from cape.coinstac import border as coinstac
+from cape.coinstac.codec import decode_run, encode_run
 from cape.compspec import compspec_document
 from cape.computations import load, names
-from cape.computations._local import seen_singly
-from cape.computations._model import joined
-from cape.computations._secure_sum import SecureSum, chunks, clipped_sum
 from cape.config import choices
-from cape.drivers import coinstac, links, simulate, site_files
-from cape.drivers.codec import decode_run, encode_run
-from cape.drivers.stores import MemoryMemo
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
-from cape.messages import Marker, Masked
-from cape.phases import One
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound
+from cape.protocol import wire
+from cape.protocol.local_sum import seen_singly
+from cape.protocol.messages import Marker, Masked
+from cape.protocol.model import joined
+from cape.protocol.phases import One
+from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum
+from cape.simulation import simulate, transports
+from cape.site import files as site_files
+from cape.site.site_data import MemoryMemo
 from support import consortium as helper
 
 Consortium, canonical, settings_of = (
@@ -80,7 +82,7 @@ def exchanges(name: str) -> list[tuple[str, int]]:
 # -- a: one answer whatever carries it -------------------------------------------------------------
 
 
-class AskedTwice(links.NewProcess):
+class AskedTwice(transports.NewProcess):
     """One process per party and round; the first site is asked everything twice."""
 
     repeats = 0

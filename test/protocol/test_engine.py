@@ -16,12 +16,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from cape import wire
 from cape.algorithms.pca import ProjectorPca
+from cape.coinstac import border as coinstac
+from cape.coinstac.codec import encode_broadcast, encode_reply, encode_run
 from cape.computations import load
-from cape.computations._secure_sum import SecureSum
-from cape.drivers import coinstac, durable, journal
-from cape.drivers.codec import encode_broadcast, encode_reply, encode_run
 from cape.errors import (
     CapeError,
     ConsortiumError,
@@ -33,10 +31,13 @@ from cape.errors import (
     SecureAggregationError,
     StateLostError,
 )
-from cape.messages import Done, Masked, PublicKey, Roster
-from cape.phases import One, Phase, check_table
 from cape.privacy.randomness import SecureNoise
+from cape.protocol import wire
+from cape.protocol.messages import Done, Masked, PublicKey, Roster
+from cape.protocol.phases import One, Phase, check_table
+from cape.protocol.secure_sum import SecureSum
 from cape.secagg import keys
+from cape.site import atomic_files, journal
 from support import consortium as helper
 
 Consortium, Engine = helper.Consortium, helper.Engine
@@ -392,11 +393,11 @@ def disk(monkeypatch):
         return call
 
     monkeypatch.setattr(
-        durable, "os",
+        atomic_files, "os",
         SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")}),
     )  # fmt: skip
-    monkeypatch.setattr(durable.os, "replace", watched("replace", os.replace))
-    monkeypatch.setattr(durable.os, "fsync", watched("fsync", os.fsync))
+    monkeypatch.setattr(atomic_files.os, "replace", watched("replace", os.replace))
+    monkeypatch.setattr(atomic_files.os, "fsync", watched("fsync", os.fsync))
     done.Died = Died
     return done
 
@@ -596,9 +597,9 @@ def test_g12_masked_is_built_in_the_secure_sum_and_the_probe_only() -> None:
         for path in (ROOT / "cape").rglob("*.py")
     }
     assert {name: n for name, n in builders.items() if n} == {
-        "_secure_sum.py": 2,
-        "_zero_sum.py": 1,
-        "_gaussian.py": 1,  # seeds: pure noise
+        "secure_sum.py": 2,
+        "zero_sum.py": 1,
+        "gaussian_sum.py": 1,  # seeds: pure noise
     }
 
 
@@ -710,7 +711,7 @@ def test_g13_the_cache_of_a_site_holds_public_values_and_the_vault_key_only(reco
 
 def test_g13_a_cache_past_its_hard_cap_is_refused(monkeypatch) -> None:
     party = Consortium().until("pca")
-    monkeypatch.setattr("cape.drivers.codec.MAX_CACHE", 1000)
+    monkeypatch.setattr("cape.coinstac.codec.MAX_CACHE", 1000)
     with pytest.raises(CapeError, match="E145 cache=more is past the limit 4 MiB"):
         encode_run(party.computation, party.state)
 

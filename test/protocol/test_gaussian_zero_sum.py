@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.drivers import memory_link as driver
-from cape.drivers.codec import decode_run, encode_run
-from cape.drivers.drops import Drop
+from cape.coinstac.codec import decode_run, encode_run
 from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError, SecureAggregationError
-from cape.messages import Released
-from cape.phases import advance_aggregator, advance_site
+from cape.papers.correlated import view_factor
 from cape.privacy.chain import read_entries
-from cape.privacy.correlated import view_factor
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import check_overflow, plan_event, verify_event
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
+from cape.protocol.messages import Released
+from cape.protocol.phases import advance_aggregator, advance_site
+from cape.simulation import memory as driver
+from cape.simulation.dropout import Drop
 from support import tiny
 
 SEED = 3

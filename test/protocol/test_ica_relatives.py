@@ -10,13 +10,13 @@ import pytest
 
 from cape.algorithms.basis import dct_image
 from cape.algorithms.infomax import GRADIENT_BOUND
-from cape.algorithms.metrics import isi, match_maps
-from cape.algorithms.synthetic import PRESETS, djica_sim, generate
 from cape.computations import capedjica, load
-from cape.computations._djica import plan_run
-from cape.computations._model import joined
-from cape.computations._secure_sum import chunks, clipped_sum
-from cape.messages import FeatureSpace
+from cape.computations._capedjica_settings import plan_run
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import joined
+from cape.protocol.secure_sum import chunks, clipped_sum
+from cape.synthetic.generators import PRESETS, djica_sim, generate
+from cape.synthetic.scores import isi, match_maps
 from support.consortium import ArraySource, Consortium
 
 S, R, D = 4, 20, 100

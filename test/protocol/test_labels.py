@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cape.computations._model import joined
 from cape.errors import ConsortiumError, MessageError, PrivacyBudgetError
 from cape.feature_space import FeatureSpace
+from cape.protocol.model import joined
 from support import consortium as helper
 
 changed, canonical = helper.changed, helper.canonical

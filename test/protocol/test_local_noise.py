@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from cape.computations import load
-from cape.computations._local import Part
-from cape.drivers import memory_link as driver
-from cape.drivers.simulate import simulate
 from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
-from cape.messages import Masked, Reduced, Released
-from cape.phases import advance_aggregator
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
+from cape.protocol.local_sum import Part
+from cape.protocol.messages import Masked, Reduced, Released
+from cape.protocol.phases import advance_aggregator
+from cape.simulation import memory as driver
+from cape.simulation.simulate import simulate
 from support import consortium, tiny
 
 SEED = 3

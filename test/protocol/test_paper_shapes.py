@@ -12,8 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cape.papers.formulas import rdp_epsilon, strong_composition
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.comparison_formulas import rdp_epsilon, strong_composition
 from support import tiny
 
 pytest.importorskip("matplotlib")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import smat, svec
-from cape.algorithms.metrics import captured_energy
 from cape.algorithms.second_moment import leading_factor
-from cape.algorithms.two_views import two_views
 from cape.computations.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
+from cape.synthetic.scores import captured_energy
+from cape.synthetic.two_views import two_views
 from support import consortium
 
 D, N_SITE, N_SITES = 12, 500, 4

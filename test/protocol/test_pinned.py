@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from cape.cli import main
-from cape.drivers import memory_link as driver
-from cape.drivers import simulate
-from cape.drivers.identity import make_key, read_identity
-from cape.drivers.synth import write_consortium
 from cape.errors import CapeError, ConfigError, SecureAggregationError
-from cape.phases import advance_aggregator, advance_site
+from cape.protocol.phases import advance_aggregator, advance_site
+from cape.protocol.wire import digest
 from cape.secagg import keys
-from cape.wire import digest
+from cape.simulation import memory as driver
+from cape.simulation import simulate
+from cape.site.identity import make_key, read_identity
+from cape.synthetic.consortium import write_consortium
 from support import tiny
 
 WAYS = ({"zero_sum": "ring"}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})

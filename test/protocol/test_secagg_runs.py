@@ -10,11 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape import wire
-from cape.drivers import memory_link as driver
-from cape.drivers import simulate, truth
-from cape.drivers.drops import Drop, read_drop
-from cape.drivers.synth import write_consortium
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -23,12 +18,17 @@ from cape.errors import (
     ProtocolError,
     SecureAggregationError,
 )
-from cape.messages import Cursor, Masked, MaskShares, SealedShares, SurvivorSignature
-from cape.phases import advance_aggregator, advance_site
-from cape.policy import SitePolicy
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
+from cape.protocol import wire
+from cape.protocol.messages import Cursor, Masked, MaskShares, SealedShares, SurvivorSignature
+from cape.protocol.phases import advance_aggregator, advance_site
 from cape.secagg.protocol_site import ReadySite
+from cape.simulation import memory as driver
+from cape.simulation import score, simulate
+from cape.simulation.dropout import Drop, read_drop
+from cape.site.policy import SitePolicy
+from cape.synthetic.consortium import write_consortium
 from support import tiny
 
 KEY_STAGES = (
@@ -425,7 +425,7 @@ def test_memory_and_wire_give_the_same_maps_when_a_site_drops_out(tmp_path: Path
                 "aggregation": "secagg",
             },
         )
-        results = truth.results(folder)
+        results = score.results(folder)
         assert results["survivors"] == ["local0", "local1", "local3"]
         assert results["min_survivors"] == 3
         with np.load(folder / "unmixing.npz") as stored:

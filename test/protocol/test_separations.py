@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cape.computations._model import joined
-from cape.computations._secure_sum import SecureSum, chunks, clipped_sum
-from cape.drivers.stores import MemoryMemo
 from cape.errors import ConfigError, ConsortiumError, MessageError
 from cape.feature_space import FeatureSpace
 from cape.privacy.ledger import Plan
+from cape.protocol.model import joined
+from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum
+from cape.site.site_data import MemoryMemo
 from support import consortium as helper
 
 Consortium, ArraySource = helper.Consortium, helper.ArraySource

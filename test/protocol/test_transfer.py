@@ -9,9 +9,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cape import wire
-from cape.drivers import transfer
+from cape.coinstac import transfer
 from cape.errors import MessageError
+from cape.protocol import wire
 from support import consortium as helper
 
 Engine, settings_of = helper.Engine, helper.settings_of

@@ -18,14 +18,14 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cape.computations import _secure_sum
-from cape.drivers.drops import Attendees
-from cape.drivers.journal import Journal
-from cape.drivers.links import DocumentLink, InProcess, make_places
-from cape.policy import SitePolicy
 from cape.privacy import mechanisms
+from cape.protocol import secure_sum
 from cape.secagg import keys
 from cape.secagg.field import quantized_sum
+from cape.simulation.dropout import Attendees
+from cape.simulation.transports import DocumentLink, InProcess, make_places
+from cape.site.journal import Journal
+from cape.site.policy import SitePolicy
 from support import say, wiretap
 from support.auditor import (
     TOO_MUCH,
@@ -172,9 +172,9 @@ def test_a_release_that_is_asked_for_again_is_sent_again_and_not_drawn_again(tmp
 
 def test_half_the_noise_variance_is_seen(monkeypatch):
     """True mu 2.83 for 2; missed with probability below 1e-9, as are the mistakes below."""
-    draw = _secure_sum.discrete_gaussian
+    draw = secure_sum.discrete_gaussian
     monkeypatch.setattr(
-        _secure_sum, "discrete_gaussian", lambda s2, size, source: draw(s2 // 2, size, source)
+        secure_sum, "discrete_gaussian", lambda s2, size, source: draw(s2 // 2, size, source)
     )
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(*audit_canary())
@@ -184,13 +184,13 @@ def test_half_the_noise_variance_is_seen(monkeypatch):
 
 def test_a_site_without_noise_is_seen(monkeypatch):
     """True mu 2.45 for 2."""
-    draw = _secure_sum.discrete_gaussian
+    draw = secure_sum.discrete_gaussian
 
     def forgetful(variance, size, source):
         drawn = draw(variance, size, source)
         return np.zeros_like(drawn) if source.context[0] == "local1" else drawn
 
-    monkeypatch.setattr(_secure_sum, "discrete_gaussian", forgetful)
+    monkeypatch.setattr(secure_sum, "discrete_gaussian", forgetful)
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(*audit_canary())
 
@@ -207,7 +207,7 @@ def test_clipping_the_sum_in_place_of_each_subject_is_seen(monkeypatch):
         total *= min(1.0, bound / max(float(np.linalg.norm(total)), 1e-300))
         return np.rint(total * event.gamma).astype(np.int64)
 
-    monkeypatch.setattr(_secure_sum, "clipped_sum", late)
+    monkeypatch.setattr(secure_sum, "clipped_sum", late)
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(*audit_canary())
 

@@ -19,16 +19,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.computations import _plan
-from cape.computations._secure_sum import SecureSum
-from cape.drivers import memory_link as links
-from cape.drivers.drops import Attendees, Drop
-from cape.messages import Released
-from cape.privacy.correlated import nonsymmetric_factor, printed_factor, view_factor
+from cape.papers.correlated import nonsymmetric_factor, printed_factor, view_factor
 from cape.privacy.event import Event
 from cape.privacy.sampler import discrete_gaussian
+from cape.protocol import plan as _plan
+from cape.protocol.messages import Released
+from cape.protocol.secure_sum import SecureSum
 from cape.secagg import protocol_aggregator
 from cape.secagg.protocol_aggregator import SurvivorSum
+from cape.simulation import memory as links
+from cape.simulation.dropout import Attendees, Drop
 from support import wiretap
 from support.auditor import TOO_MUCH, check_sound, check_tight
 

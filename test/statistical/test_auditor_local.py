@@ -24,8 +24,10 @@ import pytest
 from scipy.linalg import hadamard
 
 from cape.algorithms.linalg import svec
-from cape.computations import _plan, _secure_sum, load
-from cape.messages import Reduced, Released
+from cape.computations import load
+from cape.protocol import plan as _plan
+from cape.protocol import secure_sum
+from cape.protocol.messages import Reduced, Released
 from support import auditor, wiretap
 
 HERE = Path(__file__).parent
@@ -217,12 +219,12 @@ def test_fewer_directions_of_a_site_give_less_than_the_claimed_mu():
 
 def test_one_site_with_half_the_noise_variance_is_seen(monkeypatch):
     """True mu 2.83 at one site of three; missed with probability below 1e-8."""
-    draw = _secure_sum.discrete_gaussian
+    draw = secure_sum.discrete_gaussian
 
     def sparing(variance, size, source):
         return draw(variance // 2 if source.context[0] == "local1" else variance, size, source)
 
-    monkeypatch.setattr(_secure_sum, "discrete_gaussian", sparing)
+    monkeypatch.setattr(secure_sum, "discrete_gaussian", sparing)
     with pytest.raises(AssertionError, match=auditor.TOO_MUCH):
         check_sound(audit(capecca()))
 

@@ -24,9 +24,10 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
-from cape.computations import _secure_sum, load
-from cape.messages import FeatureSpace
+from cape.computations import load
 from cape.privacy.sampler import discrete_gaussian
+from cape.protocol import secure_sum
+from cape.protocol.messages import FeatureSpace
 from support import auditor, say, wiretap
 from support.auditor import TOO_MUCH
 
@@ -219,7 +220,7 @@ def link_of(release: Release, pairs: Sequence[Pair], bits: np.ndarray) -> Any:
 def answers_of(release: Release, pairs: Sequence[Pair], sign: float) -> np.ndarray:
     """Return the clipped answers of all subjects if every coin fell on that side."""
     told: list[np.ndarray] = []
-    real = _secure_sum.clipped_sum
+    real = secure_sum.clipped_sum
 
     def listening(stacks: Any, query: Any, event: Any) -> np.ndarray:
         rows: list[np.ndarray] = []
@@ -234,7 +235,7 @@ def answers_of(release: Release, pairs: Sequence[Pair], sign: float) -> np.ndarr
 
     link = link_of(release, pairs, np.full(len(pairs), sign))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_secure_sum, "clipped_sum", listening)
+        patch.setattr(secure_sum, "clipped_sum", listening)
         link.exchange()
     found = np.zeros((len(pairs), told[0].shape[1]))
     for s, rows in enumerate(told[:3]):
@@ -300,7 +301,7 @@ def test_audit_of_a_release_certifies_no_more_than_claimed_and_what_its_neighbou
 def test_audit_of_a_release_sees_half_the_noise_variance(monkeypatch):
     """True mu 1.41 times the claimed one; missed below 1e-9."""
     monkeypatch.setattr(
-        _secure_sum, "discrete_gaussian",
+        secure_sum, "discrete_gaussian",
         lambda s2, size, source: discrete_gaussian(s2 // 2, size, source),
     )  # fmt: skip
     with pytest.raises(AssertionError, match=TOO_MUCH):

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cape.computations import _secure_sum
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from cape.protocol import secure_sum
 from support import auditor, say, wiretap
 from support.auditor import TOO_MUCH
 
@@ -164,9 +164,9 @@ def test_audit_of_211_whole_runs_finds_as_many_right_signs_as_claimed():
 
 
 def halved(monkeypatch, by: int) -> None:
-    draw = _secure_sum.discrete_gaussian
+    draw = secure_sum.discrete_gaussian
     monkeypatch.setattr(
-        _secure_sum, "discrete_gaussian", lambda s2, size, source: draw(s2 // by, size, source)
+        secure_sum, "discrete_gaussian", lambda s2, size, source: draw(s2 // by, size, source)
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.algorithms.metrics import isi
+from cape.synthetic.scores import isi
 from support import say
 
 ROOT = Path(__file__).parents[2]

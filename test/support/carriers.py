@@ -23,9 +23,11 @@ from unittest import mock
 
 from websockets.sync.client import ClientConnection, connect
 
-from cape import wire
-from cape.drivers import container, links, serve, site_files
-from cape.drivers.links import InProcess
+from cape.coinstac import service as serve
+from cape.protocol import wire
+from cape.simulation import containers, transports
+from cape.simulation.transports import InProcess
+from cape.site import files as site_files
 
 ROOT = Path(__file__).parents[2]
 CARRIERS = ("wire", "process", "service-1", "service-2", "docker")
@@ -40,8 +42,8 @@ def carrying(through: str, sites: Mapping[str, Path], work: Path, transcript: An
     if through == "process":
         return nullcontext(InProcesses(sites, work, transcript))
     if through == "docker":
-        image = os.environ.get("CAPE_IMAGE", container.IMAGE)
-        return container.Containers(sites, work, work / "logs", image=image)
+        image = os.environ.get("CAPE_IMAGE", containers.IMAGE)
+        return containers.Containers(sites, work, work / "logs", image=image)
     return _service(InService(sites, work, transcript, version=int(through[-1])))
 
 
@@ -69,7 +71,7 @@ class InProcesses(InProcess):
         )  # fmt: skip
         self._transcript.note(f"stderr of {party}", done.stderr)
         if done.returncode:
-            raise links.ReportedError(done.stderr.decode().strip(), "")
+            raise transports.ReportedError(done.stderr.decode().strip(), "")
         return done.stdout
 
 
@@ -110,7 +112,7 @@ class InService(InProcess):
                     self._transcript.frames.append((party, "received", raw))
                     code = self._take(raw, said)
         if code:
-            raise links.ReportedError(said["stderr"].decode().strip(), "")
+            raise transports.ReportedError(said["stderr"].decode().strip(), "")
         return said["stdout"].strip()
 
     def _frames(self, role: str, text: bytes) -> Iterator[str | bytes]:

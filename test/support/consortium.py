@@ -19,23 +19,20 @@ import numpy as np
 
 import cape.report
 import cape.report.site
-from cape import wire
+from cape.coinstac import border as coinstac
+from cape.coinstac.codec import request_digest
 from cape.computations import load
-from cape.computations._results import Outcome
 from cape.config import Config
-from cape.drivers import coinstac, site_files
-from cape.drivers.codec import request_digest
-from cape.drivers.parties import (
-    NO_REQUEST,
-    AggregatorParty,
-    SiteParty,
-)
-from cape.drivers.stores import FileSource, MemoryMemo
-from cape.messages import FeatureSpace
-from cape.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
-from cape.policy import SitePolicy
-from cape.ports import Source
 from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
+from cape.protocol import wire
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import Outcome
+from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
+from cape.protocol.ports import Source
+from cape.site import files as site_files
+from cape.site.context import NO_REQUEST, AggregatorParty, SiteParty
+from cape.site.policy import SitePolicy
+from cape.site.site_data import FileSource, MemoryMemo
 
 COMMON: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-5}
 SMALL: dict[str, dict[str, Any]] = {

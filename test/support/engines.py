@@ -16,14 +16,14 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from cape import wire
-from cape.drivers import container
-from cape.drivers.coinstac_engine import RUN, simulate_in_engine
-from cape.policy import SitePolicy
+from cape.protocol import wire
+from cape.simulation import containers
+from cape.simulation.engine import RUN, simulate_in_engine
+from cape.site.policy import SitePolicy
 
 HERE = Path(__file__).parent
 SERVICE = HERE / "listening_service.py"
-IMAGE = os.environ.get("CAPE_IMAGE", container.IMAGE)
+IMAGE = os.environ.get("CAPE_IMAGE", containers.IMAGE)
 ENGINES = ("engine-1", "engine-2")
 """The engine, with both of its versions of a computation."""
 LISTENING = "localhost/coinstac-cape-listening"
@@ -78,7 +78,7 @@ def derived(dockerfile: str, name: str, files: dict[str, bytes]) -> str:
             entry.size = len(raw)
             archive.addfile(entry, io.BytesIO(raw))
     context.seek(0)
-    client = container.connect()
+    client = containers.connect()
     try:
         client.images.build(fileobj=context, custom_context=True, tag=name, rm=True)
     finally:

@@ -14,12 +14,12 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from cape.drivers import serve
+from cape.coinstac import service
 
 HEARD = Path("/output/heard") / socket.gethostname()
 PLACES = re.compile(rb'"(output|transfer)Directory": ?"([^"]+)"')
 _count = itertools.count()
-_real = serve._serve_one
+_real = service._serve_one
 
 
 class Ears:
@@ -68,7 +68,7 @@ async def _serve_one(connection: Any, worker: Any) -> None:
     await _real(Ears(connection), worker)
 
 
-serve._serve_one = _serve_one
+service._serve_one = _serve_one
 
 if __name__ == "__main__":
-    asyncio.run(serve.main())
+    asyncio.run(service.main())

@@ -20,20 +20,20 @@ from typing import Any
 
 import numpy as np
 
-from cape import wire
-from cape.computations import _secure_sum, _zero_sum, load
-from cape.drivers import memory_link
-from cape.drivers.codec import encode_broadcast, encode_reply
-from cape.drivers.drops import Attendees, Drop
-from cape.drivers.links import Caller, DocumentLink, Places, make_places
-from cape.drivers.memory_link import MemoryLink
-from cape.drivers.parties import SiteParty
-from cape.drivers.simulate import play
-from cape.drivers.stores import FileSource
+from cape.coinstac.codec import encode_broadcast, encode_reply
+from cape.computations import load
 from cape.errors import CapeError, public_text
-from cape.policy import SitePolicy
 from cape.privacy import randomness, sampler
+from cape.protocol import secure_sum, wire, zero_sum
 from cape.secagg import keys
+from cape.simulation import memory
+from cape.simulation.dropout import Attendees, Drop
+from cape.simulation.memory import MemoryLink
+from cape.simulation.simulate import play
+from cape.simulation.transports import Caller, DocumentLink, Places, make_places
+from cape.site.context import SiteParty
+from cape.site.policy import SitePolicy
+from cape.site.site_data import FileSource
 from support import carriers, engines, scanner
 from support import consortium as helper
 
@@ -110,8 +110,8 @@ class Secrets:
             undo.append(lambda: setattr(cls, name, function))
 
         instead(sampler.discrete_gaussian, self._noise)
-        instead(_secure_sum.clipped_sum, self._sum)
-        instead(_zero_sum.hide, self._to_hide)
+        instead(secure_sum.clipped_sum, self._sum)
+        instead(zero_sum.hide, self._to_hide)
         instead(keys.zero_sum_mask, self._mask)
         instead(keys.exchange, self._key)
         instead(keys.stream_key, self._key)
@@ -257,7 +257,7 @@ def ring_fields(kind: type) -> list[str]:
     """Return the fields of a reply that are marked as uniform integers."""
     from typing import get_type_hints
 
-    from cape.messages import RING
+    from cape.protocol.messages import RING
 
     return [n for n, h in get_type_hints(kind, include_extras=True).items()
             if RING in getattr(h, "__metadata__", ())]  # fmt: skip
@@ -270,7 +270,7 @@ class Listening(MemoryLink):
 
     def exchange(self) -> Any:
         """Play a round and keep what was said."""
-        real = memory_link.advance_aggregator
+        real = memory.advance_aggregator
 
         def advance(computation: Any, state: Any, inbox: Any, party: Any) -> Any:
             self.transcript.replies.append(dict(inbox))
@@ -280,11 +280,11 @@ class Listening(MemoryLink):
             self.transcript.note("broadcast", wire.dumps(encode_broadcast(after[1])))
             return after
 
-        memory_link.advance_aggregator = advance
+        memory.advance_aggregator = advance
         try:
             return super().exchange()
         finally:
-            memory_link.advance_aggregator = real
+            memory.advance_aggregator = real
 
 
 class OneByOne(DocumentLink):
@@ -411,7 +411,7 @@ def typed_replies(
     computation: Any, config: Any, outputs: list[tuple[str, bytes]]
 ) -> list[dict[str, Any]]:
     """Return the decoded replies of a document run, exchange by exchange."""
-    from cape.drivers.codec import decode_envelope
+    from cape.coinstac.codec import decode_envelope
 
     phases, found = computation.phases(config), [{}]
     for party, text in outputs:

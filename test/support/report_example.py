@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cape.algorithms.arrangement import apply_order, arrange
-from cape.computations._results import IcaOutcome, SiteOutcome
-from cape.messages import FeatureSpace, Roster, RosterEntry, RoundRecord
+from cape.algorithms.component_order import apply_order, arrange
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
-from cape.report.inside import Check, Inside, SubjectFacts
+from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, RoundRecord
+from cape.protocol.outcome import IcaOutcome, SiteOutcome
+from cape.report.private_summary import Check, Inside, SubjectFacts
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}
 DELTA = 1e-5

@@ -14,20 +14,20 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array, Asked, Query, StepRecord
-from cape.computations import _views
-from cape.computations._join import Draft, join
-from cape.computations._model import Model, joined
-from cape.computations._plan import Stage, make_plan, verify_plan
-from cape.computations._report import report
-from cape.computations._secure_sum import SecureSum
-from cape.computations._zero_sum import ZeroSum
 from cape.config import Config
-from cape.drivers.drops import Drop
-from cape.drivers.memory_link import MemoryLink
-from cape.messages import FeatureSpace, Progress
-from cape.phases import Computation
-from cape.policy import SitePolicy
+from cape.protocol import subject_views
+from cape.protocol.join import Draft, join
+from cape.protocol.messages import FeatureSpace, Progress
+from cape.protocol.model import Model, joined
+from cape.protocol.phases import Computation
+from cape.protocol.plan import Stage, make_plan, verify_plan
+from cape.protocol.report_phase import report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.field import quantized_sum
+from cape.simulation.dropout import Drop
+from cape.simulation.memory import MemoryLink
+from cape.site.policy import SitePolicy
 
 SIZE = 4
 CLIP = 2.0
@@ -102,7 +102,7 @@ MEAN = SecureSum(
     into="mean",
     estimator=lambda config, model: MeanEstimator(),
     rows=lambda model: SIZE,
-    sees=lambda site, model: _views.prepared(site, joined(model).space),
+    sees=lambda site, model: subject_views.prepared(site, joined(model).space),
     close=lambda config, model: model.mean,
 )
 

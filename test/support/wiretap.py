@@ -16,23 +16,23 @@ import numpy as np
 from scipy import stats
 
 from cape.algorithms.estimators import Asked, Query, StepRecord
-from cape.computations import _secure_sum
-from cape.computations._join import Draft, join
-from cape.computations._model import Model, joined, progress
-from cape.computations._plan import Stage, make_plan, verify_plan
-from cape.computations._report import nothing_for_sites, outcome_in_tables, report
-from cape.computations._secure_sum import SecureSum
-from cape.computations._views import prepared
-from cape.computations._zero_sum import ZeroSum
 from cape.config import LARGEST_BASIS, Config, option
-from cape.drivers import memory_link as links
-from cape.messages import FeatureSpace, Masked
-from cape.phases import Computation
-from cape.policy import SitePolicy
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import overflow_bound
 from cape.privacy.randomness import SecureNoise
+from cape.protocol import secure_sum
+from cape.protocol.join import Draft, join
+from cape.protocol.messages import FeatureSpace, Masked
+from cape.protocol.model import Model, joined, progress
+from cape.protocol.phases import Computation
+from cape.protocol.plan import Stage, make_plan, verify_plan
+from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.subject_views import prepared
+from cape.protocol.zero_sum import ZeroSum
+from cape.simulation import memory as links
+from cape.site.policy import SitePolicy
 
 DELTA = 1e-5
 ONE_SIDE = 5e-7
@@ -175,7 +175,7 @@ class Wiretap(links.MemoryLink):
         event, size = self.event(), len(self.replies[site].total)
         context = (site, event.phase, event.round, "noise")
         pieces = self._parties[site].noise.kept[context]
-        return _secure_sum.discrete_gaussian(event.variance, size, Replay(context, pieces))
+        return secure_sum.discrete_gaussian(event.variance, size, Replay(context, pieces))
 
     def seen(self) -> np.ndarray:
         """Return the decoded sum less the colluders' noise: all that is left of the honest sites.

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cape.algorithms import basis
-from cape.algorithms.metrics import map_energy
-from cape.algorithms.synthetic import PRESETS, blob_maps
 from cape.errors import ConfigError
+from cape.synthetic.generators import PRESETS, blob_maps
+from cape.synthetic.scores import map_energy
 
 
 def ball() -> np.ndarray:

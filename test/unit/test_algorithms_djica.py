@@ -7,7 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cape.algorithms.djica import (
+from cape.algorithms.estimators import UNCLIPPED
+from cape.papers.algorithms.djica import (
     DjicaInfomax,
     GlobalSphere,
     StackedPca,
@@ -16,9 +17,8 @@ from cape.algorithms.djica import (
     local_moment,
     public_order,
 )
-from cape.algorithms.estimators import UNCLIPPED
-from cape.algorithms.metrics import isi, unit_rows
-from cape.algorithms.synthetic import PRESETS, Study, djica_sim, generate
+from cape.synthetic.generators import PRESETS, Study, djica_sim, generate
+from cape.synthetic.scores import isi, unit_rows
 
 
 def solver(**changed: object) -> DjicaInfomax:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.dpdjica import (
+from cape.papers.algorithms.dpdjica import (
     LaplaceInfomax,
     WishartPca,
     bounded_columns,

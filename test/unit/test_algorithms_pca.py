@@ -7,9 +7,9 @@ import pytest
 
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import smat, svec
-from cape.algorithms.metrics import principal_cosines
 from cape.algorithms.pca import CovariancePca, ProjectorPca, leading_projector, rank_guard
-from cape.algorithms.synthetic import PRESETS, generate, standardise
+from cape.synthetic.generators import PRESETS, generate, standardise
+from cape.synthetic.scores import principal_cosines
 
 
 @pytest.fixture(scope="module")

@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from cape.algorithms.metrics import isi, map_energy, match_maps, unit_rows
 from cape.algorithms.pca import ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton, Regime, regime
-from cape.algorithms.synthetic import PRESETS, Study, generate, standardise
 from cape.algorithms.whitening import LogEuclidean, Prewhiten, reduce_subject, whiten
+from cape.synthetic.generators import PRESETS, Study, generate, standardise
+from cape.synthetic.scores import isi, map_energy, match_maps, unit_rows
 
 # The algorithm before its revision: the one whose table of reference results is being reproduced.
 BASE = Regime(

@@ -8,7 +8,6 @@ from scipy.linalg import expm
 
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import skew
-from cape.algorithms.metrics import isi
 from cape.algorithms.quasi_newton import (
     HALF_WINDOW,
     NU,
@@ -17,8 +16,9 @@ from cape.algorithms.quasi_newton import (
     score,
     skew_moments,
 )
-from cape.algorithms.synthetic import garch_sources
 from cape.algorithms.whitening import reduce_subject
+from cape.synthetic.generators import garch_sources
+from cape.synthetic.scores import isi
 
 
 def solver(**changes: object) -> QuasiNewton:

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import smat
-from cape.algorithms.metrics import principal_cosines
 from cape.algorithms.second_moment import SecondMomentPca, leading_factor
+from cape.synthetic.scores import principal_cosines
 
 
 def answers(found: SecondMomentPca, stack: np.ndarray) -> np.ndarray:

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from cape.algorithms import basis, kernel, templates
-from cape.algorithms.metrics import match_maps
 from cape.algorithms.spatial import kurtosis, sparseness, spatial_ica
-from cape.algorithms.synthetic import PRESETS, blob_maps
 from cape.errors import ConfigError
+from cape.synthetic.generators import PRESETS, blob_maps
+from cape.synthetic.scores import match_maps
 
 
 def ball(edge: int = 9) -> np.ndarray:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.metrics import map_energy
-from cape.algorithms.synthetic import (
+from cape.synthetic.generators import (
     PRESETS,
     djica_sim,
     djica_sim_maps,
@@ -14,6 +13,7 @@ from cape.algorithms.synthetic import (
     generate,
     standardise,
 )
+from cape.synthetic.scores import map_energy
 
 
 def excess_kurtosis(S: np.ndarray) -> np.ndarray:

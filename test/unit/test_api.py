@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import cape
-from cape.computations._djica import CapeDjicaConfig
+from cape.computations._capedjica_settings import CapeDjicaConfig
 from cape.data.signals import cosines
-from cape.drivers.array_source import ArraySource
 from cape.errors import CapeWarning, ConfigError, DataError
+from cape.site.array_source import ArraySource
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SMALL = {"min_timepoints": 30, "n_components": 3, "n_rounds": 3, "n_looks": 1}

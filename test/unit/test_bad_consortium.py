@@ -20,17 +20,17 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape import wire
 from cape.computations import load
-from cape.computations._join import compare, make_card
 from cape.config import Config
-from cape.data import discover, inspect_site, load_site, needs, reduce_to_basis
+from cape.data import discover, inspect_site, load_site, reduce_to_basis, resources
 from cape.data.findings import Findings
-from cape.drivers.owner_settings import read_settings
-from cape.drivers.simulate import simulate, site_folders
-from cape.drivers.validate import check_site, handshake
 from cape.errors import CapeError, DataError
-from cape.policy import SitePolicy
+from cape.planning.owner_settings import read_settings, site_folders
+from cape.planning.validate import check_site, handshake
+from cape.protocol import wire
+from cape.protocol.join import compare, make_card
+from cape.simulation.simulate import simulate
+from cape.site.policy import SitePolicy
 
 CANARY = "zebra"
 SITES = ("local0", "local1", "local2")
@@ -310,7 +310,7 @@ def test_too_many_features_say_how_many_megabytes_and_what_to_use_instead(tmp_pa
 def test_too_little_room_is_said_before_the_start_with_both_numbers(tmp_path, monkeypatch, what):
     folder = consortium(tmp_path / "data") / "local1"
     free = 2_000 if what == "free_disk" else 2_000_000
-    monkeypatch.setattr(needs, what, lambda *_: free)
+    monkeypatch.setattr(resources, what, lambda *_: free)
     with pytest.raises(DataError) as caught:
         load_site(folder, {}, config(), site="local1", working=tmp_path)
     assert str(caught.value) == (
@@ -319,7 +319,7 @@ def test_too_little_room_is_said_before_the_start_with_both_numbers(tmp_path, mo
     )
     for part in (" MB needed, ", " MB free", " Expected ", "Fix: free some"):
         assert part in caught.value.detail
-    assert needs.free_disk.__name__ == "<lambda>" or needs.free_memory() > 0
+    assert resources.free_disk.__name__ == "<lambda>" or resources.free_memory() > 0
 
 
 # ------------------------------------------------------------------------------- settings

@@ -15,20 +15,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from cape.algorithms.columns import ColumnHistogram, ColumnMean
+from cape.algorithms.marginals import ColumnHistogram, ColumnMean
 from cape.cli.check import check_file
 from cape.computations import capemean, load, names
-from cape.computations._plan import make_plan, verify_plan
 from cape.data.signals import clean
-from cape.drivers.drops import Attendees
-from cape.drivers.links import DocumentLink, InProcess, make_places
-from cape.drivers.parties import SiteParty
-from cape.drivers.playing import play
-from cape.drivers.simulate import simulate
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
-from cape.messages import FeatureSpace, Roster, RosterEntry
-from cape.policy import SitePolicy
+from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
+from cape.protocol.plan import make_plan, verify_plan
 from cape.secagg.field import quantize
+from cape.simulation.dropout import Attendees
+from cape.simulation.run_loop import play
+from cape.simulation.simulate import simulate
+from cape.simulation.transports import DocumentLink, InProcess, make_places
+from cape.site.context import SiteParty
+from cape.site.policy import SitePolicy
 
 SIZES = (4, 3, 2)
 D, T = 3, 12

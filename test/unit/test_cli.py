@@ -82,9 +82,9 @@ class FakeSimulator:
 @pytest.fixture
 def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
     fake = FakeSimulator()
-    module = ModuleType("cape.drivers.simulate")
+    module = ModuleType("cape.simulation.simulate")
     module.simulate = fake  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "cape.drivers.simulate", module)
+    monkeypatch.setitem(sys.modules, "cape.simulation.simulate", module)
     return fake
 
 

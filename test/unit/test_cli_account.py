@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from cape import cli
-from cape.cli import account, account_plot
+from cape.papers import account, account_plot
+from cape.papers.accountants import ACCOUNTANTS
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.chain import GENESIS
-from cape.privacy.comparisons import ACCOUNTANTS
-from cape.report.statement import statement
+from cape.report.privacy_json import statement
 from support import report_example as example
 
 
@@ -258,7 +258,7 @@ def test_without_matplotlib_the_remedy_is_named(monkeypatch, capsys, tmp_path):
     real = builtins.__import__
 
     def refuse(name, *more, **named):
-        if name == "cape.report.pictures":
+        if name == "cape.report.plots":
             raise ImportError(name)
         return real(name, *more, **named)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cape.data import Findings, discover
-from cape.data.contents import kind_of
+from cape.data.file_type import kind_of
 from cape.data.files import natural_key, subject_of
 from cape.errors import CATALOGUE, DataError
 

@@ -17,7 +17,7 @@ from cape.data.findings import Rejected
 from cape.data.images import read_image
 from cape.data.space import Grid
 from cape.errors import DataError
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 BUNDLED = {

@@ -303,7 +303,7 @@ def test_a_changed_confound_table_is_other_content(tmp_path):
 
 def test_the_owners_choice_of_confounds_makes_no_other_people(tmp_path):
     """Else every choice would begin a new account in the site's ledger of all runs."""
-    from cape.drivers.stores import FileSource
+    from cape.site.site_data import FileSource
 
     config = matrix_site(tmp_path)
     sources = [

@@ -14,9 +14,9 @@ import pytest
 
 from cape.config import Config
 from cape.data import Inspection, inspect_site, load_site
-from cape.drivers._defects import DEFECTS, make_defect
-from cape.drivers.synth import write_consortium
 from cape.errors import ConfigError, DataError
+from cape.synthetic.consortium import write_consortium
+from cape.synthetic.defects import DEFECTS, make_defect
 
 # name: code of the finding, severity, public code if the site stops, parts of the private text
 IMAGE_ROWS = {

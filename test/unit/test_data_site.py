@@ -13,8 +13,8 @@ import pytest
 from cape.config import Config
 from cape.data import inspect_site, load_site, project, reduce_to_basis, subject_matrix
 from cape.data.signals import clean, rank_of, regressors
-from cape.drivers.synth import write_consortium
 from cape.errors import DataError
+from cape.synthetic.consortium import write_consortium
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"

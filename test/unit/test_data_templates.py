@@ -8,7 +8,7 @@ import pytest
 
 from cape.data.templates import with_templates
 from cape.errors import DataError
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
 
 AFFINE = np.diag([8.0, 8.0, 8.0, 1.0])
 LABELS = np.zeros((5, 6, 4), dtype=np.int32)

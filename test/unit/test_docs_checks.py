@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.privacy import accounting, asymmetric, comparison_formulas, comparisons, correlated
+from cape.papers import accountants, asymmetric, correlated, formulas
+from cape.privacy import accounting
 from cape.privacy import mechanisms as release_integers
 from cape.secagg import keys
 
@@ -48,7 +49,7 @@ class CoarseNormal:
         return np.rint(self._rng.standard_normal(size) * 2.0**20) / 2.0**20
 
 
-REAL_RNG, REAL_INV, REAL_FIND = np.random.default_rng, np.linalg.inv, comparisons.find
+REAL_RNG, REAL_INV, REAL_FIND = np.random.default_rng, np.linalg.inv, accountants.find
 REAL_DELTA, REAL_FACTOR = accounting.gdp_delta, correlated.view_factor
 
 
@@ -69,18 +70,18 @@ WRONG = {  # script: module, name, what takes its place
     "float_noise": (np.random, "default_rng", CoarseNormal),
     "masked_replies": (keys, "subtract_stream", lambda *_: None),
     "moments_sign": (
-        comparison_formulas, "moments_epsilon", comparison_formulas.moments_epsilon_printed,
+        formulas, "moments_epsilon", formulas.moments_epsilon_printed,
     ),
-    "pooled_cape_conventional": (comparisons, "view_factor", lambda **_: Fraction(1, 2)),
+    "pooled_cape_conventional": (accountants, "view_factor", lambda **_: Fraction(1, 2)),
     "rdp_units": (
-        comparison_formulas, "printed_rdp_variance",
+        formulas, "printed_rdp_variance",
         lambda learning_rate, pooled_std, sensitivity: (pooled_std / sensitivity) ** 2,
     ),
     "sensitivity": (release_integers, "integer_sensitivity", lambda shape, clip, size: clip),
     "symmetric_noise": (correlated, "nonsymmetric_factor", correlated.view_factor),
     "theorem_1_is_false": (correlated, "printed_factor", paper_factor),
     "unequal_sizes": (correlated, "imbalance", lambda _: Fraction(1)),
-    "vacuous_composition": (comparisons, "find", lambda _: REAL_FIND("gdp")),
+    "vacuous_composition": (accountants, "find", lambda _: REAL_FIND("gdp")),
     "view_of_cape": (
         correlated, "view_factor",
         lambda n_sites, colluders, ratio: correlated.printed_view_factor(

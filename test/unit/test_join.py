@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape import wire
-from cape.computations._join import Draft, compare, join, make_roster
-from cape.computations._model import Model, attendance, joined
 from cape.config import VERSION, Config
 from cape.errors import CapeError, ConfigError, ConsortiumError
-from cape.messages import FORMAT, FeatureSpace, Roster, SiteCard
-from cape.phases import Attendance
-from cape.ports import Stacks
 from cape.privacy.event import Event
+from cape.protocol import wire
+from cape.protocol.join import Draft, compare, join, make_roster
+from cape.protocol.messages import FORMAT, FeatureSpace, Roster, SiteCard
+from cape.protocol.model import Model, attendance, joined
+from cape.protocol.phases import Attendance
+from cape.protocol.ports import Stacks
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 SPACE = FeatureSpace.of_matrix(6)

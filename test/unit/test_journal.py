@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from cape.drivers import durable as module
-from cape.drivers.durable import only_one, write_atomically
-from cape.drivers.journal import Journal
 from cape.errors import ReplayError, StateLostError, StoppedError
+from cape.site import atomic_files as module
+from cape.site.atomic_files import only_one, write_atomically
+from cape.site.journal import Journal
 
 NONCE, KEY, ENTROPY = "0f" * 16, b"k" * 32, b"e" * 12
 

@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 from cape.config import Config
-from cape.drivers import durable, ledger_file
-from cape.drivers.durable import appending
-from cape.drivers.ledger_file import AllRuns, LedgerFile, Person, read_ledger
-from cape.drivers.stores import FileSource
 from cape.errors import PrivacyBudgetError, StateLostError, StoppedError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.spending import GENESIS, Charge, RunSpending, read_lines
+from cape.site import atomic_files, ledger_file
+from cape.site.atomic_files import appending
+from cape.site.ledger_file import AllRuns, LedgerFile, Person, read_ledger
+from cape.site.site_data import FileSource
 
 DELTA = 1e-5
 
@@ -428,7 +428,7 @@ def test_a_process_that_holds_a_ledger_for_ever_does_not_hang_the_site(tmp_path)
     spend(file, run("one", "a"), 1)
     with file.path.open("rb") as held, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(held, fcntl.LOCK_SH)
-        patch.setattr(durable, "PATIENCE", 0.2)
+        patch.setattr(atomic_files, "PATIENCE", 0.2)
         with pytest.raises(StoppedError, match="E263 the ledger of site"):
             file.charge("one", entry(2))
 
@@ -499,8 +499,8 @@ def test_a_second_writer_of_a_ledger_waits_for_the_first(tmp_path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-import cape.drivers.durable as durable
-from cape.drivers.ledger_file import LedgerFile
+import cape.site.atomic_files as durable
+from cape.site.ledger_file import LedgerFile
 real = os.{function}
 def die(*args):
     if "{when}" == "after":

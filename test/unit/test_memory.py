@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from cape.drivers import coinstac, site_files
-from cape.drivers.synth import write_consortium
+from cape.coinstac import border as coinstac
+from cape.site import files as site_files
+from cape.synthetic.consortium import write_consortium
 from support import consortium as helper
 
 SETTINGS = {

@@ -9,9 +9,9 @@ import pytest
 
 from cape.api import Consortium
 from cape.cli import main
-from cape.drivers.owner_settings import combined, read_file, read_settings
-from cape.drivers.simulate import LARGEST_SEED, simulate
 from cape.errors import CapeWarning, ConfigError
+from cape.planning.owner_settings import combined, read_file, read_settings
+from cape.simulation.simulate import LARGEST_SEED, simulate
 
 FILE = {
     "n_components": 20, "n_rounds": 40, "learning_rate": 0.1, "standardize": "demean",

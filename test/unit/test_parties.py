@@ -15,20 +15,16 @@ from hypothesis import strategies as st
 
 from cape.config import Config
 from cape.data import subjects as one_subject
-from cape.drivers.ledger_file import AllRuns, LedgerFile, Person
-from cape.drivers.parties import (
-    NO_REQUEST,
-    AggregatorParty,
-    SiteParty,
-)
-from cape.drivers.stores import FileMemo, FileSource, MemoryMemo
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
-from cape.messages import FeatureSpace, Roster, RosterEntry, SiteCard
-from cape.policy import SitePolicy
-from cape.ports import Stacks
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.randomness import SecureNoise, SeededNoise
+from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, SiteCard
+from cape.protocol.ports import Stacks
+from cape.site.context import NO_REQUEST, AggregatorParty, SiteParty
+from cape.site.ledger_file import AllRuns, LedgerFile, Person
+from cape.site.policy import SitePolicy
+from cape.site.site_data import FileMemo, FileSource, MemoryMemo
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"
@@ -268,7 +264,7 @@ def test_working_arrays_are_built_once() -> None:
 
 
 def test_files_about_subjects_are_written_if_the_site_wants_them() -> None:
-    from cape.computations._results import SiteOutcome
+    from cape.protocol.outcome import SiteOutcome
 
     result = SiteOutcome(
         site="B", outcome_status="converged", names=(), time_courses=iter(()), ledger=ledger()

@@ -12,8 +12,8 @@ import pytest
 
 from cape.config import Config
 from cape.errors import ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
-from cape.messages import Cursor, Progress
-from cape.phases import (
+from cape.protocol.messages import Cursor, Progress
+from cape.protocol.phases import (
     Attendance,
     Computation,
     Envelope,

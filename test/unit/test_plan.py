@@ -12,14 +12,14 @@ import pytest
 
 from cape.algorithms.estimators import Asked
 from cape.computations import capedjica, load
-from cape.computations._plan import Stage, make_plan, shares_of, verify_plan
 from cape.config import Config
 from cape.data.space import mask_space
-from cape.drivers.planning import plan_run
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError
-from cape.messages import FeatureSpace, Roster, RosterEntry
+from cape.planning.budget import plan_run
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan
+from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
+from cape.protocol.plan import Stage, make_plan, shares_of, verify_plan
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 SIZES = {"local0": 5, "local1": 7, "local2": 4, "local3": 9}

@@ -10,7 +10,7 @@ import pytest
 from cape.computations import load
 from cape.config import Config
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
-from cape.policy import SitePolicy
+from cape.site.policy import SitePolicy
 
 CONFIG = Config(epsilon=4.0, delta=1e-5)
 

@@ -10,14 +10,9 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.privacy.accounting import (
-    analytic_gaussian_noise,
-    classic_gaussian_noise,
-    gdp_delta,
-    gdp_epsilon,
-    gdp_mu,
-)
-from cape.privacy.comparison_formulas import (
+from cape.papers.accountants import ACCOUNTANTS, compare, find, paper_deltas
+from cape.papers.correlated import printed_factor, view_factor
+from cape.papers.formulas import (
     Releases,
     Sites,
     basic_composition,
@@ -33,8 +28,13 @@ from cape.privacy.comparison_formulas import (
     tail_epsilon,
     zcdp_epsilon,
 )
-from cape.privacy.comparisons import ACCOUNTANTS, compare, find, paper_deltas
-from cape.privacy.correlated import printed_factor, view_factor
+from cape.privacy.accounting import (
+    analytic_gaussian_noise,
+    classic_gaussian_noise,
+    gdp_delta,
+    gdp_epsilon,
+    gdp_mu,
+)
 
 SIGMA = 6.2150229201845  # classic noise of (epsilon_i, delta_i) = (0.5, 0.01)
 ROUNDS = (1, 100, 200, 1000)

@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.privacy.accounting import gdp_delta, gdp_epsilon
-from cape.privacy.asymmetric import Scheme, feasibility, solve, victim_mu2, worst_view
-from cape.privacy.correlated import (
+from cape.papers.asymmetric import Scheme, feasibility, solve, victim_mu2, worst_view
+from cape.papers.correlated import (
     dropout_factor,
     estimate_variances,
     imbalance,
@@ -29,6 +28,7 @@ from cape.privacy.correlated import (
     share_variance,
     view_factor,
 )
+from cape.privacy.accounting import gdp_delta, gdp_epsilon
 
 TABLE = [  # S, S_C, printed, printed view done right, right, secure sum
     (2, 0, 1.33333333, 1.33333333, Fraction(4, 3), 1),
@@ -232,7 +232,7 @@ THEOREM_1 = [(4, 0.8840, 0.8046), (6, 0.8091, 0.8091), (7, 0.8509, 0.8582), (8, 
 
 @pytest.mark.parametrize(("n_sites", "claimed", "true"), THEOREM_1)
 def test_theorem_1_as_printed_is_false_from_seven_sites_on(n_sites, claimed, true):
-    from cape.privacy.comparison_formulas import tail_epsilon
+    from cape.papers.formulas import tail_epsilon
 
     sites = {"n_sites": n_sites, "colluders": paper_colluders(n_sites)}
     scale = 0.5 / math.sqrt(2 * math.log(125))

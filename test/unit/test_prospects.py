@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape import prospects, usefulness
 from cape.errors import ConfigError
+from cape.forecast import alternatives, temporal
+from cape.forecast.alternatives import Size, advice, curve
 from cape.privacy.accounting import gdp_mu
-from cape.prospects import Size, advice, curve
 
 BENCH = Path(__file__).parents[2] / "bench"
 MEASURED = json.loads((BENCH / "measured" / "budget.json").read_text())
@@ -49,17 +49,17 @@ def test_the_rule_agrees_with_what_runs_gave(row) -> None:
         assert judged["says"] != "yes"
     if row["q_ngi"] < 0.08:
         assert judged["says"] == "yes"
-    expected = prospects.expected_q(judged["g"], 20)
+    expected = alternatives.expected_q(judged["g"], 20)
     assert expected == pytest.approx(row["q_ngi"], abs=0.05)
 
 
 def test_expected_error_falls_with_g_and_crosses_a_tenth_at_the_threshold() -> None:
     for r in (5, 10, 20, 30):
-        values = [prospects.expected_q(g, r) for g in range(0, 2000, 10)]
+        values = [alternatives.expected_q(g, r) for g in range(0, 2000, 10)]
         assert values == sorted(values, reverse=True)
-        assert prospects.expected_q(usefulness.usable(r), r) < 0.1
-        assert prospects.expected_q(0.9 * usefulness.usable(r), r) > 0.08
-    assert prospects.expected_q(math.inf, 20) == 0.0
+        assert alternatives.expected_q(temporal.usable(r), r) < 0.1
+        assert alternatives.expected_q(0.9 * temporal.usable(r), r) > 0.08
+    assert alternatives.expected_q(math.inf, 20) == 0.0
 
 
 @pytest.mark.parametrize("separation", ["temporal", "spatial", "template"])
@@ -97,17 +97,17 @@ def test_spatial_runs_are_refused_doubtful_or_usable_by_g() -> None:
     assert [told(g) for g in (40, 49, 51, 89, 91, 400)] == [
         "no", "no", "perhaps", "perhaps", "yes", "yes",
     ]  # fmt: skip
-    found = prospects.spatial_verdict(unit, "spatial", 15, 60 / unit.g_of(1.0), n_basis=53)
+    found = alternatives.spatial_verdict(unit, "spatial", 15, 60 / unit.g_of(1.0), n_basis=53)
     assert found.usable
     assert any("doubtful" in text for text in found.warnings)
     assert any("smooth noise" in text for text in found.warnings)
 
 
 def test_the_basis_follows_g_and_has_room_for_the_components() -> None:
-    sizes = [prospects.spatial_basis(g, 10) for g in (10, 50, 100, 200, 400, math.inf)]
+    sizes = [alternatives.spatial_basis(g, 10) for g in (10, 50, 100, 200, 400, math.inf)]
     assert sizes == [40, 40, 53, 64, 80, 80]
-    assert prospects.spatial_basis(100, 20) == 67
-    assert all(0.3 * prospects.spatial_basis(g, 25) >= 25 for g in (50, 100, 1000))
+    assert alternatives.spatial_basis(100, 20) == 67
+    assert all(0.3 * alternatives.spatial_basis(g, 25) >= 25 for g in (50, 100, 1000))
 
 
 def test_the_curve_holds_the_planned_budget_and_rises() -> None:
@@ -132,10 +132,10 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
 ) -> None:
     # At G 55 "15 templates, usable: yes" stood beside "most components 10", the spatial rule; the
     # report of a spatial run told of 14, the temporal one, where its plan said 15.
-    from cape.report.advice import advise
+    from cape.report.model_order import advise
 
     unit = size(1000)
-    told = prospects.spatial_verdict(unit, kind, 15, g / unit.g_of(1.0), n_basis=53)
+    told = alternatives.spatial_verdict(unit, kind, 15, g / unit.g_of(1.0), n_basis=53)
     if kind != "temporal":
         assert told.largest_n_components == most
     at = unit.epsilon_for(g * (1 + 1e-9))  # not a hair below the threshold

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.arrangement import apply_order, arrange, peaks, shares, z_scores
+from cape.algorithms.component_order import apply_order, arrange, peaks, shares, z_scores
 
 
 def sparse_maps(*, n_features: int = 60, n_components: int = 5, seed: int = 4) -> np.ndarray:

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 import utility
-from cape.algorithms.metrics import match_maps
-from cape.algorithms.synthetic import PRESETS, generate
 from cape.computations import load
-from cape.computations._results import IcaOutcome
-from cape.drivers.memory_link import MemoryLink
-from cape.drivers.simulate import play
-from cape.policy import SitePolicy
-from cape.report import advice, confidence
+from cape.protocol.outcome import IcaOutcome
+from cape.report import confidence, model_order
+from cape.simulation.memory import MemoryLink
+from cape.simulation.simulate import play
+from cape.site.policy import SitePolicy
+from cape.synthetic.generators import PRESETS, generate
+from cape.synthetic.scores import match_maps
 from support import report_example as example
 
 
@@ -146,14 +146,14 @@ def spectrum(*top: float, rest: int = 60, edge: float = 0.4) -> np.ndarray:
 
 def test_a_clear_gap_suggests_the_number_of_components_before_it():
     values = spectrum(*np.linspace(1.0, 0.8, 12))
-    found = advice.advise(values, edge=0.4, asked=20, kept=12, g=500.0)
+    found = model_order.advise(values, edge=0.4, asked=20, kept=12, g=500.0)
     assert (found.suggested, found.above, found.warning) == (12, 12, False)
     assert "Suggested number of components: 12." in found.sentences
 
 
 def test_more_directions_than_asked_for_suggest_at_least_so_many():
     values = spectrum(*np.linspace(1.0, 0.5, 9))
-    found = advice.advise(values, edge=0.4, asked=5, kept=3, g=500.0)
+    found = model_order.advise(values, edge=0.4, asked=5, kept=3, g=500.0)
     assert found.suggested == 9
     assert found.warning
     assert any("R is probably too small" in text for text in found.sentences)
@@ -162,7 +162,7 @@ def test_more_directions_than_asked_for_suggest_at_least_so_many():
 def test_without_a_clear_gap_the_eigenvalues_above_the_edge_count_and_r_beyond_them_warns():
     values = np.linspace(1.0, -0.5, 60)
     above = int(np.sum(values > 0.5))
-    found = advice.advise(values, edge=0.5, asked=40, kept=40, g=2000.0)
+    found = model_order.advise(values, edge=0.5, asked=40, kept=40, g=2000.0)
     assert found.suggested == above
     assert found.warning
     assert any(f"Use R = {above} or fewer" in text for text in found.sentences)
@@ -170,15 +170,15 @@ def test_without_a_clear_gap_the_eigenvalues_above_the_edge_count_and_r_beyond_t
 
 def test_r_beyond_the_budget_warns_with_the_largest_usable_number():
     values = spectrum(*np.linspace(1.0, 0.8, 20))
-    small = advice.advise(values, edge=0.4, asked=20, kept=20, g=100.0)
-    large = advice.advise(values, edge=0.4, asked=20, kept=20, g=500.0)
+    small = model_order.advise(values, edge=0.4, asked=20, kept=20, g=100.0)
+    large = model_order.advise(values, edge=0.4, asked=20, kept=20, g=500.0)
     assert small.warning
     assert any("more than the noise allows" in text for text in small.sentences)
     assert not large.warning
 
 
 def test_without_noise_there_is_nothing_to_suggest_a_number_from():
-    found = advice.advise(spectrum(1.0, 0.9), edge=0.0, asked=2, kept=2, g=None)
+    found = model_order.advise(spectrum(1.0, 0.9), edge=0.0, asked=2, kept=2, g=None)
     assert found.suggested is None
     assert not found.warning
 
@@ -189,5 +189,7 @@ def test_without_noise_there_is_nothing_to_suggest_a_number_from():
 def test_the_planted_number_is_suggested_where_the_budget_is_large_enough(preset, asked):
     outcome = planted(preset, epsilon=8.0, seed=905, n_components=asked).outcome
     kept = outcome.A.shape[1]
-    found = advice.advise(outcome.eigenvalues, edge=outcome.edge, asked=asked, kept=kept, g=370.0)
+    found = model_order.advise(
+        outcome.eigenvalues, edge=outcome.edge, asked=asked, kept=kept, g=370.0
+    )
     assert found.suggested == 20

@@ -15,12 +15,12 @@ import numpy as np
 import pytest
 
 import cape.report
-from cape.algorithms.arrangement import apply_order, arrange
-from cape.messages import FeatureSpace
+from cape.algorithms.component_order import apply_order, arrange
 from cape.privacy.accounting import gdp_epsilon, views
 from cape.privacy.chain import read_entries
 from cape.privacy.ledger import Ledger
-from cape.report import files, maps
+from cape.protocol.messages import FeatureSpace
+from cape.report import files, map_tables
 from support import report_example as example
 
 ON_A_GRID = {
@@ -203,11 +203,11 @@ def test_atlas_maps_are_painted_by_label(tmp_path):
     folder = write(tmp_path, made)
     values = np.asarray(nibabel.load(folder / "group_maps.nii.gz").dataobj)
     labels = made.space.labels()
-    z = maps.z_scores(made.A)
+    z = map_tables.z_scores(made.A)
     for row, label in enumerate(np.unique(labels[labels > 0])):
         assert np.allclose(values[labels == label], z[row], atol=1e-6)
     peaks = files.read_table(folder / "components.tsv")
-    where = maps.coordinates(made.space)
+    where = map_tables.coordinates(made.space)
     assert float(peaks[0]["peak_x_mm"]) == where[int(peaks[0]["peak_feature"]) - 1, 0]
 
 
@@ -310,7 +310,7 @@ def test_the_components_table_repeats_the_file():
     table = cape.report.components_table(made)
     assert list(table) == ["C01", "C02", "C03"]
     assert all(type(v) in (str, int, float) for row in table.values() for v in row.values())
-    assert table["C01"]["share"] == pytest.approx(maps.describe(made.A, made.space)[0].share)
+    assert table["C01"]["share"] == pytest.approx(map_tables.describe(made.A, made.space)[0].share)
 
 
 def test_the_methods_paragraph_has_the_numbers_of_the_run(tmp_path):

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import cape.report
-from cape.messages import FeatureSpace
-from cape.report import gallery, plain
+from cape.protocol.messages import FeatureSpace
+from cape.report import components_chapter, page_html
 from support import report_example as example
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -166,21 +166,21 @@ def test_fifty_components_stay_below_three_megabytes(folders):
 def test_without_the_extra_the_page_has_all_tables_and_no_pictures(folders):
     page = (folders["plain"] / "index.html").read_text()
     assert "<img" not in page
-    assert plain.HINT.split("'")[0] in page
+    assert page_html.HINT.split("'")[0] in page
     for wanted in ("Guarantee by viewer", "Every release in order", "Every round", "All settings",
                    "C01", "skewness", "Status converged"):  # fmt: skip
         assert wanted in page
 
 
 def test_a_picture_that_fails_does_not_cost_the_results(folders, tmp_path, monkeypatch):
-    from cape.report import pictures
+    from cape.report import plots
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError("private detail")
 
     folder = tmp_path / "run"
     shutil.copytree(folders["square"], folder)
-    monkeypatch.setattr(pictures, "spectrum", fail)
+    monkeypatch.setattr(plots, "spectrum", fail)
     page = cape.report.render(folder).read_text()
     assert "drawing failed (ZeroDivisionError)" in page
     assert "private detail" not in page
@@ -293,13 +293,13 @@ def test_the_page_says_why_the_agreement_of_sites_is_not_assessed(folders, chang
 
 
 def test_a_large_epsilon_is_called_weak():
-    from cape.report import privacy_text, statement
+    from cape.report import privacy_chapter, privacy_json
 
     told = {}
     for epsilon in (0.5, 2.0, 5.0, 20.0):
-        privacy = statement.statement(example.outcome())
+        privacy = privacy_json.statement(example.outcome())
         privacy.update(epsilon=epsilon, mu=epsilon / 4)
-        told[epsilon] = privacy_text.promise(privacy)[0].text
+        told[epsilon] = privacy_chapter.promise(privacy)[0].text
     assert "strong" in told[0.5]
     assert "moderate" in told[2.0]
     assert "limited" in told[5.0]
@@ -308,9 +308,9 @@ def test_a_large_epsilon_is_called_weak():
 
 def test_one_colour_limit_for_all_maps_between_4_and_12():
     z = np.random.default_rng(0).standard_normal((1000, 5))
-    assert gallery.limit_of(z) == 4.0
-    assert gallery.limit_of(z * 3) == 9.0
-    assert gallery.limit_of(z * 50) == 12.0
+    assert components_chapter.limit_of(z) == 4.0
+    assert components_chapter.limit_of(z * 3) == 9.0
+    assert components_chapter.limit_of(z * 50) == 12.0
 
 
 def luminance(colour: str) -> float:
@@ -328,7 +328,7 @@ def luminance(colour: str) -> float:
     ],
 )  # fmt: skip
 def test_text_has_enough_contrast(ink, paper):
-    style = plain.style().replace("#fff;", "#ffffff;")
+    style = page_html.style().replace("#fff;", "#ffffff;")
     assert ink in style
     assert paper in style
     light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
@@ -336,7 +336,7 @@ def test_text_has_enough_contrast(ink, paper):
 
 
 def test_lines_in_pictures_have_enough_contrast_on_white():
-    from cape.report import pictures
+    from cape.report import plots
 
-    for colour in (pictures.BLUE, pictures.VERMILION, pictures.GREY):
+    for colour in (plots.BLUE, plots.VERMILION, plots.GREY):
         assert 1.05 / (luminance(colour) + 0.05) >= 4.5

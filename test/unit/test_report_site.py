@@ -14,10 +14,10 @@ import pytest
 import cape.report
 from cape.algorithms import subjects
 from cape.errors import ConfigError
-from cape.messages import FeatureSpace
-from cape.policy import SitePolicy
 from cape.privacy.chain import read_entries
+from cape.protocol.messages import FeatureSpace
 from cape.report import files, site_pictures
+from cape.site.policy import SitePolicy
 from support import report_example as example
 
 LABELS = ("sub-01", "sub-02", "sub-03")

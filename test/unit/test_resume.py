@@ -15,14 +15,14 @@ import numpy as np
 import pytest
 
 from cape.cli import main
-from cape.drivers import links, playing
-from cape.drivers import simulate as module
-from cape.drivers.durable import only_one
-from cape.drivers.ledger_file import read_ledger
-from cape.drivers.simulate import resume, simulate
 from cape.errors import CapeError, StoppedError
-from cape.policy import SitePolicy
 from cape.report.site_page import write_page as drawn
+from cape.simulation import run_loop, transports
+from cape.simulation import simulate as module
+from cape.simulation.simulate import resume, simulate
+from cape.site.atomic_files import only_one
+from cape.site.ledger_file import read_ledger
+from cape.site.policy import SitePolicy
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -102,7 +102,7 @@ def test_an_exchange_that_was_cut_is_asked_again_and_charged_once(
     """Stopped between the answers of two sites, in every exchange: one had answered."""
     policy = SitePolicy(min_subjects=1, allow_not_private=True,
                         ledger_file=str(tmp_path / "ledger.jsonl"))  # fmt: skip
-    real = links.InProcess.__call__
+    real = transports.InProcess.__call__
     asked = []
 
     def call(self, role, party, text):
@@ -112,7 +112,7 @@ def test_an_exchange_that_was_cut_is_asked_again_and_charged_once(
             raise Stop
         return answer
 
-    monkeypatch.setattr(links.InProcess, "__call__", call)
+    monkeypatch.setattr(transports.InProcess, "__call__", call)
     go = lambda: simulate(data, out=tmp_path / "out", settings=SETTINGS, seed=3,  # noqa: E731
                           through="wire", policy=policy)  # fmt: skip
     for _ in range(20):
@@ -288,9 +288,9 @@ def test_a_new_run_takes_the_place_of_a_stopped_one(data, stopped, undisturbed) 
 def test_the_command_says_how_to_go_on_and_shows_progress(
     data, undisturbed, tmp_path, monkeypatch, capsys
 ) -> None:
-    real = playing._line
+    real = run_loop._line
     monkeypatch.setattr(
-        playing, "_line",
+        run_loop, "_line",
         lambda exchange, *rest: stop() if exchange == 5 else real(exchange, *rest),
     )  # fmt: skip
 
@@ -302,7 +302,7 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
     code = main(["simulate", str(data), "--out", str(out), "--seed", "3", *given])
     assert code == 130
     assert f"it goes on with: cape resume {out}" in capsys.readouterr().err
-    monkeypatch.setattr(playing, "_line", real)
+    monkeypatch.setattr(run_loop, "_line", real)
     assert main(["resume", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "6/8 iterate 1/2" in printed
@@ -316,7 +316,7 @@ import sys
 from pathlib import Path
 import cape.report.site
 cape.report.render = cape.report.site.write_page = lambda folder: folder / "index.html"
-from cape.drivers.simulate import resume, simulate
+from cape.simulation.simulate import resume, simulate
 import json
 data, out, through = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4]
 settings = json.loads(sys.argv[3])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from cape.drivers.simulate import check_places, simulate
-from cape.drivers.synth import write_consortium
 from cape.errors import ConfigError
+from cape.simulation.simulate import check_places, simulate
+from cape.synthetic.consortium import write_consortium
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ import pytest
 
 from cape.config import Config
 from cape.data import load_site, reduce_to_basis
-from cape.drivers._brain import NETWORKS
-from cape.drivers.synth import split_unequally, write_consortium
 from cape.errors import ConfigError
+from cape.synthetic.brain import NETWORKS
+from cape.synthetic.consortium import split_unequally, write_consortium
 
 
 def contents(folder: Path) -> dict[str, str]:

@@ -8,16 +8,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.algorithms.metrics import match_maps
 from cape.cli import main
 from cape.computations import load
-from cape.computations._djica import basis_size
-from cape.computations._views import public_basis, widest_basis
+from cape.computations._capedjica_settings import basis_size
 from cape.data.templates import with_templates
-from cape.drivers.simulate import simulate
-from cape.drivers.synth import write_consortium
 from cape.errors import CapeError, ConfigError
-from cape.messages import FeatureSpace
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.subject_views import public_basis, widest_basis
+from cape.simulation.simulate import simulate
+from cape.synthetic.consortium import write_consortium
+from cape.synthetic.scores import match_maps
 
 SETTINGS: dict[str, object] = {
     "epsilon": 8.0, "delta": 1e-5, "feature_space": "matrix", "n_components": 3,

@@ -6,15 +6,15 @@ import math
 
 import pytest
 
-from cape import usefulness
 from cape.errors import ConfigError
+from cape.forecast import temporal
 from cape.privacy.accounting import gdp_mu
 
 
 def test_g_counts_only_the_shares_that_nobody_can_subtract() -> None:
-    full = usefulness.g_eff(n_subjects=1024, mu=0.268, shares=4, n_sites=4)
+    full = temporal.g_eff(n_subjects=1024, mu=0.268, shares=4, n_sites=4)
     assert full == pytest.approx(1024 * 0.268)
-    less = usefulness.g_eff(n_subjects=1024, mu=0.268, shares=3, n_sites=4)
+    less = temporal.g_eff(n_subjects=1024, mu=0.268, shares=3, n_sites=4)
     assert full / less == pytest.approx(math.sqrt(4 / 3))
 
 
@@ -22,39 +22,39 @@ def test_g_counts_only_the_shares_that_nobody_can_subtract() -> None:
     ("r", "g"), [(5, 65), (10, 95), (15, 140), (20, 180), (25, 250), (30, 345)]
 )
 def test_measured_thresholds_are_scaled_for_the_algorithm_that_runs(r: int, g: float) -> None:
-    assert usefulness.usable(r) == pytest.approx(0.92 * g)
-    assert usefulness.usable(r, revised=False) == pytest.approx(1.05 * g)
+    assert temporal.usable(r) == pytest.approx(0.92 * g)
+    assert temporal.usable(r, revised=False) == pytest.approx(1.05 * g)
 
 
 def test_thresholds_between_and_beyond_the_measured_numbers() -> None:
-    assert usefulness.usable(2) == usefulness.usable(5)
-    assert usefulness.usable(22) == pytest.approx(0.92 * (180 + 0.4 * 70))
-    assert usefulness.usable(40) == pytest.approx(0.92 * 480)
-    values = [usefulness.usable(r) for r in range(2, 51)]
+    assert temporal.usable(2) == temporal.usable(5)
+    assert temporal.usable(22) == pytest.approx(0.92 * (180 + 0.4 * 70))
+    assert temporal.usable(40) == pytest.approx(0.92 * 480)
+    values = [temporal.usable(r) for r in range(2, 51)]
     assert values == sorted(values)
     with pytest.raises(ConfigError, match="n_components=0"):
-        usefulness.usable(0)
+        temporal.usable(0)
 
 
 def test_largest_number_of_components_is_the_inverse_of_the_threshold() -> None:
-    assert usefulness.largest_usable_components(10.0) == 0
-    assert usefulness.largest_usable_components(math.inf) == 50
+    assert temporal.largest_usable_components(10.0) == 0
+    assert temporal.largest_usable_components(math.inf) == 50
     for r in (5, 13, 20, 31):
-        g = usefulness.usable(r)
-        assert usefulness.largest_usable_components(g) >= r
-        assert usefulness.largest_usable_components(0.999 * g) < max(r, 6)
+        g = temporal.usable(r)
+        assert temporal.largest_usable_components(g) >= r
+        assert temporal.largest_usable_components(0.999 * g) < max(r, 6)
 
 
 @pytest.mark.parametrize(("n_subjects", "epsilon"), [(256, 3.12), (1024, 0.67), (4096, 0.148)])
 def test_smallest_epsilon_of_four_sites_with_one_colluder(n_subjects: int, epsilon: float) -> None:
     """The figures that the owner reads before a run (R = 20, delta = 1e-5)."""
-    got = usefulness.smallest_epsilon(
+    got = temporal.smallest_epsilon(
         n_components=20, n_subjects=n_subjects, n_sites=4, shares=3, delta=1e-5
     )
     assert got == pytest.approx(epsilon, rel=0.01)
     mu = gdp_mu(epsilon=got, delta=1e-5)
-    g = usefulness.g_eff(n_subjects=n_subjects, mu=mu, shares=3, n_sites=4)
-    assert g == pytest.approx(usefulness.usable(20))
+    g = temporal.g_eff(n_subjects=n_subjects, mu=mu, shares=3, n_sites=4)
+    assert g == pytest.approx(temporal.usable(20))
 
 
 @pytest.mark.parametrize(
@@ -62,48 +62,48 @@ def test_smallest_epsilon_of_four_sites_with_one_colluder(n_subjects: int, epsil
     [(100, 100), (265, 100), (280, 200), (395, 200), (410, 400), (1030, 400), (1050, 1000)],
 )
 def test_basis_grows_with_g(g: float, d: int) -> None:
-    assert usefulness.choose_n_basis(n_components=20, g=g) == d
+    assert temporal.choose_n_basis(n_components=20, g=g) == d
 
 
 def test_basis_is_the_best_of_the_allowed_sizes() -> None:
     for r in (5, 10, 20, 40):
         for g in (60.0, 150.0, 300.0, 700.0, 2000.0):
-            got = usefulness.choose_n_basis(n_components=r, g=g)
+            got = temporal.choose_n_basis(n_components=r, g=g)
             scores = {
                 d: energy * (1 - r * d / (0.27 * g * g))
-                for d, energy in usefulness.BRAIN_ENERGY.items()
+                for d, energy in temporal.BRAIN_ENERGY.items()
             }
             assert scores[got] == max(scores.values())
 
 
 def test_basis_respects_the_limits() -> None:
-    assert usefulness.choose_n_basis(n_components=20, g=math.inf) == 1000
-    assert usefulness.choose_n_basis(n_components=20, g=math.inf, limit=300) == 200
-    assert usefulness.choose_n_basis(n_components=20, g=500, limit=64) == 64
-    image = usefulness.choose_n_basis(n_components=20, g=275, energies=usefulness.IMAGE_ENERGY)
+    assert temporal.choose_n_basis(n_components=20, g=math.inf) == 1000
+    assert temporal.choose_n_basis(n_components=20, g=math.inf, limit=300) == 200
+    assert temporal.choose_n_basis(n_components=20, g=500, limit=64) == 64
+    image = temporal.choose_n_basis(n_components=20, g=275, energies=temporal.IMAGE_ENERGY)
     assert image == 100
     with pytest.raises(ConfigError, match="number of features"):
-        usefulness.choose_n_basis(n_components=20, g=500, limit=20)
+        temporal.choose_n_basis(n_components=20, g=500, limit=20)
 
 
 def test_expected_energy_follows_the_measured_formula() -> None:
     """Table of the base algorithm: G 275, f_P .4."""
     for d, energy, expected in [(64, 0.922, 0.90), (100, 0.979, 0.93), (225, 0.999, 0.86)]:
-        got = usefulness.map_energy(n_basis=d, n_components=20, g=275, energy=energy, pca_share=0.4)
+        got = temporal.map_energy(n_basis=d, n_components=20, g=275, energy=energy, pca_share=0.4)
         assert got == pytest.approx(expected, abs=0.015)
-    assert usefulness.map_energy(n_basis=1000, n_components=20, g=50, energy=0.94) == 0.0
-    assert usefulness.map_energy(n_basis=1000, n_components=20, g=math.inf, energy=0.94) == 0.94
+    assert temporal.map_energy(n_basis=1000, n_components=20, g=50, energy=0.94) == 0.0
+    assert temporal.map_energy(n_basis=1000, n_components=20, g=math.inf, energy=0.94) == 0.94
 
 
 def test_energy_inside_the_basis_is_monotone() -> None:
-    assert usefulness.energy_inside(100) == 0.72
-    assert usefulness.energy_inside(300) == pytest.approx(0.855)
-    assert usefulness.energy_inside(5000) == 0.94
-    values = [usefulness.energy_inside(d) for d in range(0, 1200, 25)]
+    assert temporal.energy_inside(100) == 0.72
+    assert temporal.energy_inside(300) == pytest.approx(0.855)
+    assert temporal.energy_inside(5000) == 0.94
+    values = [temporal.energy_inside(d) for d in range(0, 1200, 25)]
     assert values == sorted(values)
 
 
-def verdict(**changes: object) -> usefulness.Verdict:
+def verdict(**changes: object) -> temporal.Verdict:
     given: dict[str, object] = {
         "n_subjects": 1024,
         "n_sites": 4,
@@ -114,7 +114,7 @@ def verdict(**changes: object) -> usefulness.Verdict:
         "n_basis": 100,
         "energy": 0.979,
     }
-    return usefulness.verdict(**{**given, **changes})  # type: ignore[arg-type]
+    return temporal.verdict(**{**given, **changes})  # type: ignore[arg-type]
 
 
 def test_a_good_plan_is_called_usable_and_real_data_are_mentioned() -> None:

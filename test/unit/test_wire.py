@@ -14,10 +14,10 @@ import numpy.typing as npt
 import pytest
 import simplejson
 
-from cape import wire
 from cape.errors import ConfigError, MessageError
-from cape.messages import PUBLIC, RING, Marker
 from cape.privacy.event import Event
+from cape.protocol import wire
+from cape.protocol.messages import PUBLIC, RING, Marker
 
 Floats = npt.NDArray[np.float64]
 

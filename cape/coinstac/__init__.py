@@ -1,0 +1,1 @@
+"""The border to COINSTAC: one document in, one document out."""

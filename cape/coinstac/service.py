@@ -1,0 +1,190 @@
+"""The service of the image: COINSTAC's engine calls it over a websocket on port 8881.
+
+``python -m cape.coinstac.service``.  One connection is one call of one party in one round:
+
+version 2   a text ``{"mode": "local" | "remote", "data": document}``, one answer
+version 1   the dialogue of COINSTAC's base image: a text that names the command, standard input
+            in pieces, an empty binary message; the streams and the exit code come back.  The two
+            commands of our compspec are all it starts.
+
+Before every call the engine opens and closes an empty connection to see whether we listen.  The
+log holds phase, round and milliseconds; no value, path or name.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import simplejson
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as listen
+from websockets.exceptions import ConnectionClosed
+
+from cape.coinstac.border import MAX_DOCUMENT, run
+from cape.coinstac.response import encoded
+from cape.coinstac.stdio import document_of
+from cape.errors import MessageError, public_text
+from cape.protocol import wire
+
+HOST: Final = "0.0.0.0"  # noqa: S104 - the engine reaches the container from outside
+PORT: Final = 8881
+PIECE: Final = 2**20
+"""Characters of a stream in one message."""
+PROGRAMS: Final = {f"/computation/{role}.py": role for role in ("local", "remote")}
+PROGRAM_FOLDER = Path("/computation")
+
+log = logging.getLogger("cape")
+
+
+async def service(
+    stop: asyncio.Event, *, host: str = HOST, port: int = PORT, ready: asyncio.Event | None = None
+) -> None:
+    """Answer calls until `stop` is set; `ready` is set once the port listens."""
+    worker = ThreadPoolExecutor(max_workers=1)  # one call at a time, and the loop stays free
+
+    async def one(connection: ServerConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):  # the empty connection, or the engine is gone
+            await _serve_one(connection, worker)
+            await connection.wait_closed()  # the engine closes
+
+    quiet = logging.getLogger("cape.websockets")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False  # one line per empty connection would be all it says
+    server = listen(
+        one,
+        host,
+        port,
+        max_size=MAX_DOCUMENT,
+        compression=None,
+        ping_interval=None,  # an engine busy with a large document must not look dead
+        close_timeout=1,
+        logger=quiet,
+    )
+    async with server:
+        if ready is not None:
+            ready.set()
+        await stop.wait()
+    worker.shutdown(wait=False, cancel_futures=True)
+
+
+async def _serve_one(connection: ServerConnection, worker: ThreadPoolExecutor) -> None:
+    first = await connection.recv()
+    try:
+        call = document_of(first)
+    except MessageError as err:
+        await connection.send(_failed(err))
+        return
+    if "command" in call:
+        async for frame in _version_1(call, connection):
+            await connection.send(frame)
+        return
+    loop = asyncio.get_running_loop()
+    await connection.send(await loop.run_in_executor(worker, answer, call))
+
+
+def answer(call: Mapping[str, Any]) -> str:
+    """Return the frame that answers a version 2 call; never raises."""
+    began = time.monotonic()
+    role = call.get("mode")
+    try:
+        if role not in ("local", "remote") or not isinstance(call.get("data"), dict):
+            raise MessageError("E158", problem="a call has 'mode' and 'data'")
+        line = encoded(str(role), run(str(role), call["data"]))
+        frame = b'{"type":"stdout","data":' + line + b',"end":true}'
+    except BaseException as err:  # the engine waits for ever for a frame that never comes
+        log.info("%s failed after %.0f ms: %s", _named(role), _ms(began), public_text(err))
+        return _failed(err)
+    log.info("%s answered in %.0f ms", _named(role), _ms(began))
+    return frame.decode("ascii")
+
+
+def _named(role: object) -> str:
+    return {"local": "site", "remote": "aggregator"}.get(str(role), "call")
+
+
+def _ms(began: float) -> float:
+    return 1000 * (time.monotonic() - began)
+
+
+def _failed(err: BaseException) -> str:
+    frame = {"type": "stderr", "data": public_text(err), "code": 1, "end": True}
+    return wire.dumps(frame).decode("ascii")
+
+
+async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> AsyncIterator[str]:
+    """Run one of the two commands and yield its streams and its exit code as frames."""
+    arguments = call.get("args")
+    path = str(arguments[0]) if isinstance(arguments, list) and len(arguments) == 1 else ""
+    if call.get("command") != "python" or path not in PROGRAMS:
+        yield _frame(type="error", error="CAPE-E158 this image runs no other command.")
+        return
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in connection:
+        raw = piece.encode() if isinstance(piece, str) else piece
+        if not raw:
+            break  # the end of standard input
+        size += len(raw)
+        if size > MAX_DOCUMENT:  # the program would refuse it, but only after all of it is here
+            yield _frame(type="error", error="CAPE-E158 standard input is too long.")
+            await connection.close()  # what is still on its way is not read
+            return
+        pieces.append(raw)
+    began = time.monotonic()
+    program = PROGRAM_FOLDER / f"{PROGRAMS[path]}.py"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(program),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, said = await process.communicate(b"".join(pieces))
+    except BaseException:  # the engine left, or we are to stop
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        raise
+    log.info("%s ended with %s after %.0f ms", _named(PROGRAMS[path]), process.returncode,
+             _ms(began))  # fmt: skip
+    for name, stream in (("stdout", out), ("stderr", said)):
+        text = stream.decode("ascii", "replace")
+        for start in range(0, len(text), PIECE):
+            yield _frame(type=name, data=text[start : start + PIECE], end=False)
+        yield _frame(type=name, end=True)
+    yield _frame(type="close", code=process.returncode)
+
+
+def _frame(**fields: object) -> str:
+    return str(simplejson.dumps(fields))
+
+
+async def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(service(asyncio.Event()))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        await serving  # the port is taken: say so
+    sys.stdout.flush()
+    # Python would wait for a call that still computes.  Whoever stops the container does not want
+    # its answer, and what it wrote is good at every moment (the journal).
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,1 +1,0 @@
-"""The only input and output of cape: COINSTAC, container service, simulator."""

@@ -1,0 +1,350 @@
+"""Every accountant of the papers, and some others, behind one interface; for comparison only.
+
+`cape.privacy.accounting.gdp_epsilon` is the only accountant that decides anything; it is exact, so
+each figure here can be checked against it: `compare` says whether a figure is smaller than what
+the releases really give at its delta.  The formulas work on mu, the Gaussian-DP parameter of all
+releases together, or on the list of releases where the formula needs one.  Sources: Imtiaz et al.
+(Theorems 1 and 2, Sections IV-A and IV-B, Appendices F and G); Bun and Steinke 2016 (zCDP);
+Canonne, Kamath, Steinke 2020 (improved conversion); Dwork, Rothblum, Vadhan 2010 (strong
+composition); Dwork and Roth 2014 (classic calibration); Balle and Wang 2018 (analytic one).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from cape.errors import ConfigError
+from cape.papers.correlated import positive, printed_factor, view_factor
+from cape.papers.formulas import (
+    Releases,
+    basic_composition,
+    classic_delta,
+    classic_epsilon,
+    moments_epsilon,
+    moments_epsilon_printed,
+    rdp_epsilon,
+    rdp_epsilon_improved,
+    strong_composition,
+    tail_delta,
+    tail_epsilon,
+    zcdp_epsilon,
+)
+from cape.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu, root_up
+
+_TOLERANCE: Final = 1e-9
+"""Relative; the accuracy that the exact accountant is tested to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Total:
+    """What an accountant says.
+
+    Attributes
+    ----------
+    epsilon : float or None
+        Total; None where the accountant says nothing: it does not apply, or its delta is 1 or
+        more, or its epsilon is infinite.
+    delta : float
+        The delta this epsilon belongs to; the asked one, except where the accountant fixes it.
+    """
+
+    epsilon: float | None
+    delta: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accountant:
+    """A way to total up releases.
+
+    Attributes
+    ----------
+    name : str
+        For options and JSON.
+    title : str
+        For people.
+    assumes : str
+        What it rests on, in a line.
+    total : callable
+        ``total(releases, delta)`` returns a `Total`.
+    """
+
+    name: str
+    title: str
+    assumes: str
+    total: Callable[[Releases, float], Total]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Row:
+    """An accountant's figure next to the exact one.
+
+    Attributes
+    ----------
+    accountant : Accountant
+        Who says so.
+    total : Total
+        What it says.
+    exact : float or None
+        Epsilon that the releases really give at ``total.delta``; None without a figure.
+    holds : bool or None
+        Whether the figure is at least the exact one; None without a figure.
+    """
+
+    accountant: Accountant
+    total: Total
+    exact: float | None
+    holds: bool | None
+
+
+def compare(releases: Releases, *, delta: float) -> tuple[Row, ...]:
+    """Return what all accountants say about the same releases.
+
+    Parameters
+    ----------
+    releases : Releases
+        As seen by the viewer in question.
+    delta : float
+        Asked delta, between 0 and 1.
+
+    Raises
+    ------
+    ConfigError
+        If delta is not between 0 and 1.
+    """
+    exact_mu = releases.mu
+    rows = []
+    for accountant in ACCOUNTANTS:
+        total = accountant.total(releases, delta)
+        exact, holds = None, None
+        if total.epsilon is not None:
+            exact = gdp_epsilon(mu=exact_mu, delta=total.delta)
+            holds = total.epsilon >= exact * (1.0 - _TOLERANCE)
+        rows.append(Row(accountant=accountant, total=total, exact=exact, holds=holds))
+    return tuple(rows)
+
+
+def find(name: str) -> Accountant:
+    """Return the accountant of this name; ConfigError if there is none."""
+    for accountant in ACCOUNTANTS:
+        if accountant.name == name:
+            return accountant
+    allowed = ", ".join(accountant.name for accountant in ACCOUNTANTS)
+    raise ConfigError(
+        "E011", setting="accountant", got=name, allowed=allowed, do="take one of these."
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PaperDeltas:
+    """Delta of three schemes with the accuracy of pooled data (Imtiaz et al., Appendix F, Fig. 5).
+
+    Attributes
+    ----------
+    pooled_classic : float
+        Pooled data, classic formula: what the papers compare with.
+    cape_printed : float or None
+        CAPE by Theorem 1 as printed; None where eq. (1) is negative or undefined.
+    pooled, cape, conventional : float
+        Exact.  Never in another order: the pooled release can be computed from what CAPE shows.
+    """
+
+    pooled_classic: float
+    cape_printed: float | None
+    pooled: float
+    cape: float
+    conventional: float
+
+
+def paper_deltas(*, epsilon: float, n_sites: int, colluders: int, noise: float) -> PaperDeltas:
+    """Return the deltas of Fig. 5 for one noise level.
+
+    Parameters
+    ----------
+    epsilon : float
+        0 or more.
+    n_sites, colluders : int
+        S and S_C.
+    noise : float
+        tau_s N_s, the noise std that a site asks for over the sensitivity 1/N_s; more than 0.
+        Pooled data have tau_s / S, the conventional scheme needs tau_s / sqrt(S) at each site.
+    """
+    one = 1.0 / positive("noise", noise)
+    printed = _printed_or_none(n_sites, colluders)
+    right = view_factor(n_sites=n_sites, colluders=colluders, ratio=n_sites)
+    return PaperDeltas(
+        pooled_classic=min(1.0, classic_delta(epsilon, one)),
+        cape_printed=None if printed is None else tail_delta(epsilon, one * math.sqrt(printed)),
+        pooled=gdp_delta(epsilon=epsilon, mu=one),
+        cape=gdp_delta(epsilon=epsilon, mu=one * math.sqrt(right)),
+        conventional=gdp_delta(epsilon=epsilon, mu=one * math.sqrt(n_sites)),
+    )
+
+
+def _of_mu(formula: Callable[[float, float], float]) -> Callable[[Releases, float], Total]:
+    """Return an accountant that needs the total mu only."""
+
+    def total(releases: Releases, delta: float) -> Total:
+        return _stated(formula(releases.mu, delta), delta)
+
+    return total
+
+
+def _exact(mu: float, delta: float) -> float:
+    return gdp_epsilon(mu=mu, delta=delta)
+
+
+def _analytic(mu: float, delta: float) -> float:
+    """Return epsilon of the analytic calibration that needs the noise 1/mu, by bisection."""
+    low, high = 0.0, 1.0
+    while gdp_mu(epsilon=high, delta=delta) < mu:
+        low, high = high, 2.0 * high
+    while low < (middle := low + 0.5 * (high - low)) < high:
+        low, high = (middle, high) if gdp_mu(epsilon=middle, delta=delta) < mu else (low, middle)
+    return high
+
+
+def _basic(releases: Releases, delta: float) -> Total:
+    each = delta / releases.count
+    parts = ((gdp_epsilon(mu=root_up(mu2), delta=each), n) for mu2, n in releases.groups)
+    return _stated(basic_composition(parts), delta)
+
+
+def _strong(releases: Releases, delta: float) -> Total:
+    each = delta / (2.0 * releases.count)
+    parts = [(gdp_epsilon(mu=root_up(mu2), delta=each), n) for mu2, n in releases.groups]
+    return _stated(strong_composition(parts, slack=delta / 2.0), delta)
+
+
+def _strong_printed(releases: Releases, delta: float) -> Total:
+    spent = releases.count * releases.release_delta + delta
+    return _stated(strong_composition(_printed_epsilons(releases), slack=delta), spent)
+
+
+def _theorem_2(releases: Releases, _: float) -> Total:
+    spent = releases.count * releases.release_delta
+    return _stated(basic_composition(_printed_epsilons(releases)), spent)
+
+
+def _theorem_1_printed(releases: Releases, delta: float) -> Total:
+    """Return the tail bound with f of eq. (1); nothing where f is negative or undefined."""
+    sites = releases.sites
+    f = None if sites is None else _printed_or_none(sites.n_sites, sites.colluders)
+    if sites is None or f is None:
+        return Total(epsilon=None, delta=delta)
+    return _stated(tail_epsilon(root_up(releases.mu2 * f / sites.factor), delta), delta)
+
+
+def _printed_or_none(n_sites: int, colluders: int) -> Fraction | None:
+    """Return f of eq. (1); None where it is no positive number."""
+    if n_sites * (1 + n_sites) == 3 * colluders**2:
+        return None
+    f = printed_factor(n_sites=n_sites, colluders=colluders)
+    return f if f > 0 else None
+
+
+def _printed_epsilons(releases: Releases) -> list[tuple[float, int]]:
+    """Return epsilon_i that the classic calibration states for a release, against outsiders.
+
+    The papers calibrate a site's noise tau_s for (epsilon_i, delta_i); mu of a release against an
+    outsider is Delta / tau_s.
+    """
+    f = Fraction(1) if releases.sites is None else releases.sites.factor
+    delta = releases.release_delta
+    return [(classic_epsilon(root_up(mu2 / f), delta), n) for mu2, n in releases.groups]
+
+
+def _stated(epsilon: float, delta: float) -> Total:
+    said = math.isfinite(epsilon) and delta < 1.0
+    return Total(epsilon=epsilon if said else None, delta=delta)
+
+
+ACCOUNTANTS: Final = (
+    Accountant(
+        name="gdp",
+        title="exact Gaussian DP",
+        assumes="Gaussian noise; releases may depend on earlier ones. Exact: the one that counts.",
+        total=_of_mu(_exact),
+    ),
+    Accountant(
+        name="analytic",
+        title="analytic Gaussian",
+        assumes="All releases as one with the same total mu (Balle and Wang). The same figure.",
+        total=_of_mu(_analytic),
+    ),
+    Accountant(
+        name="rdp-improved",
+        title="RDP, improved conversion",
+        assumes="Renyi DP of every order, best order (Canonne et al.). Valid, a few percent loose.",
+        total=_of_mu(rdp_epsilon_improved),
+    ),
+    Accountant(
+        name="tail-bound",
+        title="Theorem 1, corrected",
+        assumes="Two-sided tail bound of the privacy loss, with the mu that is really seen.",
+        total=_of_mu(tail_epsilon),
+    ),
+    Accountant(
+        name="rdp",
+        title="RDP",
+        assumes="Renyi DP with the conversion the papers print, in the right units. Valid, loose.",
+        total=_of_mu(rdp_epsilon),
+    ),
+    Accountant(
+        name="zcdp",
+        title="zCDP",
+        assumes="rho = mu^2/2 and the usual conversion: the RDP figure again.",
+        total=_of_mu(zcdp_epsilon),
+    ),
+    Accountant(
+        name="moments",
+        title="moments accountant, corrected",
+        assumes="Linear term -epsilon/2 in the quadratic: the RDP figure again.",
+        total=_of_mu(moments_epsilon),
+    ),
+    Accountant(
+        name="moments-printed",
+        title="moments accountant, printed",
+        assumes="Linear term -epsilon as printed, a slip: valid, up to 3.7 times too much.",
+        total=_of_mu(moments_epsilon_printed),
+    ),
+    Accountant(
+        name="classic",
+        title="classic Gaussian",
+        assumes="One release of the total mu; proved below epsilon 1, false above about 8.",
+        total=_of_mu(classic_epsilon),
+    ),
+    Accountant(
+        name="strong",
+        title="strong composition",
+        assumes="Half of delta for the theorem, half split over the releases, each one exact.",
+        total=_strong,
+    ),
+    Accountant(
+        name="basic",
+        title="basic composition",
+        assumes="delta split over the releases, each one exact, epsilons added.",
+        total=_basic,
+    ),
+    Accountant(
+        name="theorem-1-printed",
+        title="Theorem 1, printed",
+        assumes="Tail bound with mu of eq. (1), which forgets what the viewer knows: too small.",
+        total=_theorem_1_printed,
+    ),
+    Accountant(
+        name="strong-printed",
+        title="strong composition, printed",
+        assumes="Every release spends its own delta_i: the sum soon passes 1 and says nothing.",
+        total=_strong_printed,
+    ),
+    Accountant(
+        name="theorem-2",
+        title="Theorem 2",
+        assumes="Classic epsilon_i and delta_i added: the delta soon passes 1 and says nothing.",
+        total=_theorem_2,
+    ),
+)

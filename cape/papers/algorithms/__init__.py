@@ -1,0 +1,1 @@
+"""The mathematics of computations that are here for comparison."""

@@ -1,0 +1,1 @@
+"""Computations for comparison: found by name like all others."""

@@ -1,0 +1,257 @@
+"""Decentralized joint ICA of Baker et al. (2015, 2019), no privacy: what others compare with.
+
+Local PCA at every site, global PCA of the stacked local ones, one sphere for all, then Infomax on
+sums over sites, block by block (as its authors do) or on all columns in every round.  Labelled
+"none": nothing is added to the sums, and a site that runs it must allow it in its policy
+(``allow_not_private``).  A site is the record here; see `cape.papers.algorithms.djica`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cape.algorithms.pca import Subspace
+from cape.computations import _ica_outcome
+from cape.config import SCALINGS, Config, option
+from cape.errors import ConfigError, ConsortiumError
+from cape.papers.algorithms.djica import (
+    DjicaInfomax,
+    EpochState,
+    GlobalSphere,
+    Sphere,
+    StackedPca,
+    default_block,
+    default_rate,
+)
+from cape.papers.no_guarantee import as_one_record, check_n_local, check_not_private, plan_of
+from cape.protocol import subject_views
+from cape.protocol.ica_model import IcaModel
+from cape.protocol.join import Draft, join
+from cape.protocol.messages import FeatureSpace, Roster
+from cape.protocol.model import joined, n_basis, progress, settings_of
+from cape.protocol.outcome import IcaOutcome, SiteOutcome
+from cape.protocol.phases import Computation
+from cape.protocol.plan import PROTECTS_NOBODY, Stage, filtered, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site, Stacks
+from cape.protocol.report_phase import report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
+
+NAME = "djica"
+FULL_BATCH_RATE = 0.5
+"""Of mean gradients on doubled white data; converges in 200 to 400 rounds."""
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DjicaConfig(Config):
+    """Settings of djica."""
+
+    n_components: int = option(20, "Components", low=2, high=50)
+    n_local: int = option(
+        100, "Directions that each site keeps", low=2, high=1447, help="k of the local PCA."
+    )
+    batch: Literal["full", "block"] = option(
+        "full",
+        "Columns of a round",
+        help="block: block-stochastic, one block of each site a round.",
+    )
+    block: int = option(
+        0, "Columns of a block", low=0, high=10**6, help="0: floor(sqrt(columns of a site / 20))."
+    )
+    n_rounds: int = option(
+        400, "Most rounds of the solver", low=1, high=9000, help="Broadcasts; a block is a round."
+    )
+    learning_rate: float = option(
+        0.0, "Learning rate", low=0.0, high=2.0, help="0: .5 (full), .015/ln R (block)."
+    )
+    anneal: bool = option(True, "Lower the rate when the step of an epoch turns")
+    tolerance: float = option(
+        1e-6, "Squared change of an epoch that ends the run", low=0.0, high=1.0
+    )
+    private: bool = option(False, "Add noise", group="Privacy", help="Only false: no noise here.")
+    standardize: Literal["variance", "floored", "demean"] = option(
+        "variance", "Scaling of each voxel", group="Data", help=SCALINGS
+    )
+
+    def check(self) -> None:
+        """Check what the settings say together."""
+        Config.check(self)
+        check_not_private(NAME, self)
+        subject_views.check_basis(self)
+        check_n_local(self.n_local, self.n_components)
+
+
+def own(config: Config) -> DjicaConfig:
+    """Return the settings as those of this computation."""
+    return settings_of(DjicaConfig, config)
+
+
+# -- the public model ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DjicaModel(IcaModel):
+    """As of every joint ICA; sphere and solver carry more."""
+
+    whitener: Sphere | None = None
+    unmixing: EpochState | None = None
+
+
+# -- what is summed ------------------------------------------------------------------------------
+
+
+def pca_of(config: Config, n_subjects: int) -> StackedPca:
+    """Return the global PCA."""
+    settings = own(config)
+    return StackedPca(
+        n_components=settings.n_components, n_local=settings.n_local, n_subjects=n_subjects
+    )
+
+
+def solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
+    """Return the solver for sites of `n_columns` columns on average."""
+    settings = own(config)
+    block = 0
+    rate = settings.learning_rate or FULL_BATCH_RATE
+    if settings.batch == "block":
+        block = min(settings.block or default_block(n_columns), max(n_columns, 1))
+        rate = settings.learning_rate or default_rate(settings.n_components)
+    return DjicaInfomax(
+        n_rounds=settings.n_rounds,
+        learning_rate=rate,
+        block=block,
+        n_columns=n_columns,
+        n_subjects=n_subjects,
+        anneal=settings.anneal,
+        tolerance=settings.tolerance,
+    )
+
+
+def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[Stage, ...]:
+    """Return all sums of a run; the shares mean nothing without noise."""
+    R = own(config).n_components
+    sphere = GlobalSphere(n_subjects=n_subjects, n_sites=n_sites)
+    solver = solver_of(config, n_subjects, 0)
+    return (
+        Stage(phase="pca", asked=pca_of(config, n_subjects).schedule(n_basis), share=1.0),
+        Stage(phase="sphere", asked=sphere.schedule(R), share=1.0),
+        Stage(phase="iterate", asked=solver.schedule(R), share=1.0),
+    )
+
+
+def n_basis_of(config: Config, space: FeatureSpace) -> int:
+    """Return d: the public basis at its full width."""
+    d = subject_views.widest_basis(config, space)
+    if d > config.max_features:
+        raise ConfigError(
+            "E145", setting="features", got=d, allowed=config.max_features, do="set n_basis."
+        )
+    if d < own(config).n_components:
+        got = own(config).n_components
+        raise ConfigError("E149", got=got, allowed=f"2 to {d}", do=f"there are {d} directions.")
+    return d
+
+
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+    """Return the plan of a run, made by the aggregator in `join`."""
+    if n_subjects < own(config).n_components:
+        raise ConsortiumError("E130", got=n_subjects, allowed=own(config).n_components)
+    d = n_basis_of(config, space)
+    found = stages(config, n_sites, n_subjects, d)
+    plan = plan_of(config, found, n_sites, n_subjects)
+    return Draft(plan=plan, n_basis=d, warnings=(PROTECTS_NOBODY, *filtered(config)))
+
+
+def _verify(site: Site, roster: Roster) -> None:
+    d = n_basis_of(site.config, roster.space)
+    verify_basis(site, roster, d)
+    verify_plan(site, roster, stages(site.config, roster.n_sites, roster.n_subjects, d))
+
+
+def _pca(config: Config, model: DjicaModel) -> StackedPca:
+    return pca_of(config, joined(model).n_subjects)
+
+
+def _sphere(config: Config, model: DjicaModel) -> GlobalSphere:
+    del config
+    return GlobalSphere(n_subjects=joined(model).n_subjects, n_sites=joined(model).n_sites)
+
+
+def _solver(config: Config, model: DjicaModel) -> DjicaInfomax:
+    n_columns = model.whitener.n_columns if model.whitener else 1
+    return solver_of(config, joined(model).n_subjects, n_columns)
+
+
+# -- what a site answers from --------------------------------------------------------------------
+
+
+def _columns(site: Site, model: DjicaModel) -> Stacks:
+    """Return the site's subjects side by side, (1, d, N_s)."""
+    M = joined(model).n_subjects
+    return as_one_record(subject_views.raw(site, model), site.id, weighted=True, n_subjects=M)
+
+
+def _reduced(site: Site, model: DjicaModel) -> Stacks:
+    M = joined(model).n_subjects
+    return as_one_record(_projected(site, model), site.id, weighted=True, n_subjects=M)
+
+
+def _projected(site: Site, model: DjicaModel) -> Stacks:
+    V = subject_views.subspace(model).V
+    return subject_views.mapped(site, model, "reduced", V.T)
+
+
+def _whitened(site: Site, model: DjicaModel) -> Stacks:
+    """Return doubled white data later on: of each subject, or of the site side by side."""
+    U = SPHERE.current(site.config, model).U
+    map_ = U @ subject_views.subspace(model).V.T
+    white = subject_views.mapped(site, model, "whitened", map_)
+    if own(site.config).batch == "full":
+        return white
+    return as_one_record(white, site.id, weighted=False)
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+
+def _write_site(site: Site, model: DjicaModel) -> SiteOutcome:
+    return _ica_outcome.write_site(site, model)
+
+
+def _outcome(party: Aggregator, model: DjicaModel) -> IcaOutcome:
+    return _ica_outcome.outcome(NAME, party, model, label="none")
+
+
+ITERATE = SecureSum(
+    name="iterate", state=EpochState, into="unmixing",
+    estimator=_solver, rows=subject_views.n_directions, sees=_whitened, close=_ica_outcome.close,
+)  # fmt: skip
+SPHERE = SecureSum(
+    name="sphere", state=Sphere, into="whitener",
+    estimator=_sphere, rows=subject_views.n_directions, sees=_reduced, later=(ITERATE,),
+)  # fmt: skip
+PCA = SecureSum(
+    name="pca", state=Subspace, into="subspace", guarded=True,
+    estimator=_pca, rows=n_basis, sees=_columns, later=(SPHERE, ITERATE),
+)  # fmt: skip
+
+COMPUTATION = Computation(
+    name=NAME,
+    cite="Baker et al., djICA (MLSP 2015, NeuroImage 2019)",
+    config=DjicaConfig,
+    model=DjicaModel,
+    start=DjicaModel,
+    progress=progress,
+    guarantee="none",
+    table=(
+        join(NAME, plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_verify, then="pca"),           # PublicKey -> KeyBook; probe -> Fingerprint
+        PCA,                                    # Masked -> Subspace
+        SPHERE,                                 # Masked -> Sphere
+        ITERATE,                                # Masked -> EpochState
+        report(_write_site, _outcome),          # Done -> Closing
+    ),
+)  # fmt: skip

@@ -1,0 +1,105 @@
+"""DPdisPCA (Imtiaz and Sarwate, Alg. 1): each site sends a part of its own noisy second moment.
+
+The full noise at every site, the leading R directions of the noisy moment, scaled by the roots of
+their eigenvalues (negative ones count as 0), and the aggregator averages: D R numbers a site
+instead of D (D + 1) / 2, at the price of S times the noise variance and of what truncation loses.
+Sites are seen one by one, which their own noise allows; there are no drop-outs.  ``private=false``
+sums whole second moments under masks, without truncation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.linalg import order_of_svec, smat, svec
+from cape.algorithms.second_moment import leading_factor
+from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcome, plan_run, verify
+from cape.config import Config, option
+from cape.errors import ConfigError, MessageError
+from cape.protocol.join import Draft, join
+from cape.protocol.local_sum import Part
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import progress, settings_of
+from cape.protocol.outcome import Outcome
+from cape.protocol.phases import Computation
+from cape.protocol.ports import Aggregator
+from cape.protocol.report_phase import nothing_for_sites, report
+from cape.protocol.zero_sum import ZeroSum
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DpDisPcaConfig(PcaConfig):
+    """Settings of dpdispca."""
+
+    n_sent: int = option(
+        6, "Directions that a site sends", low=1, high=1000,
+        help="R, at least n_directions; twice as many in the authors' scripts.",
+    )  # fmt: skip
+    noise: Literal["local"] = option("local", "Noise of one site", group="Privacy")
+    aggregation: Literal["all-sites"] = option(
+        "all-sites", "Secure aggregation", group="Privacy", help="Sites are seen one by one."
+    )
+    zero_sum: Literal["ring"] = option("ring", "Zero-sum noise", group="Privacy")
+
+    def check(self) -> None:
+        """Check what the settings say together."""
+        PcaConfig.check(self)
+        if self.n_sent < self.n_directions:
+            raise ConfigError(
+                "E011", setting="n_sent", got=self.n_sent,
+                allowed=f"at least n_directions = {self.n_directions}",
+                do="what no site sends cannot be found.",
+            )  # fmt: skip
+
+
+def own(config: Config) -> DpDisPcaConfig:
+    """Return the settings as those of this computation."""
+    return settings_of(DpDisPcaConfig, config)
+
+
+def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+    draft = plan_run(config, n_sites, n_subjects, space)
+    if own(config).n_sent > draft.n_basis:
+        raise ConfigError(
+            "E011", setting="n_sent", got=own(config).n_sent, allowed=f"up to {draft.n_basis}",
+            do=f"the data have {draft.n_basis} directions.",
+        )  # fmt: skip
+    return draft
+
+
+def _reduce(config: Config, mean: Array) -> Array:
+    """Return P_s (D, R) of a site's own noisy second moment."""
+    return leading_factor(smat(mean), own(config).n_sent)
+
+
+def _expand(config: Config, sent: Array, size: int) -> Array:
+    """Return svec of P_s P_s'."""
+    shape = (order_of_svec(size), own(config).n_sent)
+    if sent.shape != shape:
+        raise MessageError("E202", problem=f"a site sent {sent.shape} numbers, needed {shape}")
+    return svec(sent @ sent.T)
+
+
+def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
+    note = "Mean of what the sites sent, each the leading part of its own noisy second moment."
+    return outcome("dpdispca", party, model, note=note)
+
+
+PART_OF_MOMENT = replace(MOMENT, part=Part(reduce=_reduce, expand=_expand))
+
+COMPUTATION = Computation(
+    name="dpdispca",
+    cite="Imtiaz and Sarwate, DPdisPCA, Alg. 1",
+    config=DpDisPcaConfig,
+    model=PcaModel,
+    start=PcaModel,
+    progress=progress,
+    table=(
+        join("dpdispca", _plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(verify, then="moment"),                # PublicKey -> KeyBook; probe -> Fingerprint
+        PART_OF_MOMENT,                                # Reduced -> Principal
+        report(nothing_for_sites, _outcome),           # Done -> Closing
+    ),
+)  # fmt: skip

@@ -1,0 +1,280 @@
+"""DP-djICA of 2016 (Imtiaz et al., CISS), for comparison in simulations; it is not private.
+
+PrivateLocalPCA with Wishart noise, PrivateGlobalPCA passed from site to site in random order,
+Laplace noise in the rounds of Infomax.  What is claimed does not hold (see the page of this
+computation in docs/), so the label is "none", the ledger stays empty, and every site refuses it
+unless its own policy holds a simulation seed, which real sites do not have.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.unmixing import Unmixing
+from cape.algorithms.whitening import Whitener, scale_from_eigenvalues
+from cape.computations import _ica_outcome
+from cape.config import Config, option
+from cape.errors import ConfigError, ConsortiumError
+from cape.papers.algorithms.dpdjica import (
+    LaplaceInfomax,
+    Parcel,
+    WishartPca,
+    bounded_columns,
+    gaussian,
+    laplace,
+    uniforms,
+)
+from cape.papers.no_guarantee import check_n_local, check_not_private, plan_of, refuse_real_data
+from cape.protocol import subject_views
+from cape.protocol.ica_model import IcaModel
+from cape.protocol.join import Draft, join
+from cape.protocol.messages import FeatureSpace, Roster
+from cape.protocol.model import joined, n_basis, progress, settings_of
+from cape.protocol.outcome import IcaOutcome, SiteOutcome
+from cape.protocol.phases import Computation
+from cape.protocol.plan import Stage, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site, Stacks
+from cape.protocol.report_phase import report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
+
+NAME = "dpdjica"
+WARNING = (
+    "DP-djICA of 2016 protects nobody: its Wishart noise makes outputs impossible for neighbours, "
+    "so at best (epsilon, 1 - exp(-epsilon)) holds, and its rounds count one time point. "
+    "For comparison only."
+)
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DpDjicaConfig(Config):
+    """Settings of dpdjica; `epsilon` and `delta` mean nothing here."""
+
+    n_components: int = option(20, "Components", low=2, high=50)
+    n_local: int = option(
+        20, "Directions in the parcel", low=2, high=200, help="k of Alg. 1 and 2."
+    )
+    pca_epsilon: float = option(
+        1.0, "paper_claim: epsilon of each PrivateLocalPCA", low=1e-3, high=1e6
+    )
+    round_epsilon: float = option(
+        1.0, "paper_claim: epsilon of each round, per time point", low=1e-3, high=1e6
+    )
+    norm_clip: float = option(
+        2.0, "Longest column, in units of the mean", low=0.1, high=1e3,
+        help="A public constant; longer columns are shortened.",
+    )  # fmt: skip
+    n_rounds: int = option(60, "Rounds of the solver", low=1, high=2000)
+    learning_rate: float = option(0.5, "Learning rate", low=1e-4, high=2.0)
+    private: bool = option(False, "Add noise", group="Privacy", help="Only false: no guarantee.")
+
+    def check(self) -> None:
+        """Check what the settings say together."""
+        Config.check(self)
+        check_not_private(NAME, self)
+        subject_views.check_basis(self)
+        check_n_local(self.n_local, self.n_components)
+
+
+def own(config: Config) -> DpDjicaConfig:
+    """Return the settings as those of this computation."""
+    return settings_of(DpDjicaConfig, config)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DpDjicaModel(IcaModel):
+    """As of every joint ICA; the subspace carries the parcel."""
+
+    subspace: Parcel | None = None
+
+
+# -- what is summed ------------------------------------------------------------------------------
+
+
+def parcel_of(config: Config, n_sites: int, n_subjects: int) -> WishartPca:
+    """Return the PCA that is passed on."""
+    settings = own(config)
+    return WishartPca(
+        n_components=settings.n_components,
+        n_local=settings.n_local,
+        n_sites=n_sites,
+        n_subjects=n_subjects,
+    )
+
+
+def solver_of(config: Config, model: object = None) -> LaplaceInfomax:
+    """Return the solver."""
+    del model
+    settings = own(config)
+    return LaplaceInfomax(
+        n_rounds=settings.n_rounds,
+        learning_rate=settings.learning_rate,
+        round_epsilon=settings.round_epsilon,
+    )
+
+
+def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[Stage, ...]:
+    """Return all sums of a run."""
+    parcel = parcel_of(config, n_sites, n_subjects)
+    asked = solver_of(config).schedule(own(config).n_components)
+    return (
+        Stage(phase="parcel", asked=parcel.schedule(n_basis), share=1.0),
+        Stage(phase="iterate", asked=asked, share=1.0),
+    )
+
+
+def n_basis_of(config: Config, space: FeatureSpace) -> int:
+    """Return d: the public basis at its full width."""
+    d = subject_views.widest_basis(config, space)
+    R = own(config).n_components
+    if not R <= d <= config.max_features:
+        raise ConfigError(
+            "E145",
+            setting="features",
+            got=d,
+            allowed=f"{R} to {config.max_features}",
+            do="set n_basis.",
+        )
+    return d
+
+
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+    """Return the plan of a run, made by the aggregator in `join`."""
+    if n_subjects < own(config).n_components:
+        raise ConsortiumError("E130", got=n_subjects, allowed=own(config).n_components)
+    d = n_basis_of(config, space)
+    plan = plan_of(config, stages(config, n_sites, n_subjects, d), n_sites, n_subjects)
+    return Draft(plan=plan, n_basis=d, warnings=(WARNING,))
+
+
+def _verify(site: Site, roster: Roster) -> None:
+    refuse_real_data(NAME, site)
+    d = n_basis_of(site.config, roster.space)
+    verify_basis(site, roster, d)
+    verify_plan(site, roster, stages(site.config, roster.n_sites, roster.n_subjects, d))
+
+
+def _parcel(config: Config, model: DpDjicaModel) -> WishartPca:
+    return parcel_of(config, joined(model).n_sites, joined(model).n_subjects)
+
+
+# -- what a site answers from --------------------------------------------------------------------
+
+
+def drawn(site: Site, purpose: str, n: int) -> Array:
+    """Return n uniform numbers for this round.
+
+    Noise on floats does for what guarantees nothing anyway.
+    """
+    cursor = site.cursor
+    source = site.noise.stream(site.id, cursor.phase, cursor.round, purpose)
+    return uniforms(source.token_bytes(8 * n))
+
+
+def visited(site: Site, model: DpDjicaModel) -> str:
+    """Return the site that has the parcel in this round: a random order, the same for all."""
+    roster = joined(model)
+    run = site.digest(roster)
+    order = sorted(
+        hashlib.sha256(run + s.site.encode()).digest() + s.site.encode() for s in roster.sites
+    )
+    return order[(site.cursor.round - 1) % roster.n_sites][32:].decode()
+
+
+def _second_moment(site: Site, model: DpDjicaModel) -> Stacks:
+    """Return [X X', E, E'], (1, d, 3 d + 2), at the site with the parcel; zeros elsewhere."""
+    d = n_basis(model)
+    record = np.zeros((1, d, 3 * d + 2), dtype=np.float32)
+    if visited(site, model) == site.id:
+        moment = np.zeros((d, d))
+        for array in subject_views.raw(site, model).arrays:
+            for X in bounded_columns(array, own(site.config).norm_clip).astype(np.float64):
+                moment += X @ X.T
+        std = 1.0 / np.sqrt(2.0 * own(site.config).pca_epsilon)
+        n = d * (2 * d + 2)
+        noise = std * gaussian(drawn(site, "wishart", n)).reshape(d, -1)
+        record[0] = np.concatenate([moment, noise], axis=1)
+    return Stacks(arrays=(record,), labels=((site.id,),))
+
+
+def reduction(model: DpDjicaModel) -> Array:
+    """Return U V' (r, d): the released subspace, whitened by what was released with it."""
+    V = subject_views.subspace(model).V
+    return (
+        scale_from_eigenvalues(subject_views.subspace(model).eigenvalues[: V.shape[1]])[:, None]
+        * V.T
+    )
+
+
+def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
+    """Return [X; E], (n, 2 r, T): data with ||x|| <= 1/(2 sqrt d), fresh Laplace noise below."""
+    rows = reduction(model)
+    stacks = subject_views.mapped(site, model, "reduced", rows)
+    d, r = n_basis(model), len(rows)
+    longest = own(site.config).norm_clip * np.sqrt(r)
+    arrays = []
+    for i, stack in enumerate(stacks.arrays):
+        X = bounded_columns(stack, longest) / np.float32(2.0 * np.sqrt(d))
+        E = laplace(drawn(site, f"laplace {i}", X.size)).reshape(X.shape)
+        arrays.append(np.concatenate([X, E], axis=1, dtype=np.float32))
+    return Stacks(arrays=tuple(arrays), labels=stacks.labels)
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+
+def _with_whitener(model: DpDjicaModel) -> IcaModel:
+    V = subject_views.subspace(model).V
+    U = np.diag(scale_from_eigenvalues(subject_views.subspace(model).eigenvalues[: V.shape[1]]))
+    record = subject_views.subspace(model).record
+    return IcaModel(
+        roster=model.roster, keys=model.keys, fingerprint=model.fingerprint, trace=model.trace,
+        drop_outs=model.drop_outs, signatures=model.signatures, subspace=model.subspace,
+        whitener=Whitener(U=U, look=0, record=record), unmixing=model.unmixing,
+    )  # fmt: skip
+
+
+def _close(config: Config, model: DpDjicaModel) -> Unmixing:
+    return _ica_outcome.close(config, _with_whitener(model))
+
+
+def _write_site(site: Site, model: DpDjicaModel) -> SiteOutcome:
+    return _ica_outcome.write_site(site, _with_whitener(model))
+
+
+def _outcome(party: Aggregator, model: DpDjicaModel) -> IcaOutcome:
+    return _ica_outcome.outcome(NAME, party, _with_whitener(model), label="none")
+
+
+ITERATE = SecureSum(
+    name="iterate", state=Unmixing, into="unmixing",
+    estimator=solver_of, rows=subject_views.n_directions, sees=_noisy, close=_close,
+)  # fmt: skip
+PARCEL = SecureSum(
+    name="parcel", state=Parcel, into="subspace", guarded=True,
+    estimator=_parcel, rows=n_basis, sees=_second_moment, later=(ITERATE,),
+)  # fmt: skip
+
+COMPUTATION = Computation(
+    name=NAME,
+    cite="Imtiaz et al., CISS 2016, Alg. 1-3",
+    config=DpDjicaConfig,
+    model=DpDjicaModel,
+    start=DpDjicaModel,
+    progress=progress,
+    guarantee="none",
+    simulation_only=True,
+    table=(
+        join(NAME, plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_verify, then="parcel"),        # PublicKey -> KeyBook; probe -> Fingerprint
+        PARCEL,                                 # Masked -> Parcel, S times
+        ITERATE,                                # Masked -> Unmixing
+        report(_write_site, _outcome),          # Done -> Closing
+    ),
+)  # fmt: skip

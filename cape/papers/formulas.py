@@ -1,0 +1,283 @@
+"""The releases and the formulas behind `cape.papers.accountants`; for comparison only.
+
+mu is the Gaussian-DP parameter of all releases together, mu^2 = sum Delta_j^2 / sigma_j^2; in the
+papers' notation mu^2 = J / sigma_RDP^2.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Final
+
+from cape.errors import ConfigError
+from cape.privacy.accounting import root_up
+
+PAPER_RELEASE_DELTA: Final = 0.01
+"""delta_i of the papers' experiments, which their per-release calibration is made for."""
+
+_BITS: Final = 256
+_LARGEST_EXPONENT: Final = 700.0
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sites:
+    """Who shares the noise; needed by the printed form of Theorem 1 only.
+
+    Attributes
+    ----------
+    n_sites, colluders : int
+        S and S_C.
+    factor : Fraction
+        f that the releases are charged with: `cape.papers.correlated.view_factor`.
+    """
+
+    n_sites: int
+    colluders: int
+    factor: Fraction
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Releases:
+    """Gaussian releases of one run, as one viewer sees them.
+
+    Attributes
+    ----------
+    groups : tuple of (Fraction, int)
+        mu^2 of a release, and how many there are with it.
+    sites : Sites or None
+        If known.
+    release_delta : float
+        delta_i for accountants that are stated with a fixed delta per release.
+    """
+
+    groups: tuple[tuple[Fraction, int], ...]
+    sites: Sites | None = None
+    release_delta: float = PAPER_RELEASE_DELTA
+
+    def __post_init__(self) -> None:
+        """Check that there is something to account for."""
+        if not self.groups or any(mu2 <= 0 or n < 1 for mu2, n in self.groups):
+            problem = "no releases, or one without a positive mu"
+            raise ConfigError("E012", problem=problem, do="pass one release at least.")
+        if not 0.0 < self.release_delta < 1.0:
+            raise ConfigError(
+                "E011",
+                setting="release_delta",
+                got=self.release_delta,
+                allowed="between 0 and 1",
+                do="the papers have 0.01.",
+            )
+
+    @classmethod
+    def of(cls, mu2s: Iterable[Fraction], *, sites: Sites | None = None) -> Releases:
+        """Return releases from their mu^2, each rounded up to a multiple of 2^-256."""
+        groups = tuple((_short(mu2), 1) for mu2 in mu2s)
+        return cls(groups=groups, sites=sites)
+
+    @classmethod
+    def repeated(
+        cls, mu: float, *, rounds: int, per_round: int = 1, sites: Sites | None = None
+    ) -> Releases:
+        """Return rounds of equal releases.
+
+        Parameters
+        ----------
+        mu : float
+            Of one round, all its releases together.
+        rounds : int
+            J.
+        per_round : int
+            Releases of equal mu in a round; 2 in Imtiaz et al., Alg. 4 (weights and bias).
+        sites : Sites or None
+            If known.
+        """
+        if not (math.isfinite(mu) and mu > 0.0):
+            raise _refused("mu", mu, "finite, more than 0")
+        for setting, got in (("rounds", rounds), ("per_round", per_round)):
+            if got < 1:
+                raise _refused(setting, got, "1 or more")
+        return cls(groups=((Fraction(mu) ** 2 / per_round, rounds * per_round),), sites=sites)
+
+    @property
+    def count(self) -> int:
+        """Number of releases."""
+        return sum(n for _, n in self.groups)
+
+    @property
+    def mu2(self) -> Fraction:
+        """Sum of mu^2."""
+        return sum((mu2 * n for mu2, n in self.groups), Fraction(0))
+
+    @property
+    def mu(self) -> float:
+        """Root of `mu2`, rounded up."""
+        return root_up(self.mu2)
+
+    def first(self, count: int) -> Releases:
+        """Return the first `count` releases, at least one."""
+        left, groups = max(1, count), []
+        for mu2, n in self.groups:
+            groups.append((mu2, min(n, left)))
+            left -= groups[-1][1]
+            if left == 0:
+                break
+        return Releases(groups=tuple(groups), sites=self.sites, release_delta=self.release_delta)
+
+
+def rdp_epsilon(mu: float, delta: float) -> float:
+    """Return mu^2/2 + mu sqrt(2 log(1/delta)): RDP at its best order, simple conversion.
+
+    Imtiaz et al., Section IV-A: alpha mu^2 / 2 + log(1/delta) / (alpha - 1) at alpha = 1 +
+    sqrt(2 log(1/delta)) / mu.
+    """
+    _check(mu, delta)
+    return mu**2 / 2.0 + mu * math.sqrt(-2.0 * math.log(delta))
+
+
+def rdp_epsilon_improved(mu: float, delta: float) -> float:
+    """Return the best order of RDP under the improved conversion.
+
+    Canonne, Kamath, Steinke 2020, Proposition 12: min over a > 1 of a mu^2 / 2 + log(1 - 1/a) -
+    (log delta + log a) / (a - 1).  The derivative is zero where mu^2/2 (a - 1)^2 + log a =
+    log(1/delta), whose left side grows with a.
+    """
+    _check(mu, delta)
+    if mu == 0.0:
+        return 0.0
+    rho, target = mu**2 / 2.0, -math.log(delta)
+    low, high = 0.0, 1.0  # x = a - 1
+    while rho * high**2 + math.log1p(high) < target:
+        low, high = high, 2.0 * high
+    while low < (x := low + 0.5 * (high - low)) < high:
+        low, high = (x, high) if rho * x**2 + math.log1p(x) < target else (low, x)
+    log_a = math.log1p(high)
+    return max(0.0, (high + 1.0) * rho + math.log(high) - log_a + (target - log_a) / high)
+
+
+def zcdp_epsilon(mu: float, delta: float) -> float:
+    """Return rho + 2 sqrt(rho log(1/delta)), rho = mu^2/2 (Bun and Steinke 2016, Prop. 1.3)."""
+    _check(mu, delta)
+    rho = mu**2 / 2.0
+    return rho + 2.0 * math.sqrt(-rho * math.log(delta))
+
+
+def moments_epsilon(mu: float, delta: float) -> float:
+    """Return the larger root of e^2/(2 mu^2) - e/2 + mu^2/8 + log delta = 0.
+
+    Imtiaz et al., Appendix G, with the sign worked out: log delta = min over t of mu^2/2 (t + t^2)
+    - t e is reached at t = e/mu^2 - 1/2 and is -mu^2/2 (e/mu^2 - 1/2)^2, whose linear term is
+    e/2.
+    """
+    return _quadratic(mu, delta, linear=0.5)
+
+
+def moments_epsilon_printed(mu: float, delta: float) -> float:
+    """Return the larger root of the equation as printed, with -e in place of -e/2."""
+    return _quadratic(mu, delta, linear=1.0)
+
+
+def tail_delta(epsilon: float, mu: float) -> float:
+    """Return 2 phi(u)/u at u = (epsilon - mu^2/2)/mu, at most 1 (Imtiaz et al., Theorem 1).
+
+    With mu_z = mu^2/2, sigma_z = mu.  A valid but two-sided bound on the probability that the
+    privacy loss passes epsilon; it says nothing for epsilon <= mu_z.
+    """
+    if not mu > 0.0:
+        raise _refused("mu", mu, "more than 0")
+    u = (epsilon - mu**2 / 2.0) / mu
+    if u <= 0.0:
+        return 1.0
+    return min(1.0, 2.0 * math.exp(-0.5 * u * u) / (math.sqrt(2.0 * math.pi) * u))
+
+
+def tail_epsilon(mu: float, delta: float) -> float:
+    """Return the epsilon for which `tail_delta` is delta: mu^2/2 + u mu with 2 phi(u)/u = delta."""
+    _check(mu, delta)
+    low, high = 0.0, 1.0
+    while _tail(high) > delta:
+        low, high = high, 2.0 * high
+    while low < (u := low + 0.5 * (high - low)) < high:
+        low, high = (u, high) if _tail(u) > delta else (low, u)
+    return mu**2 / 2.0 + high * mu
+
+
+def classic_epsilon(mu: float, delta: float) -> float:
+    """Return mu sqrt(2 log(1.25/delta)) (Dwork and Roth 2014, Theorem A.1, solved for epsilon)."""
+    _check(mu, delta)
+    return mu * math.sqrt(2.0 * math.log(1.25 / delta))
+
+
+def classic_delta(epsilon: float, mu: float) -> float:
+    """Return 1.25 exp(-(epsilon/mu)^2/2): the delta that the classic calibration states."""
+    if not mu > 0.0:
+        raise _refused("mu", mu, "more than 0")
+    return 1.25 * math.exp(-0.5 * (epsilon / mu) ** 2)
+
+
+def basic_composition(parts: Iterable[tuple[float, int]]) -> float:
+    """Return sum n_i epsilon_i of parts (epsilon_i, n_i)."""
+    return math.fsum(epsilon * n for epsilon, n in parts)
+
+
+def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> float:
+    """Return epsilon of strong composition; its delta is sum n_i delta_i + slack.
+
+    sqrt(2 log(1/delta') sum n_i e_i^2) + sum n_i e_i (exp(e_i) - 1), Dwork, Rothblum, Vadhan 2010
+    (equal parts: e sqrt(2 k log(1/delta')) + k e (exp(e) - 1)).
+
+    Parameters
+    ----------
+    parts : iterable of (float, int)
+        epsilon_i and how many.
+    slack : float
+        delta', between 0 and 1.
+    """
+    _check(0.0, slack)
+    squares, means = [], []
+    for epsilon, n in parts:
+        if epsilon > _LARGEST_EXPONENT:
+            return math.inf
+        squares.append(n * epsilon**2)
+        means.append(n * epsilon * math.expm1(epsilon))
+    return math.sqrt(-2.0 * math.log(slack) * math.fsum(squares)) + math.fsum(means)
+
+
+def printed_rdp_variance(*, learning_rate: float, pooled_std: float, sensitivity: float) -> float:
+    """Return rho^2 tau_pool^2 / Delta, sigma_W^2 as printed in Imtiaz et al., Section IV-A.
+
+    Two slips of units: the step size scales the noise and the sensitivity alike, and Delta has to
+    be squared.  Right is tau_pool^2 / Delta^2, in which neither B_G, M nor S is left.
+    """
+    if not sensitivity > 0.0:
+        raise _refused("sensitivity", sensitivity, "more than 0")
+    return learning_rate**2 * pooled_std**2 / sensitivity
+
+
+def _quadratic(mu: float, delta: float, *, linear: float) -> float:
+    _check(mu, delta)
+    # Times 2 mu^2: e^2 - 2 linear mu^2 e + mu^4/4 + 2 mu^2 log delta = 0.
+    half = linear * mu**2
+    return half + math.sqrt(half**2 - mu**4 / 4.0 - 2.0 * mu**2 * math.log(delta))
+
+
+def _tail(u: float) -> float:
+    return 2.0 * math.exp(-0.5 * u * u) / (math.sqrt(2.0 * math.pi) * u)
+
+
+def _check(mu: float, delta: float) -> None:
+    if not (math.isfinite(mu) and mu >= 0.0):
+        raise _refused("mu", mu, "finite, 0 or more")
+    if not 0.0 < delta < 1.0:
+        raise _refused("delta", delta, "between 0 and 1")
+
+
+def _refused(setting: str, got: float, allowed: str) -> ConfigError:
+    return ConfigError("E011", setting=setting, got=got, allowed=allowed, do="correct it.")
+
+
+def _short(mu2: Fraction) -> Fraction:
+    """Round up to a multiple of 2^-256, so that sums of thousands stay small."""
+    return Fraction(math.ceil(mu2 * 2**_BITS), 2**_BITS)

@@ -1,0 +1,78 @@
+"""What computations without a privacy guarantee share: comparisons, labelled "none".
+
+They run through the same engine and the same masked sums, so that the aggregator still sees sums
+of sites only; but nothing of private noise is in these sums, and no page may suggest it.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cape.config import Config
+from cape.errors import ConfigError, PrivacyBudgetError
+from cape.privacy.event import Event
+from cape.protocol.plan import Stage, make_plan
+from cape.protocol.ports import Site, Stacks
+
+
+def check_not_private(name: str, config: Config) -> None:
+    """Raise ConfigError for ``private=true``: this computation could not keep the promise."""
+    if config.private:
+        raise ConfigError("E255", computation=name)
+
+
+def check_n_local(n_local: int, n_components: int) -> None:
+    """Raise ConfigError unless every site keeps as many directions as there are components."""
+    if n_local < n_components:
+        raise ConfigError(
+            "E011",
+            setting="n_local",
+            got=n_local,
+            allowed=f"at least n_components = {n_components}",
+            do="raise it.",
+        )
+
+
+def refuse_real_data(name: str, site: Site) -> None:
+    """Raise PrivacyBudgetError at a site whose noise is not seeded by its own policy.
+
+    Only simulations have such a policy, so neither the owner nor the aggregator can bring real
+    data into such a run.
+    """
+    if site.noise.label != "seeded":
+        raise PrivacyBudgetError("E256", computation=name, site=site.id)
+
+
+def plan_of(config: Config, stages: tuple[Stage, ...], S: int, M: int) -> tuple[Event, ...]:
+    """Return all releases of a run, none with noise; ConfigError if integers are too small."""
+    return make_plan(config, stages, n_sites=S, n_subjects=M)
+
+
+def as_one_record(stacks: Stacks, label: str, *, weighted: bool, n_subjects: int = 1) -> Stacks:
+    """Return all subjects of a site as one record: their columns side by side.
+
+    Parameters
+    ----------
+    stacks : Stacks
+        Arrays (n, rows, T).
+    label : str
+        Of the record.
+    weighted : bool
+        Scale a subject's columns by 1/sqrt(T_m M), so that X X' is its part of the mean of all
+        subjects' second moments.
+    n_subjects : int
+        M; counts with `weighted` only.
+
+    Returns
+    -------
+    Stacks
+        One array of shape (1, rows, N_s).
+    """
+    parts = []
+    for array in stacks.arrays:
+        scale = np.float32(1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)) if weighted else 1
+        parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))
+    columns = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    if columns.shape[1] == 0:
+        columns = np.zeros((len(columns), 1), dtype=np.float32)
+    return Stacks(arrays=(columns[np.newaxis],), labels=((label,),))

@@ -1,0 +1,1 @@
+"""Before a run: the owner's settings, the budget, the check of a site's data."""

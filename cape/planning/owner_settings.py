@@ -1,0 +1,133 @@
+"""The owner's settings: those of a file, with those of the caller on top."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import typing
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cape.computations import load
+from cape.config import Config
+from cape.errors import CapeWarning, ConfigError, DataError
+from cape.options import coerce
+from cape.protocol.phases import Computation
+
+PRODUCT = "capedjica"
+UNSET = {"epsilon": 1.0, "delta": 1e-5}
+"""Stand for a budget that is not chosen yet; nothing is planned with them."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Asked:
+    """The owner's settings, ready for checks.
+
+    Attributes
+    ----------
+    computation : Computation
+        Which one.
+    config : Config
+        Checked settings.
+    has_budget : bool
+        Whether epsilon and delta were given, or none are needed.
+    """
+
+    computation: Computation[Any]
+    config: Config
+    has_budget: bool
+
+
+def settings_beside(folder: Path) -> Path | None:
+    """Return the settings.toml in a folder, else the one beside it, else None."""
+    places = (folder / "settings.toml", folder.resolve().parent / "settings.toml")
+    return next((place for place in places if place.is_file()), None)
+
+
+def read_settings(path: Path | None, given: Mapping[str, object]) -> Asked:
+    """Return the settings of a file with those of the command line on top.
+
+    Raises
+    ------
+    ConfigError
+        The file cannot be read, or a setting is wrong.
+    """
+    values = combined({} if path is None else read_file(path), given)
+    computation = load(str(values.pop("computation", PRODUCT)))
+    config = computation.config.from_input({**UNSET, **values})
+    has_budget = not config.private or {"epsilon", "delta"} <= set(values)
+    return Asked(computation=computation, config=config, has_budget=has_budget)
+
+
+def read_file(path: Path) -> dict[str, object]:
+    """Return what a settings.toml says; ConfigError if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
+        raise ConfigError(
+            "E012", problem="the settings cannot be read", do="correct the file.",
+            detail=f"{path}: {err}",
+        ) from err  # fmt: skip
+
+
+def combined(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings of a run: those given, over those of the file that are meant for it.
+
+    If `given` chooses another computation than the file, a setting of the file is kept if every
+    computation has it (a field of `Config`: budget, parties, data and what is done to them), the
+    chosen one has no default of its own for it, which says that it needs another value than the
+    rest, and the value is one that it allows.  So ``standardize`` and ``n_basis`` are kept, while
+    ``n_components``, ``n_rounds`` and ``learning_rate``, tuned for another algorithm, are not.
+
+    Parameters
+    ----------
+    in_file, given : mapping
+        Of ``settings.toml``, and of the command line or the caller.
+
+    Warns
+    -----
+    CapeWarning
+        Names the settings of the file that are left out.
+    """
+    named = in_file.get("computation", PRODUCT)
+    chosen = given.get("computation") or named
+    if chosen == named:
+        return {**in_file, **given}
+    kept = {name: value for name, value in in_file.items() if _meant_for(str(chosen), name, value)}
+    ignored = [name for name in in_file if name not in (*kept, *given)]
+    if ignored:
+        text = f"of settings.toml, which is for {named}, {chosen} ignores: {', '.join(ignored)}"
+        warnings.warn(f"{text} (give what it needs with --set)", CapeWarning, stacklevel=3)
+    return {**kept, **given}
+
+
+def _meant_for(computation: str, name: str, value: object) -> bool:
+    """Tell whether a setting of a file for another computation is meant for this one too."""
+    kind = load(computation).config
+    common = {field.name: field for field in dataclasses.fields(Config)}
+    own = {field.name: field for field in dataclasses.fields(kind)}
+    if name not in common:
+        return False
+    if own[name].default != common[name].default:
+        return value == own[name].default
+    try:
+        coerce(own[name], typing.get_type_hints(kind)[name], value)
+    except ConfigError:
+        return False
+    return True
+
+
+def site_folders(directory: Path) -> dict[str, Path]:
+    """Return the folders of the sites by id, sorted; DataError if there are none."""
+    found = {
+        path.name: path.resolve()
+        for path in sorted(directory.iterdir())
+        if path.is_dir() and not path.name.startswith((".", "_"))
+    }
+    if not found:
+        detail = f"{directory} holds no folder; a consortium has one folder of data per site"
+        raise DataError("E104", site="(none)", detail=detail)
+    return found

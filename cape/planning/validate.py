@@ -1,0 +1,307 @@
+"""What a site runs alone before a consortium starts: the checks of `join`, with all their reasons.
+
+Opens no socket, releases nothing.  A consortium that lies in one folder gets the checks of every
+site and then the handshake itself.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from cape.config import Config
+from cape.data import Finding, Inspection, inspect_site
+from cape.data.bids import is_bids
+from cape.data.files import IMAGE_SUFFIXES, MANIFEST_NAMES, MATRIX_SUFFIXES, NO_DATA
+from cape.errors import CapeError, DataError, PrivacyBudgetError
+from cape.planning.owner_settings import Asked, read_settings, settings_beside, site_folders
+from cape.protocol.join import NONCE_BYTES, compare, make_card
+from cape.protocol.messages import Roster, SiteCard
+from cape.protocol.phases import Computation, start
+from cape.protocol.subject_views import wants_templates
+from cape.site.context import AggregatorParty
+from cape.site.policy import SitePolicy
+
+OnProgress = Callable[[str, int, int], None]
+"""Called with (site, subjects done, subjects in all)."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteCheck:
+    """One site, checked.
+
+    Attributes
+    ----------
+    site : str
+        Id.
+    inspection : Inspection
+        Subjects, findings about data, needs.
+    findings : tuple of Finding
+        Those of the inspection and of the policy, worst first.
+    seconds : float
+        What reading everything took.
+    """
+
+    site: str
+    inspection: Inspection
+    findings: tuple[Finding, ...]
+    seconds: float
+
+    @property
+    def ready(self) -> bool:
+        """Whether the site may join."""
+        return not any(finding.severity == "E" for finding in self.findings)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checked:
+    """All that `validate` found.
+
+    Attributes
+    ----------
+    sites : tuple of SiteCheck
+        In order of their ids.
+    handshake : tuple of Finding
+        Of the comparison of sites and of the plan.
+    headers_only : bool
+        Whether the data themselves were left unread.
+    """
+
+    sites: tuple[SiteCheck, ...]
+    handshake: tuple[Finding, ...]
+    headers_only: bool = False
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All findings."""
+        return (*(f for site in self.sites for f in site.findings), *self.handshake)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Sites that the handshake saw; one whose own checks failed has nothing to compare."""
+        return tuple(site.site for site in self.sites if site.inspection.accepted is not None)
+
+    @property
+    def ready(self) -> bool:
+        """Whether nothing stops a run."""
+        return not any(finding.severity == "E" for finding in self.findings)
+
+
+def is_site(folder: Path) -> bool:
+    """Tell whether a folder holds the data of one site (else: one folder per site)."""
+    suffixes = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
+    names = [path.name for path in folder.iterdir() if path.is_file()]
+    data = [n for n in names if n.lower().endswith(suffixes) and n not in (*NO_DATA, "truth.npz")]
+    folders = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))]
+    return bool(data) or any(n in MANIFEST_NAMES for n in names) or is_bids(folder) or not folders
+
+
+def validate(
+    folder: str | Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    policy: SitePolicy | None = None,
+    fast: bool = False,
+) -> tuple[Finding, ...]:
+    """Return everything that is wrong in the folder of a site, or of a consortium of sites.
+
+    Opens no socket and spends nothing.  The texts `private` name files: they are for the site.
+
+    Parameters
+    ----------
+    folder : str or Path
+        Data of one site, or one folder per site; ``settings.toml`` in it or beside it is read.
+    settings : mapping, optional
+        Settings of docs/config.md, over those of the file.
+    policy : SitePolicy, optional
+        What the site allows; the defaults without.
+    fast : bool
+        Read headers and tables only, not the data.
+
+    Returns
+    -------
+    tuple of Finding
+        Site by site, worst first; ``severity`` "E" stops a run, "X" leaves a subject out, "W"
+        warns.
+
+    Raises
+    ------
+    ConfigError
+        The settings themselves are wrong.
+    """
+    asked = read_settings(settings_beside(Path(folder)), settings or {})
+    allowed = policy or SitePolicy()
+    return check_folder(Path(folder), asked, policy=allowed, headers_only=fast).findings
+
+
+def check_folder(
+    folder: Path,
+    asked: Asked,
+    *,
+    policy: SitePolicy,
+    site: str = "",
+    on_progress: OnProgress | None = None,
+    headers_only: bool = False,
+) -> Checked:
+    """Check the site whose data lie in a folder, or all sites that have a folder in it."""
+    if not is_site(folder):
+        return check_consortium(
+            site_folders(folder), asked, policy=policy, on_progress=on_progress,
+            headers_only=headers_only,
+        )  # fmt: skip
+    one = check_site(
+        folder, {}, asked, site=site or folder.resolve().name, policy=policy,
+        on_progress=on_progress, headers_only=headers_only,
+    )  # fmt: skip
+    return Checked(sites=(one,), handshake=(), headers_only=headers_only)
+
+
+def check_site(
+    base: Path,
+    given: Mapping[str, object],
+    asked: Asked,
+    *,
+    site: str,
+    policy: SitePolicy,
+    on_progress: OnProgress | None = None,
+    working: Path | None = None,
+    headers_only: bool = False,
+) -> SiteCheck:
+    """Read all data of a site and return everything that `join` would find there.
+
+    Parameters
+    ----------
+    base : Path
+        The site's folder.
+    given : mapping
+        `data`, `manifest` or `bids`; empty for all of the folder.
+    asked : Asked
+        The owner's settings.
+    site : str
+        Id of the site.
+    policy : SitePolicy
+        What the site allows.
+    on_progress : callable, optional
+        Called after every subject.
+    working : Path, optional
+        Folder of the working files; the current one by default.
+    headers_only : bool
+        Read headers and tables only: faster, and blind to what is wrong with the data themselves.
+    """
+    began = time.monotonic()
+    inspection = inspect_site(
+        base, given, asked.config, site=site, working=working or Path.cwd(),
+        progress=None if on_progress is None else lambda n, of: on_progress(site, n, of),
+        headers_only=headers_only,
+    )  # fmt: skip
+    inspection = _with_templates(inspection, base, asked.config, site)
+    refusals = _refusals(site, policy, asked, inspection)
+    found = sorted((*inspection.findings, *refusals), key=lambda f: "EXW".index(f.severity))
+    return SiteCheck(
+        site=site, inspection=inspection, findings=tuple(found),
+        seconds=time.monotonic() - began,
+    )  # fmt: skip
+
+
+def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
+    """Return the inspection of a site with the template maps that the settings ask for."""
+    accepted = inspection.accepted
+    if accepted is None or not wants_templates(config):
+        return inspection
+    from cape.data.templates import with_templates
+
+    try:
+        space = with_templates(accepted.space, base, site=site)
+    except DataError as err:
+        fix = "Put the file that the owner sent into the site's folder."
+        findings = (*inspection.findings, _finding(err, fix))
+        return replace(inspection, findings=findings, accepted=None, error=err)
+    return replace(inspection, accepted=replace(accepted, space=space))
+
+
+def check_consortium(
+    folders: Mapping[str, Path],
+    asked: Asked,
+    *,
+    policy: SitePolicy,
+    on_progress: OnProgress | None = None,
+    headers_only: bool = False,
+) -> Checked:
+    """Check every site in turn, then compare them as the aggregator does in `join`."""
+    sites = tuple(
+        check_site(
+            folder, {}, asked, site=site, policy=policy, on_progress=on_progress,
+            headers_only=headers_only,
+        )
+        for site, folder in folders.items()
+    )  # fmt: skip
+    return Checked(sites=sites, handshake=handshake(sites, asked), headers_only=headers_only)
+
+
+def handshake(sites: Sequence[SiteCheck], asked: Asked) -> tuple[Finding, ...]:
+    """Return what the aggregator of a run would find: differences of sites, a plan that fails.
+
+    Without a budget, or while a site is not ready, sites are compared and nothing is planned.
+    """
+    computation, config = asked.computation, asked.config
+    cards = {
+        check.site: make_card(
+            computation.name, config, accepted, nonce=os.urandom(NONCE_BYTES), noise="os"
+        )
+        for check in sites
+        if (accepted := check.inspection.accepted) is not None
+    }  # fmt: skip
+    try:
+        if not cards:
+            return ()
+        if len(cards) < len(sites) or not asked.has_budget:
+            fewer = len(cards) < len(sites)
+            compare(cards, replace(config, min_sites=1) if fewer else config)
+            return ()
+        roster = _roster(cards, computation, config)
+    except CapeError as err:
+        return (_finding(err),)
+    return tuple(
+        Finding(code="CAPE-W150", severity="W", private=f"CAPE-W150 {text}", public="")
+        for text in roster.warnings
+    )
+
+
+def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
+    """Return the answer of the aggregator to the cards, by the code of a run."""
+    party = AggregatorParty(config=config, publish=lambda outcome: None)
+    run = start(computation, config)
+    ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
+    roster, _ = computation.phases(config)[run.cursor.phase].combine(party, ordered, run.model)
+    if not isinstance(roster, Roster):
+        raise TypeError("the first phase of a computation is join")
+    return roster
+
+
+def _refusals(
+    site: str, policy: SitePolicy, asked: Asked, inspection: Inspection
+) -> tuple[Finding, ...]:
+    """Return what the site's own policy says of this run."""
+    found = []
+    try:
+        if asked.has_budget:
+            policy.check_settings(site, asked.computation.name, asked.config)
+    except PrivacyBudgetError as err:
+        found.append(_finding(err, "Compare epsilon, delta and computation with its file."))
+    try:
+        if inspection.accepted is not None:
+            policy.check_size(site, len(inspection.accepted.subjects))
+    except DataError as err:
+        found.append(_finding(err, "Add subjects, or lower min_subjects in the site's policy."))
+    return tuple(found)
+
+
+def _finding(err: CapeError, fix: str = "") -> Finding:
+    parts = [str(err), err.detail, fix and f"Fix: {fix}"]
+    return Finding(
+        code=err.code, severity="E", private=" ".join(p for p in parts if p), public=str(err)
+    )

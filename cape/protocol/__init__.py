@@ -1,0 +1,1 @@
+"""The protocol that all computations share: phases, messages, joining, secure sums, report."""

@@ -1,0 +1,236 @@
+"""`join`: SiteCard -> Roster.  Everything that can fail is found here, before budget is spent.
+
+The site reads and checks all its data, then says what must be equal everywhere and what is public
+by definition (its number of subjects).  The aggregator compares, makes the plan of all releases,
+and sends both; each site verifies the plan in exact fractions against its own settings and policy
+in the next exchange, and trusts the aggregator with nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cape.config import VERSION, Config
+from cape.errors import ConfigError, ConsortiumError
+from cape.privacy.event import Event
+from cape.protocol.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
+from cape.protocol.model import Model
+from cape.protocol.phases import One, Phase
+from cape.protocol.ports import Aggregator, Described, Site
+from cape.protocol.subject_views import prepared
+
+NONCE_BYTES = 16
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Draft:
+    """The plan of a run: every release in order, d, and what the owner should know."""
+
+    plan: tuple[Event, ...]
+    n_basis: int
+    warnings: tuple[str, ...]
+
+
+Planner = Callable[[Config, int, int, FeatureSpace], Draft]
+"""(settings, S, M, space) -> Draft; ConfigError or PrivacyBudgetError if no plan fits."""
+
+
+def join(name: str, planner: Planner, *, then: str) -> One:
+    """Return the first line of a table."""
+
+    def answer(site: Site, model: Model) -> SiteCard:
+        site.admit(None)  # a refusal by policy needs no data
+        source = site.source
+        # The only pass over voxels, while nothing is at stake.
+        lengths = [array.shape[2] for array in prepared(site, source.space).arrays]
+        nonce = site.noise.stream(site.id, "join", 1, "nonce").token_bytes(NONCE_BYTES)
+        card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
+        if site.share_timepoints:
+            card = replace(
+                card,
+                timepoints_low=min(lengths, default=0),
+                timepoints_high=max(lengths, default=0),
+            )
+        site.admit(card)
+        return card
+
+    def combine(
+        party: Aggregator, cards: Mapping[str, SiteCard], model: Model
+    ) -> tuple[Roster, str | None]:
+        compare(cards, party.config)
+        roster = make_roster(cards, party.config, planner)
+        return roster, then
+
+    def absorb(model: Model, roster: Roster) -> Model:
+        return replace(model, roster=roster)
+
+    return One(
+        phase=Phase(
+            name="join",
+            reply=SiteCard,
+            broadcast=Roster,
+            answer=answer,
+            combine=combine,
+            absorb=absorb,
+            then=(then,),
+        )
+    )
+
+
+def make_card(
+    computation: str,
+    config: Config,
+    data: Described,
+    *,
+    nonce: bytes,
+    noise: Literal["os", "seeded"],
+) -> SiteCard:
+    """Return what a site says of itself: settings, and what is public by definition."""
+    tr_low, tr_high = data.tr_range
+    return SiteCard(
+        protocol=FORMAT,
+        version=VERSION,
+        computation=computation,
+        settings=json.dumps(config.settings(), sort_keys=True),
+        nonce=nonce.hex(),
+        n_subjects=data.n_subjects,
+        space=data.space.outline(),  # no mask leaves before all are known to be equal
+        tr_low=tr_low,
+        tr_high=tr_high,
+        noise=noise,
+    )
+
+
+def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
+    """Raise an error naming sites and field unless all cards agree.
+
+    Raises
+    ------
+    ConsortiumError
+        Versions, settings, grids, numbers of features, repetition times or nonces do not fit.
+    ConfigError
+        Fewer sites than the owner allows.
+    """
+    for code, field, read in (
+        ("E155", "protocol version", lambda c: c.protocol),
+        ("E155", "package version", lambda c: c.version),
+        ("E204", "computation", lambda c: c.computation),
+        ("E151", "settings", lambda c: c.settings),
+        ("E144", "number of features", lambda c: c.space.n_features),
+        ("E124", "grid", lambda c: (c.space.kind, c.space.shape)),
+        ("E124", "affine", lambda c: c.space.affine),
+        ("E250", "columns", lambda c: _plain(c) if c.space.kind == "matrix" else ""),
+        ("E124", "mask hash", _plain),
+        ("E283", "templates", lambda c: c.space.digest),
+    ):
+        got = {site: read(card) for site, card in cards.items()}
+        if len(set(got.values())) > 1:
+            raise ConsortiumError(code, field=field, sites=_listed(code, cards, got))
+    nonces = [card.nonce for card in cards.values()]
+    if same := [site for site, card in cards.items() if nonces.count(card.nonce) > 1]:
+        raise ConsortiumError("E204", field="nonce", sites=f"{', '.join(same)} sent the same one")
+    _check_number(config, len(cards))
+    if config.tr > 0:
+        wrong = {
+            site: f"{card.tr_low:g} to {card.tr_high:g} s"
+            for site, card in cards.items()
+            if card.tr_low > 0
+            and max(config.tr - card.tr_low, card.tr_high - config.tr) > config.tr_tolerance
+        }
+        if wrong:
+            raise ConsortiumError("E134", sites=_pairs(wrong), allowed=f"{config.tr:g}")
+
+
+def _plain(card: SiteCard) -> str:
+    """Return the digest of the features, whatever templates lie over them."""
+    return card.space.without_templates or card.space.digest
+
+
+def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner) -> Roster:
+    """Return the roster of sites that agree, with the plan of all releases."""
+    first = next(iter(cards.values()))
+    n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
+    check_sites(config, n_sites)
+    draft = planner(config, n_sites, n_subjects, first.space)
+    warnings = list(draft.warnings)
+    if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
+        warnings.append(
+            "The repetition time differs between sites: spectra mix (set tr to refuse)."
+        )
+    return Roster(
+        sites=tuple(
+            RosterEntry(
+                site=site,
+                nonce=card.nonce,
+                n_subjects=card.n_subjects,
+                timepoints_low=card.timepoints_low,
+                timepoints_high=card.timepoints_high,
+            )
+            for site, card in cards.items()
+        ),
+        config=config.digest(),
+        space=first.space,
+        n_basis=draft.n_basis,
+        colluders=config.colluders(n_sites),
+        survivors=config.survivors(n_sites),
+        seeded=any(card.noise == "seeded" for card in cards.values()),
+        plan=draft.plan,
+        warnings=tuple(warnings),
+    )
+
+
+def _check_number(config: Config, n_sites: int) -> None:
+    if n_sites < config.min_sites:
+        raise ConfigError(
+            "E152",
+            problem=f"{n_sites} sites joined, min_sites={config.min_sites}",
+            do="with two sites each can subtract itself; wait for more sites.",
+        )
+
+
+def check_sites(config: Config, n_sites: int) -> None:
+    """Refuse too few sites, and colluders and survivors that their number does not allow (E152)."""
+    _check_number(config, n_sites)
+    colluders, survivors = config.colluders(n_sites), config.survivors(n_sites)
+    if not 0 <= colluders < n_sites:
+        raise ConfigError(
+            "E152",
+            problem=f"assumed_colluders={colluders} of {n_sites} sites",
+            do=f"allowed 0 to {n_sites - 1}.",
+        )
+    if config.aggregation == "secagg" and not (
+        colluders < survivors <= n_sites < 2 * survivors - colluders
+    ):
+        raise ConfigError(
+            "E152",
+            problem=f"min_survivors={survivors}, assumed_colluders={colluders} of {n_sites} sites",
+            do="needed: t <= S and 2 t > S + S_C; else two groups could be told different things.",
+        )
+
+
+def _listed(code: str, cards: Mapping[str, SiteCard], got: Mapping[str, object]) -> str:
+    """Return what each site has; of settings only those that differ."""
+    if code != "E151":
+        return _pairs(got)
+    parsed = {site: _parsed(card.settings) for site, card in cards.items()}
+    names = sorted({name for settings in parsed.values() for name in settings})
+    differing = [n for n in names if len({str(s.get(n)) for s in parsed.values()}) > 1]
+    return "; ".join(
+        f"{name}: {_pairs({site: s.get(name) for site, s in parsed.items()})}" for name in differing
+    )
+
+
+def _parsed(settings: str) -> dict[str, object]:
+    """Return the settings of a card; a site may have sent any text."""
+    try:
+        found = json.loads(settings)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, dict) else {"settings": "unreadable"}
+
+
+def _pairs(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{site} has {value}" for site, value in values.items())

@@ -1,0 +1,164 @@
+"""What every party of a run holds in common after each round, and the line that a round shows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
+
+from cape.config import Config
+from cape.privacy.accounting import gdp_mu
+from cape.privacy.ledger import Ledger
+from cape.protocol.messages import (
+    Cursor,
+    KeyAdvertisements,
+    KeyBook,
+    Progress,
+    Roster,
+    RoundRecord,
+    SealedShareBook,
+    SeedSum,
+    SurvivorSignatures,
+)
+from cape.protocol.phases import Attendance
+
+Own = TypeVar("Own", bound=Config)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class DropOuts:
+    """Public state of a run whose sites may drop out (``aggregation=secagg``).
+
+    Attributes
+    ----------
+    advertised : KeyAdvertisements
+        Public keys of U1.
+    asked : tuple of str
+        Sites asked in the present phase: those that answered the last one.
+    participants : tuple of str
+        Sites that were asked for the release under way.
+    survivors : tuple of str
+        U3 of the last release.
+    releases : int
+        Key sets used up.
+    shares : SealedShareBook or None
+        From `zero-sum.shares` until the sites have opened them.
+    signatures : SurvivorSignatures or None
+        From `*.consistency` until the release is done.
+    """
+
+    advertised: KeyAdvertisements
+    asked: tuple[str, ...]
+    participants: tuple[str, ...] = ()
+    survivors: tuple[str, ...] = ()
+    releases: int = 0
+    shares: SealedShareBook | None = None
+    signatures: SurvivorSignatures | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """The public state: released values and what follows from them; equal bit for bit everywhere.
+
+    Every computation has these; it adds one field per stage, the state of its estimator, which is
+    None before the first release of the stage.
+
+    Attributes
+    ----------
+    roster, keys, fingerprint
+        From `join`, `zero-sum` and `zero-sum.probe`.
+    trace : tuple of RoundRecord
+        One line per released round.
+    drop_outs : DropOuts or None
+        Who is left, where sites may drop out.
+    signatures : tuple of str
+        Of all sites over the key roster, where keys are pinned.
+    seed_sum : SeedSum or None
+        T of Alg. 1 during a release with Gaussian zero-sum noise.
+    """
+
+    roster: Roster | None = None
+    keys: KeyBook | None = None
+    fingerprint: str = ""
+    trace: tuple[RoundRecord, ...] = ()
+    drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
+    signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
+    seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
+
+
+def settings_of(kind: type[Own], config: Config) -> Own:
+    """Return settings as those of one computation; those of another are a mistake in the code."""
+    if not isinstance(config, kind):
+        raise TypeError(f"{type(config).__name__} given where {kind.__name__} is needed")
+    return config
+
+
+def joined(model: Model) -> Roster:
+    """Return the roster of a run that has joined, with the labels of its space once they came."""
+    if model.roster is None:
+        raise RuntimeError("no roster before join")
+    packed = model.keys.labels if model.keys is not None else ""
+    if model.drop_outs is not None:
+        packed = model.drop_outs.advertised.labels
+    if not packed:
+        return model.roster
+    return replace(model.roster, space=replace(model.roster.space, packed=packed))
+
+
+def n_basis(model: Model) -> int:
+    """Return d, the rows of every subject in the public basis."""
+    return joined(model).n_basis
+
+
+def own_subjects(site: str, model: Model) -> int:
+    """Return M_s of a site; its own was compared with its card."""
+    return next(entry.n_subjects for entry in joined(model).sites if entry.site == site)
+
+
+def agreed_labels(model: Model, shown: Iterable[str]) -> str:
+    """Return the labels that sites showed after `join`; MessageError if one shows others.
+
+    Only a digest was compared in `join`, so that no site's mask is seen unless all have it.
+    """
+    space = joined(model).space
+    found = [space.filled(text).packed for text in shown]  # all of them
+    return found[0]
+
+
+def attendance(model: Model) -> Attendance | None:
+    """Return who is asked in the present phase and how many must answer; None before `join`."""
+    if model.roster is None:
+        return None
+    sites = tuple(entry.site for entry in model.roster.sites)
+    if model.drop_outs is not None:
+        sites = model.drop_outs.asked
+    return Attendance(sites=sites, least=model.roster.survivors)
+
+
+EXCHANGES = {
+    ("all-sites", "ring"): (4, 1),
+    ("all-sites", "gaussian"): (4, 2),
+    ("secagg", "ring"): (7, 3),
+}
+"""Exchanges of a run without its releases, and of one release."""
+
+
+def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor) -> Progress:
+    """Return the public line of a broadcast: where the run is and what it has spent."""
+    planned = model.roster.plan if model.roster else ()
+    rounds = sum(event.phase == cursor.phase for event in planned) or 1
+    spent = ledger if config.private else None
+    last = model.trace[-1] if model.trace else None
+    setting_up, each = EXCHANGES[config.aggregation, config.zero_sum]
+    return Progress(
+        phase=cursor.phase,
+        round=cursor.round,
+        rounds=rounds,
+        exchange=cursor.seq,
+        exchanges=setting_up + each * len(planned),
+        mu=(spent.mu_spent() or 0.0) if spent else 0.0,
+        mu_budget=gdp_mu(epsilon=config.epsilon, delta=config.delta) if config.private else 0.0,
+        epsilon=(spent.epsilon_spent() or 0.0) if spent else 0.0,
+        step=last.step_norm if last else 0.0,
+        stability=last.stability if last else 0.0,
+    )

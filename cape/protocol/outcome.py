@@ -1,0 +1,223 @@
+"""What a finished run hands to the writers of files: plain frozen records, no I/O.
+
+`Outcome` holds released quantities and settings only, so that all of it may be shared.
+`SiteOutcome` adds what one site may see of its own subjects; it never leaves that site.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from cape.algorithms.estimators import Array, Data
+from cape.algorithms.spatial import Sparseness
+from cape.config import Value
+from cape.privacy.ledger import Ledger
+from cape.privacy.spending import Total
+from cape.protocol.messages import FeatureSpace, Roster, RoundRecord
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Table:
+    """Released values as rows, for a file and for the page.
+
+    Attributes
+    ----------
+    name : str
+        Of the file, without ``.csv``.
+    title : str
+        What the rows are.
+    note : str
+        How to read them: units, what the errors are.
+    header : tuple of str
+        One name per column.
+    rows : tuple of tuple
+        None is an empty cell: not released.
+    """
+
+    name: str
+    title: str
+    note: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Outcome:
+    """The result of the consortium: released quantities, settings, ledger.
+
+    What every computation has.  One whose result is tables needs no more; another extends it, and
+    `cape.report` its writers.
+
+    Attributes
+    ----------
+    computation, version, run, config_digest : str
+        What ran; `run` is the 32-digit name derived from the roster.
+    settings : mapping
+        All settings, defaults included.
+    label : {"dp", "none"}
+        "dp": exact subject-level figure; "none": nothing is promised.
+    status, reason : str
+        A word how the run ended, and one sentence why.
+    roster, fingerprint
+        Sites, space, plan; first digits of the roster of keys.
+    ledger : Ledger
+        What was charged.
+    trace : tuple of RoundRecord
+        All released rounds.
+    warnings : tuple of str
+        Sentences for the reader.
+    tables : tuple of Table
+        Released values.
+    """
+
+    computation: str
+    version: str
+    run: str
+    config_digest: str
+    settings: Mapping[str, Value]
+    label: str
+    status: str
+    reason: str
+    roster: Roster
+    fingerprint: str
+    ledger: Ledger
+    trace: tuple[RoundRecord, ...]
+    warnings: tuple[str, ...]
+    tables: tuple[Table, ...] = ()
+
+    @property
+    def space(self) -> FeatureSpace:
+        """The feature space of all sites."""
+        return self.roster.space
+
+    @property
+    def noise_is_local(self) -> bool:
+        """Whether every site adds all the noise by itself (``noise=local``)."""
+        return self.settings.get("noise") == "local"
+
+    @property
+    def shares(self) -> int:
+        """h, noise shares that the headline viewer cannot subtract."""
+        return 1 if self.noise_is_local else self.roster.shares
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpatialSet:
+    """Spatial components of a released subspace; another model than the temporal ones.
+
+    Attributes
+    ----------
+    A : ndarray, shape (D, k)
+        In final order and sign, std 1.
+    converged : bool
+        Whether the rotation settled.
+    sparseness : Sparseness
+        Whether the model fits, against surrogates without data.
+    """
+
+    A: Array
+    converged: bool
+    sparseness: Sparseness
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TemplateReading:
+    """How to read the maps of private dual regression.
+
+    Attributes
+    ----------
+    templates, evidence, without_data : ndarray, shape (D, K)
+        The public templates; what the data add; what the same steps give without any data.
+    kept, strength : tuple of float
+        Per template: what its noise leaves of the released deviation (0 to 1), and the norm of
+        that deviation over its noise.
+    """
+
+    templates: Array
+    evidence: Array
+    without_data: Array
+    kept: tuple[float, ...]
+    strength: tuple[float, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IcaOutcome(Outcome):
+    """The result of joint ICA.
+
+    Attributes
+    ----------
+    status : str
+        converged | max_rounds | budget_exhausted | diverged.
+    stability : float
+        Agreement of the directions now and some rounds before.
+    V, U, W, W_total, A : ndarray
+        Basis directions (d, k), whitener (k, k), unmixing of white data (k, k), unmixing of
+        features (k, D), maps (D, k); rows of W, W_total and columns of A in final order and sign.
+    eigenvalues, edge, gap_ratio, rank_status
+        Spectrum of the released PCA statistic (d,), top of its pure-noise spectrum, largest gap
+        over the edge, and what the rank guard said.
+    rounds_planned : int
+        Planned rounds of the solver.
+    spatial : SpatialSet or None
+        Spatial components of the released subspace, free of cost; None in a template run.
+    template : TemplateReading or None
+        Of a template run.
+    """
+
+    stability: float
+    V: Array
+    U: Array
+    W: Array
+    W_total: Array
+    A: Array
+    eigenvalues: Array
+    edge: float
+    gap_ratio: float
+    rank_status: str
+    rounds_planned: int
+    spatial: SpatialSet | None = None
+    template: TemplateReading | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteOutcome:
+    """The result at one site; private but for `A`, which everybody has.
+
+    Attributes
+    ----------
+    site, outcome_status : str
+        Public id; how the run ended.
+    fingerprint : str
+        Of the roster of keys, as this site computed it.
+    names : tuple of str
+        Of the components, C01 ...; empty for a computation without any.
+    time_courses : iterator
+        Yields (label, S_m (k, T_m)) subject by subject.
+    ledger : Ledger
+        What was charged here.
+    all_runs : Total or None
+        What all runs on the same people have spent, where the site keeps a ledger of them.
+    A : ndarray, shape (D, k), or None
+        The common maps, as the consortium's files have them.
+    space : FeatureSpace or None
+        What their rows are.
+    settings : mapping
+        All settings of the run.
+    clip_scales : tuple
+        Phase, and the factor of clipping for every subject in the order of `time_courses`.
+    """
+
+    site: str
+    outcome_status: str
+    fingerprint: str = ""
+    names: tuple[str, ...]
+    time_courses: Iterator[tuple[str, Data]]
+    ledger: Ledger
+    all_runs: Total | None = None
+    A: Array | None = None
+    space: FeatureSpace | None = None
+    settings: Mapping[str, Value] = field(default_factory=dict)
+    clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()

@@ -1,0 +1,340 @@
+"""The engine: a computation is a table of phases, and a phase is three verbs.
+
+In round k every site *answers*, the aggregator *combines*, everybody *absorbs* the broadcast::
+
+    answer(site, model) -> reply ; combine(aggregator, replies, model) -> broadcast, next phase
+    absorb(model, broadcast) -> model
+
+The model is public, frozen and the same bit for bit at all parties, because all fold the same
+broadcasts.  Data and keys are never in it.  Only the aggregator opens phases; each site checks
+the choice against the same table from its own cursor.  This module is the only place that checks
+transitions; it reads no byte and no clock (the drivers do).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Generic, Literal, Protocol, TypeVar
+
+from cape.config import Config
+from cape.errors import ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
+from cape.privacy.ledger import Ledger
+from cape.protocol.messages import FORMAT, Cursor, Progress
+from cape.protocol.ports import Aggregator, Site
+
+R = TypeVar("R")
+B = TypeVar("B")
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+# -- tables -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Attendance:
+    """Who is asked in a phase, and the fewest sites that must answer."""
+
+    sites: tuple[str, ...]
+    least: int
+
+
+def anybody(model: object) -> Attendance | None:
+    """Return None: the sites of the run are not known yet."""
+    del model
+    return None
+
+
+def any_form(config: Config, model: object, body: object) -> None:
+    """Take a broadcast as its type declares it: nothing in it has a shape of its own."""
+    del config, model, body
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Phase(Generic[R, B, M]):
+    """One row of the protocol: what a site sends, what the aggregator answers, the three verbs.
+
+    `then` lists what may open next: itself, later phases, or an earlier phase of the same stage
+    (`stage_of`), which begins the next round of that stage; so (phase, round) never repeats in a
+    run.  Empty for the last phase, whose `combine` returns None as the next phase.  `check` is
+    what a site asks of a broadcast before it absorbs it: MessageError for arrays of another form.
+    """
+
+    name: str
+    reply: type[R]
+    broadcast: type[B]
+    answer: Callable[[Site, M], R]
+    combine: Callable[[Aggregator, Mapping[str, R], M], tuple[B, str | None]]
+    absorb: Callable[[M, B], M]
+    then: tuple[str, ...]
+    attendance: Callable[[M], Attendance | None] = anybody
+    check: Callable[[Config, M, B], None] = any_form
+
+
+AnyPhase = Phase[Any, Any, Any]  # a table is heterogeneous
+
+
+class Entry(Protocol):
+    """A line of a table: one phase, or several that belong together."""
+
+    def phases(self, config: Config) -> tuple[AnyPhase, ...]:
+        """Return the phases of this line under these settings."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class One:
+    """A line of one phase."""
+
+    phase: AnyPhase
+
+    def phases(self, config: Config) -> tuple[AnyPhase, ...]:
+        """Return the phase, whatever the settings."""
+        del config
+        return (self.phase,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Computation(Generic[M]):
+    """A protocol: settings, public model, table.  One file of `cape.computations` each.
+
+    Attributes
+    ----------
+    guarantee : {"dp", "none"}
+        What its results may be labelled at best.  "none": a comparison that protects nobody, or not
+        as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
+    simulation_only : bool
+        Refused at every site whose noise is not seeded by its own policy, which only simulations
+        have (`cape.papers.no_guarantee.refuse_real_data`).
+    """
+
+    name: str
+    cite: str
+    config: type[Config]
+    model: type[M]
+    start: Callable[[], M]
+    progress: Callable[[Config, M, Ledger | None, Cursor], Progress]
+    table: tuple[Entry, ...]
+    guarantee: Literal["dp", "none"] = "dp"
+    simulation_only: bool = False
+
+    def phases(self, config: Config) -> dict[str, AnyPhase]:
+        """Return the phases by name, in order, after checking the table (ValueError)."""
+        rows = [phase for entry in self.table for phase in entry.phases(config)]
+        check_table(rows)
+        return {phase.name: phase for phase in rows}
+
+
+def stage_of(name: str) -> str:
+    """Return the stage of a phase: ``iterate`` of ``iterate.unmask``.  Its phases share rounds."""
+    return name.partition(".")[0]
+
+
+def check_table(rows: list[AnyPhase]) -> None:
+    """Raise ValueError unless names are unique, `then` points onward, all is reached, last ends."""
+    names = [phase.name for phase in rows]
+    if len(set(names)) != len(names):
+        raise ValueError(f"phase names repeat: {names}")
+    reached = {names[0]}
+    for i, phase in enumerate(rows):
+        own = [n for n in names if stage_of(n) == stage_of(phase.name)]
+        wrong = [n for n in phase.then if n not in names[i:] and n not in own]
+        if wrong:
+            raise ValueError(f"'{phase.name}' may open itself or later phases, not {wrong}")
+        reached |= set(phase.then)
+        for kind in (phase.reply, phase.broadcast):
+            if not dataclasses.is_dataclass(kind):
+                raise ValueError(f"messages of '{phase.name}' must be dataclasses")
+    if reached != set(names):
+        raise ValueError(f"never reached: {sorted(set(names) - reached)}")
+    if rows[-1].then or any(not phase.then for phase in rows[:-1]):
+        raise ValueError("the last phase, and only the last, ends the run")
+
+
+# -- one party's state, and the envelope around every message -----------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Run(Generic[M]):
+    """All that a party carries from round to round; `run` is empty until `join` has named it."""
+
+    config: Config
+    run: str
+    cursor: Cursor
+    ledger: Ledger | None
+    model: M
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Envelope(Generic[T]):
+    """What is wrapped around every message; a broadcast names the cursor that it opens."""
+
+    v: int
+    run: str
+    seq: int
+    phase: str
+    round: int
+    config: str
+    body: T
+    progress: Progress | None = None
+
+    @property
+    def cursor(self) -> Cursor:
+        """Where the sender of a reply stands, or where a broadcast sends the sites."""
+        return Cursor(seq=self.seq, phase=self.phase, round=self.round)
+
+
+AnyEnvelope = Envelope[Any]
+
+
+def start(computation: Computation[M], config: Config) -> Run[M]:
+    """Return the state of a party before the first exchange."""
+    first = next(iter(computation.phases(config)))
+    cursor = Cursor(seq=1, phase=first, round=1)
+    return Run(config=config, run="", cursor=cursor, ledger=None, model=computation.start())
+
+
+def opened(computation: Computation[M], run: Run[M], name: str) -> Cursor:
+    """Return the cursor after phase `name` opens, or raise OutOfPhaseError naming what may open."""
+    here, phases = run.cursor.phase, computation.phases(run.config)
+    if name not in phases[here].then:
+        allowed = list(phases[here].then)
+        raise OutOfPhaseError("E201", computation=computation.name, phase=name, allowed=allowed)
+    names = list(phases)
+    within = run.cursor.round if stage_of(name) == stage_of(here) else 0
+    again = within + 1 if within == 0 or names.index(name) <= names.index(here) else within
+    return Cursor(seq=run.cursor.seq + 1, phase=name, round=again)
+
+
+def accept(computation: Computation[M], run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
+    """Return a site's state after absorbing a broadcast; refuses whatever does not follow on.
+
+    Raises
+    ------
+    ProtocolError
+        Another format, run, order, settings or form than the site's own; nothing was changed.
+    """
+    if request.seq != run.cursor.seq + 1:
+        raise ProtocolError("E205", allowed=run.cursor.seq + 1, got=request.seq)
+    cursor = opened(computation, run, request.phase)
+    if request.round != cursor.round:
+        raise ProtocolError("E205", allowed=f"round {cursor.round}", got=f"round {request.round}")
+    name = run.run or party.digest(request.body)[:16].hex()
+    for what, got, own in (
+        ("format", request.v, FORMAT),
+        ("run", request.run, name),
+        ("settings digest", request.config, run.config.digest()),
+    ):
+        if got != own:
+            raise MessageError("E202", problem=f"{what} {got} is not {own}")
+    phase = computation.phases(run.config)[run.cursor.phase]
+    if type(request.body) is not phase.broadcast:
+        raise MessageError(
+            "E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}"
+        )
+    phase.check(run.config, run.model, request.body)
+    return replace(run, run=name, cursor=cursor, model=phase.absorb(run.model, request.body))
+
+
+def advance_site(
+    computation: Computation[M], run: Run[M], request: AnyEnvelope | None, site: Site
+) -> tuple[Run[M], AnyEnvelope]:
+    """Absorb a broadcast (None in the first exchange) and answer the phase that it opened."""
+    if request is not None:
+        run = accept(computation, run, request, site)
+    elif run.cursor.seq != 1:
+        raise ProtocolError("E205", allowed=run.cursor.seq + 1, got="none")
+    site.cursor, site.ledger = run.cursor, run.ledger
+    phase = computation.phases(run.config)[run.cursor.phase]
+    reply = phase.answer(site, run.model)
+    if type(reply) is not phase.reply:
+        raise MessageError("E202", problem=f"{phase.name} sends {phase.reply.__name__}")
+    run = replace(run, ledger=site.ledger)
+    return run, _wrap(run, run.cursor, reply)
+
+
+def advance_aggregator(
+    computation: Computation[M], run: Run[M], inbox: Mapping[str, AnyEnvelope], party: Aggregator
+) -> tuple[Run[M], AnyEnvelope, bool]:
+    """Combine the replies of one round; returns the new state, the broadcast, and whether it ended.
+
+    Replies are combined in sorted order of the site ids, so their order of arrival never matters.
+    """
+    phase = computation.phases(run.config)[run.cursor.phase]
+    _agree(run, inbox, joined=bool(run.run))
+    party.lost = _missing(run.cursor, phase.attendance(run.model), sorted(inbox, key=str.encode))
+    party.cursor, party.ledger = run.cursor, run.ledger
+    replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
+    for site, reply in replies.items():
+        if type(reply) is not phase.reply:
+            raise MessageError("E202", problem=f"site {site} must send {phase.reply.__name__}")
+    body, name = phase.combine(party, replies, run.model)
+    if type(body) is not phase.broadcast:
+        raise MessageError("E202", problem=f"{phase.name} answers {phase.broadcast.__name__}")
+    run = replace(run, run=run.run or party.digest(body)[:16].hex(), ledger=party.ledger)
+    if name is None:
+        if phase.then:
+            raise OutOfPhaseError(
+                "E201", computation=computation.name, phase="end", allowed=list(phase.then)
+            )
+        return run, _wrap(run, run.cursor, body), True
+    cursor = opened(computation, run, name)
+    run = replace(run, cursor=cursor, model=phase.absorb(run.model, body))
+    stage = replace(cursor, phase=stage_of(name))
+    progress = computation.progress(run.config, run.model, run.ledger, stage)
+    return run, replace(_wrap(run, cursor, body), progress=replace(progress, phase=name)), False
+
+
+def _wrap(run: Run[M], cursor: Cursor, body: T) -> Envelope[T]:
+    return Envelope(
+        v=FORMAT,
+        run=run.run,
+        seq=cursor.seq,
+        phase=cursor.phase,
+        round=cursor.round,
+        config=run.config.digest(),
+        body=body,
+    )
+
+
+def _missing(
+    cursor: Cursor, attendance: Attendance | None, answered: Sequence[str]
+) -> frozenset[str]:
+    """Return who was asked and did not answer; ConsortiumError if that is one too many."""
+    if attendance is None:
+        return frozenset()
+    asked, present = frozenset(attendance.sites), frozenset(answered)
+    lost, strange = asked - present, present - asked
+    if lost and len(asked & present) < attendance.least:
+        raise ConsortiumError("E156", site=min(lost), phase=cursor.phase, round=cursor.round)
+    if strange:
+        raise ConsortiumError("E204", field="list of sites", sites=f"{min(strange)} was not asked")
+    return lost
+
+
+def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope], *, joined: bool) -> None:
+    """Raise ConsortiumError unless all sites answer the same exchange of the same run.
+
+    In the first exchange settings are compared by `join` itself, which can name the setting.
+    """
+    own: dict[str, object] = {
+        "format": FORMAT,
+        "run": run.run,
+        "seq": run.cursor.seq,
+        "phase": run.cursor.phase,
+        "round": run.cursor.round,
+    }
+    if joined:
+        own["settings digest"] = run.config.digest()
+    for field, expected in own.items():
+        attribute = {"format": "v", "settings digest": "config"}.get(field, field)
+        got = {site: getattr(inbox[site], attribute) for site in sorted(inbox, key=str.encode)}
+        if wrong := {site: value for site, value in got.items() if value != expected}:
+            raise ConsortiumError(
+                "E204", field=field, sites=_listed({**wrong, "expected": expected})
+            )
+
+
+def _listed(values: Mapping[str, object]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in values.items())

@@ -1,0 +1,190 @@
+"""From (epsilon, delta) to the integers of every release, before anything is released."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cape.algorithms.estimators import Asked
+from cape.config import Config
+from cape.errors import PrivacyBudgetError
+from cape.privacy.accounting import check_delta
+from cape.privacy.event import Event
+from cape.privacy.ledger import Budget, Plan, check_plan, split_mu
+from cape.privacy.mechanisms import (
+    check_overflow,
+    plan_event,
+    plan_event_without_noise,
+    verify_event,
+)
+from cape.protocol.messages import Roster
+from cape.protocol.ports import Site
+
+FIELD = "total"
+
+PROTECTS_NOBODY = "No noise is added: this run protects nobody."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stage:
+    """Releases of one phase: what is asked, and the share of mu^2 or the fixed mu of a release.
+
+    `fixed_mu` > 0 sets the mu of every release instead of a share of the budget.
+    """
+
+    phase: str
+    asked: tuple[Asked, ...]
+    share: float
+    fixed_mu: float = 0.0
+
+
+def shares_of(config: Config, n_sites: int) -> int:
+    """Return how many noise shares must by themselves give the planned mu.
+
+    h = t - S_C with correlated noise; with ``noise=local`` each site carries all of it alone.
+    """
+    return 1 if config.noise == "local" else config.survivors(n_sites) - config.colluders(n_sites)
+
+
+def make_plan(
+    config: Config, stages: Sequence[Stage], *, n_sites: int, n_subjects: int
+) -> tuple[Event, ...]:
+    """Return every release of a run.
+
+    Raises
+    ------
+    PrivacyBudgetError
+        The releases do not fit the budget: asked, allowed, and what would fit.
+    ConfigError
+        delta is too large for M, or a sum could leave the integers modulo 2^64.
+    """
+    if config.private:
+        check_delta(config.delta, n_subjects=n_subjects)
+        shares = shares_of(config, n_sites)
+        plan = _with_noise(config, stages, shares, config.ratio(n_sites))
+        budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
+    else:
+        plan, budget = _without_noise(stages, n_subjects), None
+    for event in plan:
+        check_overflow(event, n_sites, n_subjects)
+    check_plan(Plan(releases=plan), budget)
+    return plan
+
+
+def _with_noise(
+    config: Config, stages: Sequence[Stage], shares: int, seed_ratio: int
+) -> tuple[Event, ...]:
+    budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
+    free = [stage for stage in stages if stage.asked and not stage.fixed_mu]
+    total = sum(stage.share for stage in free)
+    fixed2 = sum(stage.fixed_mu**2 * len(stage.asked) for stage in stages) / budget.mu**2
+    plan: list[Event] = []
+    for stage in stages:
+        part = max(0.0, 1.0 - fixed2) * stage.share / total if total else 0.0
+        part = 0.0 if stage.fixed_mu else part
+        weights = [asked.weight for asked in stage.asked]
+        mus = split_mu(budget.mu, [part * w / sum(weights) for w in weights]) if part else ()
+        for i, asked in enumerate(stage.asked):
+            mu = stage.fixed_mu or (mus[i] if mus else 0.0)
+            if mu <= 0.0:
+                raise PrivacyBudgetError(
+                    "E230",
+                    what=f"the fixed rounds of {stage.phase}",
+                    asked=f"{(fixed2**0.5) * budget.mu:.6g} and more for {stage.phase}",
+                    left=f"{budget.mu:.6g}",
+                    budget=f"{budget.mu:.6g}",
+                    do="use fewer rounds, a smaller mu per round, or raise epsilon",
+                )
+            plan.append(
+                plan_event(
+                    phase=stage.phase,
+                    round=i + 1,
+                    field=FIELD,
+                    shape=asked.shape,
+                    size=asked.size,
+                    clip=asked.clip,
+                    mu=mu,
+                    shares=shares,
+                    seed_ratio=seed_ratio,
+                )
+            )
+    return tuple(plan)
+
+
+def _without_noise(stages: Sequence[Stage], n_subjects: int) -> tuple[Event, ...]:
+    return tuple(
+        plan_event_without_noise(
+            phase=stage.phase,
+            round=i + 1,
+            field=FIELD,
+            shape=asked.shape,
+            size=asked.size,
+            clip=asked.clip,
+            n_subjects=n_subjects,
+        )
+        for stage in stages
+        for i, asked in enumerate(stage.asked)
+    )
+
+
+def verify_basis(site: Site, roster: Roster, n_basis: int) -> None:
+    """Raise PrivacyBudgetError unless d is what this site finds itself, and the owner allows it."""
+    if roster.n_basis != n_basis or n_basis > site.config.max_features:
+        problem = "the size of the public basis is not that of the settings"
+        raise PrivacyBudgetError("E231", site=site.id, problem=problem)
+
+
+def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
+    """Check, as a site, the plan that the aggregator sent: in integers, against own settings.
+
+    The aggregator is trusted with nothing: clips, sensitivities, noise and the total must hold for
+    the budget and the number of colluders of this site's own settings.
+
+    Raises
+    ------
+    PrivacyBudgetError
+        Anything is off; nothing was released.
+    """
+    config = site.config
+
+    def refuse(problem: str) -> PrivacyBudgetError:
+        return PrivacyBudgetError("E231", site=site.id, problem=problem)
+
+    own = {(stage.phase, i + 1): a for stage in stages for i, a in enumerate(stage.asked)}
+    if {(e.phase, e.round) for e in roster.plan} != set(own):
+        raise refuse("the releases are not those of the settings")
+    public = (config.colluders(roster.n_sites), config.survivors(roster.n_sites))
+    if (roster.colluders, roster.survivors) != public:
+        raise refuse("the number of colluders or survivors is not that of the settings")
+    if roster.config != config.digest():
+        raise refuse("the settings are others than this site's")
+    if roster.n_sites < config.min_sites or min(e.n_subjects for e in roster.sites) < 1:
+        raise refuse("there are fewer sites, or subjects at one, than the settings allow")
+    for event in roster.plan:
+        asked = own[event.phase, event.round]
+        if (event.size, event.shape) != (asked.size, asked.shape):
+            raise refuse(f"{event.phase} asks for another vector than the settings")
+        if event.private != config.private:
+            raise refuse(f"{event.phase} carries no noise")
+        if config.private:
+            verify_event(event, asked.clip, site=site.id)
+            if event.shares != shares_of(config, roster.n_sites):
+                raise refuse(f"{event.phase} counts on other noise shares than the settings")
+            if event.seed_ratio != config.ratio(roster.n_sites):
+                raise refuse(f"{event.phase} counts on other zero-sum noise than the settings")
+        check_overflow(event, roster.n_sites, roster.n_subjects)
+    budget = Budget.of(epsilon=config.epsilon, delta=config.delta) if config.private else None
+    check_plan(Plan(releases=roster.plan), budget)
+
+
+def filtered(config: Config) -> tuple[str, ...]:
+    """Return a warning if a low-pass filter takes something out of the data."""
+    nyquist = 0.5 / config.tr if config.tr else math.inf  # Hz
+    if not 0 < config.low_pass < nyquist:
+        return ()
+    return (
+        f"low_pass = {config.low_pass:g} Hz makes time courses smooth: they come closer to "
+        "Gaussian and count as fewer samples, so components are harder to separate. Leave it out "
+        "unless the data demand it.",
+    )

@@ -1,0 +1,132 @@
+"""Ports: all that a computation may ask of the outside.
+
+Protocols only; each driver brings its own site, aggregator and source of data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from cape.algorithms.estimators import Data
+from cape.config import Config
+from cape.privacy.event import Event
+from cape.privacy.ledger import Ledger
+from cape.privacy.randomness import NoiseSource
+from cape.protocol.messages import Cursor, FeatureSpace
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Stacks:
+    """Subjects of a site, equally long ones stacked: arrays (n, rows, T), labels per array."""
+
+    arrays: tuple[Data, ...]
+    labels: tuple[tuple[str, ...], ...]
+
+
+class Described(Protocol):
+    """What a site's card says of its accepted data: all that `join` asks of them."""
+
+    @property
+    def space(self) -> FeatureSpace:
+        """Feature space of the data."""
+
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        """Shortest and longest repetition time, s; zeros if unknown."""
+
+
+class Source(Described, Protocol):
+    """The accepted data of a site, described and read: what the rounds ask for."""
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
+        """Yield (label, Y_m (d, T_m)) in the first `n_basis` directions of the public basis."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Pinned keys as a site holds them: its own secret, and every site's public key."""
+
+    secret: bytes = dataclasses.field(repr=False)
+    roster: Mapping[str, bytes]
+
+
+class Site(Protocol):
+    """One site, for the length of one round."""
+
+    id: str
+    config: Config
+    cursor: Cursor
+    noise: NoiseSource
+    request: bytes
+    """SHA-256 of the broadcast that is being answered."""
+    ledger: Ledger | None
+
+    @property
+    def share_timepoints(self) -> bool:
+        """Whether `join` may say the fewest and most time points of a subject."""
+
+    @property
+    def labels(self) -> str:
+        """Packed labels of the site's own mask or atlas, as accepted in `join`; else empty."""
+
+    @property
+    def source(self) -> Source:
+        """The site's data; reads and checks the files when first asked."""
+
+    def memo(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
+        """Return the working arrays of that name and key, built again if they are lost."""
+
+    def charge(self, event: Event) -> None:
+        """Put a release on record before its noise is drawn; PrivacyBudgetError if refused."""
+
+    def keep(self, name: str, secret: bytes) -> None:
+        """Store a secret of this run."""
+
+    def secret(self, name: str) -> bytes:
+        """Return a secret of this run; StateLostError if it is gone."""
+
+    def identity(self) -> Identity:
+        """Return the pinned keys from the site's own files; ConfigError if there are none."""
+
+    def digest(self, message: object) -> bytes:
+        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
+
+    def admit(self, facts: object) -> None:
+        """Let the site's policy look at the run; PrivacyBudgetError if it refuses."""
+
+    def publish(self, result: object) -> None:
+        """Write what only this site may see."""
+
+
+class Aggregator(Protocol):
+    """The coordinator, for the length of one round."""
+
+    config: Config
+    cursor: Cursor
+    ledger: Ledger | None
+    lost: frozenset[str]
+    """Sites that were asked in this round and did not answer."""
+    request: bytes
+    """SHA-256 of the broadcast that is being answered."""
+
+    def digest(self, message: object) -> bytes:
+        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
+
+    def keep(self, name: str, value: bytes) -> None:
+        """Store what only the aggregator holds, such as a masked sum; empty bytes remove it."""
+
+    def secret(self, name: str) -> bytes:
+        """Return what was kept; StateLostError if it is gone."""
+
+    def charge(self, event: Event) -> None:
+        """Put a release on record."""
+
+    def publish(self, result: object) -> None:
+        """Write the files of the consortium."""

@@ -1,0 +1,148 @@
+"""`report`: the sites write what is theirs, then the aggregator writes what is everybody's.
+
+A phase of its own, because sites are not called again after the aggregator has ended the run.
+Signs and order of the components were fixed by the aggregator in the broadcast that opened this
+phase, so no host's arithmetic can flip a map.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cape.algorithms.component_order import apply_order
+from cape.algorithms.estimators import Array, Data
+from cape.config import VERSION, Config
+from cape.protocol import subject_views
+from cape.protocol.ica_model import IcaModel
+from cape.protocol.messages import Closing, Done
+from cape.protocol.model import Model, attendance, joined
+from cape.protocol.outcome import Outcome, SiteOutcome, Table
+from cape.protocol.phases import One, Phase
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.zero_sum import empty_ledger, own_fingerprint
+
+M = TypeVar("M", bound=Model)
+
+
+def report(
+    write_site: Callable[[Site, M], SiteOutcome],
+    write_consortium: Callable[[Aggregator, M], Outcome],
+) -> One:
+    """Return the last line of a table."""
+
+    def answer(site: Site, model: M) -> Done:
+        site.publish(write_site(site, model))
+        return Done(written=True)
+
+    def combine(
+        party: Aggregator, replies: Mapping[str, Done], model: M
+    ) -> tuple[Closing, str | None]:
+        del replies
+        outcome = write_consortium(party, model)
+        party.publish(outcome)
+        return Closing(status=outcome.status), None
+
+    def absorb(model: M, closing: Closing) -> M:
+        del closing
+        return model
+
+    return One(
+        phase=Phase(
+            name="report",
+            reply=Done,
+            broadcast=Closing,
+            answer=answer,
+            combine=combine,
+            absorb=absorb,
+            then=(),
+            attendance=attendance,
+        )
+    )
+
+
+def outcome_in_tables(
+    name: str,
+    party: Aggregator,
+    model: Model,
+    *,
+    status: str,
+    reason: str,
+    tables: tuple[Table, ...],
+) -> Outcome:
+    """Return the result of a computation whose released values are tables.
+
+    Parameters
+    ----------
+    name : str
+        Of the computation.
+    party, model
+        As `report` hands them over.
+    status, reason : str
+        How the run ended: a word, and a sentence.
+    tables : tuple of Table
+        Each becomes a file and a table of the page.
+    """
+    roster = joined(model)
+    private = party.config.private and not roster.seeded
+    return Outcome(
+        computation=name,
+        version=VERSION,
+        run=party.digest(roster)[:16].hex(),
+        config_digest=party.config.digest(),
+        settings=party.config.settings(),
+        label="dp" if private else "none",
+        status=status,
+        reason=reason,
+        roster=roster,
+        fingerprint=model.fingerprint,
+        ledger=party.ledger or empty_ledger(party.config),
+        trace=model.trace,
+        warnings=roster.warnings,
+        tables=tables,
+    )
+
+
+def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
+    """Return what a site writes if a computation has nothing for single subjects: its ledger."""
+    return SiteOutcome(
+        site=site.id,
+        outcome_status="done",
+        fingerprint=own_fingerprint(site, model),
+        names=(),
+        time_courses=iter(()),
+        ledger=site.ledger or empty_ledger(site.config),
+    )
+
+
+def as_released(into: str) -> Callable[[Config, Any], Any]:
+    """Return the `close` of a last stage whose state, in this field, needs no arranging."""
+
+    def close(config: Config, model: Any) -> Any:
+        del config
+        return getattr(model, into)
+
+    return close
+
+
+def component_names(n_components: int) -> tuple[str, ...]:
+    """Return C01, C02 ... in the final order."""
+    return tuple(f"C{i:02d}" for i in range(1, n_components + 1))
+
+
+def time_courses(
+    site: Site, model: IcaModel, rows_of_basis: Array, order: tuple[int, ...]
+) -> Iterator[tuple[str, Data]]:
+    """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign.
+
+    `rows_of_basis`, shape (k, d), is W_total in the public basis, in the order of the solver.
+    """
+    rows = apply_order(order, rows_of_basis, 0)
+    roster = joined(model)
+    d = roster.n_basis
+    stacks = subject_views.prepared(site, roster.space)
+    for array, labels in zip(stacks.arrays, stacks.labels, strict=True):
+        for label, Y in zip(labels, array, strict=True):
+            yield label, np.asarray(rows @ Y[:d].astype(np.float64), dtype=np.float32)

@@ -1,0 +1,346 @@
+"""Messages as bytes: a dataclass to canonical JSON and back, by its declared types.
+
+The type of what arrives comes from the table of the computation, never from the peer: no type tag,
+no pickle, no unknown field.  Every value is checked when encoding and when decoding: finite,
+of the declared dtype, within size.  Arrays are base64 of little-endian data, so they are exact.
+
+A field declared with ``metadata={ADDED: True}`` came after the first release of a format: it is
+left out while it has its default value, so that older messages keep their bytes.
+
+COINSTAC passes documents through JavaScript: whole numbers beyond 2^53 travel as text, -0.0 as
+0.0, and a float that JavaScript printed without its point is still a float here.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import functools
+import hashlib
+import math
+import re
+import types
+import typing
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, Literal
+
+import numpy as np
+import simplejson
+
+from cape.errors import CapeError, MessageError
+from cape.protocol.messages import Marker
+
+MAX_TEXT: Final = 8 * 2**20
+"""Largest text of a message, bytes; a document with arrays has a limit of its driver's."""
+MAX_ARRAY: Final = 64 * 2**20
+"""Largest array, bytes.  Drivers carry those above `MAX_TEXT` as files beside the message."""
+MAX_DEPTH: Final = 32
+"""Deepest nesting: states and messages need less than half of it."""
+MAX_ITEMS: Final = 2**16
+"""Longest tuple or mapping."""
+MAX_PARTS: Final = 2**20
+"""Most lists, mappings and items of a document, counted before it is parsed: each takes far more
+memory than its two bytes of text.  Arrays are one text each, so messages need some thousands."""
+SAFE_INT: Final = 2**53 - 1
+ADDED: Final = "added"
+"""Key of the metadata of a field that older messages do not have."""
+
+SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
+"""Escape of half of a character; two of them make one."""
+
+Json = Any
+
+
+def _refuse(where: str, problem: str) -> MessageError:
+    return MessageError("E202", problem=f"{where}: {problem}")
+
+
+def dumps(document: Json) -> bytes:
+    """Return canonical JSON: ASCII, sorted keys, no blanks, no NaN."""
+    text = simplejson.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return typing.cast(str, text).encode("ascii")
+
+
+def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
+    """Return the document of a JSON text of at most `limit` bytes; MessageError otherwise."""
+    if len(text) > limit:
+        raise _refuse("document", f"{len(text)} bytes, allowed {limit}")
+    raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
+    if sum(map(raw.count, (b"[", b"{", b","))) > MAX_PARTS:
+        raise _refuse("document", f"more than {MAX_PARTS} parts")
+    try:
+        document = simplejson.loads(text, parse_constant=_no_constant, parse_float=_finite)
+    except (ValueError, RecursionError, UnicodeDecodeError) as err:
+        raise _refuse("document", "not JSON") from err
+    if _depth(document) > MAX_DEPTH:
+        raise _refuse("document", f"nested deeper than {MAX_DEPTH}")
+    if SURROGATE.search(raw):
+        _check_characters(document)
+    return document
+
+
+def _check_characters(document: Json) -> None:
+    """Refuse a half of a character, which no file name and no digest can hold."""
+    try:
+        for text in _texts(document):
+            text.encode()
+    except UnicodeEncodeError as err:
+        raise _refuse("document", "half of a character") from err
+
+
+def _texts(document: Json) -> Iterator[str]:
+    if isinstance(document, str):
+        yield document
+    elif isinstance(document, dict):
+        for key, item in document.items():
+            yield key
+            yield from _texts(item)
+    elif isinstance(document, list):
+        for item in document:
+            yield from _texts(item)
+
+
+def _depth(document: Json) -> int:
+    """Return how deep lists and mappings are nested; stops just past the limit."""
+    level, depth = [document], 0
+    while depth <= MAX_DEPTH:
+        level = [
+            item
+            for part in level
+            if isinstance(part, dict | list)
+            for item in (part.values() if isinstance(part, dict) else part)
+        ]
+        if not level:
+            return depth
+        depth += 1
+    return depth
+
+
+def _no_constant(name: str) -> None:
+    raise ValueError(name)
+
+
+def _finite(digits: str) -> float:
+    """Return a number; ValueError past the largest float, which JSON can write (1e400)."""
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError("too large a number")
+    return number
+
+
+def digest(value: object) -> bytes:
+    """Return the SHA-256 of the canonical bytes of a message."""
+    return hashlib.sha256(dumps(encode(value, type(value)))).digest()
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls, include_extras=True)
+
+
+@functools.cache
+def _added(cls: type) -> dict[str, Any]:
+    """Return the defaults of the fields of a dataclass that may be left out."""
+    return {f.name: f.default for f in dataclasses.fields(cls) if f.metadata.get(ADDED)}
+
+
+def _is_default(value: Any, default: Any) -> bool:
+    return value is default or (type(value) is type(default) and bool(value == default))
+
+
+def encode_reply(reply: Any) -> Json:
+    """Encode what a site sends: every field must carry a marker (why it may leave)."""
+    kind: Any = type(reply)
+    for name, hint in _hints(kind).items():
+        if not any(isinstance(m, Marker) for m in getattr(hint, "__metadata__", ())):
+            raise _refuse(f"{kind.__name__}.{name}", "field without a marker")
+    return encode(reply, kind)
+
+
+def encode(value: object, hint: Any, where: str = "message") -> Json:
+    """Return `value` of type `hint` as a JSON document; MessageError if it does not fit."""
+    hint = _strip(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if type(value) is not hint:
+            raise _refuse(where, f"{type(value).__name__} instead of {hint.__name__}")
+        added = _added(hint)
+        return {
+            name: encode(getattr(value, name), sub, f"{hint.__name__}.{name}")
+            for name, sub in _hints(hint).items()
+            if name not in added or not _is_default(getattr(value, name), added[name])
+        }
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is np.ndarray:
+        return _encode_array(value, _dtype(hint), where)
+    if origin is tuple:
+        items = _tuple_hints(args, value, where)
+        return [encode(item, sub, where) for item, sub in zip(value, items, strict=True)]  # type: ignore[call-overload]
+    if origin in (dict, Mapping) or str(origin).endswith("Mapping'>"):
+        if not isinstance(value, Mapping) or len(value) > MAX_ITEMS:
+            raise _refuse(where, "not a mapping of allowed size")
+        return {_key(key, where): encode(item, args[1], where) for key, item in value.items()}
+    if origin in (types.UnionType, typing.Union):
+        return None if value is None else encode(value, _only(args), where)
+    return _scalar(value, hint, where)
+
+
+def decode(document: Json, hint: Any, where: str = "message") -> Any:
+    """Return the value of type `hint` in `document`; MessageError if there is none."""
+    hint = _strip(hint)
+    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        names, added = _hints(hint), _added(hint)
+        if not isinstance(document, dict) or set(document) | set(added) != set(names):
+            raise _refuse(where, f"the fields of {hint.__name__} are {sorted(names)}")
+        fields = {
+            name: decode(document[name], sub, f"{hint.__name__}.{name}")
+            for name, sub in names.items()
+            if name in document
+        }
+        try:
+            return hint(**fields)
+        except CapeError as err:  # the record's own check
+            raise _refuse(where, f"not a {hint.__name__}: {err.public}") from err
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is np.ndarray:
+        return _decode_array(document, _dtype(hint), where)
+    if origin is tuple:
+        if not isinstance(document, list):
+            raise _refuse(where, "not a list")
+        items = _tuple_hints(args, document, where)
+        return tuple(decode(item, sub, where) for item, sub in zip(document, items, strict=True))
+    if origin in (dict, Mapping) or str(origin).endswith("Mapping'>"):
+        if not isinstance(document, dict) or len(document) > MAX_ITEMS:
+            raise _refuse(where, "not a mapping of allowed size")
+        return {_key(key, where): decode(item, args[1], where) for key, item in document.items()}
+    if origin in (types.UnionType, typing.Union):
+        return None if document is None else decode(document, _only(args), where)
+    return _scalar_back(document, hint, where)
+
+
+def _strip(hint: Any) -> Any:
+    return hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
+
+
+def _only(args: tuple[Any, ...]) -> Any:
+    """Return the type T of an optional ``T | None``."""
+    (kind,) = [a for a in args if a is not types.NoneType]
+    return kind
+
+
+def _key(key: object, where: str) -> str:
+    if not isinstance(key, str):
+        raise _refuse(where, "a key is not a text")
+    return key
+
+
+def _tuple_hints(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, tuple | list) or len(value) > MAX_ITEMS:
+        raise _refuse(where, "not a list of allowed size")
+    if len(args) == 2 and args[1] is Ellipsis:
+        return (args[0],) * len(value)
+    if len(value) != len(args):
+        raise _refuse(where, f"{len(value)} items, declared {len(args)}")
+    return args
+
+
+def _scalar(value: Any, hint: Any, where: str) -> Json:
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint):
+            raise _refuse(where, f"allowed {typing.get_args(hint)}")
+        return value
+    if hint is float:
+        if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
+            raise _refuse(where, "not a number")
+        if not _is_finite(value):
+            raise _refuse(where, "not finite")
+        return float(value) + 0.0  # -0.0 does not survive JavaScript
+    if hint is int:
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise _refuse(where, "not a whole number")
+        return value if abs(value) <= SAFE_INT else str(value)
+    if hint in (str, bool) and type(value) is hint:
+        return value
+    if hint is bytes and type(value) is bytes:
+        return base64.b64encode(value).decode("ascii")
+    raise _refuse(where, f"{type(value).__name__} instead of {getattr(hint, '__name__', hint)}")
+
+
+def _scalar_back(document: Json, hint: Any, where: str) -> Any:
+    if hint is float:
+        return _scalar(document, float, where)  # JavaScript prints 1e20 and 2.0 as whole numbers
+    if hint is int and isinstance(document, float) and document.is_integer():
+        document = int(document) if abs(document) <= SAFE_INT else document
+    if hint is int and isinstance(document, str):
+        digits = document.removeprefix("-")
+        if not (digits.isascii() and digits.isdigit() and len(digits) <= 400):
+            raise _refuse(where, "not a whole number")
+        number = int(document)
+        if abs(number) <= SAFE_INT or str(number) != document:
+            raise _refuse(where, "not a canonical number")
+        return number
+    if hint is bytes:
+        return _bytes_back(document, where)
+    if _scalar(document, hint, where) != document:
+        raise _refuse(where, "not a canonical number")  # JavaScript would have rounded it
+    return document
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number past the largest float
+        return False
+
+
+def _bytes_back(document: Json, where: str) -> bytes:
+    try:
+        raw = base64.b64decode(document, validate=True)
+    except (binascii.Error, TypeError, ValueError) as err:
+        raise _refuse(where, "not base64") from err
+    if base64.b64encode(raw).decode("ascii") != document:
+        raise _refuse(where, "not canonical base64")
+    return raw
+
+
+def _dtype(hint: Any) -> np.dtype[Any]:
+    """Return the dtype of an ``NDArray[...]`` declaration, little-endian."""
+    kind = typing.get_args(typing.get_args(hint)[1])[0]
+    return typing.cast("np.dtype[Any]", np.dtype(kind).newbyteorder("<"))
+
+
+def _encode_array(value: Any, dtype: np.dtype[Any], where: str) -> Json:
+    if not isinstance(value, np.ndarray) or value.dtype != dtype:
+        raise _refuse(where, f"not an array of {dtype.name}")
+    if dtype.kind == "f" and not np.all(np.isfinite(value)):
+        raise _refuse(where, "not finite")
+    raw = np.ascontiguousarray(value, dtype=dtype).tobytes()
+    if len(raw) > MAX_ARRAY:
+        raise _refuse(where, f"{len(raw)} bytes, allowed {MAX_ARRAY}")
+    return {"base64": base64.b64encode(raw).decode("ascii"), "shape": list(value.shape)}
+
+
+def _decode_array(document: Json, dtype: np.dtype[Any], where: str) -> Any:
+    if not isinstance(document, dict) or set(document) != {"base64", "shape"}:
+        raise _refuse(where, "not an array")
+    shape, text = document["shape"], document["base64"]
+    if not (
+        isinstance(shape, list)
+        and len(shape) <= 4
+        and all(type(n) is int and 0 <= n <= MAX_ARRAY for n in shape)
+        and isinstance(text, str)
+    ):
+        raise _refuse(where, "not an array")
+    size = math.prod(shape) * dtype.itemsize
+    if size > MAX_ARRAY or len(text) != 4 * -(-size // 3):
+        raise _refuse(where, "array data do not fit their shape")
+    try:
+        raw = base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError) as err:
+        raise _refuse(where, "not base64") from err
+    if len(raw) != size or base64.b64encode(raw) != text.encode("ascii"):
+        raise _refuse(where, "array data do not fit their shape")
+    array = np.frombuffer(raw, dtype=dtype).reshape(shape).astype(dtype.newbyteorder("="))
+    if dtype.kind == "f" and not np.all(np.isfinite(array)):
+        raise _refuse(where, "not finite")
+    return array

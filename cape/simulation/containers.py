@@ -1,0 +1,255 @@
+"""A simulated consortium in containers: one per site, one for the aggregator.
+
+Needs the extra ``docker`` and any service that speaks Docker's API (`DOCKER_HOST`).  A container
+has no network, a read-only root, no capabilities, a memory limit, the data of its own site
+read-only and nothing of another site's.  Documents go in and out through exec, as COINSTAC calls a
+version 1 computation: ``python /computation/local.py`` for every round.
+
+Nothing stays behind: containers are removed at the end, after an error, Ctrl-C or SIGTERM, and
+those of a killed simulation when the next one starts with the same folder of results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from cape.config import VERSION
+from cape.errors import CapeError
+from cape.simulation.transports import Places, ReportedError, error_detail
+from cape.site import files as site_files
+
+IMAGE = f"coinstac-cape:{VERSION}"
+LABEL = "coinstac-cape.simulation"
+WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
+POLICY = "/policy/site-policy.toml"
+STDOUT, STDERR = 1, 2
+"""Numbers of the streams in the frames of Docker's API."""
+
+
+class Containers:
+    """Calls each party in its own container; a context manager that removes them all.
+
+    Parameters
+    ----------
+    sites : mapping of str to Path
+        Data of every site, mounted read-only.
+    work : Path
+        Below it each party has ``output``, ``transfer``, ``base`` and its policy file.
+    logs : Path
+        Gets a log per party: a line per call, and whatever the container printed.
+    image : str
+        Image of this project (``make image``).
+    memory : str
+        Limit of each container, such as ``4g``.
+
+    Raises
+    ------
+    CapeError
+        E290: no Docker service, no such image, or a container that ended by itself.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[str, Path],
+        work: Path,
+        logs: Path,
+        *,
+        image: str = IMAGE,
+        memory: str = "4g",
+    ) -> None:
+        self._sites, self._work, self._logs = dict(sites), work, logs
+        self._image, self._memory = image, memory
+        self._mark = hashlib.sha256(str(work).encode()).hexdigest()[:16]
+        self._clients: dict[str, Any] = {}
+        self._containers: dict[str, Any] = {}
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        """Start a container per party."""
+        self._before = _stop_on_sigterm()
+        try:
+            # A client per party: two threads never share a connection.
+            self._clients = {party: connect() for party in (*self._sites, "remote")}
+            self._logs.mkdir(parents=True, exist_ok=True)
+            self._remove_left_over()
+            for party, client in self._clients.items():
+                self._containers[party] = self._start(client, party)
+        except BaseException:  # Ctrl-C while containers start must not leave them behind
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        err: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Keep the logs and remove every container."""
+        self._leave()
+
+    def places(self, party: str) -> Places:
+        """Return the party's directories as its container sees them, named as the engine does."""
+        return Places(
+            base=f"/input/{party}/simulatorRun",
+            output=f"/output/{party}/simulatorRun",
+            cache="/tmp",  # noqa: S108 - the container's own, as in the engine
+            transfer=f"/transfer/{party}/simulatorRun",
+        )
+
+    def _start(self, client: Any, party: str) -> Any:
+        home, places = self._work / party, self.places(party)
+        data = self._sites.get(party, home / "base")
+        mounts = {
+            str(data): {"bind": places.base, "mode": "ro"},
+            str(home / "output"): {"bind": places.output, "mode": "rw"},
+            str(home / "transfer"): {"bind": places.transfer, "mode": "rw"},
+            str(home / "site-policy.toml"): {"bind": POLICY, "mode": "ro"},
+        }
+        errors = _docker().errors
+        try:
+            return client.containers.run(
+                self._image,
+                WAIT,
+                detach=True,
+                labels={LABEL: self._mark},
+                volumes=mounts,
+                network_mode="none",
+                mem_limit=self._memory,
+                pids_limit=256,
+                read_only=True,
+                tmpfs={"/tmp": ""},  # noqa: S108
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                user=_user(client),
+                environment={site_files.POLICY_VARIABLE: POLICY, "HOME": "/tmp"},  # noqa: S108
+            )
+        except errors.ImageNotFound as err:
+            raise CapeError(
+                "E290", problem=f"there is no image {self._image}", do="build it: make image."
+            ) from err
+        except errors.APIError as err:
+            raise CapeError(
+                "E290",
+                problem="a container cannot be started",
+                do="try 'docker run --rm --network none' with this image by hand.",
+                detail=str(err),
+            ) from err
+
+    def __call__(self, role: str, party: str, text: bytes) -> bytes:
+        """Run ``local.py`` or ``remote.py`` in the party's container."""
+        began = time.monotonic()
+        code, answer, said = self._execute(party, ["python", f"/computation/{role}.py"], text)
+        self._note(party, f"{role}.py: exit {code}, {time.monotonic() - began:.2f} s", said)
+        if code == 0:
+            return answer
+        if not said:
+            problem = f"the container of {party} ended within a round (exit {code})"
+            raise CapeError(
+                "E290", problem=problem, do="give it more --memory, or look at its log."
+            )
+        words = said.decode("utf-8", "replace").strip()
+        raise ReportedError(words, error_detail(self._work / party / "output"))
+
+    def _execute(self, party: str, command: list[str], text: bytes) -> tuple[int, bytes, bytes]:
+        """Run a command in a container; returns exit code, stdout and stderr."""
+        docker, client = _docker(), self._clients[party].api
+        try:
+            call = client.exec_create(self._containers[party].id, command, stdin=True)
+            stream = client.exec_start(call["Id"], socket=True)
+            parts: dict[int, list[bytes]] = {STDOUT: [], STDERR: []}
+            # The file over the socket has no way to close one direction; the socket has.
+            with stream, getattr(stream, "_sock", stream) as pipe:
+                pipe.settimeout(None)  # a round takes as long as it takes
+                with suppress(BrokenPipeError):  # the command ended before it read everything
+                    pipe.sendall(text)
+                    pipe.shutdown(socket.SHUT_WR)
+                for number, data in docker.utils.socket.frames_iter(stream, tty=False):
+                    parts[number].append(data)
+            code = client.exec_inspect(call["Id"])["ExitCode"]
+        except (docker.errors.APIError, OSError) as err:
+            problem, do = f"the container of {party} is gone", "start the run again."
+            raise CapeError("E290", problem=problem, do=do, detail=str(err)) from err
+        out, said = (b"".join(parts[number]) for number in (STDOUT, STDERR))
+        return (137 if code is None else int(code)), out, said
+
+    def _note(self, party: str, line: str, said: bytes = b"") -> None:
+        with (self._logs / f"{party}.log").open("ab") as log:
+            log.write(line.encode() + b"\n" + (said if not said else said.rstrip(b"\n") + b"\n"))
+
+    def _remove_left_over(self) -> None:
+        """Remove containers of a simulation in the same place that was killed."""
+        client = self._clients["remote"]
+        for old in client.containers.list(all=True, filters={"label": f"{LABEL}={self._mark}"}):
+            old.remove(force=True)
+
+    def _leave(self) -> None:
+        errors = _docker().errors
+        for party, container in self._containers.items():
+            with suppress(errors.APIError, OSError):
+                self._note(party, "container's own output:", container.logs())
+        # The mark finds also one that was being started when the interrupt came.
+        with suppress(KeyError, errors.APIError, OSError):
+            self._remove_left_over()
+        for client in self._clients.values():
+            client.close()
+        self._containers, self._clients = {}, {}
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+
+def connect() -> Any:
+    """Return a client of the Docker service that the environment names; CapeError E290 if none."""
+    docker = _docker()
+    try:
+        client = docker.from_env()
+        try:
+            client.ping()
+        except BaseException:  # passed on; only the connection is closed
+            client.close()
+            raise
+    except (docker.errors.DockerException, OSError) as err:
+        raise CapeError(
+            "E290",
+            problem="no Docker service answers",
+            do="start Docker or podman's socket, or name it by DOCKER_HOST.",
+            detail=str(err),
+        ) from err
+    return client
+
+
+def _docker() -> Any:
+    try:
+        import docker
+        import docker.utils.socket
+    except ImportError as err:
+        do = "install it: pip install 'coinstac-cape[docker]'."
+        raise CapeError("E290", problem="the package docker is missing", do=do) from err
+    return docker
+
+
+def _user(client: Any) -> str:
+    """Return who owns the results: this user, also where the service maps users itself."""
+    rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
+    return "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
+
+
+def _stop_on_sigterm() -> Any:
+    """Let SIGTERM end the run as Ctrl-C does; returns the handler before, None in a thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return None
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    return signal.signal(signal.SIGTERM, stop)

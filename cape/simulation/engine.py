@@ -1,0 +1,266 @@
+"""COINSTAC's own engine as a way to run a consortium on one computer.
+
+Starts ``engine/engine.js`` with node, which drives the engine's two packages, and gives it folders
+in the engine's layout.  Needs node, the packages (`NODE_PATH`), a Docker service (`DOCKER_HOST`)
+and the image of this project; ``packaging/with-engine.sh COMMAND`` makes all of them on Debian.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cape import compspec
+from cape.coinstac import border as coinstac
+from cape.errors import CapeError
+from cape.simulation.containers import IMAGE, connect
+from cape.simulation.run_loop import OnProgress, ProgressLine
+from cape.simulation.transports import ReportedError
+from cape.site.files import policy_text
+from cape.site.policy import SitePolicy
+
+RUN = "simulatorRun"
+PROGRAM = Path(__file__).parent / "engine" / "engine.js"
+SITE_FILES = ("private", "cape-site.json", "sent.jsonl", "site-error.txt", "site-policy.toml")
+"""What a site's output folder holds of its own; all else came from the aggregator."""
+PUBLIC = re.compile(r"CAPE-E\d{3} [^\n]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Ended:
+    """How the run ended for one party: its final output, or the engine's error text."""
+
+    party: str
+    fulfilled: bool
+    output: Any
+    error: str
+
+
+def run_engine(
+    folder: Path,
+    specification: Mapping[str, Any],
+    inputs: Mapping[str, Mapping[str, Any]],
+    *,
+    others: Mapping[str, Mapping[str, Any]] | None = None,
+    on_iteration: Callable[[int], None] = lambda iteration: None,
+) -> tuple[Ended, ...]:
+    """Run a computation in the engine and return how it ended for every party.
+
+    Parameters
+    ----------
+    folder : Path
+        Holds ``input/<site>/simulatorRun/``; gets ``output/<party>/simulatorRun/`` and ``logs/``.
+    specification : mapping
+        A compspec.
+    inputs : mapping of str to mapping
+        For every site its inputs by name, as the engine hands them over.
+    others : mapping of str to mapping, optional
+        Compspecs of parties that have another one.
+    on_iteration : callable, optional
+        Called with the number of every iteration that the aggregator begins.
+
+    Raises
+    ------
+    CapeError
+        E241: node, the engine's packages or a Docker service is missing.
+    """
+    _check_parts()
+    all_of_them = {"default": specification, **(others or {})}
+    (folder / "compspecs.json").write_text(json.dumps(all_of_them), encoding="utf-8")
+    mapped = {
+        site: {name: {"value": value, "fulfilled": True} for name, value in given.items()}
+        for site, given in inputs.items()
+    }
+    (folder / "inputs.json").write_text(json.dumps(mapped), encoding="utf-8")
+    # With CI set the engine takes other mounts, hosts and ports.
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    command = ["node", str(PROGRAM), *(str(folder / n) for n in ("compspecs.json", "inputs.json"))]
+    errors = (folder / "engine.log").open("wb")
+    with (
+        errors,
+        subprocess.Popen(  # noqa: S603 - this project's own program
+            [*command, str(folder)],
+            stdout=errors,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=folder,
+        ) as process,
+    ):
+        try:
+            assert process.stderr is not None  # noqa: S101 - asked for above
+            for line in process.stderr:
+                _tell(line, on_iteration)
+            process.wait()
+        finally:
+            process.kill()
+            _remove_containers(folder)
+    return _ends(folder / "engine.log", process.returncode)
+
+
+def _check_parts() -> None:
+    do = "run the command under packaging/with-engine.sh, which makes all parts on Debian."
+    if shutil.which("node") is None:
+        raise CapeError("E241", problem="the engine of COINSTAC needs node", do=do)
+    places = [Path(place) for place in os.environ.get("NODE_PATH", "").split(os.pathsep) if place]
+    if not any((place / "coinstac-pipeline").is_dir() for place in places):
+        raise CapeError("E241", problem="NODE_PATH names no coinstac-pipeline", do=do)
+    connect().close()
+
+
+def _tell(line: bytes, on_iteration: Callable[[int], None]) -> None:
+    try:
+        update = json.loads(line)["update"]
+        iteration = update["currentIteration"]
+    except (ValueError, KeyError, TypeError):
+        return  # the engine's own words
+    if isinstance(iteration, int):
+        on_iteration(iteration)
+
+
+def _ends(log: Path, code: int) -> tuple[Ended, ...]:
+    found = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith('{"party"'):
+            end = json.loads(line)
+            found.append(
+                Ended(
+                    party=end["party"],
+                    fulfilled=end["status"] == "fulfilled",
+                    output=end.get("value"),
+                    error=end.get("error") or "",
+                )
+            )
+    if not found:
+        problem = f"the engine of COINSTAC did not start (exit {code})"
+        do = "read engine.log in container-logs of the results folder."
+        raise CapeError("E241", problem=problem, do=do)
+    return tuple(found)
+
+
+def _remove_containers(folder: Path) -> None:
+    """Remove the containers that mount this folder: the engine leaves them stopped."""
+    client = connect()
+    (folder / "logs").mkdir(exist_ok=True)
+    try:
+        for container in client.containers.list(all=True):
+            mounts = client.api.inspect_container(container.id)["Mounts"]
+            if any(str(mount["Source"]).startswith(str(folder)) for mount in mounts):
+                (folder / "logs" / f"{container.name}.log").write_bytes(container.logs())
+                container.remove(force=True)
+    finally:
+        client.close()
+
+
+def simulate_in_engine(
+    sites: Mapping[str, Path],
+    settings: Mapping[str, object],
+    policy: SitePolicy,
+    work: Path,
+    *,
+    logs: Path,
+    image: str = "",
+    version: int = 2,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Run a consortium and leave its results below `work` as other ways of a simulation do.
+
+    Parameters
+    ----------
+    sites : mapping of str to Path
+        The data of every site; linked or copied, never changed.
+    settings : mapping
+        The owner's.
+    policy : SitePolicy
+        Of every site; mapped as a file, as members map theirs.
+    work : Path
+        Gets ``remote/transfer/`` and ``<site>/output/``.
+    logs : Path
+        Gets the engine's log and those of all containers.
+    image : str, optional
+        Image of this project.
+    version : {1, 2}
+        Of the compspec: a process per round, or the service.
+
+    Raises
+    ------
+    CapeError
+        The public text that the first site saw, or E241.
+    """
+    folder = work / "engine"
+    inputs = {}
+    for site, data in sites.items():
+        base = folder / "input" / site / RUN
+        shutil.copytree(data, base, copy_function=_link_or_copy)
+        (base / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
+        inputs[site] = {**settings, "policy": ["site-policy.toml"]}
+    name = str(settings.get("computation", coinstac.PRODUCT))
+    chosen = adapted(compspec.document_of(name), image=image or IMAGE, version=version)
+    try:
+        ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))
+    finally:
+        logs.mkdir(parents=True, exist_ok=True)
+        for log in (folder / "engine.log", *folder.glob("logs/*.log")):
+            if log.is_file():
+                shutil.copy(log, logs / log.name)
+    for site in sites:
+        _take_results(folder / "output" / site / RUN, work, site)
+    failed = [end for end in ends if not end.fulfilled]
+    if failed:
+        texts = [m.group() for end in failed if (m := PUBLIC.search(end.error))]
+        raise ReportedError(texts[0] if texts else failed[0].error, "")
+
+
+def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> dict[str, Any]:
+    """Return a compspec for an image of this computer and one of the two versions."""
+    found: dict[str, Any] = json.loads(json.dumps(specification))
+    found["meta"]["compspecVersion"] = version
+    found["computation"]["dockerImage"] = found["computation"]["remote"]["dockerImage"] = image
+    return found
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)  # as the engine's application does
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _take_results(output: Path, work: Path, site: str) -> None:
+    own, common = work / site / "output", work / "remote" / "transfer"
+    own.mkdir(parents=True, exist_ok=True)
+    common.mkdir(parents=True, exist_ok=True)
+    if not output.is_dir():
+        return
+    for path in sorted(output.iterdir()):
+        target = (own if path.name in SITE_FILES else common) / path.name
+        if path.name != ".cape" and not target.exists():
+            shutil.move(path, target)
+
+
+def _progress(on_progress: OnProgress | None, n_sites: int) -> Callable[[int], None]:
+    """Return what turns iterations into lines of progress: the engine tells no more."""
+    began, last = time.monotonic(), 0
+
+    def tell(iteration: int) -> None:
+        nonlocal began, last
+        if on_progress is None or iteration <= last:
+            return
+        now = time.monotonic()
+        on_progress(
+            ProgressLine(
+                phase="engine", round=iteration, rounds=iteration, exchange=iteration,
+                exchanges=iteration, mu=0.0, mu_budget=0.0, epsilon=0.0, step=0.0, stability=0.0,
+                seconds=now - began, sites=n_sites, bytes=0,
+            )
+        )  # fmt: skip
+        began, last = now, iteration
+
+    return tell

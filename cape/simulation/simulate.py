@@ -1,0 +1,318 @@
+"""All sites on this computer, through the code of a real run.
+
+``memory``   typed messages by reference, one process
+``wire``     every document encoded and decoded as the engine would, one process
+``process``  a new ``python local.py`` or ``python remote.py`` per site and round
+``docker``   the same in containers without network, one per site and one for the aggregator
+``coinstac`` in COINSTAC's own engine, where node, its packages and containers are at hand
+
+With the same simulation seed all give the same maps, bit for bit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+from cape.coinstac import border as coinstac
+from cape.computations import load
+from cape.errors import ConfigError
+from cape.planning.owner_settings import combined, read_file, site_folders
+from cape.report import score
+from cape.simulation.checkpoint import Checkpoint, Setup, may_go_on, read_checkpoint, restored
+from cape.simulation.dropout import Attendees, read_drop
+from cape.simulation.memory import MemoryLink
+from cape.simulation.run_loop import OnProgress, play
+from cape.simulation.score import compare_with_truth
+from cape.simulation.transports import (
+    Caller,
+    DocumentLink,
+    InProcess,
+    Link,
+    NewProcess,
+    make_places,
+)
+from cape.site.atomic_files import only_one
+from cape.site.policy import SitePolicy
+from cape.site.site_data import FileSource
+
+CONTAINER_LOGS = "container-logs"
+RESERVED = ("consortium", "remote", CONTAINER_LOGS)
+DOCUMENTS = ("wire", "process", "docker")
+ENGINE = "coinstac"
+LARGEST_SEED = 2**63 - 1
+"""What a site's policy file can hold: TOML has no larger whole numbers."""
+
+MARKS = ("results.json", "cape-site.json", "private", "site-error.txt")
+"""What an earlier result has in its folder."""
+
+
+def simulate(
+    directory: Path,
+    *,
+    out: Path,
+    through: str = "memory",
+    settings: Mapping[str, object] | None = None,
+    seed: int | None = None,
+    drops: Sequence[str] = (),
+    policy: SitePolicy | None = None,
+    image: str = "",
+    memory: str = "",
+    on_progress: OnProgress | None = None,
+) -> Path:
+    """Run a consortium that lies in one folder and return the folder of its common results.
+
+    Parameters
+    ----------
+    directory : Path
+        ``settings.toml`` and one folder per site; ``truth.npz`` if the maps are known.
+    out : Path
+        Gets ``consortium/`` and one folder per site.
+    through : {"memory", "wire", "process", "docker", "coinstac"}
+        How messages travel.
+    settings : mapping, optional
+        Settings of the owner, over those of the file.  ``computation`` chooses another one than
+        the file's: see `cape.planning.owner_settings.combined`.
+    seed : int, optional
+        Reproducible noise, 0 to 2^63 - 1.  The result is stamped not private; without a seed the
+        noise comes from the operating system and counts.
+    drops : sequence of str
+        Drop-outs on purpose, each ``site@phase:round``: the site is silent from there on.
+    policy : SitePolicy, optional
+        Of every site, its files named by absolute paths; the seed is `seed`.
+    image, memory : str, optional
+        Image and memory limit of the containers, for ``docker``.
+    on_progress : callable, optional
+        Called after every exchange.
+
+    Raises
+    ------
+    CapeError
+        As in a real run; nothing of an earlier result is lost.
+    """
+    sites = site_folders(directory)
+    check_seed(seed)
+    beside = directory / "settings.toml"
+    chosen = combined(read_file(beside) if beside.is_file() else {}, settings or {})
+    # A simulation warns where a real run refuses: finding out what is too little is its purpose.
+    chosen.setdefault("accept_low_quality", True)
+    out = out.resolve()
+    check_places(sites, out)
+    if seed is None and load(str(chosen.get("computation", coinstac.PRODUCT))).simulation_only:
+        seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
+    limit = policy or SitePolicy(min_subjects=1, allow_not_private=True, private_results=True)
+    limit = dataclasses.replace(limit, simulation_seed=-1 if seed is None else seed)
+    if limit.ledger_file and through in ("docker", ENGINE):
+        problem = "a container does not see the ledger_file of the policy"
+        raise ConfigError("E012", problem=problem, do="use another --through.")
+    work = out / ".work"
+    try:
+        work.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        problem, do = "results cannot be written there", "choose another --out."
+        raise ConfigError("E012", problem=problem, do=do, detail=str(err)) from err
+    setup = Setup(
+        directory=str(directory.resolve()), through=through, settings=chosen, policy=limit,
+        drops=tuple(drops), image=image, memory=memory,
+    )  # fmt: skip
+    with only_one(work, "this results folder", patience=0.0):
+        empty(work)
+        begin = Checkpoint(setup=setup, exchange=0, last=None, ended=False, state=None)
+        begin.write(work)
+        try:
+            return _go_on(out, begin, on_progress)
+        except BaseException as err:  # passed on; what is stopped may be resumed
+            if not may_go_on(err):
+                shutil.rmtree(work, ignore_errors=True)
+            raise
+
+
+def check_seed(seed: int | None) -> None:
+    """Raise E011 for a seed that no site can have: a negative one would mean "no seed"."""
+    if seed is not None and not (type(seed) is int and 0 <= seed <= LARGEST_SEED):
+        allowed = "a whole number, 0 to 2^63 - 1"
+        do = "choose another one, or none for noise that counts."
+        raise ConfigError("E011", setting="seed", got=seed, allowed=allowed, do=do)
+
+
+def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
+    """Go on with a simulated run that was stopped, from its last complete exchange.
+
+    Parameters
+    ----------
+    out : Path
+        The folder of the run's results.
+    on_progress : callable, optional
+        Called after every exchange.
+
+    Returns
+    -------
+    Path
+        The folder of the common results, as if the run had not been stopped.
+
+    Raises
+    ------
+    ConfigError
+        E264: nothing in this folder can go on.
+    StoppedError
+        E263: the run is still going.
+    CapeError
+        As in a real run; data that changed in between end it (E161).
+    """
+    work = out.resolve() / ".work"
+    if not work.is_dir():
+        raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
+    with only_one(work, "this results folder", patience=0.0):
+        begin = read_checkpoint(work)
+        if begin.setup.through == ENGINE:
+            raise ConfigError("E264", problem="COINSTAC's engine resumes no run", do="start one.")
+        return _go_on(out.resolve(), begin, on_progress)
+
+
+def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path:
+    """Play what is left of a run and put its results in place."""
+    work, directory = out / ".work", Path(begin.setup.directory)
+    sites = site_folders(directory)
+    try:
+        if begin.setup.through == ENGINE:
+            _play_in_engine(begin, sites, work, on_progress)
+        elif not begin.ended:
+            with _link(begin, sites, work) as link:
+                play(link, on_progress, begin=begin, work=work)
+        _collect(work, out, list(sites))
+    except BaseException:  # passed on
+        _keep_errors(work, out)
+        raise
+    consortium = out / "consortium"
+    truth = directory / "truth.npz"
+    q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
+    score(
+        consortium, q_ngi=q_ngi, map_correlation=correlation, simulation=True,
+        synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
+    )  # fmt: skip
+    shutil.rmtree(work, ignore_errors=True)
+    return consortium
+
+
+def _play_in_engine(
+    begin: Checkpoint, sites: Mapping[str, Path], work: Path, on_progress: OnProgress | None
+) -> None:
+    """Play the whole run in COINSTAC's own engine, which offers no resume."""
+    from cape.simulation.engine import simulate_in_engine
+
+    setup = begin.setup
+    if setup.drops:
+        problem = "a site that falls silent lets COINSTAC wait for ever"
+        raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
+    simulate_in_engine(
+        sites,
+        setup.settings,
+        setup.policy,
+        work,
+        logs=work.parent / CONTAINER_LOGS,
+        image=setup.image,
+        on_progress=on_progress,
+    )
+
+
+def empty(work: Path) -> None:
+    """Remove what an earlier run left, but not the folder, which is held."""
+    for path in work.iterdir():
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def check_places(sites: Mapping[str, Path], out: Path) -> None:
+    """Refuse to write where data lie, or over a folder that is no earlier result.
+
+    Raises
+    ------
+    ConfigError
+        A site is called like a folder of results, or a result would replace something else.
+    """
+
+    def refuse(problem: str, do: str = "choose another --out.") -> ConfigError:
+        return ConfigError("E012", problem=problem, do=do)
+
+    for name in RESERVED:
+        if name in sites:
+            raise refuse(f"a site cannot be called '{name}': {sites[name]}", "rename its folder.")
+    for target in (out / ".work", out / "consortium", *(out / site for site in sites)):
+        for place in sites.values():
+            if target == place or target in place.parents or place in target.parents:
+                raise refuse(f"results in {target} would lie over the data in {place}")
+        ours = target.name == ".work" or any((target / mark).exists() for mark in MARKS)
+        if target.is_dir() and any(target.iterdir()) and not ours:
+            raise refuse(f"{target} holds something that is no earlier result of cape")
+
+
+@contextmanager
+def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[Link]:
+    """Give the link of a run, where its checkpoint says that it stands."""
+    setup, state = begin.setup, begin.state
+    chosen = dict(setup.settings)
+    computation = load(str(chosen.pop("computation", coinstac.PRODUCT)))
+    config = computation.config.from_input(chosen)
+    phases = computation.phases(config)
+    silent = [read_drop(text, sites=sites, phases=phases) for text in setup.drops]
+    attendees = Attendees(list(sites), silent, survives=config.aggregation == "secagg")
+    if setup.through == "memory":
+        known = (state or {}).get("parties", {})
+        sources = {
+            site: FileSource(path, known.get(site, {}), config, site)
+            for site, path in sites.items()
+        }
+        link = MemoryLink(computation, config, sources, setup.policy, work, drops=silent)
+        link.folders = dict(sites)
+        restored(link, state, work)
+        yield link
+        return
+    if setup.through not in DOCUMENTS:
+        allowed = ", ".join(("memory", *DOCUMENTS, ENGINE))
+        do = "choose one of them."
+        raise ConfigError("E011", setting="through", got=setup.through, allowed=allowed, do=do)
+    make_places((*sites, "remote"), setup.policy, work)
+    with ExitStack() as stack:
+        call: Caller = NewProcess(sites, work)
+        if setup.through == "wire":
+            call = InProcess(sites, work)
+        if setup.through == "docker":
+            from cape.simulation.containers import Containers
+
+            given = (("image", setup.image), ("memory", setup.memory))
+            limits = {name: value for name, value in given if value}
+            logs = work.parent / CONTAINER_LOGS
+            call = stack.enter_context(Containers(sites, work, logs, **limits))
+        documents = DocumentLink(sites, setup.settings, work, call, attendees)
+        restored(documents, state, work)
+        yield documents
+
+
+def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
+    """Put finished results where people look, replacing those of an earlier run."""
+    _replace(work / "remote" / "transfer", out / "consortium")
+    for site in sites:
+        _replace(work / site / "output", out / site)
+
+
+def _replace(new: Path, old: Path) -> None:
+    shutil.rmtree(new / ".cape", ignore_errors=True)
+    (new / "site-error.txt").unlink(missing_ok=True)  # of a stop that was got over
+    if not new.exists():
+        return
+    shutil.rmtree(old, ignore_errors=True)
+    shutil.move(new, old)
+
+
+def _keep_errors(work: Path, out: Path) -> None:
+    """Keep the error files of a run that failed, each at its site."""
+    for path in work.glob("*/output/site-error.txt"):
+        site = out / path.parent.parent.name
+        site.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, site / "site-error.txt")

@@ -1,0 +1,254 @@
+"""How the messages of a simulated run travel as documents.
+
+``DocumentLink`` plays the engine, with every document encoded and decoded, and calls the parties in
+this process or in a new one each.  `cape.simulation.memory` needs no documents.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cape.coinstac import border as coinstac
+from cape.coinstac.transfer import inline
+from cape.errors import CapeError, StoppedError
+from cape.protocol import wire
+from cape.protocol.messages import Progress
+from cape.simulation.dropout import FIRST, Attendees
+from cape.site import files as site_files
+from cape.site.policy import SitePolicy
+
+
+class Link(Protocol):
+    """One way to carry messages: `exchange` plays a round and returns None when the run ended."""
+
+    attendees: Attendees
+
+    def state(self) -> dict[str, Any]:
+        """Return where all parties stand, as a JSON document, for `restore`."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Let all parties stand where `state` says that they stood."""
+
+    def exchange(self) -> tuple[Progress | None, int]:
+        """Play one round; returns the public line of the broadcast and the bytes of one reply."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Places:
+    """A party's directories as the party itself sees them."""
+
+    base: str
+    output: str
+    cache: str
+    transfer: str
+
+
+class Caller(Protocol):
+    """Runs one party for one round: JSON text in, JSON text out."""
+
+    def places(self, party: str) -> Places:
+        """Return the directories that the party's documents name."""
+
+    def __call__(self, role: str, party: str, text: bytes) -> bytes:
+        """Return the answer; CapeError with the public text if the party failed."""
+
+
+class _OnThisComputer:
+    """The party sees the directories that the simulation made."""
+
+    def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
+        self._sites, self._work = dict(sites), work
+
+    def places(self, party: str) -> Places:
+        """Return the data of a site, and its places below the working folder."""
+        home = self._work / party
+        return Places(
+            base=str(self._sites.get(party, home / "base")),
+            output=str(home / "output"),
+            cache=str(home / "cache"),
+            transfer=str(home / "transfer"),
+        )
+
+
+class InProcess(_OnThisComputer):
+    """Calls the border function here."""
+
+    def __call__(self, role: str, party: str, text: bytes) -> bytes:
+        """Decode, run, encode."""
+        os.environ[site_files.POLICY_VARIABLE] = str(self._work / party / "site-policy.toml")
+        try:
+            return wire.dumps(coinstac.run(role, wire.loads(text, coinstac.MAX_DOCUMENT)))
+        finally:
+            del os.environ[site_files.POLICY_VARIABLE]
+
+
+ATTEMPTS = 3
+"""How often one step is started: what kills it again and again is not an accident."""
+
+
+class NewProcess(_OnThisComputer):
+    """Starts ``python local.py`` or ``python remote.py`` as the engine does.
+
+    A process that is killed is started again with the same document, as often as `ATTEMPTS` says:
+    it repeats what it had stored, or had sent nothing.
+    """
+
+    def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
+        super().__init__(sites, work)
+        top = Path(__file__).resolve().parents[2]
+        self._programs = {role: top / f"{role}.py" for role in ("local", "remote")}
+
+    def __call__(self, role: str, party: str, text: bytes) -> bytes:
+        """Start the program, write the document, read the answer."""
+        policy = self._work / party / "site-policy.toml"
+        env = {**os.environ, site_files.POLICY_VARIABLE: str(policy)}
+        # Hundreds of starts: without kept bytecode each one compiles the whole package again.
+        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        for _ in range(ATTEMPTS):
+            done = subprocess.run(  # noqa: S603 - this project's own programs
+                [sys.executable, str(self._programs[role])],
+                input=text,
+                capture_output=True,
+                env=env,
+                check=False,
+            )
+            if done.returncode == 0:
+                return done.stdout
+            if done.returncode > 0 or -done.returncode in (signal.SIGINT, signal.SIGTERM):
+                break
+        if done.returncode < 0:
+            who = f"site {party}" if role == "local" else "the aggregator"
+            raise StoppedError("E265", party=who, detail=f"signal {-done.returncode}")
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise ReportedError(said, error_detail(self._work / party / "output"))
+
+
+def error_detail(output: Path) -> str:
+    """Return what the error file of a party says beyond the public text."""
+    path = output / "site-error.txt"
+    if not path.is_file():
+        return ""
+    # The first line is the public text, which came by itself.
+    return path.read_text(encoding="utf-8").partition("\n")[2].strip()
+
+
+class ReportedError(CapeError):
+    """An error that another process reported by its public text."""
+
+    def __init__(self, public: str, detail: str) -> None:
+        super().__init__("E000", detail=detail)
+        words = public.split(" ", 1)
+        self.public = public if words[0].startswith("CAPE-") else f"CAPE-E000 {public}"
+        self.code = self.public.split(" ", 1)[0]
+        self.args = (self.public,)
+
+
+class DocumentLink:
+    """Plays the engine: directories, caches, documents; every byte goes through JSON."""
+
+    def __init__(
+        self,
+        sites: Iterable[str],
+        settings: Mapping[str, object],
+        work: Path,
+        call: Caller,
+        attendees: Attendees,
+    ) -> None:
+        self._call, self._work, self.attendees = call, work, attendees
+        self._caches: dict[str, Any] = {party: {} for party in (*sites, "remote")}
+        self._input: Any = dict(settings)
+        self._iteration = 0
+
+    def _document(self, party: str, message: Any) -> bytes:
+        places = self._call.places(party)
+        state = {
+            "baseDirectory": places.base,
+            "outputDirectory": places.output,
+            "cacheDirectory": places.cache,
+            "transferDirectory": places.transfer,
+            "clientId": party,
+            "iteration": self._iteration,
+        }
+        return wire.dumps({"input": message, "cache": self._caches[party], "state": state})
+
+    def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
+        text = self._call(role, party, self._document(party, message))
+        answer = wire.loads(text, coinstac.MAX_DOCUMENT)
+        self._caches[party] = {**self._caches[party], **answer["cache"]}
+        if not answer["success"]:
+            self._carry_files(party)
+        return answer["output"], bool(answer["success"]), len(wire.dumps(answer["output"]))
+
+    def _carry_files(self, party: str) -> None:
+        """Move what a party left for others, as the engine does after each call.
+
+        The engine would put the aggregator's files into every site's base directory; here those
+        are the user's own data, so they wait in one place and `exchange` puts them inline.
+        """
+        arrived = self._work / "remote" / ("arrived" if party == "remote" else f"base/{party}")
+        for file in (self._work / party / "transfer").iterdir():
+            arrived.mkdir(parents=True, exist_ok=True)
+            shutil.move(file, arrived / file.name)
+
+    def state(self) -> dict[str, Any]:
+        """Return caches and the next input; all else lies in the folders of the parties."""
+        return {
+            "caches": self._caches,
+            "input": self._input,
+            "iteration": self._iteration,
+            "left": self.attendees.left,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from `state` in the same folders."""
+        before = set(self._caches)
+        self._caches, self._input = dict(state["caches"]), dict(state["input"])
+        self._iteration = int(state["iteration"])
+        self.attendees.restore(state["left"])
+        if set(self._caches) != before or not {"phase", "round"} <= set(self._input):
+            raise ValueError("a party or its next step is missing")
+
+    def exchange(self) -> tuple[Progress | None, int]:
+        """Let every site answer, two at a time or more, and the aggregator combine."""
+        self._iteration += 1
+        first = self._iteration == 1
+        phase, number = (FIRST, 1) if first else (self._input["phase"], self._input["round"])
+        answers: dict[str, tuple[Any, bool, int]] = {}
+        with ThreadPoolExecutor(max_workers=self._width()) as pool:
+            left = self.attendees.asked(phase, number)
+            asked = {s: pool.submit(self._ask, "local", s, self._input) for s in left}
+            for site, future in asked.items():
+                try:
+                    answers[site] = future.result()
+                except CapeError as err:
+                    self.attendees.failed(site, phase, err)
+        size = max(answer[2] for answer in answers.values())
+        inbox = {site: answer[0] for site, answer in answers.items()}
+        self._input, ended, _ = self._ask("remote", "remote", inbox)
+        if ended:
+            return None, size
+        self._input = inline(self._input, self._work / "remote" / "arrived")
+        return wire.decode(self._input["progress"], Progress), size
+
+    def _width(self) -> int:
+        # One process at a time in this one: the policy is passed by environment.
+        return 1 if isinstance(self._call, InProcess) else max(2, os.cpu_count() or 2)
+
+
+def make_places(parties: Iterable[str], policy: SitePolicy, work: Path) -> None:
+    """Make the directories of every party, and the policy file of its own."""
+    for party in parties:
+        for place in ("output", "cache", "transfer", "base"):
+            (work / party / place).mkdir(parents=True, exist_ok=True)
+        (work / party / "site-policy.toml").write_text(
+            site_files.policy_text(policy), encoding="utf-8"
+        )

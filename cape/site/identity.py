@@ -1,0 +1,104 @@
+"""Identity keys of sites: a file of the site's own, and the list of all sites' public keys.
+
+``identity_key``  64 hex digits, the secret Ed25519 key of this site (``cape keygen``), mode 0600
+``roster.json``   site id to public key, hex; exchanged past the aggregator, kept by every site
+
+Both lie in the folder of the site's data or of its policy, never among the owner's settings: those
+come through the aggregator.  What it sends in a run lands with the data, so the files that stood
+there in `join`, before it had sent anything, hold for the whole run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cape.errors import ConfigError
+from cape.privacy.randomness import SecureNoise
+from cape.protocol.ports import Identity
+from cape.secagg.seals import identity_public_key
+
+KEY_FILE = "identity_key"
+ROSTER_FILE = "roster.json"
+KEY_BYTES = 32
+
+
+def make_key(path: Path) -> str:
+    """Write a new secret key to `path`, readable by its owner only; returns the public key, hex.
+
+    Raises
+    ------
+    ConfigError
+        The file exists: a key in use is not replaced.
+    """
+    secret = SecureNoise().token_bytes(KEY_BYTES)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        problem = f"{path.name} exists already"
+        raise ConfigError("E012", problem=problem, do="choose another name.") from None
+    with os.fdopen(handle, "w", encoding="ascii") as file:
+        file.write(secret.hex() + "\n")
+    return identity_public_key(secret).hex()
+
+
+def read_identity(folders: Sequence[Path], site: str) -> Identity:
+    """Return the identity of a site from the first folder that holds its key.
+
+    Raises
+    ------
+    ConfigError
+        A file is missing or damaged, or the list does not hold this site's own key.
+    """
+    for folder in folders:
+        if (folder / KEY_FILE).is_file():
+            return _read(folder, site)
+    raise _refused(site, f"no file {KEY_FILE}")
+
+
+def identity_digest(folders: Sequence[Path]) -> str:
+    """Return the SHA-256 of the files that `read_identity` reads, and of their folder's place."""
+    for place, folder in enumerate(folders):
+        if (folder / KEY_FILE).is_file():
+            files = [folder / KEY_FILE, folder / ROSTER_FILE]
+            held = [path.read_bytes() if path.is_file() else b"" for path in files]
+            parts = [hashlib.sha256(content).digest() for content in held]
+            return hashlib.sha256(bytes([place]) + b"".join(parts)).hexdigest()
+    return ""
+
+
+def unchanged_identity(folders: Sequence[Path], site: str, digest: str) -> Identity:
+    """Return the identity of a site; ConfigError also if its files are not those of that digest."""
+    if identity_digest(folders) != digest:
+        raise ConfigError(
+            "E012",
+            problem=f"{KEY_FILE} or {ROSTER_FILE} of site {site} changed since the run began",
+            do="find out who changed them, then start a new run.",
+        )
+    return read_identity(folders, site)
+
+
+def _read(folder: Path, site: str) -> Identity:
+    try:
+        secret = bytes.fromhex((folder / KEY_FILE).read_text(encoding="ascii").strip())
+        listed = json.loads((folder / ROSTER_FILE).read_text(encoding="utf-8"))
+        roster = {str(name): bytes.fromhex(key) for name, key in listed.items()}
+    except (OSError, ValueError, AttributeError, TypeError) as err:
+        raise _refused(site, f"{KEY_FILE} or {ROSTER_FILE} cannot be read: {err}") from err
+    if len(secret) != KEY_BYTES:
+        raise _refused(site, f"{KEY_FILE} does not hold {2 * KEY_BYTES} hex digits")
+    if roster.get(site) != identity_public_key(secret):
+        raise _refused(site, f"{ROSTER_FILE} lists another key for this site")
+    return Identity(secret=secret, roster=roster)
+
+
+def _refused(site: str, detail: str) -> ConfigError:
+    return ConfigError(
+        "E012",
+        problem=f"key_trust=pinned needs the files {KEY_FILE} and {ROSTER_FILE} at site {site}",
+        do="make a key with cape keygen and exchange the public keys.",
+        detail=detail,
+    )

@@ -1,0 +1,314 @@
+"""The ledger that outlives a run: one file of a site, for all runs on its data.
+
+Named by ``ledger_file`` of the site's policy.  Lines of JSON, each with the SHA-256 of the line
+before it; only ever grown, under a lock, on disk before any noise is drawn.  A charge that is
+there already is not charged again, so a repeated or resumed round costs nothing; a run that was
+stopped stays counted.  Two runs at the same time see each other's charges.
+
+Beside it lies ``<ledger_file>.key``, mode 0600: names of subjects are known by an HMAC under it, so
+that other files of a person are still that person's, and the ledger alone tells no name; and
+``<ledger_file>.head``: how many lines there were, and the SHA-256 of the last.  A crash may leave
+the ledger a line ahead of it, never behind: whole lines that are gone are noticed.
+"""
+
+from __future__ import annotations
+
+import datetime
+import hashlib
+import hmac
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+from cape.config import Config
+from cape.errors import CapeError, PrivacyBudgetError, StateLostError
+from cape.privacy.ledger import Budget
+from cape.privacy.spending import (
+    Charge,
+    RunSpending,
+    Spending,
+    Total,
+    charge_line,
+    read_lines,
+    run_line,
+    unpromised_line,
+)
+from cape.site.atomic_files import appending, write_atomically
+
+NO_DELTA = 0.5
+"""Stands for the delta of a run that promises nothing: never the smallest of several."""
+DIGITS = 32
+"""Hex digits of a digest that a person is known by: 128 bits."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Person:
+    """One accepted subject, as the data of a site know it; never written down like this.
+
+    Attributes
+    ----------
+    label : str
+        Name of the subject at the site.
+    files : tuple of str
+        SHA-256 of each file or row, whatever the owner chose to do with it.
+    """
+
+    label: str
+    files: tuple[str, ...]
+
+    def digests(self, key: bytes, *context: str) -> str:
+        """Return what this person is known by: files, and the name under the site's key."""
+        contents = {*self.files, " ".join(self.files)}  # format 1 knows people by all files as one
+        known = {hashlib.sha256(text.encode()).hexdigest()[:DIGITS] for text in contents if text}
+        parts = [part.encode("utf-8", "surrogatepass") for part in (*context, self.label)]
+        name = b"cape/1/person" + b"".join(len(p).to_bytes(8, "little") + p for p in parts)
+        known.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])
+        return " ".join(sorted(known))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LedgerFile:
+    """The file, as one run at one site sees it.
+
+    Attributes
+    ----------
+    path : Path
+        The file; made when the first run is opened.
+    site : str
+        For error texts.
+    max_total_epsilon : float
+        Limit over all runs on the same people; 0 = none.
+    """
+
+    path: Path
+    site: str
+    max_total_epsilon: float = 0.0
+
+    def allows(self, run: RunSpending, planned: Fraction | None) -> bool:
+        """Tell whether a run that plans this mu^2 (None: infinite) fits beside all others."""
+        if not self.max_total_epsilon:
+            return True
+        if planned is None or not run.promised:
+            return False
+        others = self._spending().of(run, others_only=True)
+        return others.plus(planned, delta=run.delta).within(self.max_total_epsilon)
+
+    def open(self, run: RunSpending) -> None:
+        """Write down that a run begins, once."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._held() as (known, lines, append):
+            if known.find(run.run) is None:
+                append(run_line(run, lines))
+
+    def key(self) -> tuple[bytes, str]:
+        """Return the key for names and its fingerprint; both are made with the first run.
+
+        Raises
+        ------
+        StateLostError
+            E262: earlier runs know people by another key, so that they would look new; or these
+            runs are gone and the key is there.
+        """
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        path = self.path.with_name(f"{self.path.name}.key")
+        if path.exists():  # made after the file, which is not made anew beside it
+            self._check_there()
+        with self._held() as (known, _, _):
+            used = {run.key for run in known.runs} - {""}
+            if not path.exists() and not used:
+                write_atomically(path, os.urandom(32).hex().encode())
+            try:
+                key = bytes.fromhex(path.read_text(encoding="ascii"))
+            except (OSError, ValueError):
+                raise self._unusable("its key is gone or damaged") from None
+        fingerprint = hashlib.sha256(b"cape/1/ledger-key" + key).hexdigest()[:DIGITS]
+        if len(key) < 32 or used - {fingerprint}:
+            raise self._unusable("its key is another one")
+        return key, fingerprint
+
+    def unpromised(self, nonce: str) -> None:
+        """Write down, once, that a run turned out to promise nothing: another site is seeded."""
+        self._check_there()
+        with self._held() as (known, lines, append):
+            run = known.find(nonce)
+            if run is not None and run.promised:
+                append(unpromised_line(nonce, lines))
+
+    def find(self, nonce: str) -> RunSpending:
+        """Return a run that was opened; StateLostError (E262) if it is not there."""
+        run = self._spending().find(nonce)
+        if run is None:
+            raise self._unusable("it does not know this run")
+        return run
+
+    def charge(self, nonce: str, entry: Mapping[str, Any]) -> bool:
+        """Write down a charge, once, if it fits beside all that was charged; False if it does not.
+
+        Parameters
+        ----------
+        nonce : str
+            Of the run, which was opened.
+        entry : mapping
+            Of `Ledger.entries`: phase, round, field, mu2.
+
+        Raises
+        ------
+        StateLostError
+            E262: the file does not know the run, or knows another charge for this round.
+        """
+        charge = Charge.of(
+            phase=entry["phase"], round=entry["round"], field=entry["field"], mu2=entry["mu2"]
+        )
+        self._check_there()
+        with self._held() as (known, lines, append):
+            run = known.find(nonce)
+            if run is None:
+                raise self._unusable("it does not know this run")
+            if charge in run.charges:
+                return True
+            if any(charge.key == other.key for other in run.charges):
+                raise self._unusable("a release was charged with another mu")
+            after = replace(run, charges=(*run.charges, charge))
+            if self.max_total_epsilon and not known.of(after).within(self.max_total_epsilon):
+                return False
+            append(charge_line(nonce, charge, lines))
+            return True
+
+    def total(self, nonce: str) -> Total | None:
+        """Return what was charged to the people of a run, by it and by all others."""
+        known = self._spending()
+        run = known.find(nonce)
+        return None if run is None else known.of(run)
+
+    def _spending(self) -> Spending:
+        if not self.path.exists():
+            return Spending()
+        with self._held() as (known, _, _):
+            return known
+
+    @contextmanager
+    def _held(self) -> Iterator[tuple[Spending, list[bytes], Callable[[bytes], None]]]:
+        """Hold the file; yields what it says, its lines, and a function that adds one."""
+        with appending(self.path, f"the ledger of site {self.site}") as (lines, append):
+
+            def add(line: bytes) -> None:
+                append(line)
+                _write_head(self.path, len(lines) + 1, line)
+
+            yield self._read(lines), lines, add
+
+    def _check_there(self) -> None:
+        if not self.path.exists():
+            raise self._unusable("it is gone")
+
+    def _read(self, lines: list[bytes]) -> Spending:
+        try:
+            _check_head(self.path, lines)
+            return read_lines(lines)
+        except CapeError as err:
+            raise self._unusable(str(err.fields.get("problem", err))) from err
+
+    def _unusable(self, problem: str) -> StateLostError:
+        return StateLostError("E262", site=self.site, detail=f"{self.path}: {problem}")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AllRuns:
+    """The ledger file with what this run is about.
+
+    Attributes
+    ----------
+    file : LedgerFile
+        Where charges go.
+    dataset_id : str
+        The policy's name of the data set; empty = the fingerprint of its data.
+    people : callable
+        Every accepted subject.
+    contents : callable
+        Fingerprint of all accepted data.
+    """
+
+    file: LedgerFile
+    dataset_id: str
+    people: Callable[[], Collection[Person]]
+    contents: Callable[[], str]
+
+    def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> bool:
+        """Tell whether a run fits beside all others, and write down that it begins if it does."""
+        key, fingerprint = self.file.key()
+        context = (self.file.site, self.dataset_id)
+        run = RunSpending(
+            run=nonce,
+            dataset=self.dataset_id or self.contents(),
+            people=frozenset(person.digests(key, *context) for person in self.people()),
+            computation=computation,
+            date=datetime.date.today().isoformat(),
+            epsilon=config.epsilon,
+            delta=config.delta or NO_DELTA,
+            promised=promised,
+            key=fingerprint,
+        )
+        if not self._fits(run, config):
+            return False
+        self.file.open(run)
+        return True
+
+    def go_on(self, nonce: str, config: Config, *, promised: bool) -> bool:
+        """Tell whether a run that began still fits, now that all sites are known."""
+        if not promised:
+            self.file.unpromised(nonce)
+        return self._fits(self.file.find(nonce), config)
+
+    def _fits(self, run: RunSpending, config: Config) -> bool:
+        plan = Budget.of(epsilon=config.epsilon, delta=config.delta) if run.promised else None
+        return self.file.allows(run, None if plan is None else plan.mu2)
+
+
+def read_ledger(path: Path) -> Spending:
+    """Return what a ledger file says; it is not changed.
+
+    Raises
+    ------
+    PrivacyBudgetError
+        The file is damaged.
+    """
+    text = path.read_bytes()
+    lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
+    if text and not lines:
+        raise _damaged("it has no whole line")
+    _check_head(path, lines)
+    return read_lines(lines)
+
+
+# -- how long it was -----------------------------------------------------------------------------
+
+
+def _head(path: Path) -> Path:
+    return path.with_name(f"{path.name}.head")
+
+
+def _write_head(path: Path, n_lines: int, last: bytes) -> None:
+    write_atomically(_head(path), f"{n_lines} {hashlib.sha256(last).hexdigest()}\n".encode())
+
+
+def _check_head(path: Path, lines: list[bytes]) -> None:
+    """Raise PrivacyBudgetError if lines are gone that a ledger had; older ones have no head."""
+    try:
+        n_text, _, digest = _head(path).read_text(encoding="ascii").strip().partition(" ")
+        n_lines = int(n_text)
+    except FileNotFoundError:
+        return
+    except ValueError:
+        raise _damaged("what is known of its length is damaged") from None
+    found = lines[n_lines - 1] if 0 < n_lines <= len(lines) else b""
+    if hashlib.sha256(found).hexdigest() != digest:
+        raise _damaged(f"it had {n_lines} lines and has {len(lines)}, or others")
+
+
+def _damaged(problem: str) -> PrivacyBudgetError:
+    do = "restore it with its .key and its .head; do not delete it."
+    return PrivacyBudgetError("E012", problem=f"the ledger is damaged: {problem}", do=do)

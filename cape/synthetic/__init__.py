@@ -1,0 +1,1 @@
+"""Synthetic studies whose truth is known: generators, layouts of files, scores."""

@@ -1,0 +1,134 @@
+"""Synthetic brains of `cape synth`: named networks, and what a scanner adds to them.
+
+The coordinates are rounded textbook positions in MNI space (mm); they stand for networks, nothing
+was measured here.
+"""
+
+from __future__ import annotations
+
+import gzip
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array, Data
+from cape.data import Grid
+
+Centre = tuple[float, float, float]
+
+NETWORKS: dict[str, tuple[Centre, ...]] = {
+    "default-mode": ((0, -53, 26), (0, 52, -6), (-48, -62, 36), (46, -62, 32)),
+    "visual": ((-10, -88, 2), (12, -88, 4)),
+    "sensorimotor": ((-38, -26, 56), (40, -24, 56), (0, -10, 60)),
+    "auditory": ((-54, -20, 8), (56, -18, 8)),
+    "frontoparietal": ((-44, 32, 28), (44, 34, 28), (-44, -52, 48), (46, -50, 48)),
+    "cingulo-opercular": ((0, 20, 38), (-36, 18, 2), (38, 20, 2)),
+    "dorsal-attention": ((-26, -4, 54), (28, -4, 54), (-26, -64, 52), (26, -64, 52)),
+    "cerebellar": ((-26, -68, -32), (28, -68, -32)),
+    "basal-ganglia": ((-24, 6, 2), (26, 6, 2)),
+    "language": ((-50, 22, 14), (-54, -42, 4)),
+}
+
+BLOB_SD = 9.0
+"""mm; standard deviation of every blob."""
+
+MAP_NORM = 50.0
+"""2-norm of every map on the 10 mm grid; about 1.5 % signal change at a peak of BASELINE."""
+
+BASELINE = 1000.0
+NOISE = 0.5
+"""Trace of the voxel noise covariance over that of the signal."""
+
+DRIFT = 10.0
+"""Largest linear change of a voxel over a run."""
+
+STEP = 0.1
+"""Resolution of the int16 images (scl_slope)."""
+
+Storage = Literal["int16", "int16 left", "float32", "int16 qform"]
+STORAGES: tuple[Storage, ...] = ("int16", "int16 left", "float32", "int16 qform")
+"""How sites differ: plain, x axis stored from right to left, other type, qform instead of sform."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Scanner:
+    """Turns time courses into images.
+
+    Attributes
+    ----------
+    grid : Grid
+        Of the mask.
+    maps : ndarray, shape (D, R)
+        True maps A.
+    tr : float
+        Repetition time, s.
+    """
+
+    grid: Grid
+    maps: Array
+    tr: float
+
+    def series(self, rng: np.random.Generator, courses: Data) -> Data:
+        """Return voxels of one run, shape (D, T): baseline, drift, A S and white noise."""
+        n_voxels, n_times = self.maps.shape[0], courses.shape[1]
+        place = np.linspace(0, 3 * np.pi, n_voxels)
+        baseline = BASELINE * (1 + 0.2 * np.cos(place))
+        ramp = np.linspace(-0.5, 0.5, n_times)
+        noise_std = np.sqrt(NOISE * np.sum(self.maps**2) / n_voxels)
+        values = self.maps.astype(np.float32) @ courses
+        values += np.float32(noise_std) * rng.standard_normal(values.shape, dtype=np.float32)
+        drift = DRIFT * np.sin(place + rng.uniform(0, 2 * np.pi))
+        values += (baseline[:, None] + np.outer(drift, ramp)).astype(np.float32)
+        return values
+
+    def image(self, values: Data, storage: Storage) -> bytes:
+        """Return a gzipped NIfTI file of voxels, shape (D, T); the same bytes for equal input."""
+        import nibabel as nib
+
+        volume = np.zeros((*self.grid.shape, values.shape[1]), dtype=np.float32)
+        volume[self.grid.inside] = values
+        affine = self.grid.affine
+        if storage == "int16 left":
+            volume = volume[::-1]
+            affine = affine @ np.array(
+                [[-1, 0, 0, volume.shape[0] - 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]
+            )
+        stored: npt.NDArray[np.generic] = volume
+        if storage != "float32":
+            stored = np.rint(volume / np.float32(STEP)).astype(np.int16)
+        image = nib.Nifti1Image(stored, affine)
+        image.header.set_xyzt_units("mm", "sec")
+        image.header.set_zooms((*image.header.get_zooms()[:3], self.tr))
+        if storage == "int16 qform":
+            image.set_qform(affine, code="mni")
+            image.set_sform(None, code=0)
+        else:
+            image.set_sform(affine, code="mni")
+        content = bytearray(image.to_bytes())
+        if storage != "float32":
+            # nibabel rescales what it writes; the slope of integers is set in the finished header.
+            content[112:120] = np.array([STEP, 0.0], dtype="<f4").tobytes()
+        return gzip.compress(bytes(content), compresslevel=1, mtime=0)
+
+
+def voxel_positions(grid: Grid) -> Array:
+    """Return the centres of the mask's voxels, mm, shape (D, 3), in mask order."""
+    index = np.argwhere(grid.inside)
+    return np.asarray(index @ grid.affine[:3, :3].T + grid.affine[:3, 3])
+
+
+def network_maps(grid: Grid, names: tuple[str, ...]) -> Array:
+    """Return Gaussian blobs at the centres of each network, shape (D, R), equal 2-norms."""
+    positions = voxel_positions(grid)
+    maps = []
+    for name in names:
+        blobs = [
+            np.exp(-np.sum((positions - centre) ** 2, axis=1) / (2 * BLOB_SD**2))
+            for centre in np.array(NETWORKS[name])
+        ]
+        one = np.sum(blobs, axis=0)
+        maps.append(one / np.linalg.norm(one))
+    norm = MAP_NORM * (10.0 / grid.voxel_size) ** 1.5  # the same peaks on a finer grid
+    return np.asarray(np.stack(maps, axis=1) * norm)

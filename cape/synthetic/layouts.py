@@ -1,0 +1,208 @@
+"""How a synthetic site keeps its files: as people have them on their disks.
+
+``files``     one image per subject, named sub-<label>
+``manifest``  images with names that say nothing, two dummy volumes each, and a table
+``bids``      derivatives as fMRIPrep writes them: sessions, sidecars, confound tables
+``matrix``    parcel time series as text tables, time by feature
+``atlas``     as ``files``, with a label image beside them
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array, Data
+from cape.config import CONFOUND_SETS
+from cape.data import Grid
+from cape.synthetic.brain import Scanner, Storage, voxel_positions
+
+Layout = Literal["files", "manifest", "bids", "matrix", "atlas"]
+LAYOUTS: tuple[Layout, ...] = ("files", "manifest", "bids", "matrix", "atlas")
+
+N_PARCELS = 80
+N_DUMMY = 2
+FEWEST_TO_EXCLUDE = 4
+"""Subjects of a site from which on its manifest excludes one."""
+
+SPACE = "space-MNI152NLin2009cAsym"
+ARTEFACT = 3.0
+"""Standard deviation over voxels of what a standard deviation of motion adds to the signal."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shelf:
+    """Where and how one site's subjects are written.
+
+    Attributes
+    ----------
+    folder : Path
+        Of the site.
+    scanner : Scanner
+        Makes images.
+    storage : Storage
+        How this site stores them.
+    """
+
+    folder: Path
+    scanner: Scanner
+    storage: Storage
+
+    def image(self, name: str, values: Data) -> None:
+        """Write voxels (D, T) as an image below the folder."""
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(self.scanner.image(values, self.storage))
+
+
+def write_subject(
+    layout: Layout, shelf: Shelf, m: int, values: Data, rng: np.random.Generator
+) -> None:
+    """Write subject number `m` (from 0) with voxels `values`, shape (D, T)."""
+    _WRITERS[layout](shelf, m, values, rng)
+
+
+def finish_site(layout: Layout, shelf: Shelf, members: tuple[int, ...]) -> None:
+    """Write what a site has once: manifest, description of the data set, atlas."""
+    if layout == "manifest":
+        _write_manifest(shelf, members)
+    elif layout == "bids":
+        text = json.dumps(
+            {"Name": "synthetic", "BIDSVersion": "1.8.0", "DatasetType": "derivative"}, indent=1
+        )
+        (shelf.folder / "dataset_description.json").write_text(text + "\n", encoding="utf-8")
+    elif layout == "atlas":
+        (shelf.folder / "atlas.nii.gz").write_bytes(_atlas_image(shelf.scanner.grid))
+
+
+def settings_of(layout: Layout, tr: float) -> list[str]:
+    """Return the lines of settings.toml that a layout needs."""
+    no_basis = ['basis = "none"', "n_basis = 0"]
+    return {
+        "files": [],
+        "manifest": [],
+        "bids": [
+            f'bids_filter = "task-rest_{SPACE}_desc-preproc"',
+            'confounds = "motion6"',
+            f"high_pass = {0.01 / tr:.6g}",
+        ],
+        "matrix": ['feature_space = "matrix"', 'orientation = "time_by_feature"', *no_basis],
+        "atlas": ['feature_space = "atlas"', 'atlas = "atlas.nii.gz"', *no_basis],
+    }[layout]
+
+
+def features(layout: Layout, grid: Grid, maps: Array) -> Array:
+    """Return the true maps in the features of a layout: voxels, or means of parcels."""
+    if layout not in ("matrix", "atlas"):
+        return maps
+    return parcel_means(parcels(grid), maps)
+
+
+def parcels(grid: Grid) -> npt.NDArray[np.intp]:
+    """Return the parcel of every voxel of the mask, 0 .. N_PARCELS - 1, each a compact region."""
+    positions = voxel_positions(grid)
+    seeds = positions[:: max(1, len(positions) // N_PARCELS)][:N_PARCELS]
+    distance = ((positions[:, None, :] - seeds[None]) ** 2).sum(axis=2)
+    return np.asarray(distance.argmin(axis=1), dtype=np.intp)
+
+
+def parcel_means(of: npt.NDArray[np.intp], values: Array) -> Array:
+    """Return means over parcels, shape (N_PARCELS, columns); `values` is (D, columns)."""
+    sums = np.zeros((N_PARCELS, values.shape[1]))
+    np.add.at(sums, of, values)
+    return np.asarray(sums / np.bincount(of, minlength=N_PARCELS)[:, None])
+
+
+def _as_files(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
+    shelf.image(f"sub-{m + 1:03d}_task-rest_bold.nii.gz", values)
+
+
+def _as_listed(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
+    dummies = np.repeat(values[:, :1] * 1.3, N_DUMMY, axis=1)
+    shelf.image(f"scans/scan_{m + 1:04d}.nii.gz", np.concatenate([dummies, values], axis=1))
+
+
+def _write_manifest(shelf: Shelf, members: tuple[int, ...]) -> None:
+    last = members[-1] if len(members) >= FEWEST_TO_EXCLUDE else -1
+    lines = ["file,subject,tr,n_dummy,exclude,notes"]
+    for m in members:
+        excluded = "1,withdrew consent" if m == last else "0,"
+        tr = f"{shelf.scanner.tr:g}"
+        lines.append(f"scans/scan_{m + 1:04d}.nii.gz,P{m + 1:03d},{tr},{N_DUMMY},{excluded}")
+    (shelf.folder / "manifest.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
+    """Write one run, or two sessions for every third subject."""
+    label, n_times = f"sub-{m + 1:03d}", values.shape[1]
+    sessions = {"": slice(None)}
+    if m % 3 == 0:
+        sessions = {"ses-1": slice(0, n_times // 2), "ses-2": slice(n_times // 2, None)}
+    for session, part in sessions.items():
+        stem = "_".join(filter(None, (label, session, "task-rest")))
+        folder = "/".join(filter(None, (label, session, "func")))
+        run = values[:, part]
+        motion = np.cumsum(rng.normal(0, 0.02, (run.shape[1], 6)), axis=0)
+        scaled = (motion - motion.mean(axis=0)) / motion.std(axis=0)
+        weights = rng.normal(0, ARTEFACT / np.sqrt(6), (len(run), 6))
+        name = f"{folder}/{stem}_{SPACE}_desc-preproc_bold"
+        shelf.image(f"{name}.nii.gz", (run + weights @ scaled.T).astype(np.float32))
+        side = {"RepetitionTime": shelf.scanner.tr, "SkullStripped": False, "TaskName": "rest"}
+        (shelf.folder / f"{name}.json").write_text(json.dumps(side) + "\n", encoding="utf-8")
+        table = shelf.folder / folder / f"{stem}_desc-confounds_timeseries.tsv"
+        table.write_text(_confounds(motion, rng), encoding="utf-8")
+
+
+def _confounds(motion: Array, rng: np.random.Generator) -> str:
+    """Return a confound table with the columns of motion24, tissue means and displacement."""
+    columns: dict[str, Array] = {}
+    names = CONFOUND_SETS["motion6"]
+    change = np.vstack([np.full((1, 6), np.nan), np.diff(motion, axis=0)])
+    for i, name in enumerate(names):
+        columns[name] = motion[:, i]
+        columns[f"{name}_derivative1"] = change[:, i]
+        columns[f"{name}_power2"] = motion[:, i] ** 2
+        columns[f"{name}_derivative1_power2"] = change[:, i] ** 2
+    for name in ("csf", "white_matter"):
+        columns[name] = 500 + rng.normal(0, 1, len(motion))
+    columns["framewise_displacement"] = np.abs(change).sum(axis=1)
+    rows = ["\t".join(columns)]
+    for t in range(len(motion)):
+        cells = (column[t] for column in columns.values())
+        rows.append("\t".join("n/a" if np.isnan(c) else f"{c:.6f}" for c in cells))
+    return "\n".join(rows) + "\n"
+
+
+def _as_matrix(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
+    means = parcel_means(parcels(shelf.scanner.grid), values.astype(np.float64))
+    lines = [",".join(f"parcel{p + 1:03d}" for p in range(N_PARCELS))]
+    lines += [",".join(f"{value:.5g}" for value in row) for row in means.T]
+    path = shelf.folder / f"sub-{m + 1:03d}.csv"
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+def _atlas_image(grid: Grid) -> bytes:
+    import nibabel as nib
+
+    labels = np.zeros(grid.shape, dtype=np.int16)
+    labels[grid.inside] = parcels(grid) + 1
+    image = nib.Nifti1Image(labels, grid.affine)
+    image.set_sform(grid.affine, code="mni")
+    image.header.set_xyzt_units("mm")
+    return gzip.compress(image.to_bytes(), compresslevel=6, mtime=0)
+
+
+_WRITERS: dict[Layout, Callable[[Shelf, int, Data, np.random.Generator], None]] = {
+    "files": _as_files,
+    "manifest": _as_listed,
+    "bids": _as_bids,
+    "matrix": _as_matrix,
+    "atlas": _as_files,
+}
