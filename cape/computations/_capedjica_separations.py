@@ -133,15 +133,26 @@ def _as_released(config: Config, model: IcaModel) -> TemplateMaps:
 
 
 SPATIAL = SecureSum(
-    name="spatial", state=SpatialComponents, into="spatial", guarded=True,
-    estimator=_spatial, rows=n_basis, sees=subject_views.raw, close=_arranged,
-    when=functools.partial(is_kind, "spatial"),
-)  # fmt: skip
+    name="spatial",
+    state=SpatialComponents,
+    model_field="spatial",
+    may_reduce_rank=True,
+    estimator=_spatial,
+    rows=n_basis,
+    input=subject_views.raw,
+    close=_arranged,
+    enabled_if=functools.partial(is_kind, "spatial"),
+)
 TEMPLATE = SecureSum(
-    name="template", state=TemplateMaps, into="template",
-    estimator=_template, rows=n_basis, sees=subject_views.raw, close=_as_released,
-    when=functools.partial(is_kind, "template"),
-)  # fmt: skip
+    name="template",
+    state=TemplateMaps,
+    model_field="template",
+    estimator=_template,
+    rows=n_basis,
+    input=subject_views.raw,
+    close=_as_released,
+    enabled_if=functools.partial(is_kind, "template"),
+)
 
 
 # -- the end of a run ----------------------------------------------------------------------------

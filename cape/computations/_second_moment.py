@@ -94,9 +94,14 @@ def verify(site: Site, roster: Roster) -> None:
 
 
 MOMENT = SecureSum(
-    name="moment", state=Principal, into="principal",
-    estimator=estimator, rows=n_basis, sees=subject_views.unchanged, close=as_released("principal"),
-)  # fmt: skip
+    name="moment",
+    state=Principal,
+    model_field="principal",
+    estimator=estimator,
+    rows=n_basis,
+    input=subject_views.unchanged,
+    close=as_released("principal"),
+)
 """The one stage of a table."""
 
 

@@ -264,9 +264,14 @@ def _column_table(
 # -- the protocol --------------------------------------------------------------------------------
 
 MOMENT = SecureSum(
-    name="moment", state=CanonicalState, into="canonical", estimator=_estimator,
-    rows=n_basis, sees=subject_views.unchanged, close=as_released("canonical"),
-)  # fmt: skip
+    name="moment",
+    state=CanonicalState,
+    model_field="canonical",
+    estimator=_estimator,
+    rows=n_basis,
+    input=subject_views.unchanged,
+    close=as_released("canonical"),
+)
 
 COMPUTATION = Computation(
     name="capecca",

@@ -130,20 +130,36 @@ def _first(config: Config) -> str:
 
 
 ITERATE = SecureSum(
-    name="iterate", state=Unmixing, into="unmixing",
-    estimator=_solver, rows=subject_views.n_directions, sees=_whitened,
-    close=_close, when=_temporal,
-)  # fmt: skip
+    name="iterate",
+    state=Unmixing,
+    model_field="unmixing",
+    estimator=_solver,
+    rows=subject_views.n_directions,
+    input=_whitened,
+    close=_close,
+    enabled_if=_temporal,
+)
 WHITENING = SecureSum(
-    name="whitening", state=Whitener, into="whitener",
-    estimator=_whitening, rows=subject_views.n_directions, sees=_reduced,
-    later=(ITERATE,), when=_temporal,
-)  # fmt: skip
+    name="whitening",
+    state=Whitener,
+    model_field="whitener",
+    estimator=_whitening,
+    rows=subject_views.n_directions,
+    input=_reduced,
+    successors=(ITERATE,),
+    enabled_if=_temporal,
+)
 PCA = SecureSum(
-    name="pca", state=Subspace, into="subspace", guarded=True,
-    estimator=_pca, rows=n_basis, sees=subject_views.raw,
-    later=(WHITENING, ITERATE), when=_temporal,
-)  # fmt: skip
+    name="pca",
+    state=Subspace,
+    model_field="subspace",
+    may_reduce_rank=True,
+    estimator=_pca,
+    rows=n_basis,
+    input=subject_views.raw,
+    successors=(WHITENING, ITERATE),
+    enabled_if=_temporal,
+)
 
 STAGES = (PCA, WHITENING, ITERATE, SPATIAL, TEMPLATE)
 

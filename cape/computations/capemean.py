@@ -219,14 +219,23 @@ def _with_error(value: float, noise_std: float) -> tuple[float, float, float, fl
 # -- the protocol --------------------------------------------------------------------------------
 
 HISTOGRAM = SecureSum(
-    name="histogram", state=ColumnStatistic, into="histogram",
-    estimator=histogram_of, rows=n_basis,
-    sees=subject_views.unchanged, close=as_released("histogram"),
-)  # fmt: skip
+    name="histogram",
+    state=ColumnStatistic,
+    model_field="histogram",
+    estimator=histogram_of,
+    rows=n_basis,
+    input=subject_views.unchanged,
+    close=as_released("histogram"),
+)
 MEAN = SecureSum(
-    name="mean", state=ColumnStatistic, into="mean",
-    estimator=mean_of, rows=n_basis, sees=subject_views.unchanged, later=(HISTOGRAM,),
-)  # fmt: skip
+    name="mean",
+    state=ColumnStatistic,
+    model_field="mean",
+    estimator=mean_of,
+    rows=n_basis,
+    input=subject_views.unchanged,
+    successors=(HISTOGRAM,),
+)
 
 COMPUTATION = Computation(
     name="capemean",

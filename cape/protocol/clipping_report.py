@@ -38,7 +38,7 @@ def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> S
             stage.current(site.config, model)
         )
         scales: list[float] = []
-        for part in chunks(stage.sees(site, model)):
+        for part in chunks(stage.input(site, model)):
             with np.errstate(all="ignore"):
                 norms = np.linalg.norm(query.answer(part), axis=1)
             scales += [_scale(float(norm), clip) for norm in norms]

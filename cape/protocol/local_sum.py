@@ -2,7 +2,7 @@
 
 Every site adds the whole noise by itself, so its own sum is private against everybody and needs no
 mask: it is sent as it is (`Released`), and the sum over S sites carries S times the noise variance.
-A stage may let each site send less than that, a function of its own noisy sum (`Part`), which costs
+A stage may let each site send less, a function of its own noisy sum (`LocalReduction`), which costs
 nothing more.  Without noise there is nothing to hide behind, so ``private=false`` keeps the masks.
 """
 
@@ -34,7 +34,7 @@ def seen_singly(config: Config) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Part:
+class LocalReduction:
     """What a site sends of its own noisy mean, and what the aggregator makes of it.
 
     Attributes
@@ -59,7 +59,7 @@ class LocalSum(Generic[M]):
         Of the release.
     broadcast : type
         Of its result.
-    part : Part or None
+    local_reduction : LocalReduction or None
         None: sites send all of their noisy sums.
     event, noisy, charge, step, stopped, absorb, then, check
         As in `cape.protocol.gaussian_sum.GaussianSum`; `charge` returns the length.
@@ -69,7 +69,7 @@ class LocalSum(Generic[M]):
 
     name: str
     broadcast: type
-    part: Part | None
+    local_reduction: LocalReduction | None
     event: Callable[[Site | Aggregator, M], Event]
     noisy: Callable[[Site, M], Integers | None]
     charge: Callable[[Aggregator, M], int]
@@ -85,7 +85,7 @@ class LocalSum(Generic[M]):
         return (
             Phase(
                 name=self.name,
-                reply=Released if self.part is None else Reduced,
+                reply=Released if self.local_reduction is None else Reduced,
                 broadcast=self.broadcast,
                 answer=self._answer,
                 combine=self._combine,
@@ -98,14 +98,14 @@ class LocalSum(Generic[M]):
 
     def _answer(self, site: Site, model: M) -> Released | Reduced:
         noisy = self.noisy(site, model)
-        if self.part is None:
+        if self.local_reduction is None:
             if noisy is None:
                 return Released(total=np.zeros(0, dtype=np.int64), refused=True)
             return Released(total=noisy, refused=False)
         if noisy is None:
             return Reduced(values=np.zeros(0), refused=True)
         mean = noisy / (self.event(site, model).gamma * own_subjects(site.id, model))
-        return Reduced(values=self.part.reduce(site.config, mean), refused=False)
+        return Reduced(values=self.local_reduction.reduce(site.config, mean), refused=False)
 
     def _combine(
         self, party: Aggregator, replies: Mapping[str, Released | Reduced], model: M
@@ -113,7 +113,7 @@ class LocalSum(Generic[M]):
         size = self.charge(party, model)
         if refusing := [site for site, reply in replies.items() if reply.refused]:
             return self.stopped(party.config, model, refusing[0])
-        if self.part is None:
+        if self.local_reduction is None:
             return self.step(party, model, self._total(party, replies, model, size))
         roster = joined(model)
         mean = np.zeros(size)
@@ -121,7 +121,7 @@ class LocalSum(Generic[M]):
             sent = replies[entry.site]
             if not isinstance(sent, Reduced):
                 raise MessageError("E202", problem=f"site {entry.site} sent another message")
-            own = self.part.expand(party.config, sent.values, size)
+            own = self.local_reduction.expand(party.config, sent.values, size)
             mean += own * (entry.n_subjects / roster.n_subjects)
         return self.step_of_mean(party, model, mean)
 

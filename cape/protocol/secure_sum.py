@@ -25,7 +25,7 @@ from cape.privacy.mechanisms import overflow_bound, verify_event
 from cape.privacy.sampler import discrete_gaussian
 from cape.protocol.droppable_sum import DroppableSum
 from cape.protocol.gaussian_sum import GaussianSum
-from cape.protocol.local_sum import LocalSum, Part, seen_singly
+from cape.protocol.local_sum import LocalReduction, LocalSum, seen_singly
 from cape.protocol.messages import Masked, RoundRecord
 from cape.protocol.model import Model, attendance, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
@@ -51,44 +51,44 @@ class SecureSum(Generic[M]):
         Of the phase.
     state : type
         Of the estimator's state, which is what is broadcast.
-    into : str
+    model_field : str
         Field of the model that holds it.
     estimator : callable
         ``estimator(config, model)``: from public values only.
     rows : callable
-        ``rows(model)``: number of rows of what `sees` gives.
-    sees : callable
-        ``sees(site, model)``: the subjects, as this stage sees them.
-    later : tuple of SecureSum
+        ``rows(model)``: number of rows of what `input` gives.
+    input : callable
+        ``input(site, model)``: the subjects, as this stage sees them.
+    successors : tuple of SecureSum
         Stages that may follow, in order; the first one that is not done opens next.
     close : callable, optional
         ``close(config, model)``: last state of the run, for the stage that opens `report`.
-    part : Part, optional
+    local_reduction : LocalReduction, optional
         What a site sends of its own noisy sum where it is seen by itself (``noise=local``).
-    when : callable, optional
-        ``when(config)``: whether these settings have the stage at all.
-    guarded : bool
+    enabled_if : callable, optional
+        ``enabled_if(config)``: whether these settings have the stage at all.
+    may_reduce_rank : bool
         Whether a rank guard may keep fewer than the estimator's `n_components` directions.
     """
 
     name: str
     state: type
-    into: str
+    model_field: str
     estimator: Callable[[Config, M], Estimator[Any]]
     rows: Callable[[M], int]
-    sees: Callable[[Site, M], Stacks]
-    later: tuple[SecureSum[M], ...] = ()
+    input: Callable[[Site, M], Stacks]
+    successors: tuple[SecureSum[M], ...] = ()
     close: Callable[[Config, M], Any] | None = None
-    part: Part | None = None
-    when: Callable[[Config], bool] | None = None
-    guarded: bool = False
+    local_reduction: LocalReduction | None = None
+    enabled_if: Callable[[Config], bool] | None = None
+    may_reduce_rank: bool = False
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
         """Return the phases of one release under the chosen aggregation; () if there is none."""
-        if self.when is not None and not self.when(config):
+        if self.enabled_if is not None and not self.enabled_if(config):
             return ()
         end = ("report",) if self.close is not None else ()
-        stages = (self, *self.later)
+        stages = (self, *self.successors)
         then = (*(entry(stage.name, config) for stage in stages), *end)
         if config.zero_sum == "gaussian":
             return self._gaussian(then)
@@ -129,7 +129,7 @@ class SecureSum(Generic[M]):
         return LocalSum(
             name=self.name,
             broadcast=self.state,
-            part=self.part,
+            local_reduction=self.local_reduction,
             event=self._event,
             noisy=self._noisy,
             charge=self._charged_size,
@@ -157,7 +157,7 @@ class SecureSum(Generic[M]):
 
     def current(self, config: Config, model: M) -> Any:
         """Return the released state, or the one to start from."""
-        released = getattr(model, self.into)
+        released = getattr(model, self.model_field)
         if released is not None:
             return released
         return self.estimator(config, model).start(self.rows(model))
@@ -177,7 +177,7 @@ class SecureSum(Generic[M]):
         query = self.estimator(site.config, model).query(self.current(site.config, model))
         event = self._event(site, model)
         check_query(event, query)
-        subjects = self.sees(site, model)
+        subjects = self.input(site, model)
         if event.private:
             check_subjects(event, subjects, own_subjects(site.id, model))
         total = clipped_sum(chunks(subjects), query, event)
@@ -247,14 +247,14 @@ class SecureSum(Generic[M]):
         config = party.config
         estimator = self.estimator(config, model)
         state = estimator.step(self.current(config, model), mean, noise_std)
-        after = replace(model, **{self.into: state})
+        after = replace(model, **{self.model_field: state})
         name = self._next(config, after)
         if name == "report" and self.close is not None:
             state = self.close(config, after)
         return state, name
 
     def _next(self, config: Config, model: M) -> str:
-        stages = (self, *self.later)
+        stages = (self, *self.successors)
         waiting = (entry(s.name, config) for s in stages if not s.finished(config, model))
         return next(waiting, "report")
 
@@ -263,7 +263,7 @@ class SecureSum(Generic[M]):
         if self.close is None:
             raise PrivacyBudgetError("E154", site=site)
         state = replace(self.current(config, model), status="budget_exhausted")
-        after = replace(model, **{self.into: state})
+        after = replace(model, **{self.model_field: state})
         return self.close(config, after), "report"
 
     def _check(self, config: Config, model: M, state: Any) -> None:
@@ -273,7 +273,7 @@ class SecureSum(Generic[M]):
         many times for one charge, a large one would fill the memory.
         """
         estimator, rows = self.estimator(config, model), self.rows(model)
-        most = min(getattr(estimator, "n_components", 0), rows) if self.guarded else 0
+        most = min(getattr(estimator, "n_components", 0), rows) if self.may_reduce_rank else 0
         if not same_form(estimator.start(rows), state, most=most):
             raise MessageError("E202", problem=f"{self.name}: arrays of another shape than planned")
 
@@ -289,7 +289,7 @@ class SecureSum(Generic[M]):
         )
         refused = getattr(state, "status", "") == "budget_exhausted"
         trace = model.trace if refused else (*model.trace, record)
-        return replace(model, trace=trace, **{self.into: state})
+        return replace(model, trace=trace, **{self.model_field: state})
 
 
 def chunks(stacks: Stacks) -> Iterator[Data]:

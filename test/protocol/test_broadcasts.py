@@ -131,10 +131,10 @@ def test_a_site_that_would_ask_a_subject_twice_releases_nothing(name, monkeypatc
 
     def doubled(self, site, model):
         def sees(party, known):
-            stacks = self.sees(party, known)
+            stacks = self.input(party, known)
             return Stacks(arrays=stacks.arrays * 2, labels=stacks.labels * 2)
 
-        return real(replace(self, sees=sees), site, model)
+        return real(replace(self, input=sees), site, model)
 
     monkeypatch.setattr(secure_sum.SecureSum, "_noisy", doubled)
     run = Consortium(name)

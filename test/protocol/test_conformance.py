@@ -425,7 +425,7 @@ def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
     party.source = helper.ArraySource(arrays)
     party._memo = MemoryMemo()
     query = entry.estimator(party.config, model).query(entry.current(party.config, model))
-    stacks = entry.sees(party, model)
+    stacks = entry.input(party, model)
     total = clipped_sum(chunks(stacks), query, event)
     assert total.shape == (query.size,)
     return total.tolist()

@@ -104,7 +104,7 @@ def test_g1_what_a_stage_releases_is_of_the_type_of_its_field_of_the_model() -> 
     for stage in stages:
         own = stage.name if stage.name in ("spatial", "template") else "temporal"
         (phase,) = stage.phases(replace(config, separation=own))
-        assert hints[stage.into] == phase.broadcast | None
+        assert hints[stage.model_field] == phase.broadcast | None
 
 
 def test_g2_reply_and_broadcast_have_exactly_the_types_of_the_table() -> None:
@@ -847,7 +847,7 @@ def test_an_estimator_gets_the_mean_over_all_subjects_and_the_true_noise(
     )
     answers = []
     for site in party.parties.values():
-        stacks = entry.sees(site, party.state.model)
+        stacks = entry.input(site, party.state.model)
         answers += [query.answer(array) for array in stacks.arrays]
     honest = np.concatenate(answers)
     assert len(honest) == 10

@@ -187,7 +187,7 @@ def test_the_rounds_of_the_protocol_are_those_of_algorithm_4() -> None:
                      n_rounds=3, **PAPER, **bounds)  # fmt: skip
     run.until("iterate").exchange()  # V and U are released, white data are kept
     model = replace(run.state.model, unmixing=None)
-    stacks = [capedjica.ITERATE.sees(party, model) for party in run.parties.values()]
+    stacks = [capedjica.ITERATE.input(party, model) for party in run.parties.values()]
     white = np.concatenate([a for s in stacks for a in s.arrays]).astype(np.float64)
     state = capedjica.ITERATE.current(run.config, model)
     solver = capedjica.ITERATE.estimator(run.config, model)

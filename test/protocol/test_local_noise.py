@@ -13,7 +13,7 @@ from cape.computations import load
 from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
-from cape.protocol.local_sum import Part
+from cape.protocol.local_sum import LocalReduction
 from cape.protocol.messages import Masked, Reduced, Released
 from cape.protocol.phases import advance_aggregator
 from cape.simulation import memory as driver
@@ -106,8 +106,8 @@ def test_a_reply_of_another_length_or_beyond_the_bound_is_refused(monkeypatch) -
 
 def halves(reduce: Any) -> Any:
     """Return the tiny computation whose sites send a part of their own mean only."""
-    part = Part(reduce=reduce, expand=expand)
-    mean = replace(tiny.MEAN, part=part)
+    part = LocalReduction(reduce=reduce, expand=expand)
+    mean = replace(tiny.MEAN, local_reduction=part)
     table = tuple(mean if entry is tiny.MEAN else entry for entry in tiny.TINY.table)
     return replace(tiny.TINY, table=table)
 

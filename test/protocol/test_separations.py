@@ -119,7 +119,7 @@ def summed(kind: str, arrays: list[np.ndarray]) -> tuple[list[int], Any]:
     entry = entry_of(run)
     query = entry.estimator(party.config, model).query(entry.current(party.config, model))
     with np.errstate(all="ignore"):
-        total = clipped_sum(chunks(entry.sees(party, model)), query, event)
+        total = clipped_sum(chunks(entry.input(party, model)), query, event)
     return total.tolist(), event
 
 

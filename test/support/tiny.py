@@ -99,10 +99,10 @@ def progress(config: Any, model: Any, ledger: Any, cursor: Any) -> Progress:
 MEAN = SecureSum(
     name="mean",
     state=Mean,
-    into="mean",
+    model_field="mean",
     estimator=lambda config, model: MeanEstimator(),
     rows=lambda model: SIZE,
-    sees=lambda site, model: subject_views.prepared(site, joined(model).space),
+    input=lambda site, model: subject_views.prepared(site, joined(model).space),
     close=lambda config, model: model.mean,
 )
 

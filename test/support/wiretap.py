@@ -275,10 +275,10 @@ CANARY = Computation(
         SecureSum(
             name="canary",
             state=CanaryState,
-            into="canary",
+            model_field="canary",
             estimator=lambda config, model: CanaryEstimator(n_rounds=config.n_rounds),
             rows=lambda model: joined(model).n_basis,
-            sees=lambda site, model: prepared(site, joined(model).space),
+            input=lambda site, model: prepared(site, joined(model).space),
             close=lambda config, model: model.canary,
         ),
         report(

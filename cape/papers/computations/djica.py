@@ -226,17 +226,33 @@ def _outcome(party: Aggregator, model: DjicaModel) -> IcaOutcome:
 
 
 ITERATE = SecureSum(
-    name="iterate", state=EpochState, into="unmixing",
-    estimator=_solver, rows=subject_views.n_directions, sees=_whitened, close=_ica_outcome.close,
-)  # fmt: skip
+    name="iterate",
+    state=EpochState,
+    model_field="unmixing",
+    estimator=_solver,
+    rows=subject_views.n_directions,
+    input=_whitened,
+    close=_ica_outcome.close,
+)
 SPHERE = SecureSum(
-    name="sphere", state=Sphere, into="whitener",
-    estimator=_sphere, rows=subject_views.n_directions, sees=_reduced, later=(ITERATE,),
-)  # fmt: skip
+    name="sphere",
+    state=Sphere,
+    model_field="whitener",
+    estimator=_sphere,
+    rows=subject_views.n_directions,
+    input=_reduced,
+    successors=(ITERATE,),
+)
 PCA = SecureSum(
-    name="pca", state=Subspace, into="subspace", guarded=True,
-    estimator=_pca, rows=n_basis, sees=_columns, later=(SPHERE, ITERATE),
-)  # fmt: skip
+    name="pca",
+    state=Subspace,
+    model_field="subspace",
+    may_reduce_rank=True,
+    estimator=_pca,
+    rows=n_basis,
+    input=_columns,
+    successors=(SPHERE, ITERATE),
+)
 
 COMPUTATION = Computation(
     name=NAME,

@@ -19,7 +19,7 @@ from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcom
 from cape.config import Config, option
 from cape.errors import ConfigError, MessageError
 from cape.protocol.join import Draft, join
-from cape.protocol.local_sum import Part
+from cape.protocol.local_sum import LocalReduction
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import progress, settings_of
 from cape.protocol.outcome import Outcome
@@ -87,7 +87,7 @@ def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
     return outcome("dpdispca", party, model, note=note)
 
 
-PART_OF_MOMENT = replace(MOMENT, part=Part(reduce=_reduce, expand=_expand))
+PART_OF_MOMENT = replace(MOMENT, local_reduction=LocalReduction(reduce=_reduce, expand=_expand))
 
 COMPUTATION = Computation(
     name="dpdispca",

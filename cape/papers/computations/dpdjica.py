@@ -253,13 +253,24 @@ def _outcome(party: Aggregator, model: DpDjicaModel) -> IcaOutcome:
 
 
 ITERATE = SecureSum(
-    name="iterate", state=Unmixing, into="unmixing",
-    estimator=solver_of, rows=subject_views.n_directions, sees=_noisy, close=_close,
-)  # fmt: skip
+    name="iterate",
+    state=Unmixing,
+    model_field="unmixing",
+    estimator=solver_of,
+    rows=subject_views.n_directions,
+    input=_noisy,
+    close=_close,
+)
 PARCEL = SecureSum(
-    name="parcel", state=Parcel, into="subspace", guarded=True,
-    estimator=_parcel, rows=n_basis, sees=_second_moment, later=(ITERATE,),
-)  # fmt: skip
+    name="parcel",
+    state=Parcel,
+    model_field="subspace",
+    may_reduce_rank=True,
+    estimator=_parcel,
+    rows=n_basis,
+    input=_second_moment,
+    successors=(ITERATE,),
+)
 
 COMPUTATION = Computation(
     name=NAME,
