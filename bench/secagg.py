@@ -25,12 +25,12 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from cape.privacy.randomness import SecureNoise
 from cape.privacy.sampler import discrete_gaussian
-from cape.secagg import protocol_aggregator as aggregator
-from cape.secagg import protocol_sharing as sharing
-from cape.secagg import protocol_site as at_site
+from cape.secagg import aggregator_stages as aggregator
+from cape.secagg import key_sharing as sharing
+from cape.secagg import site_stages as at_site
 from cape.secagg.field import quantized_sum
 from cape.secagg.keys import KeyRing, MaskLabel, RosterEntry, pair_keys, zero_sum_mask
-from cape.secagg.protocol import Setup
+from cape.secagg.stages import Setup
 
 MASK = 405_450  # svec of 900 x 900, the largest release
 N_SITES = 4

@@ -21,7 +21,7 @@ import numpy as np
 from cape.algorithms.basis import dct_image
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, clipped_gradients
 from cape.algorithms.pca import CovariancePca, ProjectorPca
-from cape.algorithms.quasi_newton import QuasiNewton, regime
+from cape.algorithms.quasi_newton import QuasiNewton, tuned_constants
 from cape.algorithms.unmixing import MAX_NORM, unit_rows
 from cape.algorithms.whitening import (
     EigenWhitening,
@@ -281,7 +281,7 @@ def strength(n_subjects: int, epsilon: float) -> float:
 def default(n_subjects: int, epsilon: float, seed: int) -> Estimate:
     """Return the shipped default: every stage charged, one subject, S 4, S_C 1."""
     g = strength(n_subjects, epsilon)
-    public, curator, Y = regime(g), Curator(g, seed), in_basis(seed, n_subjects)
+    public, curator, Y = tuned_constants(g), Curator(g, seed), in_basis(seed, n_subjects)
     V = curator.run(ProjectorPca(n_components=R, private=True), Y.shape[1], public.shares[0], Y).V
     Z0 = np.stack([reduce_subject(V, one, "ar1") for one in Y])
     looks = LogEuclidean(n_looks=public.n_looks, clip=public.whitening_clip, private=True)

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import Array, Data, PlannedRelease, StepRecord, SubjectQuery
 from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
 
 Status = Literal["waiting", "released", "budget_exhausted"]
@@ -166,12 +166,12 @@ class SecondMomentCca:
         # ||x|| <= 1/sqrt 2 and ||y|| <= 1/sqrt 2 when every column is at an end of its range.
         return np.asarray(half * np.sqrt(2.0 * columns))
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> PlannedRelease:
         n = len(self.low) + (1 if self.constant else 0)
         clip = self.norm_bound**2 + self.constant**2
-        return Asked(size=n * (n + 1) // 2, clip=clip, shape="psd", weight=1.0)
+        return PlannedRelease(size=n * (n + 1) // 2, clip=clip, shape="psd", weight=1.0)
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the one planned release."""
         del rows
         return (self._asked(),)
@@ -191,11 +191,13 @@ class SecondMomentCca:
             record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
         )
 
-    def query(self, state: CanonicalState) -> Query:
+    def query(self, state: CanonicalState) -> SubjectQuery:
         """Ask for z z' of the subject, its own mean over time if it has several time points."""
         del state
         asked = self._asked()
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer)
+        return SubjectQuery(
+            size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer
+        )
 
     def _answer(self, stack: Data) -> Array:
         x = np.asarray(stack, dtype=np.float64)

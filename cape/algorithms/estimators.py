@@ -26,7 +26,7 @@ UNCLIPPED = 4096.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Asked:
+class PlannedRelease:
     """One release as planned before the run: everything the accountant needs to know.
 
     Attributes
@@ -48,13 +48,13 @@ class Asked:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Query:
+class SubjectQuery:
     """The question put to every subject in one release.
 
     Attributes
     ----------
     size, clip, shape
-        As in `Asked`; `size` is now exact.
+        As in `PlannedRelease`; `size` is now exact.
     answer : callable
         ``answer(stack) -> (n_subjects, size)`` for a stack of equally long subjects, shape
         (n_subjects, rows, T), float32.  Row m depends on subject m alone: stacking is for speed,
@@ -114,7 +114,7 @@ def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
 class Estimator(Protocol[S]):
     """A frozen dataclass built from settings; every method is pure."""
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return all planned releases in order, for subjects with at most `rows` rows."""
         ...
 
@@ -122,7 +122,7 @@ class Estimator(Protocol[S]):
         """Return the state before the first release, for subjects with `rows` rows."""
         ...
 
-    def query(self, state: S) -> Query:
+    def query(self, state: S) -> SubjectQuery:
         """Return the next question, from public values only."""
         ...
 

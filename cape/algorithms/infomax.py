@@ -17,9 +17,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import (
+    UNCLIPPED,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+)
 from cape.algorithms.linalg import clip_rows
-from cape.algorithms.unmixing import Horizon, Move, Unmixing, advance, beginning
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 
 Clip = Literal["subject", "time_point"]
 Floats = npt.NDArray[np.floating]
@@ -231,15 +238,15 @@ class Infomax:
     def _bounds(self, R: int) -> tuple[float, float]:
         return self.gradient_bound, min(self.bias_bound, sqrt(R))
 
-    def _asked(self, R: int) -> Asked:
+    def _asked(self, R: int) -> PlannedRelease:
         bound = self.subject_bound
         if self._by_time_point:
             bound = sqrt(2.0)  # two parts of norm at most 1: same mu as two releases in the paper
         elif not self.private:
             bound = UNCLIPPED
-        return Asked(size=R * R + R, clip=bound, shape="ball", weight=1.0)
+        return PlannedRelease(size=R * R + R, clip=bound, shape="ball", weight=1.0)
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return J equal releases of R^2 + R numbers."""
         return (self._asked(rows),) * self.n_rounds
 
@@ -247,7 +254,7 @@ class Infomax:
         """Return W = I, b = 0 (Alg. 4, line 1)."""
         return beginning(rows, self.learning_rate)
 
-    def query(self, state: Unmixing) -> Query:
+    def query(self, state: Unmixing) -> SubjectQuery:
         """Return the question: [H_m ; h_m], or [G_m/B_G ; h_m/B_h], row by row."""
         R = len(state.b)
         asked = self._asked(R)
@@ -258,7 +265,7 @@ class Infomax:
                 rows[_absent(stack)] = 0.0
                 return clip_rows(rows, asked.clip)
 
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
 
     def _gradients(self, state: Unmixing, stack: Data) -> Array:
         R = len(state.b)
@@ -285,8 +292,8 @@ class Infomax:
         size = float(np.linalg.norm(G))
         rho = self._annealed(state, G) if self.anneal else state.rho
 
-        def propose(scale: float) -> Move:
-            return Move(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
+        def propose(scale: float) -> Step:
+            return Step(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
 
         record = StepRecord(
             statistic_norm=float(np.linalg.norm(mean)),
@@ -294,11 +301,11 @@ class Infomax:
             step_norm=rho * size,
         )
         look_back = ceil(5.0 / self.learning_rate)
-        horizon = Horizon(
+        stop_rule = StopRule(
             n_rounds=self.n_rounds, look_back=look_back, private=self.private, restarts=True
         )
         before = replace(state, rho=rho)
-        after = advance(before, propose, horizon, settled=size <= self.tolerance, record=record)
+        after = advance(before, propose, stop_rule, settled=size <= self.tolerance, record=record)
         if not self.anneal:
             return after
         kept = state.round > 0 and rho == state.rho

@@ -18,7 +18,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import Array, Data, PlannedRelease, StepRecord, SubjectQuery
 
 Status = Literal["waiting", "released", "budget_exhausted"]
 
@@ -55,18 +55,18 @@ class ColumnMean:
     low: float
     high: float
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the one planned release."""
-        return (Asked(size=rows, clip=math.sqrt(rows), shape="ball", weight=1.0),)
+        return (PlannedRelease(size=rows, clip=math.sqrt(rows), shape="ball", weight=1.0),)
 
     def start(self, rows: int) -> ColumnStatistic:
         """Return the state before the release."""
         return _waiting(rows)
 
-    def query(self, state: ColumnStatistic) -> Query:
+    def query(self, state: ColumnStatistic) -> SubjectQuery:
         """Ask for the mean over the subject's own time points."""
         n = state.values.size
-        return Query(size=n, clip=math.sqrt(n), shape="ball", answer=self._answer)
+        return SubjectQuery(size=n, clip=math.sqrt(n), shape="ball", answer=self._answer)
 
     def _answer(self, stack: Data) -> Array:
         x, usable = _checked(stack)
@@ -98,20 +98,20 @@ class ColumnHistogram:
     high: float
     n_bins: int
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the one planned release."""
         size = rows * (self.n_bins + 2)
-        return (Asked(size=size, clip=math.sqrt(rows), shape="psd", weight=1.0),)
+        return (PlannedRelease(size=size, clip=math.sqrt(rows), shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> ColumnStatistic:
         """Return the state before the release."""
         return _waiting(rows * (self.n_bins + 2))
 
-    def query(self, state: ColumnStatistic) -> Query:
+    def query(self, state: ColumnStatistic) -> SubjectQuery:
         """Ask for the fractions of the subject's own time points."""
         size = state.values.size
         rows = size // (self.n_bins + 2)
-        return Query(size=size, clip=math.sqrt(rows), shape="psd", answer=self._answer)
+        return SubjectQuery(size=size, clip=math.sqrt(rows), shape="psd", answer=self._answer)
 
     def edges(self) -> Array:
         """Return the n_bins + 1 edges of the closed bins; `high` itself is in the last of them."""

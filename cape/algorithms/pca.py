@@ -14,7 +14,14 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import (
+    UNCLIPPED,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+)
 from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
 
 SubspaceStatus = Literal["pending", "gap", "reduced", "no_gap", "unguarded"]
@@ -192,19 +199,21 @@ class ProjectorPca:
     n_components: int
     private: bool
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single planned release: svec of a d x d matrix, norm sqrt(R)."""
         clip = float(np.sqrt(self.n_components)) if self.private else UNCLIPPED
-        return (Asked(size=rows * (rows + 1) // 2, clip=clip, shape="psd", weight=1.0),)
+        return (PlannedRelease(size=rows * (rows + 1) // 2, clip=clip, shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> Subspace:
         """Return the state before the release: the first R axes, status "pending"."""
         return _initial(rows, self.n_components)
 
-    def query(self, state: Subspace) -> Query:
+    def query(self, state: Subspace) -> SubjectQuery:
         """Return the question: the subject's own leading projector."""
         asked = self.schedule(len(state.V))[0]
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer)
+        return SubjectQuery(
+            size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer
+        )
 
     def _answer(self, stack: Data) -> Array:
         rows = [svec(leading_projector(Y, self.n_components)) for Y in stack.astype(np.float64)]
@@ -245,19 +254,21 @@ class CovariancePca:
         if not 0.0 < self.clip <= 1.0:
             raise ValueError(f"clip={self.clip}: allowed 0 < clip <= 1 for unit-trace subjects")
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single planned release: svec of a d x d matrix, norm `clip`."""
         clip = self.clip if self.private else UNCLIPPED
-        return (Asked(size=rows * (rows + 1) // 2, clip=clip, shape="psd", weight=1.0),)
+        return (PlannedRelease(size=rows * (rows + 1) // 2, clip=clip, shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> Subspace:
         """Return the state before the release: the first R axes, status "pending"."""
         return _initial(rows, self.n_components)
 
-    def query(self, state: Subspace) -> Query:
+    def query(self, state: Subspace) -> SubjectQuery:
         """Return the question: the subject's second moment (Alg. 3, line 2 of Imtiaz et al.)."""
         asked = self.schedule(len(state.V))[0]
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer)
+        return SubjectQuery(
+            size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer
+        )
 
     def _answer(self, stack: Data) -> Array:
         T = stack.shape[2]

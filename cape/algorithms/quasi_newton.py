@@ -16,9 +16,16 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import (
+    UNCLIPPED,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+)
 from cape.algorithms.linalg import clip_rows, polar, skew, skew_exp
-from cape.algorithms.unmixing import Horizon, Move, Unmixing, advance, beginning
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 
 Score = Literal["volatility", "tanh"]
 Floats = npt.NDArray[np.floating]
@@ -46,7 +53,7 @@ CHUNK = 80_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Regime:
+class TunedConstants:
     """Public constants of the default algorithm; functions of G_eff = M mu sqrt(h/S) alone.
 
     Attributes
@@ -74,7 +81,7 @@ class Regime:
     alpha_last: float
 
 
-_ROOMY = Regime(
+_ROOMY = TunedConstants(
     shares=(0.27, 0.20, 0.53),
     n_looks=2,
     whitening_clip=4.0,
@@ -85,7 +92,7 @@ _ROOMY = Regime(
 )
 
 
-def regime(g_eff: float | None) -> Regime:
+def tuned_constants(g_eff: float | None) -> TunedConstants:
     """Return the measured constants for a size and budget; None means no privacy.
 
     Below G_eff 140 one whitening look with a tighter clip; up to 400 slower, more tightly clipped
@@ -247,11 +254,11 @@ class QuasiNewton:
     def _progress(self, done: int) -> float:
         return done / (self.n_rounds - 1) if self.n_rounds > 1 else 0.0
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return J releases of R (R - 1)/2 numbers; mu^2 grows like the root of the round."""
         size = rows * (rows - 1) // 2
         return tuple(
-            Asked(size=size, clip=self.clip(t), shape="ball", weight=float(np.sqrt(t + 1)))
+            PlannedRelease(size=size, clip=self.clip(t), shape="ball", weight=float(np.sqrt(t + 1)))
             for t in range(self.n_rounds)
         )
 
@@ -259,7 +266,7 @@ class QuasiNewton:
         """Return W = I."""
         return beginning(rows, self.alpha_first)
 
-    def query(self, state: Unmixing) -> Query:
+    def query(self, state: Unmixing) -> SubjectQuery:
         """Return the question: the skew score moment of the subject under W."""
         R = len(state.W)
         bound = self.clip(state.round)
@@ -268,7 +275,7 @@ class QuasiNewton:
             with np.errstate(all="ignore"):
                 return clip_rows(skew_moments(state.W, stack, self.score), bound)
 
-        return Query(size=R * (R - 1) // 2, clip=bound, shape="ball", answer=answer)
+        return SubjectQuery(size=R * (R - 1) // 2, clip=bound, shape="ball", answer=answer)
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
         """Return the state after W <- polar(expm(alpha e) W), e the limited Newton direction."""
@@ -276,10 +283,10 @@ class QuasiNewton:
         alpha = self.alpha_first * (self.alpha_last / self.alpha_first) ** progress
         rotation = self._direction(mean, len(state.W), alpha)
 
-        def propose(scale: float) -> Move:
+        def propose(scale: float) -> Step:
             if not np.all(np.isfinite(rotation)):
-                return Move(W=rotation, b=state.b)
-            return Move(W=polar(skew_exp(scale * rotation) @ state.W), b=state.b)
+                return Step(W=rotation, b=state.b)
+            return Step(W=polar(skew_exp(scale * rotation) @ state.W), b=state.b)
 
         record = StepRecord(
             statistic_norm=float(np.linalg.norm(mean)),
@@ -287,9 +294,9 @@ class QuasiNewton:
             step_norm=float(np.linalg.norm(rotation)),
         )
         settled = bool(np.max(np.abs(mean), initial=0.0) <= self.tolerance)
-        horizon = Horizon(n_rounds=self.n_rounds, look_back=LOOK_BACK, private=self.private)
+        stop_rule = StopRule(n_rounds=self.n_rounds, look_back=LOOK_BACK, private=self.private)
         state = replace(state, rho=alpha)
-        return advance(state, propose, horizon, settled=settled, record=record)
+        return advance(state, propose, stop_rule, settled=settled, record=record)
 
     def _direction(self, mean: Array, R: int, alpha: float) -> Array:
         """Return alpha e, skew: e = -K/(2 kappa_0), entries and spectral norm limited."""

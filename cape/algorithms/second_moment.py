@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import Array, Data, PlannedRelease, StepRecord, SubjectQuery
 from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
 
 Status = Literal["waiting", "released", "budget_exhausted"]
@@ -62,9 +62,9 @@ class SecondMomentPca:
     n_components: int
     norm_bound: float
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the one planned release: svec of a D x D matrix of norm 1 at most."""
-        return (Asked(size=rows * (rows + 1) // 2, clip=1.0, shape="psd", weight=1.0),)
+        return (PlannedRelease(size=rows * (rows + 1) // 2, clip=1.0, shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> Principal:
         """Return the state before the release."""
@@ -77,10 +77,12 @@ class SecondMomentPca:
             record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
         )
 
-    def query(self, state: Principal) -> Query:
+    def query(self, state: Principal) -> SubjectQuery:
         """Ask for the second moment of the subject's own columns (Alg. 3, line 3)."""
         asked = self.schedule(len(state.V))[0]
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer)
+        return SubjectQuery(
+            size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer
+        )
 
     def _answer(self, stack: Data) -> Array:
         rows = []

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Asked, Query, StepRecord
+from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
 from cape.algorithms.linalg import polar
 from cape.algorithms.pca import ProjectorPca, Subspace
 
@@ -202,7 +202,7 @@ class SpatialIca:
     def _pca(self) -> ProjectorPca:
         return ProjectorPca(n_components=self.n_components, private=self.private)
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single planned release."""
         return self._pca.schedule(rows)
 
@@ -210,7 +210,7 @@ class SpatialIca:
         """Return the state before the release."""
         return _unrotated(self._pca.start(rows))
 
-    def query(self, state: SpatialComponents) -> Query:
+    def query(self, state: SpatialComponents) -> SubjectQuery:
         """Return the question: the subject's own leading projector."""
         return self._pca.query(state.subspace)
 

@@ -12,7 +12,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import (
+    UNCLIPPED,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+)
 from cape.algorithms.linalg import clip_rows
 
 MOST_TEMPLATES = 20
@@ -31,7 +38,7 @@ NOISE_SEED = 20_260_102
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class Frame:
+class TemplateBasis:
     """What is public before the run: the templates in the basis, and the figure without data.
 
     Attributes
@@ -46,7 +53,7 @@ class Frame:
     centre: Array
 
 
-def frame(templates: Array, noise_root: Array) -> Frame:
+def frame(templates: Array, noise_root: Array) -> TemplateBasis:
     """Return the public frame of a run.
 
     Parameters
@@ -60,7 +67,7 @@ def frame(templates: Array, noise_root: Array) -> Frame:
     d = len(templates)
     noise = rng.standard_normal((N_NOISE_SUBJECTS, d, NOISE_TIMEPOINTS))
     maps = regressed(noise_root @ noise, templates)
-    return Frame(templates=templates, centre=unit_columns(maps.mean(axis=0)))
+    return TemplateBasis(templates=templates, centre=unit_columns(maps.mean(axis=0)))
 
 
 def unit_columns(matrix: Array) -> Array:
@@ -146,13 +153,13 @@ class TemplateRegression:
         K.
     private : bool
         False: no clipping.
-    frame : Frame or None
+    frame : TemplateBasis or None
         None while planning.
     """
 
     n_templates: int
     private: bool
-    frame: Frame | None = None
+    frame: TemplateBasis | None = None
 
     @property
     def clip(self) -> float:
@@ -160,10 +167,10 @@ class TemplateRegression:
         bound = CLIP_PER_TEMPLATE * float(np.sqrt(self.n_templates))
         return bound if self.private else UNCLIPPED
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single planned release: a d x K matrix of norm c."""
         size = rows * self.n_templates
-        return (Asked(size=size, clip=self.clip, shape="ball", weight=1.0),)
+        return (PlannedRelease(size=size, clip=self.clip, shape="ball", weight=1.0),)
 
     def start(self, rows: int) -> TemplateMaps:
         """Return the state before the release: the figure without data."""
@@ -179,7 +186,7 @@ class TemplateRegression:
             record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
         )
 
-    def query(self, state: TemplateMaps) -> Query:
+    def query(self, state: TemplateMaps) -> SubjectQuery:
         """Return the question: the deviation of the subject's own maps, clipped."""
         known, asked = self._known(), self.schedule(len(state.maps))[0]
 
@@ -189,7 +196,7 @@ class TemplateRegression:
             rows = np.where(there[:, None, None], maps - known.centre, 0.0)
             return clip_rows(rows.reshape(len(stack), -1), asked.clip)
 
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
 
     def step(self, state: TemplateMaps, mean: Array, noise_std: float) -> TemplateMaps:
         """Shrink every column of the mean deviation (James-Stein) and add it to the centre."""
@@ -219,7 +226,7 @@ class TemplateRegression:
         """Tell whether the release was made."""
         return state.released
 
-    def _known(self) -> Frame:
+    def _known(self) -> TemplateBasis:
         if self.frame is None:
             raise RuntimeError("no templates while planning")
         return self.frame

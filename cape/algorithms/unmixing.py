@@ -67,7 +67,7 @@ class Unmixing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Move:
+class Step:
     """A proposed state of the solver: W of shape (k, k), b of shape (k,)."""
 
     W: Array
@@ -80,7 +80,7 @@ class Move:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Horizon:
+class StopRule:
     """How long a solver runs and how it judges itself; public constants.
 
     Attributes
@@ -134,8 +134,8 @@ def row_agreement(W: Array, earlier: Array) -> float:
 
 def advance(
     state: Unmixing,
-    propose: Callable[[float], Move],
-    horizon: Horizon,
+    propose: Callable[[float], Step],
+    stop_rule: StopRule,
     *,
     settled: bool,
     record: StepRecord,
@@ -150,7 +150,7 @@ def advance(
     state : Unmixing
     propose : callable
         ``propose(scale)`` gives the move with `scale` times the step.
-    horizon : Horizon
+    stop_rule : StopRule
     settled : bool
         The solver's tolerance was met; counts without privacy only.
     record : StepRecord
@@ -164,16 +164,16 @@ def advance(
     move = next((m for m in map(propose, (1.0, 0.5)) if m.legal()), None)
     if move is None:
         record = replace(record, step_norm=0.0, stability=state.stability)
-        if horizon.restarts and (restarted := restart(state, record)) is not None:
-            return replace(restarted, status=_judge(done, 0.0, horizon, settled=False))
+        if stop_rule.restarts and (restarted := restart(state, record)) is not None:
+            return replace(restarted, status=_judge(done, 0.0, stop_rule, settled=False))
         return replace(state, round=done, status="diverged", record=record)
     stability, anchor = state.stability, state.anchor
     # One stored matrix is enough if it is renewed at rounds congruent to J: the last one is then.
-    if horizon.judged and (horizon.n_rounds - done) % horizon.look_back == 0:
-        if done >= horizon.look_back:
+    if stop_rule.judged and (stop_rule.n_rounds - done) % stop_rule.look_back == 0:
+        if done >= stop_rule.look_back:
             stability = row_agreement(move.W, anchor)
         anchor = move.W
-    status = _judge(done, stability, horizon, settled=settled)
+    status = _judge(done, stability, stop_rule, settled=settled)
     return replace(
         state,
         W=move.W,
@@ -204,13 +204,13 @@ def restart(state: Unmixing, record: StepRecord) -> Unmixing | None:
     )
 
 
-def _judge(done: int, stability: float, horizon: Horizon, *, settled: bool) -> Status:
-    if not horizon.private and settled:
+def _judge(done: int, stability: float, stop_rule: StopRule, *, settled: bool) -> Status:
+    if not stop_rule.private and settled:
         return "converged"
-    if done < horizon.n_rounds:
+    if done < stop_rule.n_rounds:
         return "running"
-    if not horizon.judged:
+    if not stop_rule.judged:
         return "not_judged"
-    if horizon.private and done > horizon.look_back and stability >= STABLE:
+    if stop_rule.private and done > stop_rule.look_back and stability >= STABLE:
         return "converged"
     return "max_rounds"

@@ -16,7 +16,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import (
+    UNCLIPPED,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+)
 from cape.algorithms.linalg import clip_rows, smat, svec, sym_exp, sym_log
 from cape.algorithms.pca import Subspace
 
@@ -116,10 +123,10 @@ class LogEuclidean:
     clip: float
     private: bool
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return L planned releases of a symmetric k x k matrix, equal weights."""
         clip = self.clip if self.private else UNCLIPPED
-        asked = Asked(size=rows * (rows + 1) // 2, clip=clip, shape="ball", weight=1.0)
+        asked = PlannedRelease(size=rows * (rows + 1) // 2, clip=clip, shape="ball", weight=1.0)
         return (asked,) * self.n_looks
 
     def start(self, rows: int) -> Whitener:
@@ -127,7 +134,7 @@ class LogEuclidean:
         record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
         return Whitener(U=_identity(rows), look=0, record=record)
 
-    def query(self, state: Whitener) -> Query:
+    def query(self, state: Whitener) -> SubjectQuery:
         """Return the question: log covariance of the subject under the present U."""
         asked = self.schedule(len(state.U))[0]
 
@@ -135,7 +142,7 @@ class LogEuclidean:
             rows = np.array([svec(_log_covariance(state.U, Z0)) for Z0 in stack])
             return clip_rows(rows, asked.clip)
 
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
 
     def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
         """Shrink the released mean logarithm (James-Stein), then U <- expm(-A/2) U."""
@@ -185,7 +192,7 @@ class EigenWhitening:
 
     subspace: Subspace | None = None
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return no release."""
         return ()
 
@@ -197,7 +204,7 @@ class EigenWhitening:
         U = np.diag(scale_from_eigenvalues(self.subspace.eigenvalues[:rows]))
         return Whitener(U=U, look=0, record=record)
 
-    def query(self, state: Whitener) -> Query:
+    def query(self, state: Whitener) -> SubjectQuery:
         """Raise ValueError: there is nothing to ask."""
         raise ValueError("EigenWhitening makes no release")
 

@@ -12,7 +12,7 @@ from cape.cli.show import OUT, duration, json_line, say, table, working
 
 if TYPE_CHECKING:
     from cape.data import Finding, Subject
-    from cape.planning.owner_settings import Asked
+    from cape.planning.owner_settings import PlannedRelease
     from cape.planning.validate import Checked, OnProgress, SiteCheck
     from cape.site.policy import SitePolicy
 
@@ -196,7 +196,7 @@ def _content_of(subject: Subject) -> tuple[str, str, str]:
     return coverage, bad, str(subject.rank)
 
 
-def _show(checked: Checked, asked: Asked, *, quiet: bool, strict: bool) -> None:
+def _show(checked: Checked, asked: PlannedRelease, *, quiet: bool, strict: bool) -> None:
     if not quiet:
         _show_settings(asked)
         for check in checked.sites:
@@ -223,7 +223,7 @@ def _compared(checked: Checked) -> str:
     return f"{found}; not compared: {missing}, see above"
 
 
-def _show_settings(asked: Asked) -> None:
+def _show_settings(asked: PlannedRelease) -> None:
     config = asked.config
     space = config.mask if config.feature_space == "mask" else config.feature_space
     parts = [f"settings {config.digest()[:16]}", f"space {space}"]

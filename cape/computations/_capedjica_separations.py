@@ -24,7 +24,13 @@ from cape.algorithms.spatial import (
     sparseness,
     spatial_ica,
 )
-from cape.algorithms.templates import MOST_TEMPLATES, Frame, TemplateMaps, TemplateRegression, frame
+from cape.algorithms.templates import (
+    MOST_TEMPLATES,
+    TemplateBasis,
+    TemplateMaps,
+    TemplateRegression,
+    frame,
+)
 from cape.config import Config, parse_shape
 from cape.errors import ConfigError
 from cape.forecast.alternatives import Separation, Size, spatial_verdict
@@ -84,7 +90,7 @@ def check_templates(config: Config, space: FeatureSpace) -> None:
 
 
 @functools.lru_cache(maxsize=4)
-def template_frame(config: Config, space: FeatureSpace, n_basis: int) -> Frame:
+def template_frame(config: Config, space: FeatureSpace, n_basis: int) -> TemplateBasis:
     """Return templates and figure without data in the basis; kept, because it takes seconds."""
     B, T = subject_views.public_basis(config, space, n_basis), space.templates()
     if B is None:

@@ -13,7 +13,7 @@ from typing import Literal
 from cape.algorithms.estimators import Estimator
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Infomax
 from cape.algorithms.pca import CovariancePca, ProjectorPca, Subspace
-from cape.algorithms.quasi_newton import QuasiNewton, Regime, regime
+from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
 from cape.computations import _capedjica_separations
 from cape.config import SCALINGS, Config, option
@@ -158,9 +158,9 @@ def numbers(name: str, text: str, count: int) -> tuple[float, ...]:
 # -- what each stage is, from the settings and the roster ----------------------------------------
 
 
-def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> Regime:
+def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedConstants:
     """Return the public constants of a run: measured ones for its G, unless the owner set them."""
-    found = regime(strength(config, n_sites, n_subjects) if config.private else None)
+    found = tuned_constants(strength(config, n_sites, n_subjects) if config.private else None)
     if given := numbers("shares", config.shares, 3):
         found = replace(found, shares=(given[0], given[1], given[2]))
     if config.n_looks:
@@ -192,7 +192,7 @@ def make_pca(config: CapeDjicaConfig) -> Estimator[Subspace]:
 
 
 def make_whitening(
-    config: CapeDjicaConfig, fixed: Regime, released: Subspace | None
+    config: CapeDjicaConfig, fixed: TunedConstants, released: Subspace | None
 ) -> Estimator[Whitener]:
     """Return the estimator of the common whitening."""
     if config.whitening == "eigen":
@@ -200,7 +200,7 @@ def make_whitening(
     return LogEuclidean(n_looks=fixed.n_looks, clip=fixed.whitening_clip, private=config.private)
 
 
-def make_solver(config: CapeDjicaConfig, fixed: Regime) -> QuasiNewton | Infomax:
+def make_solver(config: CapeDjicaConfig, fixed: TunedConstants) -> QuasiNewton | Infomax:
     """Return the solver."""
     if config.solver == "infomax":
         return Infomax(

@@ -17,7 +17,7 @@ from typing import Any
 
 from cape.algorithms.estimators import Array, Estimator
 from cape.algorithms.pca import Subspace
-from cape.algorithms.quasi_newton import Regime
+from cape.algorithms.quasi_newton import TunedConstants
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import Whitener
 from cape.computations import _capedjica_separations, _ica_outcome
@@ -93,7 +93,7 @@ def _outcome(party: Aggregator, model: IcaModel) -> IcaOutcome:
 # -- the protocol --------------------------------------------------------------------------------
 
 
-def _fixed(config: Config, model: IcaModel) -> Regime:
+def _fixed(config: Config, model: IcaModel) -> TunedConstants:
     roster = joined(model)
     return constants(own(config), roster.n_sites, roster.n_subjects)
 

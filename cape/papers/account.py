@@ -36,7 +36,7 @@ class Account:
     releases : Releases or None
         As the headline viewer sees them; None for a run that promises nothing.
     delta : float
-        Asked delta.
+        PlannedRelease delta.
     per_round : int
         Releases in a round, for the plot; 1 for a ledger.
     unit : str

@@ -108,7 +108,7 @@ def compare(releases: Releases, *, delta: float) -> tuple[Row, ...]:
     releases : Releases
         As seen by the viewer in question.
     delta : float
-        Asked delta, between 0 and 1.
+        PlannedRelease delta, between 0 and 1.
 
     Raises
     ------

@@ -18,7 +18,12 @@ from cape.data import Finding, Inspection, inspect_site
 from cape.data.bids import is_bids
 from cape.data.files import IMAGE_SUFFIXES, MANIFEST_NAMES, MATRIX_SUFFIXES, NO_DATA
 from cape.errors import CapeError, DataError, PrivacyBudgetError
-from cape.planning.owner_settings import Asked, read_settings, settings_beside, site_folders
+from cape.planning.owner_settings import (
+    PlannedRelease,
+    read_settings,
+    settings_beside,
+    site_folders,
+)
 from cape.protocol.join import NONCE_BYTES, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
@@ -140,7 +145,7 @@ def validate(
 
 def check_folder(
     folder: Path,
-    asked: Asked,
+    asked: PlannedRelease,
     *,
     policy: SitePolicy,
     site: str = "",
@@ -163,7 +168,7 @@ def check_folder(
 def check_site(
     base: Path,
     given: Mapping[str, object],
-    asked: Asked,
+    asked: PlannedRelease,
     *,
     site: str,
     policy: SitePolicy,
@@ -179,7 +184,7 @@ def check_site(
         The site's folder.
     given : mapping
         `data`, `manifest` or `bids`; empty for all of the folder.
-    asked : Asked
+    asked : PlannedRelease
         The owner's settings.
     site : str
         Id of the site.
@@ -225,7 +230,7 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
 
 def check_consortium(
     folders: Mapping[str, Path],
-    asked: Asked,
+    asked: PlannedRelease,
     *,
     policy: SitePolicy,
     on_progress: OnProgress | None = None,
@@ -242,7 +247,7 @@ def check_consortium(
     return Checked(sites=sites, handshake=handshake(sites, asked), headers_only=headers_only)
 
 
-def handshake(sites: Sequence[SiteCheck], asked: Asked) -> tuple[Finding, ...]:
+def handshake(sites: Sequence[SiteCheck], asked: PlannedRelease) -> tuple[Finding, ...]:
     """Return what the aggregator of a run would find: differences of sites, a plan that fails.
 
     Without a budget, or while a site is not ready, sites are compared and nothing is planned.
@@ -283,7 +288,7 @@ def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config
 
 
 def _refusals(
-    site: str, policy: SitePolicy, asked: Asked, inspection: Inspection
+    site: str, policy: SitePolicy, asked: PlannedRelease, inspection: Inspection
 ) -> tuple[Finding, ...]:
     """Return what the site's own policy says of this run."""
     found = []

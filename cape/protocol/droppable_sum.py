@@ -2,7 +2,7 @@
 
 ``X`` brings the masked vectors and names the survivors, ``X.consistency`` their signatures on that
 list, ``X.unmask`` the shares that open the sum over the survivors, and nothing else.  Keys come
-from `cape.protocol.secagg_stages`, the mathematics from `cape.secagg.protocol`.
+from `cape.protocol.secagg_stages`, the mathematics from `cape.secagg.stages`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from cape.protocol.model import Model, attendance
 from cape.protocol.phases import AnyPhase, Phase, any_form
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secagg_stages import SECRET, drop_outs, keep, kept, label_of, ready, table_of
-from cape.secagg import keys, protocol, protocol_aggregator, protocol_messages, protocol_site
-from cape.secagg.protocol_aggregator import PendingSum, SurvivorSum
+from cape.secagg import aggregator_stages, keys, messages, site_stages, stages
+from cape.secagg.aggregator_stages import PendingSum, SurvivorSum
 
 PENDING = "pending"
 
 
 def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
     """Return x + g under fresh masks of the next key set, uniform without the others' shares."""
-    after, message = protocol_site.mask_input(
+    after, message = site_stages.mask_input(
         ready(site, model),
         noisy.view(np.uint64),
         label=label_of(site, field, noisy.size),
@@ -129,17 +129,17 @@ class DroppableSum(Generic[M]):
         if refusing and len(replies) - len(refusing) < table.setup.threshold:
             raise PrivacyBudgetError("E154", site=refusing[0])
         label = label_of(party, self.field, self.size(party, model))
-        exchange = protocol.release_id(
+        exchange = stages.release_id(
             table.setup,
             table.roster,
             key_set=left.releases,
             label=label,
             participants=left.asked,
         )
-        pending, listed = protocol_aggregator.collect_masked(
+        pending, listed = aggregator_stages.collect_masked(
             table,
             [
-                protocol_messages.MaskedInput(site=site, exchange=exchange, masked=reply.total)
+                messages.MaskedInput(site=site, exchange=exchange, masked=reply.total)
                 for site, reply in replies.items()
                 if not reply.refused
             ],
@@ -155,10 +155,10 @@ class DroppableSum(Generic[M]):
     ) -> tuple[SurvivorSignatures, str | None]:
         del model
         pending = kept(party, PENDING, PendingSum)
-        signed, book = protocol_aggregator.collect_signatures(
+        signed, book = aggregator_stages.collect_signatures(
             pending,
             [
-                protocol_messages.SurvivorSignature(
+                messages.SurvivorSignature(
                     site=site, exchange=pending.exchange, signature=reply.signature
                 )
                 for site, reply in replies.items()
@@ -171,10 +171,10 @@ class DroppableSum(Generic[M]):
         self, party: Aggregator, replies: Mapping[str, MaskShares], model: M
     ) -> tuple[Any, str | None]:
         pending = kept(party, PENDING, PendingSum)
-        total = protocol_aggregator.unmask_sum(
+        total = aggregator_stages.unmask_sum(
             pending,
             [
-                protocol_messages.UnmaskShares(
+                messages.UnmaskShares(
                     site=site,
                     exchange=pending.exchange,
                     self_masks=reply.self_masks,
@@ -206,11 +206,9 @@ def _absorb_survivors(model: Model, listed: Survivors) -> Model:
 
 
 def _sign(site: Site, model: Model) -> SurvivorSignature:
-    state = kept(site, SECRET, protocol_site.ReadySite)
-    listed = protocol_messages.SurvivorList(
-        exchange=_exchange(state), survivors=drop_outs(model).survivors
-    )
-    after, message = protocol_site.sign_survivors(state, listed)
+    state = kept(site, SECRET, site_stages.ReadySite)
+    listed = messages.SurvivorList(exchange=_exchange(state), survivors=drop_outs(model).survivors)
+    after, message = site_stages.sign_survivors(state, listed)
     keep(site, SECRET, after)
     return SurvivorSignature(signature=message.signature)
 
@@ -221,16 +219,16 @@ def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
 
 
 def _open(site: Site, model: Model) -> MaskShares:
-    state = kept(site, SECRET, protocol_site.ReadySite)
+    state = kept(site, SECRET, site_stages.ReadySite)
     signed = drop_outs(model).signatures
-    book = protocol_messages.SignatureBook(
+    book = messages.SignatureBook(
         exchange=_exchange(state), signatures=signed.signatures if signed else {}
     )
-    after, message = protocol_site.unmask(state, book)
+    after, message = site_stages.unmask(state, book)
     keep(site, SECRET, after)
     return MaskShares(self_masks=message.self_masks, mask_keys=message.mask_keys)
 
 
-def _exchange(state: protocol_site.ReadySite) -> bytes:
+def _exchange(state: site_stages.ReadySite) -> bytes:
     """Return the exchange of the release under way: signatures are bound to it."""
     return state.release.exchange if state.release is not None else b""

@@ -3,7 +3,7 @@
 ``key_trust=pinned``: the sites exchanged Ed25519 keys beforehand, past the aggregator, and each
 keeps the list in its own files.  A site signs the key that it makes for this run (`zero-sum`) and
 then the whole key roster as it sees it (`zero-sum.probe`); every site checks all of it before
-anything computed from data leaves it.  Where sites may drop out, `cape.secagg.protocol` does the
+anything computed from data leaves it.  Where sites may drop out, `cape.secagg.stages` does the
 same, and signs every list of survivors.
 """
 

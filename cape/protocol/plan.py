@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from cape.algorithms.estimators import Asked
+from cape.algorithms.estimators import PlannedRelease
 from cape.config import Config
 from cape.errors import PrivacyBudgetError
 from cape.privacy.accounting import check_delta
@@ -34,7 +34,7 @@ class Stage:
     """
 
     phase: str
-    asked: tuple[Asked, ...]
+    asked: tuple[PlannedRelease, ...]
     share: float
     fixed_mu: float = 0.0
 

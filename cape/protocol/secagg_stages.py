@@ -2,7 +2,7 @@
 
 ``aggregation=secagg`` (Bonawitz et al. 2017).  Once per run the sites advertise keys and share
 their secrets, one key set for every release to come (`key_phases`); each sum is then made by
-`cape.protocol.droppable_sum`.  The mathematics is `cape.secagg.protocol`; here is only who says
+`cape.protocol.droppable_sum`.  The mathematics is `cape.secagg.stages`; here is only who says
 what when.
 
 Secrets of a site stay in its vault between phases; what the model holds is public.
@@ -28,12 +28,12 @@ from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.pinned_keys import pinned
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import (
+    aggregator_stages,
+    key_sharing,
     keys,
-    protocol,
-    protocol_aggregator,
-    protocol_messages,
-    protocol_sharing,
-    protocol_site,
+    messages,
+    site_stages,
+    stages,
 )
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry
@@ -46,9 +46,9 @@ State = TypeVar("State")
 # -- facts that all parties derive from the model ------------------------------------------------
 
 
-def setup_of(roster_digest: bytes, roster: Roster) -> protocol.Setup:
+def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
     """Return the facts that every key and signature of this run is bound to."""
-    return protocol.Setup(
+    return stages.Setup(
         salt=keys.run_salt(roster_digest[:16].hex(), roster_digest),
         sizes={entry.site: entry.n_subjects for entry in roster.sites},
         colluders=roster.colluders,
@@ -65,14 +65,12 @@ def drop_outs(model: Model) -> DropOuts:
     return model.drop_outs
 
 
-def advertised(
-    setup: protocol.Setup, listed: KeyAdvertisements
-) -> protocol_messages.AdvertisementList:
+def advertised(setup: stages.Setup, listed: KeyAdvertisements) -> messages.AdvertisementList:
     """Return the advertisements of U1 in the form of the protocol."""
-    exchange = protocol.advertise_id(setup)
-    return protocol_messages.AdvertisementList(
+    exchange = stages.advertise_id(setup)
+    return messages.AdvertisementList(
         entries=tuple(
-            protocol_messages.Advertisement(
+            messages.Advertisement(
                 site=site,
                 exchange=exchange,
                 keys=listed.sites[site].keys,
@@ -88,18 +86,18 @@ def key_digest(party: Site | Aggregator, model: Model) -> bytes:
     """Return the digest of the key roster, of which people compare the first digits."""
     roster = joined(model)
     setup = setup_of(party.digest(roster), roster)
-    return protocol.roster_of(setup, advertised(setup, drop_outs(model).advertised).entries)
+    return stages.roster_of(setup, advertised(setup, drop_outs(model).advertised).entries)
 
 
-def table_of(party: Aggregator, model: Model) -> protocol_aggregator.KeyTable:
+def table_of(party: Aggregator, model: Model) -> aggregator_stages.KeyTable:
     """Return the public keys of this run in the form of the protocol."""
     roster, left = joined(model), drop_outs(model)
     setup = setup_of(party.digest(roster), roster)
     listed = advertised(setup, left.advertised)
-    return protocol_aggregator.KeyTable(
+    return aggregator_stages.KeyTable(
         setup=setup,
         advertised=listed,
-        roster=protocol.roster_of(setup, listed.entries),
+        roster=stages.roster_of(setup, listed.entries),
         sharers=left.asked,
     )
 
@@ -144,7 +142,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
         roster = joined(model)
         entropy = site.noise.stream(site.id, "zero-sum", 1, "keys")
         fresh = entropy.token_bytes(keys.KEY_BYTES)
-        state = protocol_sharing.advertise(
+        state = key_sharing.advertise(
             setup_of(site.digest(roster), roster),
             site=site.id,
             identity_secret=site.identity().secret if pinned(site) else fresh,
@@ -190,7 +188,7 @@ def _collect_advertisements(
     without = {site: replace(reply, labels="") for site, reply in replies.items()}
     roster, listed = joined(model), KeyAdvertisements(sites=without, labels=labels)
     setup = setup_of(party.digest(roster), roster)
-    protocol_aggregator.collect_advertisements(setup, advertised(setup, listed).entries)
+    aggregator_stages.collect_advertisements(setup, advertised(setup, listed).entries)
     return listed, "zero-sum.shares"
 
 
@@ -201,8 +199,8 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 
 def _share(site: Site, model: Model) -> SealedShares:
-    state = kept(site, SECRET, protocol_sharing.AdvertisedSite)
-    after, message = protocol_sharing.share(
+    state = kept(site, SECRET, key_sharing.AdvertisedSite)
+    after, message = key_sharing.share(
         state,
         advertised(state.setup, drop_outs(model).advertised),
         pinned=site.identity().roster if pinned(site) else None,
@@ -214,12 +212,12 @@ def _share(site: Site, model: Model) -> SealedShares:
 
 def _route(party: Aggregator, replies: Mapping[str, SealedShares], model: Model) -> SealedShareBook:
     table = table_of(party, model)
-    exchange = protocol.share_id(table.setup, table.roster)
+    exchange = stages.share_id(table.setup, table.roster)
     inbox = [
-        protocol_messages.SealedShares(site=site, exchange=exchange, sealed=reply.sealed)
+        messages.SealedShares(site=site, exchange=exchange, sealed=reply.sealed)
         for site, reply in replies.items()
     ]
-    _, book = protocol_aggregator.route_shares(table.setup, table.advertised, inbox)
+    _, book = aggregator_stages.route_shares(table.setup, table.advertised, inbox)
     return SealedShareBook(sealed=book.sealed)
 
 
@@ -228,13 +226,13 @@ def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
     return replace(model, drop_outs=replace(drop_outs(model), asked=asked, shares=book))
 
 
-def ready(site: Site, model: Model) -> protocol_site.ReadySite:
+def ready(site: Site, model: Model) -> site_stages.ReadySite:
     """Return the site's state before a release; opens the shares before the first one."""
     book = drop_outs(model).shares
     if book is None:
-        return kept(site, SECRET, protocol_site.ReadySite)
-    state = kept(site, SECRET, protocol_sharing.SharedSite)
-    received = protocol_messages.SealedShareBook(
-        exchange=protocol.share_id(state.first.setup, state.roster), sealed=book.sealed
+        return kept(site, SECRET, site_stages.ReadySite)
+    state = kept(site, SECRET, key_sharing.SharedSite)
+    received = messages.SealedShareBook(
+        exchange=stages.share_id(state.first.setup, state.roster), sealed=book.sealed
     )
-    return protocol_sharing.accept_shares(state, received)
+    return key_sharing.accept_shares(state, received)

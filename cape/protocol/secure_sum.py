@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array, Data, Estimator, Query, same_form
+from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery, same_form
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError
 from cape.privacy.event import Event
@@ -31,8 +31,8 @@ from cape.protocol.model import Model, attendance, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.zero_sum import entry, hide
+from cape.secagg.aggregator_stages import SurvivorSum
 from cape.secagg.field import Integers, decode_sum, quantized_sum
-from cape.secagg.protocol_aggregator import SurvivorSum
 
 FIELD = "total"
 M = TypeVar("M", bound=Model)
@@ -299,7 +299,7 @@ def chunks(stacks: Stacks) -> Iterator[Data]:
             yield array[first : first + CHUNK]
 
 
-def clipped_sum(stacks: Iterator[Data], query: Query, event: Event) -> npt.NDArray[np.int64]:
+def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> npt.NDArray[np.int64]:
     """Return the exact sum of all subjects' bounded integer answers, shape (size,).
 
     Raises
@@ -332,7 +332,7 @@ def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
     return PrivacyBudgetError("E012", problem=problem, do="nothing is released.")
 
 
-def check_query(event: Event, query: Query) -> None:
+def check_query(event: Event, query: SubjectQuery) -> None:
     """Raise PrivacyBudgetError unless the planned release covers the question exactly."""
     if query.size > event.size or query.shape != event.shape:
         raise _uncovered(event, "asks for another vector than planned")

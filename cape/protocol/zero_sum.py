@@ -23,8 +23,8 @@ from cape.protocol.model import Model, agreed_labels, attendance, joined
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import keys
+from cape.secagg.aggregator_stages import SurvivorSum
 from cape.secagg.field import decode_sum
-from cape.secagg.protocol_aggregator import SurvivorSum
 
 PlanCheck = Callable[[Site, Roster], None]
 """A site's own check of the plan that the aggregator sent; raises if anything is off."""

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.algorithms.quasi_newton import CURVATURE, regime
+from cape.algorithms.quasi_newton import CURVATURE, tuned_constants
 from cape.forecast.temporal import g_eff, usable
 from cape.protocol.outcome import IcaOutcome
 
@@ -157,7 +157,7 @@ def _rotation(rounds: Sequence[float]) -> float:
     A Newton step of length alpha forgets the share alpha of the error so far and adds alpha times
     its own noise.
     """
-    fixed, kappa = regime(math.inf), CURVATURE["volatility"]
+    fixed, kappa = tuned_constants(math.inf), CURVATURE["volatility"]
     variance = 0.0
     for t, noise_std in enumerate(rounds):
         progress = t / (len(rounds) - 1) if len(rounds) > 1 else 0.0

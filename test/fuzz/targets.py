@@ -61,10 +61,10 @@ from cape.protocol.messages import (
 from cape.protocol.model import Model
 from cape.protocol.phases import start
 from cape.secagg import seals, shamir
+from cape.secagg.aggregator_stages import PendingSum
+from cape.secagg.key_sharing import AdvertisedSite, SharedSite
 from cape.secagg.keys import private_key_from_bytes
-from cape.secagg.protocol_aggregator import PendingSum
-from cape.secagg.protocol_sharing import AdvertisedSite, SharedSite
-from cape.secagg.protocol_site import ReadySite
+from cape.secagg.site_stages import ReadySite
 from cape.simulation.checkpoint import NAME, read_checkpoint
 from cape.simulation.dropout import read_drop
 from cape.site.files import read_policy

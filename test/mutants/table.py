@@ -203,35 +203,35 @@ MUTANTS = (
     ),
     Mutant(
         "a used key set stays in the vault",
-        "cape/secagg/protocol_site.py", "key_sets=state.key_sets[1:],", "key_sets=state.key_sets,",
-        UNIT + "test_secagg_protocol.py::test_a_used_key_set_is_gone_from_the_state",
+        "cape/secagg/site_stages.py", "key_sets=state.key_sets[1:],", "key_sets=state.key_sets,",
+        UNIT + "test_secagg_stages.py::test_a_used_key_set_is_gone_from_the_state",
     ),
     Mutant(
         "shares of one release are opened twice",
-        "cape/secagg/protocol_site.py", "return replace(state, release=None), message",
+        "cape/secagg/site_stages.py", "return replace(state, release=None), message",
         "return state, message",
-        UNIT + "test_secagg_protocol.py"
+        UNIT + "test_secagg_stages.py"
         "::test_shares_are_opened_once_and_only_for_enough_valid_signatures",
     ),
     Mutant(
         "both secrets of one site are opened",
-        "cape/secagg/protocol_site.py", "dropped = set(release.participants) - set(survivors)",
+        "cape/secagg/site_stages.py", "dropped = set(release.participants) - set(survivors)",
         "dropped = set(release.participants)",
-        UNIT + "test_secagg_protocol.py::test_nobody_opens_both_secrets_of_one_site",
+        UNIT + "test_secagg_stages.py::test_nobody_opens_both_secrets_of_one_site",
     ),
     Mutant(
         "a site opens shares without checking who signed",
-        "cape/secagg/protocol_site.py",
+        "cape/secagg/site_stages.py",
         "        verify(identities[signer], statement, signature, site=signer)",
         "        len(identities[signer] + statement + signature)",
-        UNIT + "test_secagg_protocol.py"
+        UNIT + "test_secagg_stages.py"
         "::test_shares_are_opened_once_and_only_for_enough_valid_signatures",
     ),
     Mutant(
         "a reconstructed self mask is not compared with its commitment",
-        "cape/secagg/protocol_aggregator.py",
+        "cape/secagg/aggregator_stages.py",
         "if commit(seed) != commitment(table.entry(u), pending.key_set):", "if not seed:",
-        UNIT + "test_secagg_protocol.py"
+        UNIT + "test_secagg_stages.py"
         "::test_a_changed_share_is_found_by_the_commitment_or_the_advertised_key",
     ),
     Mutant(

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.algorithms.estimators import Query, same_form
+from cape.algorithms.estimators import SubjectQuery, same_form
 from cape.algorithms.whitening import whiten
 from cape.computations import names
 from cape.errors import CapeError, ConfigError, MessageError, PrivacyBudgetError
@@ -115,7 +115,9 @@ def test_one_subject_cannot_be_multiplied_by_what_is_computed_from_broadcasts() 
         phase="a", round=1, field="total", shape="ball", size=2, clip=1.0, mu=1.0, shares=3
     )
     for rows in ((5, 2), (1, 3), (1, 1), (2,), (1, 2, 1)):
-        query = Query(size=2, clip=1.0, shape="ball", answer=lambda stack, rows=rows: np.ones(rows))
+        query = SubjectQuery(
+            size=2, clip=1.0, shape="ball", answer=lambda stack, rows=rows: np.ones(rows)
+        )
         with pytest.raises(PrivacyBudgetError, match="does not ask each subject for one vector"):
             clipped_sum(iter([np.ones((1, 4, 9), np.float32)]), query, event)
     stacks = Stacks(arrays=(np.ones((5, 2, 9)), np.ones((1, 2, 8))), labels=(("a",), ("b",)))

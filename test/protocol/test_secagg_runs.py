@@ -23,7 +23,7 @@ from cape.privacy.sampler import discrete_gaussian
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Masked, MaskShares, SealedShares, SurvivorSignature
 from cape.protocol.phases import advance_aggregator, advance_site
-from cape.secagg.protocol_site import ReadySite
+from cape.secagg.site_stages import ReadySite
 from cape.simulation import memory as driver
 from cape.simulation import score, simulate
 from cape.simulation.dropout import Drop, read_drop

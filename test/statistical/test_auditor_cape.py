@@ -25,8 +25,8 @@ from cape.privacy.sampler import discrete_gaussian
 from cape.protocol import plan as _plan
 from cape.protocol.messages import Released
 from cape.protocol.secure_sum import SecureSum
-from cape.secagg import protocol_aggregator
-from cape.secagg.protocol_aggregator import SurvivorSum
+from cape.secagg import aggregator_stages
+from cape.secagg.aggregator_stages import SurvivorSum
 from cape.simulation import memory as links
 from cape.simulation.dropout import Attendees, Drop
 from support import wiretap
@@ -64,7 +64,7 @@ class Listener(wiretap.Wiretap):
 
     def exchange(self) -> Any:
         """Play a round; keep what the aggregator got and opened, and what colluders drew."""
-        real = links.advance_aggregator, protocol_aggregator.unmask_sum
+        real = links.advance_aggregator, aggregator_stages.unmask_sum
         for party in self._parties.values():
             party.noise.kept.clear()
 
@@ -77,11 +77,11 @@ class Listener(wiretap.Wiretap):
             self.opened = real[1](*given, **named)
             return self.opened
 
-        links.advance_aggregator, protocol_aggregator.unmask_sum = advance, unmask
+        links.advance_aggregator, aggregator_stages.unmask_sum = advance, unmask
         try:
             return links.MemoryLink.exchange(self)
         finally:
-            links.advance_aggregator, protocol_aggregator.unmask_sum = real
+            links.advance_aggregator, aggregator_stages.unmask_sum = real
             for site in self.colluders:
                 kept = self._parties[site].noise.kept
                 self._entropy.update({context: list(drawn) for context, drawn in kept.items()})

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Asked, Query, StepRecord
+from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
 from cape.config import Config
 from cape.protocol import subject_views
 from cape.protocol.join import Draft, join
@@ -49,15 +49,15 @@ class Mean:
 class MeanEstimator:
     """Asks for the first time point."""
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
-        return (Asked(size=rows, clip=CLIP, shape="ball", weight=1.0),) * ROUNDS
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
+        return (PlannedRelease(size=rows, clip=CLIP, shape="ball", weight=1.0),) * ROUNDS
 
     def start(self, rows: int) -> Mean:
         record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
         return Mean(mean=np.zeros(rows), noise_std=0.0, rounds=0, record=record)
 
-    def query(self, state: Mean) -> Query:
-        return Query(
+    def query(self, state: Mean) -> SubjectQuery:
+        return SubjectQuery(
             size=SIZE, clip=CLIP, shape="ball", answer=lambda stack: stack[:, :, 0].astype(float)
         )
 

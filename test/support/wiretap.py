@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from cape.algorithms.estimators import Asked, Query, StepRecord
+from cape.algorithms.estimators import PlannedRelease, StepRecord, SubjectQuery
 from cape.config import LARGEST_BASIS, Config, option
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.event import Event
@@ -221,20 +221,20 @@ class CanaryEstimator:
 
     n_rounds: int
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
-        return (Asked(size=rows, clip=1.0, shape="ball", weight=1.0),) * self.n_rounds
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
+        return (PlannedRelease(size=rows, clip=1.0, shape="ball", weight=1.0),) * self.n_rounds
 
     def start(self, rows: int) -> CanaryState:
         nothing = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
         return CanaryState(size=rows, round=0, record=nothing)
 
-    def query(self, state: CanaryState) -> Query:
+    def query(self, state: CanaryState) -> SubjectQuery:
         sign = sign_of(state.round + 1)
 
         def answer(stack: np.ndarray) -> np.ndarray:
             return sign * stack[:, :, 0].astype(np.float64)
 
-        return Query(size=state.size, clip=1.0, shape="ball", answer=answer)
+        return SubjectQuery(size=state.size, clip=1.0, shape="ball", answer=answer)
 
     def step(self, state: CanaryState, mean: np.ndarray, noise_std: float) -> CanaryState:
         del mean, noise_std

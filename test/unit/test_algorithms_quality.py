@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from cape.algorithms.pca import ProjectorPca
-from cape.algorithms.quasi_newton import QuasiNewton, Regime, regime
+from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
 from cape.algorithms.whitening import LogEuclidean, Prewhiten, reduce_subject, whiten
 from cape.synthetic.generators import PRESETS, Study, generate, standardise
 from cape.synthetic.scores import isi, map_energy, match_maps, unit_rows
 
 # The algorithm before its revision: the one whose table of reference results is being reproduced.
-BASE = Regime(
+BASE = TunedConstants(
     shares=(0.4, 0.3, 0.3),
     n_looks=2,
     whitening_clip=4.0,
@@ -63,7 +63,13 @@ class Curator:
 
 
 def pipeline(
-    study: Study, g: float | None, public: Regime, prewhiten: Prewhiten, *, seed: int, R: int = 20
+    study: Study,
+    g: float | None,
+    public: TunedConstants,
+    prewhiten: Prewhiten,
+    *,
+    seed: int,
+    R: int = 20,
 ) -> Quality:
     curator, private = Curator(g, seed), g is not None
     Y = standardise(study.subjects())
@@ -113,21 +119,21 @@ def test_the_base_reproduces_a_cell_of_the_reference_table() -> None:
 def test_the_shipped_default_separates_realistic_data_at_epsilon_one() -> None:
     # M 1024, epsilon 1, S 4, S_C 1: G_eff = 1024 * .26805 * sqrt(3/4) = 238.
     data = study("realistic", 900)
-    found = pipeline(data, 237.7, regime(237.7), "ar1", seed=1)
+    found = pipeline(data, 237.7, tuned_constants(237.7), "ar1", seed=1)
     assert found.q <= 0.05
     assert found.maps > 0.87
     assert found.energy == pytest.approx(expected_energy(data, 237.7, 0.27), abs=0.015)
 
 
 def test_without_privacy_it_converges_to_a_clean_separation() -> None:
-    found = pipeline(study("realistic", 900, 256), None, regime(None), "ar1", seed=1)
+    found = pipeline(study("realistic", 900, 256), None, tuned_constants(None), "ar1", seed=1)
     assert found.q <= 0.012
     assert found.maps > 0.98
     assert found.status == "converged"
 
 
 def test_too_small_a_budget_is_not_called_converged() -> None:
-    found = pipeline(study("paper", 71, 256), 55.0, regime(55.0), "ar1", seed=2)
+    found = pipeline(study("paper", 71, 256), 55.0, tuned_constants(55.0), "ar1", seed=2)
     assert found.q > 0.15
     assert found.status == "max_rounds"
 
@@ -160,7 +166,7 @@ def test_the_shipped_default_meets_its_targets_at_the_true_size(
     preset: str, n_subjects: int, g: float, limit: float
 ) -> None:
     cells = [
-        pipeline(study(preset, 900 + s, n_subjects), g, regime(g), "ar1", seed=13 * s + 1)
+        pipeline(study(preset, 900 + s, n_subjects), g, tuned_constants(g), "ar1", seed=13 * s + 1)
         for s in range(3)
     ]
     assert np.mean([c.q for c in cells]) <= limit

@@ -12,9 +12,9 @@ from cape.algorithms.quasi_newton import (
     HALF_WINDOW,
     NU,
     QuasiNewton,
-    regime,
     score,
     skew_moments,
+    tuned_constants,
 )
 from cape.algorithms.whitening import reduce_subject
 from cape.synthetic.generators import garch_sources
@@ -199,7 +199,7 @@ def test_it_separates_a_rotation_without_noise_and_stops_early(name: str) -> Non
     S = garch_sources(np.random.default_rng(5), 100, 6, 250, ar=0.0)
     rotation = np.linalg.qr(noise(6, 6, seed=9))[0]
     stack = np.stack([np.sqrt(6) * reduce_subject(rotation.T, s, "none") for s in S])
-    public = regime(None)
+    public = tuned_constants(None)
     estimator = solver(
         private=False, score=name, step_limit=public.step_limit, alpha_first=public.alpha_first
     )
@@ -213,7 +213,12 @@ def test_it_separates_a_rotation_without_noise_and_stops_early(name: str) -> Non
 
 
 def test_the_regimes_depend_on_size_and_budget_alone() -> None:
-    small, middle, roomy, free = regime(139.9), regime(140.0), regime(400.0), regime(None)
+    small, middle, roomy, free = (
+        tuned_constants(139.9),
+        tuned_constants(140.0),
+        tuned_constants(400.0),
+        tuned_constants(None),
+    )
     assert (small.shares, small.n_looks, small.whitening_clip) == ((0.4, 0.2, 0.4), 1, 2.0)
     assert (small.clips, small.step_limit) == ((0.35,), 3.0)
     assert (middle.shares, middle.n_looks, middle.whitening_clip) == ((0.27, 0.20, 0.53), 2, 4.0)

@@ -9,8 +9,8 @@ from cape.algorithms.estimators import StepRecord
 from cape.algorithms.linalg import skew, skew_exp
 from cape.algorithms.unmixing import (
     MAX_NORM,
-    Horizon,
-    Move,
+    Step,
+    StopRule,
     Unmixing,
     advance,
     beginning,
@@ -21,11 +21,11 @@ from cape.algorithms.unmixing import (
 RECORD = StepRecord(statistic_norm=1.0, noise_norm=0.5, step_norm=0.1)
 
 
-def turn(state: Unmixing, angle: float, horizon: Horizon, *, settled: bool = False) -> Unmixing:
+def turn(state: Unmixing, angle: float, stop_rule: StopRule, *, settled: bool = False) -> Unmixing:
     """One round that turns two of three components by `angle`."""
     rotation = skew_exp(skew(np.array([angle, 0.0, 0.0]), 3)) @ state.W
-    move = Move(W=rotation, b=state.b)
-    return advance(state, lambda scale: move, horizon, settled=settled, record=RECORD)
+    move = Step(W=rotation, b=state.b)
+    return advance(state, lambda scale: move, stop_rule, settled=settled, record=RECORD)
 
 
 def test_the_start_is_the_identity() -> None:
@@ -36,11 +36,11 @@ def test_the_start_is_the_identity() -> None:
 
 
 def test_stability_compares_with_the_matrix_look_back_rounds_before_the_end() -> None:
-    horizon = Horizon(n_rounds=23, look_back=10, private=True)
+    stop_rule = StopRule(n_rounds=23, look_back=10, private=True)
     state = beginning(3, 0.5)
     matrices = [state.W]
     for t in range(23):
-        state = turn(state, 0.3 if t < 17 else 0.01, horizon)
+        state = turn(state, 0.3 if t < 17 else 0.01, stop_rule)
         matrices.append(state.W)
         assert state.round == t + 1
     assert state.stability == pytest.approx(row_agreement(matrices[23], matrices[13]))
@@ -49,40 +49,40 @@ def test_stability_compares_with_the_matrix_look_back_rounds_before_the_end() ->
 
 
 def test_a_private_run_that_stays_put_has_converged() -> None:
-    horizon = Horizon(n_rounds=20, look_back=10, private=True)
+    stop_rule = StopRule(n_rounds=20, look_back=10, private=True)
     state = beginning(3, 0.5)
     for t in range(20):
-        state = turn(state, 0.3 if t < 8 else 0.001, horizon)
+        state = turn(state, 0.3 if t < 8 else 0.001, stop_rule)
         assert state.status == ("running" if t < 19 else "converged")
     assert state.stability > 0.999
 
 
 @pytest.mark.parametrize("n_rounds", [1, 5, 10])
 def test_too_few_rounds_never_count_as_converged(n_rounds: int) -> None:
-    horizon = Horizon(n_rounds=n_rounds, look_back=10, private=True)
+    stop_rule = StopRule(n_rounds=n_rounds, look_back=10, private=True)
     state = beginning(3, 0.5)
     for _ in range(n_rounds):
-        state = turn(state, 0.0, horizon)
+        state = turn(state, 0.0, stop_rule)
     assert state.status == "max_rounds"
 
 
 def test_only_a_run_without_privacy_stops_on_its_tolerance() -> None:
     for private, status in ((True, "running"), (False, "converged")):
-        horizon = Horizon(n_rounds=20, look_back=10, private=private)
-        assert turn(beginning(3, 0.5), 0.1, horizon, settled=True).status == status
-    horizon = Horizon(n_rounds=1, look_back=10, private=False)
-    assert turn(beginning(3, 0.5), 0.1, horizon).status == "max_rounds"
+        stop_rule = StopRule(n_rounds=20, look_back=10, private=private)
+        assert turn(beginning(3, 0.5), 0.1, stop_rule, settled=True).status == status
+    stop_rule = StopRule(n_rounds=1, look_back=10, private=False)
+    assert turn(beginning(3, 0.5), 0.1, stop_rule).status == "max_rounds"
 
 
 def test_a_step_that_is_too_large_is_halved_once() -> None:
-    horizon = Horizon(n_rounds=20, look_back=10, private=True)
+    stop_rule = StopRule(n_rounds=20, look_back=10, private=True)
     asked = []
 
-    def propose(scale: float) -> Move:
+    def propose(scale: float) -> Step:
         asked.append(scale)
-        return Move(W=scale * 1.5 * MAX_NORM * np.eye(3), b=np.zeros(3))
+        return Step(W=scale * 1.5 * MAX_NORM * np.eye(3), b=np.zeros(3))
 
-    state = advance(beginning(3, 0.5), propose, horizon, settled=False, record=RECORD)
+    state = advance(beginning(3, 0.5), propose, stop_rule, settled=False, record=RECORD)
     assert asked == [1.0, 0.5]
     assert state.W[0, 0] == 0.75 * MAX_NORM
     assert state.status == "running"
@@ -90,15 +90,15 @@ def test_a_step_that_is_too_large_is_halved_once() -> None:
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, 1e9])
 def test_a_step_that_cannot_be_saved_ends_the_run_with_the_last_good_state(bad: float) -> None:
-    horizon = Horizon(n_rounds=20, look_back=10, private=True)
-    before = turn(beginning(3, 0.5), 0.2, horizon)
-    move = Move(W=np.full((3, 3), bad), b=np.zeros(3))
-    after = advance(before, lambda scale: move, horizon, settled=True, record=RECORD)
+    stop_rule = StopRule(n_rounds=20, look_back=10, private=True)
+    before = turn(beginning(3, 0.5), 0.2, stop_rule)
+    move = Step(W=np.full((3, 3), bad), b=np.zeros(3))
+    after = advance(before, lambda scale: move, stop_rule, settled=True, record=RECORD)
     assert after.status == "diverged"
     assert after.round == 2
     np.testing.assert_array_equal(after.W, before.W)
     assert after.record.step_norm == 0.0
-    assert not Move(W=np.eye(2), b=np.array([0.0, bad])).legal() or bad == 1e9
+    assert not Step(W=np.eye(2), b=np.array([0.0, bad])).legal() or bad == 1e9
 
 
 def test_rows_are_compared_without_regard_to_sign_and_size() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cape.algorithms.estimators import Asked
+from cape.algorithms.estimators import PlannedRelease
 from cape.computations import capedjica, load
 from cape.config import Config
 from cape.data.space import mask_space
@@ -25,8 +25,10 @@ CONFIG = Config(epsilon=1.0, delta=1e-5)
 SIZES = {"local0": 5, "local1": 7, "local2": 4, "local3": 9}
 
 
-def asked(size: int = 10, clip: float = 1.0, shape: Any = "ball", weight: float = 1.0) -> Asked:
-    return Asked(size=size, clip=clip, shape=shape, weight=weight)
+def asked(
+    size: int = 10, clip: float = 1.0, shape: Any = "ball", weight: float = 1.0
+) -> PlannedRelease:
+    return PlannedRelease(size=size, clip=clip, shape=shape, weight=weight)
 
 
 STAGES = (

@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 
 from cape.errors import SecureAggregationError
-from cape.secagg import protocol_aggregator as aggregator
-from cape.secagg import protocol_sharing as sharing
-from cape.secagg import protocol_site as site_side
+from cape.secagg import aggregator_stages as aggregator
+from cape.secagg import key_sharing as sharing
+from cape.secagg import site_stages as site_side
 from cape.secagg.keys import KeyRing, MaskLabel, shared_keys, zero_sum_mask
-from cape.secagg.protocol import Setup, mask_public_key
+from cape.secagg.stages import Setup, mask_public_key
 
 SIZE = 3
 BOUND = 2**40

@@ -19,11 +19,18 @@ from math import floor, log, sqrt
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import (
+    UNCLIPPED,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+)
 from cape.algorithms.infomax import ANNEAL_ANGLE, ANNEAL_FACTOR, relative_gradients
 from cape.algorithms.linalg import clip_rows, smat, svec
 from cape.algorithms.pca import CovariancePca, Subspace
-from cape.algorithms.unmixing import Move, Unmixing, beginning, restart
+from cape.algorithms.unmixing import Step, Unmixing, beginning, restart
 from cape.algorithms.whitening import Whitener
 
 UNIT = 2.0
@@ -86,15 +93,15 @@ class StackedPca:
     def _pooled(self) -> CovariancePca:
         return CovariancePca(n_components=self.n_components, clip=1.0, private=False)
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single release: svec of a d x d matrix of trace 1 at most."""
-        return (Asked(size=rows * (rows + 1) // 2, clip=UNIT, shape="psd", weight=1.0),)
+        return (PlannedRelease(size=rows * (rows + 1) // 2, clip=UNIT, shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> Subspace:
         """Return the state before the release."""
         return self._pooled.start(rows)
 
-    def query(self, state: Subspace) -> Query:
+    def query(self, state: Subspace) -> SubjectQuery:
         """Ask a site for the second moment of its local PCA; its share of all subjects included."""
         asked = self.schedule(len(state.V))[0]
 
@@ -103,7 +110,7 @@ class StackedPca:
                 rows = [svec(local_moment(X.astype(np.float64), self.n_local)) for X in stack]
             return clip_rows(np.array(rows), asked.clip)
 
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
 
     def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
         """Return the top eigenvectors of the sum."""
@@ -134,17 +141,19 @@ class GlobalSphere:
     n_subjects: int
     n_sites: int
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single release: svec of a k x k matrix, and a number of columns."""
         clip = sqrt(UNIT**2 + 8.0**2)
-        return (Asked(size=rows * (rows + 1) // 2 + 1, clip=clip, shape="ball", weight=1.0),)
+        return (
+            PlannedRelease(size=rows * (rows + 1) // 2 + 1, clip=clip, shape="ball", weight=1.0),
+        )
 
     def start(self, rows: int) -> Sphere:
         """Return the identity."""
         record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
         return Sphere(U=np.eye(rows), look=0, n_columns=0, record=record)
 
-    def query(self, state: Sphere) -> Query:
+    def query(self, state: Sphere) -> SubjectQuery:
         """Ask a site for the second moment and the number of its reduced columns."""
         asked = self.schedule(len(state.U))[0]
 
@@ -155,7 +164,7 @@ class GlobalSphere:
             share = np.full((len(stack), 1), stack.shape[2] / COLUMNS)
             return clip_rows(np.concatenate([moments, share], axis=1), asked.clip)
 
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
 
     def step(self, state: Sphere, mean: Array, noise_std: float) -> Sphere:
         """Return U = C^(-1/2) of the sum C over sites."""
@@ -248,9 +257,9 @@ class DjicaInfomax:
         """Rounds of an epoch."""
         return max(1, self.n_columns // self.block) if self.block else 1
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return all rounds: R^2 + R numbers each."""
-        asked = Asked(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
+        asked = PlannedRelease(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
         return (asked,) * self.n_rounds
 
     def start(self, rows: int) -> EpochState:
@@ -261,7 +270,7 @@ class DjicaInfomax:
             status="running", record=first.record, epoch=0, kept=np.zeros((rows, rows)), restarts=0,
         )  # fmt: skip
 
-    def query(self, state: EpochState) -> Query:
+    def query(self, state: EpochState) -> SubjectQuery:
         """Ask for the mean relative gradient: of each subject, or of each site's next block."""
         asked = self.schedule(len(state.b))[0]
 
@@ -274,7 +283,7 @@ class DjicaInfomax:
                 )
             return clip_rows(rows, asked.clip)
 
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
 
     def _next_block(self, done: int, stack: Data) -> Data:
         """Return the columns of one block of each record, (n, R, block); by public numbers only."""
@@ -290,7 +299,7 @@ class DjicaInfomax:
         # Full batch: the mean over subjects.  Blocks: sums over sites and columns.
         gain = state.rho * (self.n_subjects * self.block if self.block else 1)
         G = mean[: R * R].reshape(R, R) @ state.W
-        move = Move(W=state.W + gain * G, b=state.b + gain * mean[R * R :])
+        move = Step(W=state.W + gain * G, b=state.b + gain * mean[R * R :])
         record = StepRecord(
             statistic_norm=float(np.linalg.norm(mean)),
             noise_norm=noise_std,

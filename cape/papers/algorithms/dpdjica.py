@@ -15,11 +15,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cape.algorithms.estimators import UNCLIPPED, Array, Asked, Data, Query, StepRecord
+from cape.algorithms.estimators import (
+    UNCLIPPED,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+)
 from cape.algorithms.infomax import Floats
 from cape.algorithms.linalg import clip_rows
 from cape.algorithms.pca import Subspace
-from cape.algorithms.unmixing import Horizon, Move, Unmixing, advance, beginning
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 
 RANK_TOLERANCE = 1e-9
 """Eigenvalues of a parcel below this share of the largest are no directions."""
@@ -113,10 +120,12 @@ class WishartPca:
     n_sites: int
     n_subjects: int
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return one sum per stop: d x k numbers."""
         k = min(self.n_local, rows)
-        return (Asked(size=rows * k, clip=UNCLIPPED, shape="ball", weight=1.0),) * self.n_sites
+        return (
+            PlannedRelease(size=rows * k, clip=UNCLIPPED, shape="ball", weight=1.0),
+        ) * self.n_sites
 
     def start(self, rows: int) -> Parcel:
         """Return the state before the first stop."""
@@ -127,7 +136,7 @@ class WishartPca:
             record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
         )  # fmt: skip
 
-    def query(self, state: Parcel) -> Query:
+    def query(self, state: Parcel) -> SubjectQuery:
         """Ask for P(j).
 
         The stack holds one record (1, d, 3 d + 2): second moment, then two draws of E.  All zeros:
@@ -144,7 +153,7 @@ class WishartPca:
                     rows[m] = self._stop(state, moment, (first, second)).ravel()
             return clip_rows(rows, asked.clip)
 
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
 
     def _stop(self, state: Parcel, moment: Array, noise: tuple[Array, Array]) -> Array:
         k = min(self.n_local, len(moment))
@@ -224,16 +233,16 @@ class LaplaceInfomax:
     learning_rate: float
     round_epsilon: float
 
-    def schedule(self, rows: int) -> tuple[Asked, ...]:
+    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return J sums of r^2 + r numbers."""
-        asked = Asked(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
+        asked = PlannedRelease(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
         return (asked,) * self.n_rounds
 
     def start(self, rows: int) -> Unmixing:
         """Return W = I, b = 0."""
         return beginning(rows, self.learning_rate)
 
-    def query(self, state: Unmixing) -> Query:
+    def query(self, state: Unmixing) -> SubjectQuery:
         """Ask for the gradients under noise.
 
         The stack holds (n, 2 r, T): reduced data, then Laplace noise of scale 1.
@@ -248,15 +257,15 @@ class LaplaceInfomax:
             rows = np.concatenate([G.reshape(len(stack), -1), h], axis=1)
             return clip_rows(rows, asked.clip)
 
-        return Query(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
         """Return the state after W += rho G, b += rho h."""
         r, rho = len(state.b), state.rho
         G, h = mean[: r * r].reshape(r, r), mean[r * r :]
 
-        def propose(scale: float) -> Move:
-            return Move(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
+        def propose(scale: float) -> Step:
+            return Step(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
 
         record = StepRecord(
             statistic_norm=float(np.linalg.norm(mean)),
@@ -264,10 +273,10 @@ class LaplaceInfomax:
             step_norm=rho * float(np.linalg.norm(G)),
         )
         # The noise holds W near its start, which looks settled although nothing was learned.
-        horizon = Horizon(
+        stop_rule = StopRule(
             n_rounds=self.n_rounds, look_back=10, private=True, restarts=True, judged=False
         )
-        return advance(state, propose, horizon, settled=False, record=record)
+        return advance(state, propose, stop_rule, settled=False, record=record)
 
     def done(self, state: Unmixing) -> bool:
         """Tell whether the run ended."""

@@ -2,9 +2,9 @@
 
 ::
 
-    advertise -> share -> accept_shares -> a `ReadySite` for `cape.secagg.protocol_site`
+    advertise -> share -> accept_shares -> a `ReadySite` for `cape.secagg.site_stages`
 
-States hold secrets; none is shown by repr.  Source: see `cape.secagg.protocol`.
+States hold secrets; none is shown by repr.  Source: see `cape.secagg.stages`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,16 @@ from cape.secagg.keys import (
     public_key,
     site_order,
 )
-from cape.secagg.protocol import (
+from cape.secagg.messages import (
+    Advertisement,
+    AdvertisementList,
+    SealedShareBook,
+    SealedShares,
+)
+from cape.secagg.seals import advertisement, identity_public_key, sign
+from cape.secagg.shamir import SHARE_BYTES, TokenBytes
+from cape.secagg.site_stages import KeySet, ReadySite
+from cape.secagg.stages import (
     PAIR_BYTES,
     Setup,
     advertise_id,
@@ -37,15 +46,6 @@ from cape.secagg.protocol import (
     share_id,
     share_info,
 )
-from cape.secagg.protocol_messages import (
-    Advertisement,
-    AdvertisementList,
-    SealedShareBook,
-    SealedShares,
-)
-from cape.secagg.protocol_site import KeySet, ReadySite
-from cape.secagg.seals import advertisement, identity_public_key, sign
-from cape.secagg.shamir import SHARE_BYTES, TokenBytes
 
 _NONCE = bytes(12)
 """Every share key encrypts one message only, so the nonce may be constant."""

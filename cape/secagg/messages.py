@@ -1,7 +1,7 @@
 """The messages of SecureAgg, one record per stage and side.
 
 Ids of exchanges, keys, signatures and shares are bytes; a masked vector is uint64 (d,).
-What a message must hold to be accepted is `cape.secagg.protocol`.
+What a message must hold to be accepted is `cape.secagg.stages`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Advertisement:
     site : str
         Sender.
     exchange : bytes
-        `cape.secagg.protocol.advertise_id`.
+        `cape.secagg.stages.advertise_id`.
     keys : bytes
         X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
     identity_key : bytes
@@ -81,7 +81,7 @@ class SurvivorList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurvivorSignature:
-    """Stage 3b, site: signature over `cape.secagg.protocol.survivor_statement`."""
+    """Stage 3b, site: signature over `cape.secagg.stages.survivor_statement`."""
 
     site: str
     exchange: bytes

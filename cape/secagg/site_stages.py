@@ -7,7 +7,7 @@
 Every function takes the state that the one before it returned; a stage asked twice, or out of
 order, finds no open release and is refused.  States hold secrets: none is shown by repr, and a
 key set is gone from the state once it was used.  Stages 1 and 2 are in
-`cape.secagg.protocol_sharing`.  Source: see `cape.secagg.protocol`.
+`cape.secagg.key_sharing`.  Source: see `cape.secagg.stages`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,7 @@ from cape.secagg.keys import (
     site_order,
     zero_sum_mask,
 )
-from cape.secagg.protocol import (
-    Setup,
-    check_enough,
-    mask_public_key,
-    release_id,
-    survivor_statement,
-)
-from cape.secagg.protocol_messages import (
+from cape.secagg.messages import (
     AdvertisementList,
     MaskedInput,
     SignatureBook,
@@ -45,6 +38,13 @@ from cape.secagg.protocol_messages import (
 )
 from cape.secagg.seals import sign, verify
 from cape.secagg.shamir import SHARE_BYTES
+from cape.secagg.stages import (
+    Setup,
+    check_enough,
+    mask_public_key,
+    release_id,
+    survivor_statement,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -1,4 +1,4 @@
-"""SecureAgg, stage by stage: what every party refuses (cape/secagg/protocol*.py)."""
+"""SecureAgg, stage by stage: what every party refuses (cape/secagg/*stages.py)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from cape.errors import ConfigError, MessageError, SecureAggregationError
-from cape.secagg import protocol, protocol_aggregator, protocol_sharing, protocol_site, shamir
+from cape.secagg import aggregator_stages, key_sharing, shamir, site_stages, stages
 from cape.secagg.keys import MaskLabel
-from cape.secagg.protocol import Setup
-from cape.secagg.protocol_messages import (
+from cape.secagg.messages import (
     AdvertisementList,
     SealedShareBook,
     SignatureBook,
     SurvivorList,
 )
 from cape.secagg.seals import identity_public_key
+from cape.secagg.stages import Setup
 
 SITES = ("a", "b", "c", "d")
 SETUP = Setup(
@@ -55,27 +55,27 @@ class Run:
     def __init__(self, setup: Setup = SETUP) -> None:
         self.setup = setup
         self.first = {
-            s: protocol_sharing.advertise(
+            s: key_sharing.advertise(
                 setup, site=s, identity_secret=IDENTITY[s], token_bytes=entropy(s)
             )
             for s in SITES
         }
-        self.listed = protocol_aggregator.collect_advertisements(
+        self.listed = aggregator_stages.collect_advertisements(
             setup, [state.own for state in self.first.values()]
         )
         self.shared = {s: self.share(s, self.listed) for s in SITES}
-        self.table, self.book = protocol_aggregator.route_shares(setup, self.listed, self.sealed())
+        self.table, self.book = aggregator_stages.route_shares(setup, self.listed, self.sealed())
         self.ready = {s: self.accept(s, self.book) for s in SITES}
         self.sent = {s: self.mask(s) for s in SITES}
         self.pending, self.survivors = self.collect_masked(self.inputs()[:3])
         self.signed = {s: self.sign(s, self.survivors) for s in "abc"}
-        self.approved, self.signatures = protocol_aggregator.collect_signatures(
+        self.approved, self.signatures = aggregator_stages.collect_signatures(
             self.pending, self.marks()
         )
         self.opened = {s: self.unmask(s, self.signatures) for s in "abc"}
 
     def share(self, site, listed, pinned=PINNED):
-        return protocol_sharing.share(
+        return key_sharing.share(
             self.first[site], listed, pinned=pinned, token_bytes=entropy(site + " shares")
         )
 
@@ -83,10 +83,10 @@ class Run:
         return [message for _, message in self.shared.values()]
 
     def accept(self, site, book):
-        return protocol_sharing.accept_shares(self.shared[site][0], book)
+        return key_sharing.accept_shares(self.shared[site][0], book)
 
     def mask(self, site, label=LABEL, participants=SITES, state=None, noisy=None):
-        return protocol_site.mask_input(
+        return site_stages.mask_input(
             self.ready[site] if state is None else state,
             vector(site).view(np.uint64) if noisy is None else noisy,
             label=label,
@@ -97,24 +97,24 @@ class Run:
         return [message for _, message in self.sent.values()]
 
     def collect_masked(self, inbox, key_set=0, label=LABEL):
-        return protocol_aggregator.collect_masked(
+        return aggregator_stages.collect_masked(
             self.table, inbox, key_set=key_set, label=label, participants=SITES
         )
 
     def sign(self, site, listed):
-        return protocol_site.sign_survivors(self.sent[site][0], listed)
+        return site_stages.sign_survivors(self.sent[site][0], listed)
 
     def marks(self):
         return [message for _, message in self.signed.values()]
 
     def unmask(self, site, book):
-        return protocol_site.unmask(self.signed[site][0], book)
+        return site_stages.unmask(self.signed[site][0], book)
 
     def answers(self):
         return [message for _, message in self.opened.values()]
 
     def finish(self, inbox, bound=BOUND):
-        return protocol_aggregator.unmask_sum(self.approved, inbox, bound=bound)
+        return aggregator_stages.unmask_sum(self.approved, inbox, bound=bound)
 
 
 @pytest.fixture(scope="module")
@@ -145,8 +145,8 @@ def test_the_result_is_the_survivors_plain_sum(run):
 
 def test_the_order_of_arrival_changes_nothing(run):
     shuffled = [run.first[s].own for s in "cadb"]
-    assert protocol_aggregator.collect_advertisements(SETUP, shuffled) == run.listed
-    table, book = protocol_aggregator.route_shares(SETUP, run.listed, run.sealed()[::-1])
+    assert aggregator_stages.collect_advertisements(SETUP, shuffled) == run.listed
+    table, book = aggregator_stages.route_shares(SETUP, run.listed, run.sealed()[::-1])
     assert (table, book) == (run.table, run.book)
     assert list(book.sealed) == list(SITES)
     pending, survivors = run.collect_masked(run.inputs()[2::-1])
@@ -189,7 +189,7 @@ def test_too_many_assumed_colluders_are_refused(n_sites, colluders):
 
 def test_the_statements_that_are_signed_name_run_release_and_sites(run):
     exchanges = {
-        protocol.release_id(setup, roster, key_set=key_set, label=label, participants=participants)
+        stages.release_id(setup, roster, key_set=key_set, label=label, participants=participants)
         for setup in (SETUP, change(SETUP, salt=bytes(32)), change(SETUP, batch=2))
         for roster in (run.table.roster, bytes(32))
         for key_set in (0, 1)
@@ -197,9 +197,9 @@ def test_the_statements_that_are_signed_name_run_release_and_sites(run):
         for participants in (SITES, SITES[:3])
     }
     assert len(exchanges) == 3 * 2 * 2 * 3 * 2
-    statements = {protocol.survivor_statement(bytes(32), s) for s in (["ab"], ["a", "b"], ["a"])}
+    statements = {stages.survivor_statement(bytes(32), s) for s in (["ab"], ["a", "b"], ["a"])}
     assert len(statements) == 3
-    assert protocol.survivor_statement(bytes(32), ["b", "a"]) == protocol.survivor_statement(
+    assert stages.survivor_statement(bytes(32), ["b", "a"]) == stages.survivor_statement(
         bytes(32), ["a", "b"]
     )
 
@@ -243,12 +243,12 @@ def test_a_used_key_set_is_gone_from_the_state(run):
 def test_every_stage_refuses_messages_that_are_doubled_foreign_replayed_late_or_too_few(run):
     own = [state.own for state in run.first.values()]
     stages = [
-        (own, lambda inbox: protocol_aggregator.collect_advertisements(SETUP, inbox)),
-        (run.sealed(), lambda inbox: protocol_aggregator.route_shares(SETUP, run.listed, inbox)),
+        (own, lambda inbox: aggregator_stages.collect_advertisements(SETUP, inbox)),
+        (run.sealed(), lambda inbox: aggregator_stages.route_shares(SETUP, run.listed, inbox)),
         (run.inputs(), run.collect_masked),
         (
             run.marks(),
-            lambda inbox: protocol_aggregator.collect_signatures(run.pending, inbox),
+            lambda inbox: aggregator_stages.collect_signatures(run.pending, inbox),
         ),
         (run.answers(), run.finish),
     ]
@@ -282,7 +282,7 @@ def test_every_stage_refuses_messages_that_are_doubled_foreign_replayed_late_or_
 def test_an_advertisement_that_is_not_whole_is_refused_by_both_sides(run, fields, problem):
     entries = [change(e, **fields) if e.site == "b" else e for e in run.listed.entries]
     with pytest.raises(SecureAggregationError, match=problem):
-        protocol_aggregator.collect_advertisements(SETUP, entries)
+        aggregator_stages.collect_advertisements(SETUP, entries)
     with pytest.raises(SecureAggregationError, match=problem):
         run.share("a", AdvertisementList(entries=tuple(entries)))
 
@@ -296,7 +296,7 @@ def test_changed_keys_break_the_signature(run):
 
 
 def test_a_site_that_repeats_the_keys_of_another_is_refused(run):
-    copied = protocol_sharing.advertise(
+    copied = key_sharing.advertise(
         SETUP, site="b", identity_secret=IDENTITY["b"], token_bytes=entropy("a")
     ).own
     entries = (run.listed.entries[0], copied, *run.listed.entries[2:])
@@ -306,7 +306,7 @@ def test_a_site_that_repeats_the_keys_of_another_is_refused(run):
 
 def test_a_list_with_another_own_entry_is_refused(run):
     """The aggregator in the middle: keys of its own, signed by an identity of its own."""
-    forged = protocol_sharing.advertise(
+    forged = key_sharing.advertise(
         SETUP, site="a", identity_secret=bytes(32), token_bytes=entropy("mallory")
     ).own
     entries = AdvertisementList(entries=(forged, *run.listed.entries[1:]))
@@ -321,15 +321,15 @@ def test_a_list_with_another_own_entry_is_refused(run):
 def test_advertisements_of_another_run_plan_or_batch_are_refused(run, fields):
     own = [state.own for state in run.first.values()]
     with pytest.raises(MessageError, match="another stage or exchange"):
-        protocol_aggregator.collect_advertisements(change(SETUP, **fields), own)
+        aggregator_stages.collect_advertisements(change(SETUP, **fields), own)
 
 
 def test_an_advertisement_signed_for_another_run_does_not_pass_with_a_new_exchange_id(run):
     """A replay of keys whose secrets the adversary has learned since."""
     other = change(SETUP, salt=bytes(32))
-    entries = [change(e, exchange=protocol.advertise_id(other)) for e in run.listed.entries]
+    entries = [change(e, exchange=stages.advertise_id(other)) for e in run.listed.entries]
     with pytest.raises(SecureAggregationError, match="signature of a is not valid"):
-        protocol_aggregator.collect_advertisements(other, entries)
+        aggregator_stages.collect_advertisements(other, entries)
 
 
 # -- stage 2 --------------------------------------------------------------------------------------
@@ -340,7 +340,7 @@ def test_shares_for_a_wrong_set_of_sites_are_refused(run):
     for sealed in ({**first.sealed, "a": b""}, {k: first.sealed[k] for k in "bc"}, {}):
         inbox = [change(first, sealed=sealed), *run.sealed()[1:]]
         with pytest.raises(MessageError, match="a did not share with every other site"):
-            protocol_aggregator.route_shares(SETUP, run.listed, inbox)
+            aggregator_stages.route_shares(SETUP, run.listed, inbox)
 
 
 def rebook(run, **senders):
@@ -388,7 +388,7 @@ def test_shares_that_open_but_have_a_wrong_form_are_refused(run, monkeypatch):
         (bytes(4 * 66 + 1), "shares of b have a wrong length"),
         (b"\xff" * (4 * 66), "a share is malformed"),
     ):
-        monkeypatch.setattr(protocol_sharing, "_open", lambda *_a, s=shares, **_k: s)
+        monkeypatch.setattr(key_sharing, "_open", lambda *_a, s=shares, **_k: s)
         with pytest.raises(SecureAggregationError, match=problem):
             run.accept("a", run.book)
 
@@ -431,7 +431,7 @@ def test_shares_travel_under_the_documented_key_and_associated_data(run):
 
 def test_sites_with_different_lists_share_no_key(run):
     three = AdvertisementList(entries=run.listed.entries[:3])
-    other = protocol_sharing.share(
+    other = key_sharing.share(
         run.first["b"], three, pinned=PINNED, token_bytes=entropy("b shares")
     )[1]
     with pytest.raises(SecureAggregationError, match="shares of b do not open"):
@@ -491,9 +491,9 @@ def test_only_one_acceptable_list_of_survivors_is_signed(run):
     with pytest.raises(MessageError, match="no open release"):
         run.sign("a", SurvivorList(exchange=bytes(32), survivors=("a", "b", "c")))
     with pytest.raises(MessageError, match="no open release"):
-        protocol_site.sign_survivors(run.ready["a"], run.survivors)
+        site_stages.sign_survivors(run.ready["a"], run.survivors)
     with pytest.raises(MessageError, match="signed already"):
-        protocol_site.sign_survivors(
+        site_stages.sign_survivors(
             run.signed["a"][0], SurvivorList(exchange=exchange, survivors=SITES)
         )
     for survivors in (("b", "c", "d"), ("a", "b", "c", "x")):
@@ -507,9 +507,9 @@ def test_unequal_lists_of_survivors_are_found_by_the_aggregator_and_by_sites(run
     everybody = SurvivorList(exchange=run.survivors.exchange, survivors=SITES)
     state, split = run.sign("a", everybody)
     with pytest.raises(SecureAggregationError, match="signature of a is not valid"):
-        protocol_aggregator.collect_signatures(run.pending, [split, *run.marks()[1:]])
+        aggregator_stages.collect_signatures(run.pending, [split, *run.marks()[1:]])
     with pytest.raises(SecureAggregationError, match=r"signature of [ab] is not valid"):
-        protocol_site.unmask(state, run.signatures)
+        site_stages.unmask(state, run.signatures)
 
 
 # -- stage 4 --------------------------------------------------------------------------------------
@@ -517,11 +517,11 @@ def test_unequal_lists_of_survivors_are_found_by_the_aggregator_and_by_sites(run
 
 def test_shares_are_opened_once_and_only_for_enough_valid_signatures(run):
     with pytest.raises(MessageError, match="no open release"):
-        protocol_site.unmask(run.opened["a"][0], run.signatures)
+        site_stages.unmask(run.opened["a"][0], run.signatures)
     with pytest.raises(MessageError, match="no open release"):
         run.unmask("a", change(run.signatures, **FOREIGN))
     with pytest.raises(SecureAggregationError, match="not those of the survivors"):
-        protocol_site.unmask(run.sent["a"][0], run.signatures)  # signed nothing yet
+        site_stages.unmask(run.sent["a"][0], run.signatures)  # signed nothing yet
     marks = run.signatures.signatures
 
     def book(signatures):
@@ -576,12 +576,12 @@ def test_a_survivor_whose_signature_came_late_is_out_of_stage_4(run):
     pending, listed = run.collect_masked(run.inputs())
     signed = {s: run.sign(s, listed) for s in SITES}
     in_time = [message for site, (_, message) in signed.items() if site != "d"]
-    approved, book = protocol_aggregator.collect_signatures(pending, in_time)
-    opened = {s: protocol_site.unmask(state, book)[1] for s, (state, _) in signed.items()}
+    approved, book = aggregator_stages.collect_signatures(pending, in_time)
+    opened = {s: site_stages.unmask(state, book)[1] for s, (state, _) in signed.items()}
     with pytest.raises(MessageError, match="no part in this exchange"):
-        protocol_aggregator.unmask_sum(approved, opened.values(), bound=BOUND)
+        aggregator_stages.unmask_sum(approved, opened.values(), bound=BOUND)
     answers = [opened[s] for s in "abc"]
-    result = protocol_aggregator.unmask_sum(approved, answers, bound=BOUND)
+    result = aggregator_stages.unmask_sum(approved, answers, bound=BOUND)
     assert result.total.tolist() == sum(vector(s) for s in SITES).tolist()
     assert (result.survivors, result.responders) == (SITES, ("a", "b", "c"))
 
@@ -596,9 +596,9 @@ def test_a_vector_changed_on_the_way_spoils_the_sum_and_is_refused_by_its_bound(
     first = run.inputs()[0]
     changed = change(first, masked=first.masked + np.uint64(2**40))
     pending, _ = run.collect_masked([changed, *run.inputs()[1:3]])
-    approved, _ = protocol_aggregator.collect_signatures(pending, run.marks())
+    approved, _ = aggregator_stages.collect_signatures(pending, run.marks())
     with pytest.raises(SecureAggregationError, match="masks do not cancel"):
-        protocol_aggregator.unmask_sum(approved, run.answers(), bound=BOUND)
+        aggregator_stages.unmask_sum(approved, run.answers(), bound=BOUND)
 
 
 def test_more_survivors_may_be_asked_for_but_not_more_than_there_are():

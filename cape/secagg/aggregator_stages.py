@@ -7,7 +7,7 @@
 
 Each takes the messages that came in time, in any order; a later one is refused by the next
 stage, as it belongs to another exchange or type.  The aggregator learns the sum over the
-survivors and who they are.  Source: see `cape.secagg.protocol`.
+survivors and who they are.  Source: see `cape.secagg.stages`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,19 @@ from cape.secagg.keys import (
     subtract_stream,
     zero_sum_mask,
 )
-from cape.secagg.protocol import (
+from cape.secagg.messages import (
+    Advertisement,
+    AdvertisementList,
+    MaskedInput,
+    SealedShareBook,
+    SealedShares,
+    SignatureBook,
+    SurvivorList,
+    SurvivorSignature,
+    UnmaskShares,
+)
+from cape.secagg.seals import verify
+from cape.secagg.stages import (
     Setup,
     advertise_id,
     check_advertisements,
@@ -43,18 +55,6 @@ from cape.secagg.protocol import (
     share_id,
     survivor_statement,
 )
-from cape.secagg.protocol_messages import (
-    Advertisement,
-    AdvertisementList,
-    MaskedInput,
-    SealedShareBook,
-    SealedShares,
-    SignatureBook,
-    SurvivorList,
-    SurvivorSignature,
-    UnmaskShares,
-)
-from cape.secagg.seals import verify
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
