@@ -37,7 +37,7 @@ from cape.data import grid_of, mask_space
 from cape.forecast.alternatives import Size
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
-from cape.protocol.subject_views import public_basis
+from cape.public_basis import public_basis
 from cape.simulation.memory import MemoryLink
 from cape.simulation.run_loop import play
 from cape.site.policy import SitePolicy

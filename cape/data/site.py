@@ -29,8 +29,8 @@ from cape.data.space import grid_of, read_space, reserved_names, too_many_featur
 from cape.data.subject_reader import Pass, examine, outline
 from cape.data.subjects import joined_in_time, project, subject_matrix
 from cape.errors import DataError
-from cape.protocol.messages import FeatureSpace
-from cape.protocol.subject_views import widest_basis
+from cape.feature_space import FeatureSpace
+from cape.public_basis import widest_basis
 
 Progress = Callable[[int, int], None]
 """Called with (subjects done, subjects in all)."""

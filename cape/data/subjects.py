@@ -25,7 +25,7 @@ from cape.data.signals import DEGREES, Quality, clean, nuisance, regressors
 from cape.data.space import Grid, grid_of
 from cape.data.volumes import Resampling
 from cape.errors import DataError
-from cape.protocol.messages import FeatureSpace
+from cape.feature_space import FeatureSpace
 
 ROWS = 8192
 """Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB."""

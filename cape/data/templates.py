@@ -16,8 +16,7 @@ from cape.algorithms.estimators import Array
 from cape.arrays import read_array, read_member
 from cape.data.space import TEMPLATE_FILES, grid_of
 from cape.errors import DataError
-from cape.feature_space import MOST_TEMPLATE_NUMBERS
-from cape.protocol.messages import FeatureSpace
+from cape.feature_space import MOST_TEMPLATE_NUMBERS, FeatureSpace
 
 SHIFT = 0.01
 """Voxels by which the grid of the templates may be off."""

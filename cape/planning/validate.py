@@ -27,7 +27,7 @@ from cape.planning.owner_settings import (
 from cape.protocol.join import NONCE_BYTES, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
-from cape.protocol.subject_views import wants_templates
+from cape.public_basis import wants_templates
 from cape.site.context import AggregatorParty
 from cape.site.policy import SitePolicy
 

@@ -21,7 +21,7 @@ from cape.planning.owner_settings import site_folders
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.protocol.ports import Source
-from cape.protocol.subject_views import public_basis, voxel_mm
+from cape.public_basis import public_basis, voxel_mm
 from cape.report import files, render, separations
 from cape.simulation.memory import MemoryLink
 from cape.simulation.run_loop import play

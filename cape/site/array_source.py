@@ -13,7 +13,7 @@ from cape.data import project
 from cape.data.in_memory import Accepted, accept, matrices
 from cape.errors import CapeWarning
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.subject_views import public_basis
+from cape.public_basis import public_basis
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from cape.config import Config
 from cape.errors import DataError
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.ports import Stacks
-from cape.protocol.subject_views import public_basis, wants_templates, widest_basis
+from cape.public_basis import public_basis, wants_templates, widest_basis
 from cape.site.ledger_file import Person
 from cape.site.policy import SitePolicy
 

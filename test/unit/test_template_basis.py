@@ -14,7 +14,7 @@ from cape.computations._capedjica_settings import basis_size
 from cape.data.templates import with_templates
 from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.subject_views import public_basis, widest_basis
+from cape.public_basis import public_basis, widest_basis
 from cape.simulation.simulate import simulate
 from cape.synthetic.consortium import write_consortium
 from cape.synthetic.scores import match_maps
