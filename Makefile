@@ -22,7 +22,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image test-engine check format compspec bench figures lock mutate fuzz audit test-trust clean
+.PHONY: help run test image test-engine test-browser check format compspec bench figures lock mutate \
+	fuzz audit test-trust release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -129,6 +130,11 @@ lock:  ## renew the pinned versions in requirements/
 		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f | grep -vxFf build/lock.txt; } > build/dev.txt
 	mv build/lock.txt requirements/lock.txt
 	mv build/dev.txt requirements/dev.txt
+
+release: $(DEV)  ## wheel and sdist in dist/, both checked; the wheel runs in an empty environment
+	rm -rf dist
+	$(BIN)/python -m hatchling build -t sdist -t wheel
+	$(BIN)/python packaging/check_release.py dist
 
 clean:  ## remove everything that make built
 	rm -rf $(VENV) build dist out results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

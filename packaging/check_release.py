@@ -1,0 +1,125 @@
+"""Check a wheel and an sdist before anyone installs them: ``make release`` runs this.
+
+Both are opened and compared with the checkout, the sdist is built again, and the wheel is installed
+in an empty environment where a small consortium runs.  Anything amiss ends with exit code 1 and a
+line that says what was found, what belongs there, and where to mend it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import email
+import re
+import subprocess
+import sys
+import tarfile
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+TOP = Path(__file__).parents[1]
+DATA = re.compile(r"cape/(masks|report/templates|simulation/engine_program)/")
+"""What the package reads at run time beside its modules."""
+NEVER = re.compile(r"(^|/)(test|bench|out|results|\.venv|\.engine|__pycache__)/|\.pyc$")
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Check the two files of a folder; 0 if all is well."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path, help="holds one wheel and one sdist")
+    folder = parser.parse_args(arguments).folder
+    wheels, sdists = list(folder.glob("*.whl")), list(folder.glob("*.tar.gz"))
+    if len(wheels) != 1 or len(sdists) != 1:
+        print(f"{folder}: {len(wheels)} wheels, {len(sdists)} sdists; empty it, run make release")
+        return 1
+    problems = [*problems_of_wheel(wheels[0]), *problems_of_sdist(sdists[0], wheels[0])]
+    problems += problems_installed(wheels[0])
+    for problem in problems:
+        print(problem)
+    if not problems:
+        print(f"{wheels[0].name} and {sdists[0].name} are fit to be released")
+    return 1 if problems else 0
+
+
+def tracked() -> set[str]:
+    """Return what git tracks below ``cape/``: what a wheel must hold, and nothing else."""
+    listing = subprocess.run(
+        ["git", "ls-files", "cape"], cwd=TOP, capture_output=True, text=True, check=True
+    )
+    return set(listing.stdout.splitlines())
+
+
+def problems_of_wheel(wheel: Path) -> list[str]:
+    """Compare a wheel with the checkout, and its metadata with the version of the code."""
+    with zipfile.ZipFile(wheel) as archive:
+        names = {name for name in archive.namelist() if not name.endswith("/")}
+        info = next(name for name in names if name.endswith(".dist-info/METADATA"))
+        metadata = email.message_from_bytes(archive.read(info))
+    ours = {name for name in names if ".dist-info/" not in name}
+    version = re.search(r'^VERSION = "(.+)"$', (TOP / "cape/config.py").read_text(), re.MULTILINE)
+    problems = [f"{wheel.name}: lacks {name}" for name in sorted(tracked() - ours)]
+    problems += [f"{wheel.name}: holds {name}, not in git" for name in sorted(ours - tracked())]
+    if not any(DATA.match(name) for name in ours):
+        problems.append(f"{wheel.name}: no masks, templates or engine program; see pyproject.toml")
+    if version is None or metadata["Version"] != version[1]:
+        problems.append(f"{wheel.name}: version {metadata['Version']} is not that of cape.config")
+    for field in ("Summary", "Requires-Python", "License-Expression"):
+        if not metadata[field]:
+            problems.append(f"{wheel.name}: no {field}; see [project] in pyproject.toml")
+    return problems
+
+
+def problems_of_sdist(sdist: Path, wheel: Path) -> list[str]:
+    """Look into an sdist, and build the wheel again from nothing but it."""
+    with tarfile.open(sdist) as archive, tempfile.TemporaryDirectory() as place:
+        inner = [name.partition("/")[2] for name in archive.getnames()]
+        # Tests and benches of the sdist are welcome; what a run or a build leaves is not.
+        left = [n for n in inner if NEVER.search(n) and not n.startswith(("test/", "bench/"))]
+        problems = [f"{sdist.name}: holds {name}" for name in left]
+        archive.extractall(place, filter="data")
+        root = next(Path(place).iterdir())
+        built = Path(place) / "again"
+        subprocess.run(
+            [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(built)],
+            cwd=root,
+            check=True,
+            capture_output=True,
+        )
+        again = next(built.glob("*.whl"))
+        if again.read_bytes() != wheel.read_bytes():
+            problems.append(f"{sdist.name}: builds another wheel than {wheel.name}")
+    return problems
+
+
+def problems_installed(wheel: Path) -> list[str]:
+    """Install a wheel with the locked versions where nothing else is, and run a consortium."""
+    with tempfile.TemporaryDirectory() as place:
+        home = Path(place)
+        venv.create(home / "venv", with_pip=True)
+        programs = home / "venv/bin"
+        pip = [programs / "python", "-m", "pip"]
+        quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
+        steps = [
+            [*pip, "install", *quiet, "-r", TOP / "requirements/lock.txt"],
+            [*pip, "install", *quiet, "--no-deps", wheel.resolve()],
+            [*pip, "check", "--disable-pip-version-check"],
+            [programs / "cape", "--version"],
+            [programs / "cape", "synth", "study", "--preset", "brain", "--subjects", "12",
+             "--seed", "1", "--quiet"],
+            [programs / "cape", "simulate", "study", "--out", "out", "--seed", "1", "--epsilon",
+             "8", "--delta", "1e-5", "--set", "accept_low_quality=true", "--quiet"],
+        ]  # fmt: skip
+        for step in steps:
+            done = subprocess.run(
+                [str(part) for part in step], cwd=home, capture_output=True, text=True, check=False
+            )
+            if done.returncode != 0:
+                said = (done.stderr or done.stdout).strip().splitlines()
+                return [f"installed: {' '.join(map(str, step[1:4]))}: {said[-1] if said else ''}"]
+        page = home / "out/consortium/index.html"
+        return [] if page.is_file() else [f"installed: a run wrote no {page.name}"]
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
