@@ -84,8 +84,8 @@ def run(
 ) -> IcaOutcome:
     """Run the protocol at the G_eff asked for."""
     M, S = arguments.subjects, arguments.sites
-    shares = S - max(1, -(-S // 3) - 1)
-    size = Size(n_sites=S, n_subjects=M, shares=shares, delta=DELTA)
+    noise_shares = S - max(1, -(-S // 3) - 1)
+    size = Size(n_sites=S, n_subjects=M, noise_shares=noise_shares, delta=DELTA)
     computation = load("capedjica")
     config = computation.config.from_input(
         {

@@ -282,15 +282,17 @@ def default(n_subjects: int, epsilon: float, seed: int) -> Estimate:
     """Return the shipped default: every stage charged, one subject, S 4, S_C 1."""
     g = strength(n_subjects, epsilon)
     public, curator, Y = tuned_constants(g), Curator(g, seed), in_basis(seed, n_subjects)
-    V = curator.run(ProjectorPca(n_components=R, private=True), Y.shape[1], public.shares[0], Y).V
+    V = curator.run(
+        ProjectorPca(n_components=R, private=True), Y.shape[1], public.mu2_weights[0], Y
+    ).V
     Z0 = np.stack([reduce_subject(V, one, "ar1") for one in Y])
     looks = LogEuclidean(n_looks=public.n_looks, clip=public.whitening_clip, private=True)
-    U = curator.run(looks, V.shape[1], public.shares[1], Z0).U
+    U = curator.run(looks, V.shape[1], public.mu2_weights[1], Z0).U
     solver = QuasiNewton(
         n_rounds=40, clips=public.clips, step_limit=public.step_limit,
         alpha_first=public.alpha_first, alpha_last=public.alpha_last, private=True,
     )  # fmt: skip
-    W = unit_rows(curator.run(solver, V.shape[1], public.shares[2], whiten(U, Z0)).W)
+    W = unit_rows(curator.run(solver, V.shape[1], public.mu2_weights[2], whiten(U, Z0)).W)
     return _lifted(V, U, W)
 
 

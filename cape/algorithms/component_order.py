@@ -35,7 +35,7 @@ def z_scores(A: Array) -> Array:
     return z
 
 
-def shares(A: Array) -> Array:
+def variance_explained(A: Array) -> Array:
     """Return ||A[:, k]||^2 / sum_j ||A[:, j]||^2, shape (R,); zeros for a zero matrix."""
     energy = np.sum(A**2, axis=0)
     total = float(energy.sum())
@@ -71,7 +71,8 @@ def arrange(A: Array) -> tuple[int, ...]:
     at_peak = z[at, np.arange(A.shape[1])]
     side = np.where(np.abs(skewness) >= SKEWNESS_DECIDES, skewness, at_peak)
     return tuple(
-        int(-(k + 1) if side[k] < 0 else k + 1) for k in _descending(shares(A), at.tolist())
+        int(-(k + 1) if side[k] < 0 else k + 1)
+        for k in _descending(variance_explained(A), at.tolist())
     )
 
 

@@ -58,7 +58,7 @@ class TunedConstants:
 
     Attributes
     ----------
-    shares : tuple of three float
+    mu2_weights : tuple of three float
         Parts of mu^2 for PCA, whitening, solver.
     n_looks : int
         Whitening releases.
@@ -72,7 +72,7 @@ class TunedConstants:
         Step lengths, geometric in between.
     """
 
-    shares: tuple[float, float, float]
+    mu2_weights: tuple[float, float, float]
     n_looks: int
     whitening_clip: float
     clips: tuple[float, ...]
@@ -82,7 +82,7 @@ class TunedConstants:
 
 
 _ROOMY = TunedConstants(
-    shares=(0.27, 0.20, 0.53),
+    mu2_weights=(0.27, 0.20, 0.53),
     n_looks=2,
     whitening_clip=4.0,
     clips=(0.35,),
@@ -102,7 +102,7 @@ def tuned_constants(g_eff: float | None) -> TunedConstants:
         # Unclipped moments are curved two to three times as much as kappa_0 says: shorter steps.
         return replace(_ROOMY, step_limit=0.8, alpha_first=1.0)
     if g_eff < 140.0:
-        return replace(_ROOMY, shares=(0.4, 0.2, 0.4), n_looks=1, whitening_clip=2.0)
+        return replace(_ROOMY, mu2_weights=(0.4, 0.2, 0.4), n_looks=1, whitening_clip=2.0)
     if g_eff < 400.0:
         return replace(_ROOMY, clips=(0.2, 0.4), step_limit=0.8)
     return _ROOMY

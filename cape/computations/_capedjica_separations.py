@@ -40,7 +40,7 @@ from cape.protocol.ica_model import IcaModel
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import joined, n_basis
 from cape.protocol.outcome import SpatialSet, TemplateReading
-from cape.protocol.plan import Stage, shares_of
+from cape.protocol.plan import Stage, noise_shares_of
 from cape.protocol.secure_sum import SecureSum
 
 
@@ -65,7 +65,7 @@ def quality(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tupl
     size = Size(
         n_sites=n_sites,
         n_subjects=n_subjects,
-        shares=shares_of(config, n_sites),
+        noise_shares=noise_shares_of(config, n_sites),
         delta=config.delta,
     )
     mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)

@@ -33,7 +33,7 @@ from cape.protocol import subject_views
 from cape.protocol.join import Draft
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
-from cape.protocol.plan import PROTECTS_NOBODY, Stage, filtered, make_plan, shares_of
+from cape.protocol.plan import PROTECTS_NOBODY, Stage, filtered, make_plan, noise_shares_of
 
 MEASURED = ("quasi-newton", "projector", "log-euclidean")
 FEW_ROUNDS = 20
@@ -162,7 +162,7 @@ def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedCo
     """Return the public constants of a run: measured ones for its G, unless the owner set them."""
     found = tuned_constants(strength(config, n_sites, n_subjects) if config.private else None)
     if given := numbers("shares", config.shares, 3):
-        found = replace(found, shares=(given[0], given[1], given[2]))
+        found = replace(found, mu2_weights=(given[0], given[1], given[2]))
     if config.n_looks:
         found = replace(found, n_looks=config.n_looks)
     if clips := numbers("clip_schedule", config.clip_schedule, 2):
@@ -177,7 +177,7 @@ def strength(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> float:
     return g_eff(
         n_subjects=n_subjects,
         mu=gdp_mu(epsilon=config.epsilon, delta=config.delta),
-        shares=shares_of(config, n_sites),
+        noise_shares=noise_shares_of(config, n_sites),
         n_sites=n_sites,
     )
 
@@ -234,7 +234,7 @@ def stages(
         return _capedjica_separations.stages(config, n_basis)
     R = config.n_components
     fixed = constants(config, n_sites, n_subjects)
-    pca, whitening, iterate = fixed.shares
+    pca, whitening, iterate = fixed.mu2_weights
     return (
         Stage(phase="pca", asked=make_pca(config).schedule(n_basis), share=pca),
         Stage(
@@ -318,7 +318,7 @@ def _quality(
     found = verdict(
         n_subjects=n_subjects,
         n_sites=n_sites,
-        shares=shares_of(config, n_sites),
+        noise_shares=noise_shares_of(config, n_sites),
         mu=gdp_mu(epsilon=config.epsilon, delta=config.delta),
         delta=config.delta,
         n_components=config.n_components,

@@ -139,7 +139,7 @@ class Size:
 
     n_sites: int
     n_subjects: int
-    shares: int
+    noise_shares: int
     delta: float
 
     def g(self, epsilon: float) -> float:
@@ -149,7 +149,9 @@ class Size:
 
     def g_of(self, mu: float) -> float:
         """Return G at a total mu."""
-        return g_eff(n_subjects=self.n_subjects, mu=mu, shares=self.shares, n_sites=self.n_sites)
+        return g_eff(
+            n_subjects=self.n_subjects, mu=mu, noise_shares=self.noise_shares, n_sites=self.n_sites
+        )
 
     def epsilon_for(self, g: float) -> float:
         """Return the smallest epsilon that reaches G."""
@@ -245,8 +247,8 @@ def _changes(
         found.append(f"components: at most {best}")
     found.append(f"subjects: at least {math.ceil(size.n_subjects * needed / g)}")
     found.append(f"epsilon: at least {_up(size.epsilon_for(needed))}")
-    trusting = replace(size, shares=size.n_sites)
-    if size.shares < size.n_sites and trusting.g_of(1.0) / size.g_of(1.0) * g >= needed:
+    trusting = replace(size, noise_shares=size.n_sites)
+    if size.noise_shares < size.n_sites and trusting.g_of(1.0) / size.g_of(1.0) * g >= needed:
         found.append("assumed_colluders: 0, if every site trusts all others not to collude")
     if separation == "temporal" and g >= LEAST_CLEAR:
         found.append("separation: spatial, another model, which needs less (docs/separations.md)")

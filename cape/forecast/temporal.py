@@ -79,7 +79,7 @@ class Verdict:
     warnings: tuple[str, ...]
 
 
-def g_eff(*, n_subjects: int, mu: float, shares: int, n_sites: int) -> float:
+def g_eff(*, n_subjects: int, mu: float, noise_shares: int, n_sites: int) -> float:
     """Return G = M * mu * sqrt(h / S).
 
     Parameters
@@ -88,12 +88,12 @@ def g_eff(*, n_subjects: int, mu: float, shares: int, n_sites: int) -> float:
         M, all subjects of the run.
     mu : float
         Gaussian-DP parameter of the whole run against the headline viewer.
-    shares : int
+    noise_shares : int
         h = t - S_C, noise shares that this viewer cannot subtract; 1 with ``noise = "local"``.
     n_sites : int
         S, noise shares in every sum.
     """
-    return n_subjects * mu * math.sqrt(shares / n_sites)
+    return n_subjects * mu * math.sqrt(noise_shares / n_sites)
 
 
 def usable(n_components: int, *, revised: bool = True) -> float:
@@ -126,12 +126,12 @@ def smallest_epsilon(
     n_components: int,
     n_subjects: int,
     n_sites: int,
-    shares: int,
+    noise_shares: int,
     delta: float,
     revised: bool = True,
 ) -> float:
     """Return the smallest total epsilon at `delta` whose G is enough for `n_components`."""
-    one = g_eff(n_subjects=n_subjects, mu=1.0, shares=shares, n_sites=n_sites)
+    one = g_eff(n_subjects=n_subjects, mu=1.0, noise_shares=noise_shares, n_sites=n_sites)
     return gdp_epsilon(mu=usable(n_components, revised=revised) / one, delta=delta)
 
 
@@ -220,7 +220,7 @@ def verdict(
     *,
     n_subjects: int,
     n_sites: int,
-    shares: int,
+    noise_shares: int,
     mu: float,
     delta: float,
     n_components: int,
@@ -233,7 +233,7 @@ def verdict(
 
     Parameters
     ----------
-    n_subjects, n_sites, shares, mu
+    n_subjects, n_sites, noise_shares, mu
         See `g_eff`; ``mu = inf`` is a run without noise.
     delta : float
         Total delta, for the smallest epsilon.
@@ -242,7 +242,7 @@ def verdict(
     revised : bool
         See `usable`.
     """
-    g = g_eff(n_subjects=n_subjects, mu=mu, shares=shares, n_sites=n_sites)
+    g = g_eff(n_subjects=n_subjects, mu=mu, noise_shares=noise_shares, n_sites=n_sites)
     needed = usable(n_components, revised=revised)
     best = largest_usable_components(g, revised=revised)
     floor = 0.0
@@ -251,7 +251,7 @@ def verdict(
             n_components=n_components,
             n_subjects=n_subjects,
             n_sites=n_sites,
-            shares=shares,
+            noise_shares=noise_shares,
             delta=delta,
             revised=revised,
         )

@@ -182,7 +182,7 @@ def describe(
     shares = events[0].shares
     kind: Separation = getattr(config, "separation", "temporal")
     revised = getattr(config, "prewhiten", "ar1") != "none"
-    size = Size(n_sites=n_sites, n_subjects=n_subjects, shares=shares, delta=config.delta)
+    size = Size(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
     return Planned(
         n_subjects=n_subjects,
         n_sites=n_sites,
@@ -222,7 +222,7 @@ def expected(
     return verdict(
         n_subjects=size.n_subjects,
         n_sites=size.n_sites,
-        shares=size.shares,
+        noise_shares=size.noise_shares,
         mu=total,
         delta=size.delta,
         n_components=n_components,

@@ -143,7 +143,7 @@ class Roster:
         return sum(entry.n_subjects for entry in self.sites)
 
     @property
-    def shares(self) -> int:
+    def noise_shares(self) -> int:
         """Return h = t - S_C, the noise shares that the assumed adversary cannot subtract."""
         return self.survivors - self.colluders
 

@@ -99,9 +99,9 @@ class Outcome:
         return self.settings.get("noise") == "local"
 
     @property
-    def shares(self) -> int:
+    def noise_shares(self) -> int:
         """h, noise shares that the headline viewer cannot subtract."""
-        return 1 if self.noise_is_local else self.roster.shares
+        return 1 if self.noise_is_local else self.roster.noise_shares
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -39,7 +39,7 @@ class Stage:
     fixed_mu: float = 0.0
 
 
-def shares_of(config: Config, n_sites: int) -> int:
+def noise_shares_of(config: Config, n_sites: int) -> int:
     """Return how many noise shares must by themselves give the planned mu.
 
     h = t - S_C with correlated noise; with ``noise=local`` each site carries all of it alone.
@@ -61,7 +61,7 @@ def make_plan(
     """
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
-        shares = shares_of(config, n_sites)
+        shares = noise_shares_of(config, n_sites)
         plan = _with_noise(config, stages, shares, config.ratio(n_sites))
         budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
     else:
@@ -169,7 +169,7 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
             raise refuse(f"{event.phase} carries no noise")
         if config.private:
             verify_event(event, asked.clip, site=site.id)
-            if event.shares != shares_of(config, roster.n_sites):
+            if event.shares != noise_shares_of(config, roster.n_sites):
                 raise refuse(f"{event.phase} counts on other noise shares than the settings")
             if event.seed_ratio != config.ratio(roster.n_sites):
                 raise refuse(f"{event.phase} counts on other zero-sum noise than the settings")

@@ -107,7 +107,12 @@ def noise_strength(outcome: IcaOutcome) -> float | None:
         return None
     mu = math.sqrt(float(sum(event.mu2 for event in events)))
     roster = outcome.roster
-    return g_eff(n_subjects=roster.n_subjects, mu=mu, shares=outcome.shares, n_sites=roster.n_sites)
+    return g_eff(
+        n_subjects=roster.n_subjects,
+        mu=mu,
+        noise_shares=outcome.noise_shares,
+        n_sites=roster.n_sites,
+    )
 
 
 def above_edge(eigenvalues: Array, edge: float) -> int:

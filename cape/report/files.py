@@ -132,7 +132,12 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
         return {"g_eff": None, "g_needed": None}
     roster = outcome.roster
     kind, revised = methods.kind_of(outcome.settings), model_order.is_revised(outcome.settings)
-    size = g_eff(n_subjects=roster.n_subjects, mu=mu, shares=outcome.shares, n_sites=roster.n_sites)
+    size = g_eff(
+        n_subjects=roster.n_subjects,
+        mu=mu,
+        noise_shares=outcome.noise_shares,
+        n_sites=roster.n_sites,
+    )
     return {
         "g_eff": size,
         "g_needed": needed_g(kind, int(outcome.A.shape[1]), revised=revised),

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cape.algorithms.component_order import peaks, shares, z_scores
+from cape.algorithms.component_order import peaks, variance_explained, z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.protocol.messages import FeatureSpace
 
@@ -60,7 +60,7 @@ def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
         Gives the coordinates of the features.
     """
     z = z_scores(released)
-    share, at = shares(released), peaks(z)
+    share, at = variance_explained(released), peaks(z)
     skewness, kurtosis = np.mean(z**3, axis=0), np.mean(z**4, axis=0) - 3.0
     where = coordinates(space)
     return tuple(

@@ -254,7 +254,7 @@ def _views(outcome: Outcome) -> list[Json]:
     plan = planned_mu2(outcome)
     if numbers.epsilon is not None and plan is not None:
         noise: Noise = "local" if outcome.noise_is_local else "correlated"
-        t, h = roster.survivors, roster.shares
+        t, h = roster.survivors, roster.noise_shares
         unknown = (h, h, h) if noise == "local" else (t, max(1, t - 1), h)
         mus = [root_up(view_mu2(plan, shares=h, unknown=n)) for n in unknown]
         seen = views(plan, delta=numbers.delta, shares=h, n_sites=t, noise=noise)
@@ -275,7 +275,7 @@ def _beyond(outcome: Outcome) -> list[Json]:
         unknown = roster.survivors - colluders
         if numbers.epsilon is None or plan is None or unknown < 1 or colluders <= roster.colluders:
             continue
-        h = roster.shares
+        h = roster.noise_shares
         mu = root_up(view_mu2(plan, shares=h, unknown=h if outcome.noise_is_local else unknown))
         epsilon = gdp_epsilon(mu=mu, delta=numbers.delta)
         rows.append({"colluders": colluders, "mu": mu, "epsilon": epsilon})

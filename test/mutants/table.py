@@ -460,7 +460,7 @@ MUTANTS = (
     ),
     Mutant(
         "a site does not check the noise that the plan counts on",
-        "cape/protocol/plan.py", "if event.shares != shares_of(config, roster.n_sites):",
+        "cape/protocol/plan.py", "if event.shares != noise_shares_of(config, roster.n_sites):",
         "if event.shares < 0:",
         UNIT + "test_plan.py::test_a_site_refuses_a_plan_that_is_not_its_own",
     ),

@@ -326,7 +326,7 @@ def test_seeds_that_are_not_symmetric_are_seen(monkeypatch):
 
 def test_noise_planned_for_all_sites_is_seen_when_one_drops_out(monkeypatch):
     """S - S_C = 3 shares counted on, 2 are left: true mu 2.45 for 2."""
-    monkeypatch.setattr(_plan, "shares_of", lambda config, n: n - config.colluders(n))
+    monkeypatch.setattr(_plan, "noise_shares_of", lambda config, n: n - config.colluders(n))
     audit = audit_drop("canary", shares=3, n_runs=5, n_rounds=11, size=1200)
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(audit.certified, audit.claimed)

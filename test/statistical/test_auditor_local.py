@@ -231,6 +231,6 @@ def test_one_site_with_half_the_noise_variance_is_seen(monkeypatch):
 
 def test_counting_on_the_noise_of_other_sites_is_seen(monkeypatch):
     """Two shares counted where a reply holds one: true mu 2.83 for 2."""
-    monkeypatch.setattr(_plan, "shares_of", lambda config, n_sites: SHARES_OF_ALL)
+    monkeypatch.setattr(_plan, "noise_shares_of", lambda config, n_sites: SHARES_OF_ALL)
     with pytest.raises(AssertionError, match=auditor.TOO_MUCH):
         check_sound(audit(capecca()))

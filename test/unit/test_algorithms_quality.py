@@ -19,7 +19,7 @@ from cape.synthetic.scores import isi, map_energy, match_maps, unit_rows
 
 # The algorithm before its revision: the one whose table of reference results is being reproduced.
 BASE = TunedConstants(
-    shares=(0.4, 0.3, 0.3),
+    mu2_weights=(0.4, 0.3, 0.3),
     n_looks=2,
     whitening_clip=4.0,
     clips=(0.35,),
@@ -74,11 +74,11 @@ def pipeline(
     curator, private = Curator(g, seed), g is not None
     Y = standardise(study.subjects())
     pca = ProjectorPca(n_components=R, private=private)
-    V = curator.run(pca, Y.shape[1], public.shares[0], Y).V
+    V = curator.run(pca, Y.shape[1], public.mu2_weights[0], Y).V
     Z0 = np.stack([reduce_subject(V, subject, prewhiten) for subject in Y])
     k = V.shape[1]
     looks = LogEuclidean(n_looks=public.n_looks, clip=public.whitening_clip, private=private)
-    U = curator.run(looks, k, public.shares[1], Z0).U
+    U = curator.run(looks, k, public.mu2_weights[1], Z0).U
     solver = QuasiNewton(
         n_rounds=40,
         clips=public.clips,
@@ -87,7 +87,7 @@ def pipeline(
         alpha_last=public.alpha_last,
         private=private,
     )
-    unmixing = curator.run(solver, k, public.shares[2], whiten(U, Z0))
+    unmixing = curator.run(solver, k, public.mu2_weights[2], whiten(U, Z0))
     W, BV = unit_rows(unmixing.W), study.B @ V
     maps = BV @ np.linalg.inv(U) @ W.T
     return Quality(

@@ -219,9 +219,13 @@ def test_the_regimes_depend_on_size_and_budget_alone() -> None:
         tuned_constants(400.0),
         tuned_constants(None),
     )
-    assert (small.shares, small.n_looks, small.whitening_clip) == ((0.4, 0.2, 0.4), 1, 2.0)
+    assert (small.mu2_weights, small.n_looks, small.whitening_clip) == ((0.4, 0.2, 0.4), 1, 2.0)
     assert (small.clips, small.step_limit) == ((0.35,), 3.0)
-    assert (middle.shares, middle.n_looks, middle.whitening_clip) == ((0.27, 0.20, 0.53), 2, 4.0)
+    assert (middle.mu2_weights, middle.n_looks, middle.whitening_clip) == (
+        (0.27, 0.20, 0.53),
+        2,
+        4.0,
+    )
     assert (middle.clips, middle.step_limit) == ((0.2, 0.4), 0.8)
     assert (roomy.clips, roomy.step_limit, roomy.alpha_last) == ((0.35,), 3.0, 0.3)
     assert (free.n_looks, free.step_limit, free.alpha_first) == (2, 0.8, 1.0)

@@ -129,7 +129,7 @@ def test_the_roster_lists_the_sites_and_the_whole_plan() -> None:
         ("A", f"{0:032x}", 5), ("B", f"{1:032x}", 6), ("C", f"{2:032x}", 7)
     ]  # fmt: skip
     assert (roster.n_sites, roster.n_subjects, roster.n_basis) == (3, 18, 5)
-    assert (roster.colluders, roster.survivors, roster.shares) == (1, 3, 2)
+    assert (roster.colluders, roster.survivors, roster.noise_shares) == (1, 3, 2)
     assert roster.plan == (EVENT,)
     assert roster.config == CONFIG.digest()
     assert roster.warnings == ("a warning",)
@@ -150,7 +150,10 @@ def test_as_many_colluders_as_sites_are_refused(number) -> None:
     config = replace(CONFIG, assumed_colluders=number)
     with pytest.raises(ConfigError, match=f"assumed_colluders={number} of 3 sites; allowed 0 to 2"):
         make_roster(cards(), config, lambda *a: DRAFT)
-    assert make_roster(cards(), replace(CONFIG, assumed_colluders=2), lambda *a: DRAFT).shares == 1
+    assert (
+        make_roster(cards(), replace(CONFIG, assumed_colluders=2), lambda *a: DRAFT).noise_shares
+        == 1
+    )
 
 
 class FakeSite(SimpleNamespace):

@@ -19,7 +19,7 @@ from cape.planning.budget import plan_run
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
-from cape.protocol.plan import Stage, make_plan, shares_of, verify_plan
+from cape.protocol.plan import Stage, make_plan, noise_shares_of, verify_plan
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 SIZES = {"local0": 5, "local1": 7, "local2": 4, "local3": 9}
@@ -85,7 +85,7 @@ def test_the_plan_spends_the_budget_and_no_more() -> None:
 )
 def test_noise_is_calibrated_for_the_shares_that_nobody_can_subtract(changed, shares) -> None:
     config = replace(CONFIG, **changed)
-    assert shares_of(config, 4) == shares
+    assert noise_shares_of(config, 4) == shares
     plan = plan_of(config)
     assert {event.shares for event in plan} == {shares}
     one = plan_of(replace(CONFIG, assumed_colluders=3))

@@ -20,8 +20,8 @@ BENCH = Path(__file__).parents[2] / "bench"
 MEASURED = json.loads((BENCH / "measured" / "budget.json").read_text())
 
 
-def size(n_subjects: int = 256, shares: int = 3) -> Size:
-    return Size(n_sites=4, n_subjects=n_subjects, shares=shares, delta=1e-5)
+def size(n_subjects: int = 256, noise_shares: int = 3) -> Size:
+    return Size(n_sites=4, n_subjects=n_subjects, noise_shares=noise_shares, delta=1e-5)
 
 
 def mu(epsilon: float) -> float:
@@ -84,7 +84,7 @@ def test_fewer_components_trust_and_other_models_are_advised_where_they_help() -
     near = size(720)
     assert advice(near, "temporal", 20, mu(0.9)).answer == "no"
     assert any("assumed_colluders: 0" in t for t in advice(near, "temporal", 20, mu(0.9)).changes)
-    trusting = size(720, shares=4)
+    trusting = size(720, noise_shares=4)
     assert advice(trusting, "temporal", 20, mu(0.9)).answer == "yes"
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms.component_order import apply_order, arrange, peaks, shares, z_scores
+from cape.algorithms.component_order import (
+    apply_order,
+    arrange,
+    peaks,
+    variance_explained,
+    z_scores,
+)
 
 
 def sparse_maps(*, n_features: int = 60, n_components: int = 5, seed: int = 4) -> np.ndarray:
@@ -56,8 +62,8 @@ def test_arranging_twice_changes_nothing():
 
 def test_components_come_by_descending_share_with_positive_skewness():
     A = apply_order(arrange(sparse_maps()), sparse_maps(), axis=1)
-    assert np.all(np.diff(shares(A)) < 0)
-    assert abs(shares(A).sum() - 1.0) < 1e-12
+    assert np.all(np.diff(variance_explained(A)) < 0)
+    assert abs(variance_explained(A).sum() - 1.0) < 1e-12
     assert np.all(np.mean(z_scores(A) ** 3, axis=0) >= 0.05)
 
 

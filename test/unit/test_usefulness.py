@@ -12,9 +12,9 @@ from cape.privacy.accounting import gdp_mu
 
 
 def test_g_counts_only_the_shares_that_nobody_can_subtract() -> None:
-    full = temporal.g_eff(n_subjects=1024, mu=0.268, shares=4, n_sites=4)
+    full = temporal.g_eff(n_subjects=1024, mu=0.268, noise_shares=4, n_sites=4)
     assert full == pytest.approx(1024 * 0.268)
-    less = temporal.g_eff(n_subjects=1024, mu=0.268, shares=3, n_sites=4)
+    less = temporal.g_eff(n_subjects=1024, mu=0.268, noise_shares=3, n_sites=4)
     assert full / less == pytest.approx(math.sqrt(4 / 3))
 
 
@@ -49,11 +49,11 @@ def test_largest_number_of_components_is_the_inverse_of_the_threshold() -> None:
 def test_smallest_epsilon_of_four_sites_with_one_colluder(n_subjects: int, epsilon: float) -> None:
     """The figures that the owner reads before a run (R = 20, delta = 1e-5)."""
     got = temporal.smallest_epsilon(
-        n_components=20, n_subjects=n_subjects, n_sites=4, shares=3, delta=1e-5
+        n_components=20, n_subjects=n_subjects, n_sites=4, noise_shares=3, delta=1e-5
     )
     assert got == pytest.approx(epsilon, rel=0.01)
     mu = gdp_mu(epsilon=got, delta=1e-5)
-    g = temporal.g_eff(n_subjects=n_subjects, mu=mu, shares=3, n_sites=4)
+    g = temporal.g_eff(n_subjects=n_subjects, mu=mu, noise_shares=3, n_sites=4)
     assert g == pytest.approx(temporal.usable(20))
 
 
@@ -107,7 +107,7 @@ def verdict(**changes: object) -> temporal.Verdict:
     given: dict[str, object] = {
         "n_subjects": 1024,
         "n_sites": 4,
-        "shares": 3,
+        "noise_shares": 3,
         "mu": gdp_mu(epsilon=1.0, delta=1e-5),
         "delta": 1e-5,
         "n_components": 20,
