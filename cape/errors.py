@@ -31,8 +31,12 @@ CATALOGUE: Final[dict[str, str]] = {
     "E000": "internal error; see the private log of this site.",
     "E010": "unknown setting '{setting}'{hint}",
     "E011": "{setting}={got}: allowed {allowed}; {do}",
-    "E012": "{problem}; {do}",
+    "E012": "settings contradict each other: {problem}; {do}",
     "E013": "setting '{setting}' is required; {do}",
+    "E014": "the settings cannot be read; correct the file.",
+    "E015": "{what} needs the package {package}; {do}",
+    "E016": "results cannot be written there: {problem}; {do}",
+    "E017": "this is not a privacy.json of cape; name the file in the consortium folder.",
     # 1nn: rows of the table of bad inputs (docs/errors.md)
     "E100": "The data of site {site} did not pass its own checks; see site-error.txt there.",
     "E101": "Files listed by site {site} are missing; see site-error.txt there.",
@@ -99,6 +103,10 @@ CATALOGUE: Final[dict[str, str]] = {
     # 23n: budget
     "E230": "{what} needs mu {asked}, {left} of {budget} is left; {do}",
     "E231": "plan refused by site {site}: {problem}.",
+    "E232": "a planned release cannot be: {problem}; {do}",
+    "E233": "{phase} round {round} {problem}; nothing is released.",
+    "E234": "{what} carries no noise: it has no budget and its epsilon is infinite; only private=false allows that.",
+    "E235": "the ledger is damaged: {problem}; {do}",
     # 24n: engine of COINSTAC
     "E240": "an answer cannot be sent: {problem}.",
     "E241": "{problem}; {do}",
@@ -115,6 +123,9 @@ CATALOGUE: Final[dict[str, str]] = {
     "E264": "{problem}; {do}",
     "E265": "{party} was stopped before it answered; nothing was sent, the same step may be asked again.",
     "E266": "Site {site} has two policies with different seeds, data sets or ledgers; name these in one of them only.",
+    "E267": "the site policy of site {site} cannot be used; its site-error.txt, or cape policy FILE there, says why; nothing runs without it.",
+    "E268": "the site policy cannot be read; correct the file; nothing runs without it.",
+    "E269": "ledger_file of the site policy lies among the mapped files, which are of one run; name it by its whole path, in a folder that stays.",
     # 27n: reading aids of the report, after a run
     "E270": "templates need maps on a grid, this result is of kind {got}; label its columns by hand.",
     "E271": "the template image has {got}; allowed is a NIfTI image with 3 or 4 dimensions; convert it.",
@@ -129,6 +140,11 @@ CATALOGUE: Final[dict[str, str]] = {
     "E284": "{problem}; {do}",
     # 29n: containers
     "E290": "{problem}; {do}",
+    # 30n: keys that sites pin
+    "E300": "key_trust=pinned needs the files {files} at site {site}; make a key with cape keygen and exchange the public keys.",
+    "E301": "{files} of site {site} changed since the run began; find out who changed them, then start a new run.",
+    "E302": "{file} exists already, and a key in use is not replaced; choose another name.",
+    "E303": "key_trust=pinned is not possible here; use key_trust=aggregator.",
 }
 
 

@@ -42,6 +42,7 @@ def errors_page() -> str:
         "27": "Reports",
         "28": "Separations and the Python interface",
         "29": "Containers of a simulation",
+        "30": "Pinned keys",
     }
     lines = [
         "# Errors",

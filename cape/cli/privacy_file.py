@@ -23,7 +23,7 @@ def privacy_document(path: Path) -> Iterator[Any]:
     Raises
     ------
     ConfigError
-        E012: the file, or what it holds, is not that of a run.  Errors of ours pass as they are.
+        E017: the file, or what it holds, is not that of a run.  Errors of ours pass as they are.
     OSError
         The file cannot be read.
     """
@@ -32,9 +32,4 @@ def privacy_document(path: Path) -> Iterator[Any]:
     except CapeError:
         raise
     except WRONG as err:
-        raise ConfigError(
-            "E012",
-            problem="this is not a privacy.json of cape",
-            do="name the file in the consortium folder.",
-            detail=f"{path}: {type(err).__name__}: {err}",
-        ) from err
+        raise ConfigError("E017", detail=f"{path}: {type(err).__name__}: {err}") from err

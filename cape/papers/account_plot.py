@@ -59,8 +59,7 @@ def plot(account: Account, path: Path) -> None:
         If the run promises nothing, or matplotlib is not installed.
     """
     if account.releases is None:
-        problem = "a run that promises nothing has no curve"
-        raise ConfigError("E012", problem=problem, do="name a private run.")
+        raise ConfigError("E234", what="this run")
     figure = _figure(7.2, 4.6)
     axes = figure.add_subplot()
     for name, (colour, dash) in _CURVES.items():
@@ -110,7 +109,7 @@ def _figure(width: float, height: float) -> Figure:
         return new_figure(width, height)
     except ImportError as err:
         do = "install the extra: pip install 'coinstac-cape[report]'."
-        raise ConfigError("E012", problem="--plot needs matplotlib", do=do) from err
+        raise ConfigError("E015", what="--plot", package="matplotlib", do=do) from err
 
 
 def _finish(axes: Axes, xlabel: str, ylabel: str) -> None:
@@ -127,5 +126,6 @@ def _save(figure: Figure, path: Path) -> None:
     try:
         figure.savefig(path, facecolor="white")
     except ValueError as err:
-        problem = f"a picture cannot be written as '{path.suffix}'"
-        raise ConfigError("E012", problem=problem, do="name a .png, .svg or .pdf.") from err
+        raise ConfigError(
+            "E011", setting="plot", got=path.suffix, allowed=".png, .svg or .pdf", do="rename it."
+        ) from err

@@ -85,8 +85,10 @@ def printed_factor(*, n_sites: int, colluders: int) -> Fraction:
     bottom = n_sites * (1 + n_sites) - 3 * colluders**2
     if bottom == 0:
         raise ConfigError(
-            "E012",
-            problem=f"eq. (1) divides by zero at {n_sites} sites, {colluders} colluders",
+            "E011",
+            setting="colluders",
+            got=colluders,
+            allowed=f"others: eq. (1) divides by zero at {n_sites} sites, {colluders} colluders",
             do="it says nothing there; use the corrected factor.",
         )
     bracket = Fraction(honest + 2, honest) + Fraction(9 * colluders**2, honest * bottom)

@@ -61,7 +61,7 @@ class Releases:
         """Check that there is something to account for."""
         if not self.groups or any(mu2 <= 0 or n < 1 for mu2, n in self.groups):
             problem = "no releases, or one without a positive mu"
-            raise ConfigError("E012", problem=problem, do="pass one release at least.")
+            raise ConfigError("E232", problem=problem, do="pass one release at least.")
         if not 0.0 < self.release_delta < 1.0:
             raise ConfigError(
                 "E011",

@@ -67,10 +67,7 @@ def read_file(path: Path) -> dict[str, object]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
-        raise ConfigError(
-            "E012", problem="the settings cannot be read", do="correct the file.",
-            detail=f"{path}: {err}",
-        ) from err  # fmt: skip
+        raise ConfigError("E014", detail=f"{path}: {err}") from err
 
 
 def combined(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:

@@ -155,7 +155,8 @@ def view_mu2(mu2: Fraction, *, shares: int, unknown: int) -> Fraction:
     `mu2` is what the ledger holds, where `shares` shares were taken as unknown.
     """
     if shares < 1 or unknown < 1:
-        raise ConfigError("E012", problem="a view needs an unknown share", do="pass 1 or more.")
+        problem = "a view needs an unknown share"
+        raise ConfigError("E232", problem=problem, do="pass 1 or more.")
     return mu2 * shares / unknown
 
 
@@ -213,8 +214,7 @@ def lattice_slack(events: Iterable[Event]) -> LatticeSlack:
     kappa, entries = 0.0, 0
     for event in events:
         if not event.private:
-            problem = f"{event.name} carries no noise"
-            raise ConfigError("E012", problem=problem, do="its epsilon is infinite.")
+            raise ConfigError("E234", what=event.name)
         kappa += 143 * event.size / (24 * event.shares * event.variance)
         entries += event.size
     return LatticeSlack(epsilon=2.0 * kappa, delta=4e-33 * entries)

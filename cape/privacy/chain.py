@@ -132,5 +132,5 @@ def _link(seq: int, prev_digest: str, event: Event) -> str:
 
 
 def _broken(seq: int) -> PrivacyBudgetError:
-    problem = f"entry {seq} of the ledger is missing, changed or out of place"
-    return PrivacyBudgetError("E012", problem=problem, do="do not rely on this ledger.")
+    problem = f"entry {seq} is missing, changed or out of place"
+    return PrivacyBudgetError("E235", problem=problem, do="do not rely on this ledger.")

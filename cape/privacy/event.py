@@ -109,8 +109,7 @@ class Event:
             For a release without noise: its mu is infinite, and no sum may take it for a number.
         """
         if not self.private:
-            problem = f"{self.name} carries no noise and has no mu"
-            raise PrivacyBudgetError("E012", problem=problem, do="only private=false allows that.")
+            raise PrivacyBudgetError("E234", what=self.name)
         return Fraction(*self.mu2_terms)
 
     @property
@@ -138,4 +137,4 @@ class Event:
 
 def impossible(problem: str) -> ConfigError:
     """Return the error of a release whose numbers cannot be."""
-    return ConfigError("E012", problem=problem, do="correct the plan.")
+    return ConfigError("E232", problem=problem, do="correct the plan.")

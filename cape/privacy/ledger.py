@@ -81,10 +81,10 @@ class Plan:
     def __post_init__(self) -> None:
         """Check that no round is planned twice and that noise is everywhere or nowhere."""
         if len({(event.phase, event.round) for event in self.releases}) < len(self.releases):
-            raise ConfigError("E012", problem="a round is planned twice", do="correct the plan.")
+            raise ConfigError("E232", problem="a round is planned twice", do="correct the plan.")
         if len({event.private for event in self.releases}) > 1:
             problem = "only some of the planned releases carry noise"
-            raise ConfigError("E012", problem=problem, do="correct the plan.")
+            raise ConfigError("E232", problem=problem, do="correct the plan.")
 
     @property
     def private(self) -> bool:
@@ -107,8 +107,7 @@ class Plan:
         for event in self.releases:
             if (event.phase, event.round) == (phase, round):
                 return event
-        problem = f"{phase} round {round} is not in the plan"
-        raise PrivacyBudgetError("E012", problem=problem, do="nothing may be released there.")
+        raise PrivacyBudgetError("E233", phase=phase, round=round, problem="is not in the plan")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -138,8 +137,8 @@ class Ledger:
     def __post_init__(self) -> None:
         """Check the digest."""
         if chain_head(self.events) != self.head:
-            problem = "the ledger does not match its digest"
-            raise PrivacyBudgetError("E012", problem=problem, do="start a new run.")
+            problem = "it does not match its digest"
+            raise PrivacyBudgetError("E235", problem=problem, do="start a new run.")
 
     @property
     def spent_mu2(self) -> Fraction:
@@ -213,8 +212,7 @@ class Ledger:
 
     def _require_budget(self) -> Budget:
         if self.budget is None:
-            problem = "a run with private=false has no budget"
-            raise PrivacyBudgetError("E012", problem=problem, do="its epsilon is infinite.")
+            raise PrivacyBudgetError("E234", what="this run")
         return self.budget
 
 
@@ -235,7 +233,7 @@ def split_mu(mu: float, weights: Sequence[float]) -> tuple[float, ...]:
     """
     if not all(weight > 0.0 for weight in weights) or math.fsum(weights) > 1.0 + _MARGIN:
         problem = "the shares of the budget are not positive or add up to more than 1"
-        raise ConfigError("E012", problem=problem, do="correct the shares.")
+        raise ConfigError("E232", problem=problem, do="correct the shares.")
     return tuple(mu * (1.0 - _MARGIN) * math.sqrt(weight) for weight in weights)
 
 

@@ -107,7 +107,7 @@ def plan_event(
     )
     if problem := _misfit(event, c):
         text = f"{event.name}: {problem}"
-        raise ConfigError("E012", problem=text, do="lower the clip bound or raise epsilon.")
+        raise ConfigError("E232", problem=text, do="lower the clip bound or raise epsilon.")
     return event
 
 

@@ -251,9 +251,9 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
             else:
                 _take(document, charges[document["run"]])
         except DAMAGED:
-            problem = f"line {seq} of the ledger is damaged, missing or out of place"
+            problem = f"line {seq} is damaged, missing or out of place"
             raise PrivacyBudgetError(
-                "E012", problem=problem, do="restore the file; do not delete it."
+                "E235", problem=problem, do="restore the file; do not delete it."
             ) from None
         digest = hashlib.sha256(line).hexdigest()
     made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())

@@ -328,8 +328,7 @@ def check_subjects(event: Event, subjects: Stacks, n_subjects: int) -> None:
 
 
 def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
-    problem = f"{event.phase} round {event.round} {problem}"
-    return PrivacyBudgetError("E012", problem=problem, do="nothing is released.")
+    return PrivacyBudgetError("E233", phase=event.phase, round=event.round, problem=problem)
 
 
 def check_query(event: Event, query: SubjectQuery) -> None:

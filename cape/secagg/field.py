@@ -226,15 +226,15 @@ def _float_bound(form: tuple[int, ...], *, log2_gamma: int, clip_int: int) -> fl
     The margin sqrt(d)/2 is what rounding d entries can add to a norm; 1 covers float error.
     """
     if len(form) != 2:
-        raise ConfigError("E012", problem="answers are not a matrix", do="one row per subject")
+        raise ConfigError("E232", problem="answers are not a matrix", do="one row per subject")
     if abs(log2_gamma) > _MAX_LOG2_GAMMA:
-        raise ConfigError("E012", problem="log2_gamma is out of range", do="correct the clip bound")
+        raise ConfigError("E232", problem="log2_gamma is out of range", do="correct the clip bound")
     d = form[1]
     if d * clip_int**2 >= 1 << 63:
-        raise ConfigError("E012", problem="squared norms do not fit 63 bits", do="lower log2_gamma")
+        raise ConfigError("E232", problem="squared norms do not fit 63 bits", do="lower log2_gamma")
     margin = clip_int - math.sqrt(d) / 2 - 1
     if margin <= 0:
-        raise ConfigError("E012", problem="rounding would use up the clip", do="raise log2_gamma")
+        raise ConfigError("E232", problem="rounding would use up the clip", do="raise log2_gamma")
     return math.ldexp(margin, -log2_gamma)
 
 

@@ -77,10 +77,10 @@ class Setup:
         n_sites, t = len(self.sizes), self.threshold
         if t > n_sites:
             problem = f"{t} of {n_sites} sites cannot survive"
-            raise ConfigError("E012", problem=problem, do="lower min_survivors")
+            raise ConfigError("E152", problem=problem, do="lower min_survivors")
         if not (self.colluders < t and 2 * t > n_sites + self.colluders):
             problem = f"{self.colluders} assumed colluders of {n_sites} sites are too many"
-            raise ConfigError("E012", problem=problem, do="lower assumed_colluders")
+            raise ConfigError("E152", problem=problem, do="lower assumed_colluders")
 
     @property
     def threshold(self) -> int:

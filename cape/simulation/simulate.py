@@ -113,8 +113,8 @@ def simulate(
     try:
         work.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        problem, do = "results cannot be written there", "choose another --out."
-        raise ConfigError("E012", problem=problem, do=do, detail=str(err)) from err
+        problem, do = "the folder cannot be made", "choose another --out."
+        raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
     setup = Setup(
         directory=str(directory.resolve()), through=through, settings=chosen, policy=limit,
         drops=tuple(drops), image=image, memory=memory,
@@ -238,7 +238,7 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
     """
 
     def refuse(problem: str, do: str = "choose another --out.") -> ConfigError:
-        return ConfigError("E012", problem=problem, do=do)
+        return ConfigError("E016", problem=problem, do=do)
 
     for name in RESERVED:
         if name in sites:

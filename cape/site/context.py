@@ -101,8 +101,7 @@ class SiteParty:
     def identity(self) -> Identity:
         """Return the pinned keys from the site's own files."""
         if self._identity is None:
-            problem = "key_trust=pinned is not possible here"
-            raise ConfigError("E012", problem=problem, do="use key_trust=aggregator.")
+            raise ConfigError("E303")
         return self._identity()
 
     def memo(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:

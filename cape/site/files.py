@@ -70,12 +70,8 @@ def _kept_back(site: str, err: ConfigError) -> ConfigError:
     """Return the error without what the policy says, which nobody but its site may read."""
     if err.code == "CAPE-E266":
         return err
-    return ConfigError(
-        "E012",
-        problem=f"the site policy of site {site} cannot be used",
-        do="its site-error.txt, or cape policy FILE there, says why; nothing runs without it.",
-        detail="\n".join(filter(None, (err.public, err.detail))),
-    )
+    detail = "\n".join(filter(None, (err.public, err.detail)))
+    return ConfigError("E267", site=site, detail=detail)
 
 
 def policy_path(base: Path, given: Mapping[str, Any]) -> Path | None:
@@ -101,12 +97,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
-        raise ConfigError(
-            "E012",
-            problem="the site policy cannot be read",
-            do="correct the file; nothing runs without it.",
-            detail=f"{path.name}: {err}",
-        ) from err
+        raise ConfigError("E268", detail=f"{path.name}: {err}") from err
 
 
 def policy_text(policy: SitePolicy) -> str:
@@ -137,12 +128,7 @@ def all_runs_of(
         return None
     path = folder / policy.ledger_file
     if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
-        mistake = ConfigError(
-            "E012",
-            problem="site policy: ledger_file lies among the mapped files, which are of one run",
-            do="name it by its whole path, in a folder that stays.",
-            detail=str(path),
-        )
+        mistake = ConfigError("E269", detail=str(path))
         raise _kept_back(site, mistake)
     return AllRuns(
         file=LedgerFile(

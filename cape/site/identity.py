@@ -38,8 +38,7 @@ def make_key(path: Path) -> str:
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        problem = f"{path.name} exists already"
-        raise ConfigError("E012", problem=problem, do="choose another name.") from None
+        raise ConfigError("E302", file=path.name) from None
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(secret.hex() + "\n")
     return identity_public_key(secret).hex()
@@ -73,11 +72,7 @@ def identity_digest(folders: Sequence[Path]) -> str:
 def unchanged_identity(folders: Sequence[Path], site: str, digest: str) -> Identity:
     """Return the identity of a site; ConfigError also if its files are not those of that digest."""
     if identity_digest(folders) != digest:
-        raise ConfigError(
-            "E012",
-            problem=f"{KEY_FILE} or {ROSTER_FILE} of site {site} changed since the run began",
-            do="find out who changed them, then start a new run.",
-        )
+        raise ConfigError("E301", files=f"{KEY_FILE} or {ROSTER_FILE}", site=site)
     return read_identity(folders, site)
 
 
@@ -96,9 +91,4 @@ def _read(folder: Path, site: str) -> Identity:
 
 
 def _refused(site: str, detail: str) -> ConfigError:
-    return ConfigError(
-        "E012",
-        problem=f"key_trust=pinned needs the files {KEY_FILE} and {ROSTER_FILE} at site {site}",
-        do="make a key with cape keygen and exchange the public keys.",
-        detail=detail,
-    )
+    return ConfigError("E300", files=f"{KEY_FILE} and {ROSTER_FILE}", site=site, detail=detail)

@@ -311,4 +311,4 @@ def _check_head(path: Path, lines: list[bytes]) -> None:
 
 def _damaged(problem: str) -> PrivacyBudgetError:
     do = "restore it with its .key and its .head; do not delete it."
-    return PrivacyBudgetError("E012", problem=f"the ledger is damaged: {problem}", do=do)
+    return PrivacyBudgetError("E235", problem=problem, do=do)

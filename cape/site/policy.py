@@ -105,7 +105,7 @@ class SitePolicy:
 
     def _checked(self) -> SitePolicy:
         if self.max_total_epsilon and not self.ledger_file:
-            problem = "site policy: max_total_epsilon needs to know what earlier runs spent"
+            problem = "max_total_epsilon needs to know what earlier runs spent"
             raise ConfigError("E012", problem=problem, do="name a ledger_file.")
         return self
 

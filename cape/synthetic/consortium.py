@@ -244,10 +244,8 @@ def _check(study: Study, out: Path, defect: str | None, templates: float) -> Non
             do="choose another preset or layout.",
         )  # fmt: skip
     if out.is_dir() and any(out.iterdir()):
-        raise ConfigError(
-            "E012", problem="the folder for the synthetic consortium is not empty",
-            do="choose another one.",
-        )  # fmt: skip
+        problem = "the folder for the synthetic consortium is not empty"
+        raise ConfigError("E016", problem=problem, do="choose another one.")
 
 
 def _write_brain(out: Path, study: Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:

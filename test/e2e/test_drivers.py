@@ -841,7 +841,7 @@ def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
         path.unlink()
         if text is not None:
             path.write_bytes(text)
-        with pytest.raises(ConfigError, match="E012 the site policy of site local0") as caught:
+        with pytest.raises(ConfigError, match="E267 the site policy of site local0") as caught:
             engine.ask("local0")
         assert "site-policy.toml" not in caught.value.public
         if text is None:
@@ -854,7 +854,7 @@ def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
         ("max_total_epsilon = 3.25", "max_total_epsilon"),
     ):
         path.write_text(text)
-        with pytest.raises(ConfigError, match="E012 the site policy of site local0") as caught:
+        with pytest.raises(ConfigError, match="E267 the site policy of site local0") as caught:
             engine.ask("local0")
         assert said in caught.value.detail
         assert said not in caught.value.public
@@ -874,7 +874,7 @@ def test_a_ledger_among_the_mapped_files_would_forget_earlier_runs(tmp_path, map
     else:
         engine.allow("local0", policy)
     environment = {} if mapped else policy_of(engine, "local0")
-    with pytest.raises(ConfigError, match="E012 the site policy of site local0") as caught:
+    with pytest.raises(ConfigError, match="E267 the site policy of site local0") as caught:
         engine.call("local", engine.document("local0", given), environment)
     assert "ledger" not in caught.value.public
     assert "ledger_file lies among the mapped files" in caught.value.detail

@@ -116,7 +116,9 @@ def test_a_folder_that_may_not_be_written_is_named_to_who_chose_it(somebody) -> 
     done = somebody.simulate(somebody.top / "results")
     assert done.returncode == 2
     said = done.stderr.decode()
-    assert said.startswith("CAPE-E012 results cannot be written there; choose another --out.")
+    assert said.startswith(
+        "CAPE-E016 results cannot be written there: the folder cannot be made; choose another"
+    )
     assert f"Permission denied: '{somebody.top / 'results'}'" in said
     assert "Traceback" not in said
     assert not (somebody.top / "results").exists()

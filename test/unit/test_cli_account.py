@@ -82,7 +82,7 @@ def test_a_run_without_a_promise_has_no_figures(privacy, capsys):
     assert cli.main(["account", "--ledger", str(path)]) == 0
     assert "NOT PRIVATE" in capsys.readouterr().out
     assert cli.main(["account", "--ledger", str(path), "--plot", "x.png"]) == 2
-    assert "promises nothing" in capsys.readouterr().err
+    assert "carries no noise" in capsys.readouterr().err
     account_ = account.from_ledger(path, delta=None)
     assert account_plot.curve(account_, "gdp") == ([], [])
 
@@ -125,7 +125,7 @@ def test_a_changed_entry_is_refused_by_the_chain(key, privacy, capsys):
         entry[key] = entry[key] * 2
 
     assert cli.main(["account", "--ledger", str(privacy(change))]) == 4
-    assert "entry 5 of the ledger" in capsys.readouterr().err
+    assert "entry 5 is missing" in capsys.readouterr().err
 
 
 def test_a_cut_ledger_is_refused(privacy, capsys):

@@ -164,7 +164,7 @@ def test_no_subjects_give_a_sum_of_zeros():
 def test_a_plan_that_cannot_keep_the_bound_is_refused(form, log2_gamma, clip_int, problem):
     with pytest.raises(ConfigError, match=problem) as caught:
         field.quantized_sum(np.zeros(form), log2_gamma=log2_gamma, clip_int=clip_int, shape="ball")
-    assert caught.value.code == "CAPE-E012"
+    assert caught.value.code == "CAPE-E232"
     assert ";" in caught.value.public  # the remedy follows the problem
 
 

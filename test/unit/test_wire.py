@@ -325,7 +325,7 @@ def test_a_record_that_refuses_its_values_is_a_refused_message() -> None:
     )  # fmt: skip
     document = wire.encode(event, Event)
     assert wire.decode(document, Event) == event
-    with pytest.raises(MessageError, match="not a Event: CAPE-E012 size of a release is out of"):
+    with pytest.raises(MessageError, match=r"not a Event: CAPE-E232 .* size of a release is out"):
         wire.decode({**document, "size": 0}, Event)
     with pytest.raises(ConfigError):
         Event(**{**{f: getattr(event, f) for f in Event.__slots__}, "size": 0})
