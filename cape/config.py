@@ -40,6 +40,9 @@ CONFOUND_SETS = {
 LARGEST_BASIS = 4095
 """d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py)."""
 
+LARGEST_MEASURED_BASIS = 1000
+"""Of the cosine bases whose share of the maps' energy is known (`cape.forecast.temporal`)."""
+
 
 SCALINGS = (
     "variance: by its own deviation.  floored: the same, but by no less than .3 of the median over "
@@ -205,6 +208,23 @@ class Config:
     max_excluded_fraction: float = option(
         0.1, "Largest share of subjects left out", low=0.0, high=1.0, group="Data"
     )
+
+    # What a computation wants of the public basis (`cape.public_basis`).  Methods, not settings:
+    # they follow from settings that only some computations have.
+
+    @property
+    def smooth_basis(self) -> Literal["dct", "kernel"]:
+        """What ``basis=auto`` means for voxels."""
+        return "dct"
+
+    @property
+    def needs_templates(self) -> bool:
+        """Whether every site maps the owner's template maps."""
+        return self.basis == "templates"
+
+    def widest_smooth_basis(self) -> int:
+        """Return the most directions that a run chooses by itself."""
+        return min(LARGEST_MEASURED_BASIS, self.max_features)
 
     def check(self) -> None:
         """Raise ConfigError for settings that contradict each other; subclasses extend it."""

@@ -1,6 +1,7 @@
-"""The public basis B (D x d) in which every subject's data are written, from settings and space.
+"""The public basis B in which every subject is written: which one, how wide, and its columns.
 
-Nothing here is computed from data: each party makes the same B, bit for bit, by itself.
+It follows from the settings and the feature space alone, so every party builds the same one and
+nothing of it is ever sent.
 """
 
 from __future__ import annotations
@@ -15,43 +16,30 @@ from cape.algorithms.estimators import Array
 from cape.config import Config, parse_shape
 from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
-from cape.forecast.alternatives import Separation, spatial_basis
-from cape.forecast.temporal import BRAIN_ENERGY
 
 BasisKind = Literal["dct", "kernel", "templates", "none"]
 
 
-def separation_of(config: Config) -> Separation:
-    """Return the model of separation; ``temporal`` where a computation has no other."""
-    kind: Separation = getattr(config, "separation", "temporal")
-    return kind
-
-
 def basis_kind(config: Config) -> BasisKind:
     """Return the recipe of the public basis; ``none``: the features themselves."""
-    if config.basis == "templates":
-        return "templates"
-    if config.basis in ("dct", "kernel"):
-        return "dct" if config.basis == "dct" else "kernel"
+    if config.basis in ("dct", "kernel", "templates"):
+        return config.basis
     if config.basis != "auto":
         return "none"
-    if separation_of(config) != "temporal":
-        flat = config.feature_space == "matrix" and config.image_shape
-        return "kernel" if config.feature_space == "mask" or flat else "none"
-    return "dct" if config.feature_space == "mask" else "none"
-
-
-def wants_templates(config: Config) -> bool:
-    """Tell whether every site maps the owner's template maps."""
-    return separation_of(config) == "template" or config.basis == "templates"
+    if config.smooth_basis == "dct":
+        return "dct" if config.feature_space == "mask" else "none"
+    # Sparse maps need smooth directions, so a kernel is worth it for 2-D images too.
+    flat = config.feature_space == "matrix" and config.image_shape
+    return "kernel" if config.feature_space == "mask" or flat else "none"
 
 
 def check_basis(config: Config) -> None:
     """Raise ConfigError for a basis that the feature space cannot have."""
-    smooth = ("dct", "none") if separation_of(config) == "temporal" else ("kernel", "dct", "none")
-    wanted = {"mask": smooth, "atlas": ("atlas", "none"), "matrix": smooth}
-    own = ("templates",) if separation_of(config) == "temporal" else ()
-    allowed = ("auto", *wanted[config.feature_space], *own)
+    smooth = ("dct", "none") if config.smooth_basis == "dct" else ("kernel", "dct", "none")
+    by_space = {"mask": smooth, "atlas": ("atlas", "none"), "matrix": smooth}
+    # The rules of the other separations were measured in a kernel basis, never in templates.
+    templates = ("templates",) if config.smooth_basis == "dct" else ()
+    allowed = ("auto", *by_space[config.feature_space], *templates)
     if config.basis not in allowed:
         raise ConfigError(
             "E011",
@@ -66,11 +54,19 @@ def check_basis(config: Config) -> None:
         raise ConfigError("E013", setting="image_shape", do=do)
 
 
-def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Array | None:
-    """Return B (D, d) with orthonormal columns, or None where the features are the basis.
+def widest_basis(config: Config, space: FeatureSpace) -> int:
+    """Return the d that a site prepares in `join`; columns nest, a smaller d is a slice."""
+    kind = basis_kind(config)
+    if kind == "none":
+        return space.n_features
+    if kind == "templates" and space.n_templates:
+        return space.n_templates
+    # d is known only once all sites have joined, and no file is read twice: prepare for the most.
+    return min(config.n_basis or config.widest_smooth_basis(), space.n_features)
 
-    With templates their span comes first, so that the basis holds them whatever d is.
-    """
+
+def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Array | None:
+    """Return B (D, d) with orthonormal columns, or None where the features are the basis."""
     kind = basis_kind(config)
     if kind == "none":
         return None
@@ -80,14 +76,15 @@ def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Array | N
     plain = _smooth_basis(kind, space, shape, n_basis)
     if not space.n_templates:
         return plain
+    # With their span first, the basis holds the templates whatever d is.
     return basis.led_by(space.templates(), plain)
 
 
+# A run asks for at most two (the widest, and d); a kernel basis takes seconds.
 @functools.lru_cache(maxsize=4)
 def _smooth_basis(
     kind: BasisKind, space: FeatureSpace, shape: tuple[int, ...], n_basis: int
 ) -> Array:
-    """Return the first smooth directions; kept, because a kernel basis takes seconds."""
     if space.kind == "mask":
         inside = space.labels() > 0
         if kind == "dct":
@@ -106,17 +103,3 @@ def voxel_mm(space: FeatureSpace) -> tuple[float, float, float]:
     """Return the edges of a voxel, mm."""
     edges = np.linalg.norm(np.array(space.affine).reshape(4, 4)[:3, :3], axis=0)
     return float(edges[0]), float(edges[1]), float(edges[2])
-
-
-def widest_basis(config: Config, space: FeatureSpace) -> int:
-    """Return the d that a site prepares in `join`; columns nest, a smaller d is a slice."""
-    if basis_kind(config) == "none":
-        return space.n_features
-    if basis_kind(config) == "templates" and space.n_templates:
-        return space.n_templates
-    if config.n_basis:
-        return min(config.n_basis, space.n_features)
-    if separation_of(config) != "temporal":
-        widest = spatial_basis(np.inf, int(getattr(config, "n_components", 0)))
-        return min(widest, space.n_features)
-    return min(max(BRAIN_ENERGY), config.max_features, space.n_features)

@@ -42,17 +42,23 @@ from cape.protocol.model import joined, n_basis
 from cape.protocol.outcome import SpatialSet, TemplateReading
 from cape.protocol.plan import Stage, noise_shares_of
 from cape.protocol.secure_sum import SecureSum
+from cape.public_basis import public_basis, voxel_mm
+
+
+def separation_of(config: Config) -> Separation:
+    kind: Separation = getattr(config, "separation", "temporal")
+    return kind
 
 
 def is_kind(kind: Separation, config: Config) -> bool:
     """Tell whether the settings choose this separation."""
-    return subject_views.separation_of(config) == kind
+    return separation_of(config) == kind
 
 
 def stages(config: Config, n_basis: int) -> tuple[Stage, ...]:
     """Return the one release of a run that is not temporal; it takes the whole budget."""
     R, private = _n(config), config.private
-    kind = subject_views.separation_of(config)
+    kind = separation_of(config)
     if kind == "spatial":
         asked = SpatialIca(n_components=R, private=private).schedule(n_basis)
     else:
@@ -69,7 +75,7 @@ def quality(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tupl
         delta=config.delta,
     )
     mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
-    kind = subject_views.separation_of(config)
+    kind = separation_of(config)
     found = spatial_verdict(size, kind, _n(config), mu, n_basis=n_basis)
     if found.usable:
         return found.warnings
@@ -92,11 +98,11 @@ def check_templates(config: Config, space: FeatureSpace) -> None:
 @functools.lru_cache(maxsize=4)
 def template_frame(config: Config, space: FeatureSpace, n_basis: int) -> TemplateBasis:
     """Return templates and figure without data in the basis; kept, because it takes seconds."""
-    B, T = subject_views.public_basis(config, space, n_basis), space.templates()
+    B, T = public_basis(config, space, n_basis), space.templates()
     if B is None:
         return frame(T, np.eye(len(T)))
     if space.kind == "mask":
-        smoothed = kernel.smooth(space.labels() > 0, subject_views.voxel_mm(space), B)
+        smoothed = kernel.smooth(space.labels() > 0, voxel_mm(space), B)
     else:
         rows, columns = parse_shape(config.image_shape)
         smoothed = kernel.smooth_image((rows, columns), B)
@@ -124,7 +130,7 @@ def _arranged(config: Config, model: IcaModel) -> SpatialComponents:
     if model.spatial is None:
         raise RuntimeError("no subspace before the spatial release")
     roster, V = joined(model), model.spatial.subspace.V
-    B = subject_views.public_basis(config, roster.space, roster.n_basis)
+    B = public_basis(config, roster.space, roster.n_basis)
     maps = V if B is None else B @ V
     rotation = spatial_ica(maps)
     return model.spatial.rotated(rotation, arrange(maps @ rotation.mixing))
@@ -254,7 +260,7 @@ def template_reading(config: Config, model: IcaModel) -> TemplateReading | None:
     state, roster = model.template, joined(model)
     if state is None:
         return None
-    B = subject_views.public_basis(config, roster.space, roster.n_basis)
+    B = public_basis(config, roster.space, roster.n_basis)
     evidence, centre = (m if B is None else B @ m for m in (state.evidence, state.centre))
     return TemplateReading(
         templates=roster.space.templates(),

@@ -29,11 +29,11 @@ from cape.forecast.temporal import (
     verdict,
 )
 from cape.privacy.accounting import gdp_mu
-from cape.protocol import subject_views
 from cape.protocol.join import Draft
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
 from cape.protocol.plan import PROTECTS_NOBODY, Stage, filtered, make_plan, noise_shares_of
+from cape.public_basis import basis_kind, check_basis, widest_basis
 
 MEASURED = ("quasi-newton", "projector", "log-euclidean")
 FEW_ROUNDS = 20
@@ -108,10 +108,26 @@ class CapeDjicaConfig(Config):
         "variance", "Scaling of each voxel", group="Data", help=SCALINGS
     )
 
+    @property
+    def smooth_basis(self) -> Literal["dct", "kernel"]:
+        """What ``basis=auto`` means for voxels; sparse maps want a kernel."""
+        return "dct" if self.separation == "temporal" else "kernel"
+
+    @property
+    def needs_templates(self) -> bool:
+        """Whether every site maps the owner's template maps."""
+        return self.separation == "template" or self.basis == "templates"
+
+    def widest_smooth_basis(self) -> int:
+        """Return the most directions that a run chooses by itself."""
+        if self.separation == "temporal":
+            return Config.widest_smooth_basis(self)
+        return spatial_basis(math.inf, self.n_components)
+
     def check(self) -> None:
         """Check what the settings say together."""
         Config.check(self)
-        subject_views.check_basis(self)
+        check_basis(self)
         numbers("shares", self.shares, 3)
         numbers("clip_schedule", self.clip_schedule, 2)
         if self.separation != "temporal" and self.pca != "projector":
@@ -268,7 +284,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
     """Return d: the owner's, or the best one for G; ConfigError if R does not fit it."""
     D, R = space.n_features, config.n_components
-    if subject_views.basis_kind(config) == "none":
+    if basis_kind(config) == "none":
         limit = max(MAX_IDENTITY, int(min(0.1 * PCA_SHARE * g * g / R, 1e9)))
         limit = min(limit, config.max_features)
         if limit < D:
@@ -280,7 +296,7 @@ def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
                 do="use an atlas or basis=dct, raise epsilon, or add subjects.",
             )
         d = D
-    elif space.n_templates and subject_views.basis_kind(config) == "templates":
+    elif space.n_templates and basis_kind(config) == "templates":
         d = space.n_templates
     elif config.n_basis:
         d = min(config.n_basis, D)
@@ -288,7 +304,7 @@ def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
         d = min(spatial_basis(g, R), D)
     else:
         energies = BRAIN_ENERGY if space.kind == "mask" else IMAGE_ENERGY
-        widest = subject_views.widest_basis(config, space)
+        widest = widest_basis(config, space)
         d = choose_n_basis(n_components=R, g=g, limit=widest, energies=energies)
     if d > config.max_features:
         raise ConfigError(
@@ -311,7 +327,7 @@ def _quality(
         return _capedjica_separations.quality(config, n_sites, n_subjects, d)
     if (config.solver, config.pca, config.whitening) != MEASURED or config.n_rounds < FEW_ROUNDS:
         return ("How good the maps will be was measured for the default algorithm only.",)
-    if subject_views.basis_kind(config) in ("none", "templates"):
+    if basis_kind(config) in ("none", "templates"):
         energy = 1.0  # of templates: of what they hold; what they lack nobody knows
     else:
         energy = energy_inside(d, BRAIN_ENERGY if space.kind == "mask" else IMAGE_ENERGY)

@@ -22,6 +22,7 @@ from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import component_names, time_courses
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
+from cape.public_basis import public_basis
 
 NO_ROUND = "No round was released: these are whitened directions, not separated components."
 NO_GAP = "No spectral gap: n_components may be too large or the budget too small."
@@ -65,7 +66,7 @@ def ending(model: IcaModel) -> Ending:
 def maps(config: Config, model: IcaModel) -> Array:
     """Return A = B V (W U)^-1, shape (D, k), in the order of the solver."""
     end = ending(model)
-    B = subject_views.public_basis(config, joined(model).space, joined(model).n_basis)
+    B = public_basis(config, joined(model).space, joined(model).n_basis)
     directions = end.V if B is None else B @ end.V
     return np.asarray(np.linalg.solve(end.unmixing.T, directions.T).T)
 
@@ -106,7 +107,7 @@ def outcome(name: str, party: Aggregator, model: IcaModel, *, label: str) -> Ica
         What the run guarantees.
     """
     end, roster = ending(model), joined(model)
-    B = subject_views.public_basis(party.config, roster.space, roster.n_basis)
+    B = public_basis(party.config, roster.space, roster.n_basis)
     basis_rows = end.V.T if B is None else end.V.T @ B.T
     spectrum = end.spectrum
     gap_missing = spectrum is not None and spectrum.status == "no_gap"

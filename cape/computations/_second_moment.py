@@ -17,6 +17,7 @@ from cape.protocol.plan import PROTECTS_NOBODY, Stage, make_plan, verify_basis, 
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, outcome_in_tables
 from cape.protocol.secure_sum import SecureSum
+from cape.public_basis import check_basis, widest_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,7 +41,7 @@ class PcaConfig(Config):
     def check(self) -> None:
         """Check what the settings say together."""
         Config.check(self)
-        subject_views.check_basis(self)
+        check_basis(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +71,7 @@ def stages(config: Config, n_features: int) -> tuple[Stage, ...]:
 def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
     settings = own(config)
-    d = subject_views.widest_basis(config, space)
+    d = widest_basis(config, space)
     if d > settings.max_features:
         raise ConfigError(
             "E145", setting="features", got=d, allowed=settings.max_features,
@@ -88,7 +89,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 
 def verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
-    d = subject_views.widest_basis(site.config, roster.space)
+    d = widest_basis(site.config, roster.space)
     verify_basis(site, roster, d)
     verify_plan(site, roster, stages(site.config, d))
 

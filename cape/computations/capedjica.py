@@ -125,7 +125,7 @@ def _temporal(config: Config) -> bool:
 
 def _first(config: Config) -> str:
     """Return the stage of the first release."""
-    kind = subject_views.separation_of(config)
+    kind = _capedjica_separations.separation_of(config)
     return "pca" if kind == "temporal" else kind
 
 

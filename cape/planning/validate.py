@@ -27,7 +27,6 @@ from cape.planning.owner_settings import (
 from cape.protocol.join import NONCE_BYTES, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
-from cape.public_basis import wants_templates
 from cape.site.context import AggregatorParty
 from cape.site.policy import SitePolicy
 
@@ -215,7 +214,7 @@ def check_site(
 def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
     """Return the inspection of a site with the template maps that the settings ask for."""
     accepted = inspection.accepted
-    if accepted is None or not wants_templates(config):
+    if accepted is None or not config.needs_templates:
         return inspection
     from cape.data.templates import with_templates
 

@@ -20,12 +20,7 @@ from cape.protocol.ica_model import IcaModel
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, joined
 from cape.protocol.ports import Site, Stacks
-from cape.public_basis import basis_kind as basis_kind
-from cape.public_basis import check_basis as check_basis
-from cape.public_basis import public_basis as public_basis
-from cape.public_basis import separation_of as separation_of
-from cape.public_basis import voxel_mm as voxel_mm
-from cape.public_basis import widest_basis as widest_basis
+from cape.public_basis import widest_basis
 
 
 def prepared(site: Site, space: FeatureSpace) -> Stacks:

@@ -18,7 +18,7 @@ from cape.config import Config
 from cape.errors import DataError
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.ports import Stacks
-from cape.public_basis import public_basis, wants_templates, widest_basis
+from cape.public_basis import public_basis, widest_basis
 from cape.site.ledger_file import Person
 from cape.site.policy import SitePolicy
 
@@ -73,7 +73,7 @@ class FileSource:
 
         if not self._kept:
             known = space or FeatureSpace.of_matrix(len(values))
-            if wants_templates(self._config):
+            if self._config.needs_templates:
                 from cape.data.templates import with_templates
 
                 known = with_templates(known, self._base, site=self._site)
@@ -106,7 +106,7 @@ class FileSource:
     def space(self) -> FeatureSpace:
         """Feature space of the data, with the templates that the settings ask for."""
         space: FeatureSpace = self._data().space
-        if not wants_templates(self._config):
+        if not self._config.needs_templates:
             return space
         if self._templated is None:
             from cape.data.templates import with_templates

@@ -41,6 +41,7 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
+from cape.public_basis import check_basis, widest_basis
 
 NAME = "dpdjica"
 WARNING = (
@@ -78,7 +79,7 @@ class DpDjicaConfig(Config):
         """Check what the settings say together."""
         Config.check(self)
         check_not_private(NAME, self)
-        subject_views.check_basis(self)
+        check_basis(self)
         check_n_local(self.n_local, self.n_components)
 
 
@@ -131,7 +132,7 @@ def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple
 
 def n_basis_of(config: Config, space: FeatureSpace) -> int:
     """Return d: the public basis at its full width."""
-    d = subject_views.widest_basis(config, space)
+    d = widest_basis(config, space)
     R = own(config).n_components
     if not R <= d <= config.max_features:
         raise ConfigError(
