@@ -14,7 +14,7 @@ given; with a seed the result is labelled not private.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 import numpy as np
@@ -23,6 +23,7 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.computations import load
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import Planned
 from cape.protocol.messages import FeatureSpace, RoundRecord

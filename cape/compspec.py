@@ -10,12 +10,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import typing
-from dataclasses import MISSING, Field, dataclass
+from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any, Final
 
 from cape.computations import load, module_of, names
 from cape.config import VERSION, Config, choices
+from cape.frozen import dataclass
 from cape.pages import (
     config_page,
     errors_page,

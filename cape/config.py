@@ -14,10 +14,11 @@ import math
 import re
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass
+from dataclasses import MISSING
 from typing import Any, Literal, Self
 
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.options import Value, choices, coerce, did_you_mean, option, out_of_range
 
 __all__ = ["VERSION", "Config", "Value", "choices", "did_you_mean", "option", "parse_shape"]

@@ -9,7 +9,7 @@ import base64
 import hashlib
 import json
 import zlib
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from math import prod
 from typing import Literal
 
@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.errors import MessageError
+from cape.frozen import dataclass
 
 DOT = "."
 """Between labels and templates where both are packed into one text; not a letter of base64."""

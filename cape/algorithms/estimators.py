@@ -10,11 +10,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+
+from cape.frozen import dataclass
 
 Array = npt.NDArray[np.float64]
 Data = npt.NDArray[np.float32]

@@ -10,7 +10,7 @@ would drive both.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, sqrt
 from typing import Literal
 
@@ -27,6 +27,7 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.linalg import clip_rows
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
+from cape.frozen import dataclass
 
 Clip = Literal["subject", "time_point"]
 Floats = npt.NDArray[np.floating]

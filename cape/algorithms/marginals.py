@@ -12,13 +12,13 @@ need no weights (H = 1 in Remark 3).
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data, PlannedRelease, StepRecord, SubjectQuery
+from cape.frozen import dataclass
 
 Status = Literal["waiting", "released", "budget_exhausted"]
 

@@ -9,7 +9,6 @@ Subjects arrive as Y_m = B' X_m, shape (d, T_m) float32, time mean removed, cova
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -23,6 +22,7 @@ from cape.algorithms.estimators import (
     SubjectQuery,
 )
 from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
+from cape.frozen import dataclass
 
 SubspaceStatus = Literal["pending", "gap", "reduced", "no_gap", "unguarded"]
 

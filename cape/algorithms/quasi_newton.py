@@ -10,7 +10,7 @@ round with a sensitivity so large that subject-level privacy leaves nothing of t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -26,6 +26,7 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.linalg import clip_rows, polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
+from cape.frozen import dataclass
 
 Score = Literal["volatility", "tanh"]
 Floats = npt.NDArray[np.floating]

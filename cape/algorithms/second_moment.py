@@ -9,13 +9,13 @@ itself, which a study of single records cannot.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data, PlannedRelease, StepRecord, SubjectQuery
 from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
+from cape.frozen import dataclass
 
 Status = Literal["waiting", "released", "budget_exhausted"]
 Order = Literal["signed", "absolute"]

@@ -11,13 +11,14 @@ that the model fits.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
 from cape.algorithms.linalg import polar
 from cape.algorithms.pca import ProjectorPca, Subspace
+from cape.frozen import dataclass
 
 MOST_ITERATIONS = 150
 TOLERANCE = 1e-5

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
 
 SEGMENT = 64
 """Longest segment of a spectrum, time points: 32 frequencies above 0."""

@@ -8,8 +8,6 @@ templates proves nothing; only the deviation E comes from the data.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cape.algorithms.estimators import (
@@ -21,6 +19,7 @@ from cape.algorithms.estimators import (
     SubjectQuery,
 )
 from cape.algorithms.linalg import clip_rows
+from cape.frozen import dataclass
 
 MOST_TEMPLATES = 20
 """More were not measured; the released vector grows with each."""

@@ -7,12 +7,13 @@ figure and the status are the same and live here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, StepRecord
+from cape.frozen import dataclass
 
 Status = Literal["running", "converged", "max_rounds", "not_judged", "budget_exhausted", "diverged"]
 

@@ -10,7 +10,6 @@ every site by its own covariance, which makes the sites' mixings differ.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -26,6 +25,7 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.linalg import clip_rows, smat, svec, sym_exp, sym_log
 from cape.algorithms.pca import Subspace
+from cape.frozen import dataclass
 
 Prewhiten = Literal["ar1", "none"]
 

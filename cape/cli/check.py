@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from cape.cli.privacy_file import privacy_document
 from cape.errors import CapeError
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import verify_event

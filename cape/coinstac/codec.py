@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cape.computations import load
 from cape.config import Config
 from cape.errors import CapeError, MessageError, StateLostError
+from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Progress

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cape.errors import MessageError, ProtocolError
+from cape.frozen import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

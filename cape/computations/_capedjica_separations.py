@@ -10,7 +10,6 @@ They are other models than joint temporal ICA and say so wherever their results 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -34,6 +33,7 @@ from cape.algorithms.templates import (
 from cape.config import Config, parse_shape
 from cape.errors import ConfigError
 from cape.forecast.alternatives import Separation, Size, spatial_verdict
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.protocol import subject_views
 from cape.protocol.ica_model import IcaModel

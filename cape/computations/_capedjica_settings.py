@@ -7,7 +7,7 @@ public values only.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from cape.algorithms.estimators import Estimator
@@ -28,6 +28,7 @@ from cape.forecast.temporal import (
     g_eff,
     verdict,
 )
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.protocol.join import Draft
 from cape.protocol.messages import FeatureSpace

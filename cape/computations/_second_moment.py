@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from cape.algorithms.second_moment import Principal, SecondMomentPca
 from cape.config import Config, option
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import Draft
 from cape.protocol.messages import FeatureSpace, Roster

@@ -9,7 +9,7 @@ min_sites=1`` on one folder its "local".  Not iterative.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -18,6 +18,7 @@ from cape.algorithms.cca import CanonicalState, SecondMomentCca
 from cape.algorithms.estimators import Array
 from cape.config import Config, option
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import Draft, join
 from cape.protocol.messages import FeatureSpace, Roster

@@ -11,12 +11,12 @@ both read), its result, its table.  The mathematics is in `cape.algorithms.margi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from cape.algorithms.marginals import ColumnHistogram, ColumnMean, ColumnStatistic
 from cape.config import Config, option
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import Draft, join
 from cape.protocol.messages import FeatureSpace, Roster

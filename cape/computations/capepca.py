@@ -9,9 +9,8 @@ DP-PCA.  Not iterative, one release.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcome, plan_run, verify
+from cape.frozen import dataclass
 from cape.protocol.join import join
 from cape.protocol.model import progress
 from cape.protocol.outcome import Outcome

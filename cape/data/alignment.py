@@ -7,7 +7,6 @@ no corner of the grid is displaced by more than a hundredth of the smallest voxe
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,6 +16,7 @@ from cape.algorithms.estimators import Array
 from cape.data.findings import Rejected
 from cape.data.series import Note
 from cape.data.space import Grid
+from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header

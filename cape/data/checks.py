@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from cape.config import Config, parse_shape
 from cape.data.files import RunFile, same_data_twice
 from cape.data.findings import Findings, Severity
 from cape.data.signals import UNREAD, Quality
+from cape.frozen import dataclass
 
 MOST_BAD = 0.001
 """Row 25: share of NaN or infinite entries above which a subject is left out."""

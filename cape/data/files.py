@@ -11,13 +11,13 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from cape.config import did_you_mean
 from cape.data.bids import CONFOUND_ENDS, bids_rows, confounds_of, is_bids
 from cape.data.findings import Findings
 from cape.data.manifest import ManifestRow, read_manifest
+from cape.frozen import dataclass
 
 IMAGE_SUFFIXES = (".nii", ".nii.gz", ".img")
 MATRIX_SUFFIXES = (".npy", ".npz", ".csv", ".tsv", ".mat")

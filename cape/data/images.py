@@ -13,7 +13,6 @@ import math
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +29,7 @@ from cape.data.series import HashingReader, Note, Series, unread
 from cape.data.space import Grid
 from cape.data.volumes import Resampling, resample, smooth
 from cape.feature_space import MOST_LABELS
+from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header

@@ -6,7 +6,6 @@ What needs a file is left out: names, grids, confound tables.  Nothing here mixe
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +20,7 @@ from cape.data.space import Grid
 from cape.data.subject_reader import Pass, Reader, examine
 from cape.data.subjects import joined_in_time, preprocessed, with_signals
 from cape.errors import DataError
+from cape.frozen import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

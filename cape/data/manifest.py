@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import csv
 import math
-from dataclasses import dataclass
 from pathlib import Path, PurePath
 
 from cape.config import did_you_mean
 from cape.data.findings import Findings
+from cape.frozen import dataclass
 
 COLUMNS = ("file", "subject", "ses", "run", "tr", "n_dummy", "confounds", "exclude",
            "trust_grid", "notes")  # fmt: skip

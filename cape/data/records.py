@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +21,7 @@ from cape.algorithms.estimators import Data
 from cape.data.files import RunFile, SubjectFiles
 from cape.data.findings import Findings, Rejected
 from cape.data.series import Series
+from cape.frozen import dataclass
 
 RECORDS = ("records.csv", "records.tsv")
 MISSING = ("", "na", "nan", "n/a")

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from cape.data.checks import Subject
 from cape.data.findings import Findings
+from cape.frozen import dataclass
 
 BASE_MEMORY = 120_000_000
 """Bytes of Python with numpy, scipy and nibabel loaded."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import io
-from dataclasses import dataclass
 from typing import BinaryIO
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

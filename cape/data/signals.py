@@ -8,13 +8,13 @@ Rows are worked on in blocks, so that only float32 data are held whole.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Self
 
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.config import Config
+from cape.frozen import dataclass
 
 BLOCK = 4096
 """Rows per block: 4096 x 400 doubles are 13 MB."""

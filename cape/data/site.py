@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from cape.algorithms.estimators import Array, Data
@@ -30,6 +30,7 @@ from cape.data.subject_reader import Pass, examine, outline
 from cape.data.subjects import joined_in_time, project, subject_matrix
 from cape.errors import DataError
 from cape.feature_space import FeatureSpace
+from cape.frozen import dataclass
 from cape.public_basis import widest_basis
 
 Progress = Callable[[int, int], None]

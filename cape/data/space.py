@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,6 +19,7 @@ from cape.config import Config
 from cape.data.file_type import check_contents
 from cape.data.findings import Findings, Rejected
 from cape.feature_space import MOST_LABELS, FeatureSpace
+from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     import nibabel as nib

@@ -6,11 +6,10 @@ volume is in memory at a time, whatever the length of the run.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
 
 SD_PER_FWHM = 1 / np.sqrt(8 * np.log(2))
 

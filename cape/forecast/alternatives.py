@@ -8,7 +8,7 @@ measured on synthetic data unless a sentence says otherwise, no promise for real
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final, Literal
 
 from cape.algorithms.templates import MOST_TEMPLATES
@@ -20,6 +20,7 @@ from cape.forecast.temporal import (
     largest_usable_components,
     usable,
 )
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 
 Separation = Literal["temporal", "spatial", "template"]

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
 
 USABLE: Final[dict[int, float]] = {5: 65, 10: 95, 15: 140, 20: 180, 25: 250, 30: 345}

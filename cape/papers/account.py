@@ -7,7 +7,7 @@ papers' Figures 5 and 6 are two cases: `paper_figure_6` and `paper_figure_5`.
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
@@ -16,6 +16,7 @@ from typing import Any
 from cape.cli.privacy_file import privacy_document
 from cape.cli.show import say, table
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.papers.accountants import PaperDeltas, Row, compare, paper_deltas
 from cape.papers.correlated import paper_colluders, positive, view_factor
 from cape.papers.formulas import PAPER_RELEASE_DELTA, Releases, Sites

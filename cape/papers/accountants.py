@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.papers.correlated import positive, printed_factor, view_factor
 from cape.papers.formulas import (
     Releases,

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.papers.correlated import positive
 
 _SUM_TOLERANCE = 1e-9

@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 
 Ratio = int | float | Fraction
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.privacy.accounting import root_up
 
 PAPER_RELEASE_DELTA: Final = 0.01

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 
 from cape.computations import capedjica, load
@@ -22,6 +21,7 @@ from cape.forecast.alternatives import (
     spatial_verdict,
 )
 from cape.forecast.temporal import IMAGE_ENERGY, PCA_SHARE, Verdict, energy_inside, verdict
+from cape.frozen import dataclass
 from cape.privacy.accounting import Views, check_delta, root_up, views
 from cape.privacy.event import Event
 from cape.protocol.join import check_sites

@@ -7,13 +7,13 @@ import tomllib
 import typing
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cape.computations import load
 from cape.config import Config
 from cape.errors import CapeWarning, ConfigError, DataError
+from cape.frozen import dataclass
 from cape.options import coerce
 from cape.protocol.phases import Computation
 

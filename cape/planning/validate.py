@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from cape.data import Finding, Inspection, inspect_site
 from cape.data.bids import is_bids
 from cape.data.files import IMAGE_SUFFIXES, MANIFEST_NAMES, MATRIX_SUFFIXES, NO_DATA
 from cape.errors import CapeError, DataError, PrivacyBudgetError
+from cape.frozen import dataclass
 from cape.planning.owner_settings import (
     PlannedRelease,
     read_settings,

@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from typing import Final, Literal
 
 from cape.errors import CapeWarning, ConfigError
+from cape.frozen import dataclass
 from cape.privacy.event import Event
 
 Noise = Literal["correlated", "local"]

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final, Literal
 
 from cape.errors import ConfigError, PrivacyBudgetError
+from cape.frozen import dataclass
 
 Shape = Literal["ball", "psd"]
 

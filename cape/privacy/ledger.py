@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Final
 
 from cape.errors import ConfigError, PrivacyBudgetError
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, gdp_mu, root_up
 from cape.privacy.chain import GENESIS, Entry, chain_head, write_entries
 from cape.privacy.event import Event

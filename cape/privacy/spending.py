@@ -15,12 +15,13 @@ import json
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
 
 from cape.errors import PrivacyBudgetError
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, gdp_mu, root_up
 
 FORMAT: Final = 2

@@ -8,7 +8,7 @@ from `cape.protocol.secagg_stages`, the mathematics from `cape.secagg.stages`.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from cape.config import Config
 from cape.errors import PrivacyBudgetError
+from cape.frozen import dataclass
 from cape.protocol.messages import (
     Masked,
     MaskShares,

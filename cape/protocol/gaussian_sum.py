@@ -10,13 +10,14 @@ A missing site ends the run: the others' e_s would not cancel.  Source: docs/thr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
 from cape.config import Config
 from cape.errors import MessageError, SecureAggregationError, StateLostError
+from cape.frozen import dataclass
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import overflow_bound, seed_bound
 from cape.privacy.sampler import discrete_gaussian

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cape.algorithms.pca import Subspace
 from cape.algorithms.spatial import SpatialComponents
 from cape.algorithms.templates import TemplateMaps
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import Whitener
+from cape.frozen import dataclass
 from cape.protocol.model import Model
 
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from cape.config import VERSION, Config
 from cape.errors import ConfigError, ConsortiumError
+from cape.frozen import dataclass
 from cape.privacy.event import Event
 from cape.protocol.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.protocol.model import Model

@@ -9,7 +9,6 @@ nothing more.  Without noise there is nothing to hide behind, so ``private=false
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.config import Config
 from cape.errors import MessageError
+from cape.frozen import dataclass
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import overflow_bound
 from cape.protocol.messages import Reduced, Released

@@ -13,7 +13,7 @@ refuses to encode a reply with an unmarked field:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.feature_space import FeatureSpace as FeatureSpace  # part of the messages
+from cape.frozen import dataclass
 from cape.privacy.event import Event
 
 RingVector = npt.NDArray[np.uint64]
@@ -30,21 +31,21 @@ FORMAT = 1
 """Version of the envelope and of the messages in it."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Marker:
     """Why a field may leave a site."""
 
     reason: str
 
 
-PUBLIC = Marker("public")
-RING = Marker("ring")
-SEALED = Marker("sealed")
-OPENED = Marker("opened")
-RELEASED = Marker("released")
+PUBLIC = Marker(reason="public")
+RING = Marker(reason="ring")
+SEALED = Marker(reason="sealed")
+OPENED = Marker(reason="opened")
+RELEASED = Marker(reason="released")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True, order=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Cursor:
     """Where a party stands: exchange number from 1, phase, round within the phase."""
 

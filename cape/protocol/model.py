@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TypeVar
 
 from cape.config import Config
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.ledger import Ledger
 from cape.protocol.messages import (

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.spatial import Sparseness
 from cape.config import Value
+from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.privacy.spending import Total
 from cape.protocol.messages import FeatureSpace, Roster, RoundRecord

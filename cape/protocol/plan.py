@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from cape.algorithms.estimators import PlannedRelease
 from cape.config import Config
 from cape.errors import PrivacyBudgetError
+from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan, check_plan, split_mu

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from cape.algorithms.estimators import Data
 from cape.config import Config
+from cape.frozen import dataclass
 from cape.privacy.event import Event
 from cape.privacy.ledger import Ledger
 from cape.privacy.randomness import NoiseSource

@@ -10,7 +10,7 @@ and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery, same_form
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError
+from cape.frozen import dataclass
 from cape.privacy.event import Event
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, verify_event

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.quasi_newton import CURVATURE, tuned_constants
 from cape.forecast.temporal import g_eff, usable
+from cape.frozen import dataclass
 from cape.protocol.outcome import IcaOutcome
 
 LEVEL = 1.96

@@ -14,7 +14,6 @@ import csv
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.report import map_tables
 

@@ -5,12 +5,11 @@ Everything here is post-processing of released quantities and of the public feat
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cape.algorithms.component_order import peaks, variance_explained, z_scores
 from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 
 

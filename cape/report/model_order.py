@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import MIN_GAP
 from cape.forecast.alternatives import Separation, largest_components, most_text
+from cape.frozen import dataclass
 from cape.report.confidence import above_edge
 from cape.report.methods import kind_of
 

@@ -6,13 +6,14 @@ So the page cannot show what was not released: whatever is on it stands in those
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
 from cape.privacy.accounting import display_epsilon
 from cape.report import (
     components_chapter,

@@ -6,8 +6,10 @@ library).  Texts are plain text; escaping is the writers' work.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar
+
+from cape.frozen import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

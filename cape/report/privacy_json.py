@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import count
 
+from cape.frozen import dataclass
 from cape.privacy.accounting import (
     Noise,
     gdp_epsilon,

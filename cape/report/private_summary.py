@@ -6,9 +6,10 @@ Private; only `cape.report.site` reads it, to write the site's own folder.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cape.algorithms.estimators import Data
+from cape.frozen import dataclass
 
 SENT_FIELDS = ("seq", "phase", "round", "message", "fields", "bytes", "sha256")
 """A line of sent.jsonl; `fields` gives the bytes of each."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
 from cape.report import files
 
 

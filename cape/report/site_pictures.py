@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
 from cape.report.page_model import Picture
 from cape.report.plots import BLUE, COLOURS, GREY, finish, framed, new_figure
 

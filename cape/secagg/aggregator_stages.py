@@ -13,11 +13,12 @@ survivors and who they are.  Source: see `cape.secagg.stages`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from cape.errors import MessageError
+from cape.frozen import dataclass
 from cape.secagg import shamir
 from cape.secagg.field import Integers, decode_sum
 from cape.secagg.keys import (

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cape.errors import ConfigError, SecureAggregationError
+from cape.frozen import dataclass
 
 Array = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]

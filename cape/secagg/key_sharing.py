@@ -10,12 +10,13 @@ States hold secrets; none is shown by repr.  Source: see `cape.secagg.stages`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from cape.errors import MessageError
+from cape.frozen import dataclass
 from cape.secagg import shamir
 from cape.secagg.keys import (
     KEY_BYTES,

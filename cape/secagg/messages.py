@@ -7,9 +7,10 @@ What a message must hold to be accepted is `cape.secagg.stages`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
+from cape.frozen import dataclass
 from cape.secagg.keys import Ring
 
 

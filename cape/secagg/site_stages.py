@@ -13,11 +13,12 @@ key set is gone from the state once it was used.  Stages 1 and 2 are in
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from cape.errors import MessageError
+from cape.frozen import dataclass
 from cape.secagg.keys import (
     KeyRing,
     MaskLabel,

@@ -14,10 +14,10 @@ first.  Source: docs/threat-model.md, "SecureAgg".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, TypeVar
 
 from cape.errors import ConfigError, MessageError
+from cape.frozen import dataclass
 from cape.secagg.keys import (
     KEY_BYTES,
     MaskLabel,

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cape.config import VERSION
 from cape.errors import CapeError, ConfigError
+from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.simulation.transports import Link

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 
 from cape.errors import CapeError, ConfigError
+from cape.frozen import dataclass
 
 FIRST = "join"
 NUMBER = re.compile(r"[0-9]{1,9}")

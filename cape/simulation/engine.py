@@ -14,13 +14,13 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cape import compspec
 from cape.coinstac import border as coinstac
 from cape.errors import CapeError
+from cape.frozen import dataclass
 from cape.simulation.containers import IMAGE, connect
 from cape.simulation.run_loop import OnProgress, ProgressLine
 from cape.simulation.transports import ReportedError

@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
+from cape.frozen import dataclass
 from cape.protocol.messages import Progress
 from cape.simulation.checkpoint import MAX_EXCHANGES, Checkpoint
 from cape.simulation.transports import Link

@@ -13,13 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from cape.coinstac import border as coinstac
 from cape.coinstac.transfer import inline
 from cape.errors import CapeError, StoppedError
+from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.simulation.dropout import FIRST, Attendees

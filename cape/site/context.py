@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cape.config import Config
 from cape.errors import ConfigError, PrivacyBudgetError, StateLostError
+from cape.frozen import dataclass
 from cape.privacy.event import Event
 from cape.privacy.ledger import Ledger
 from cape.privacy.randomness import NoiseSource

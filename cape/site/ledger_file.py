@@ -19,13 +19,14 @@ import hmac
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from cape.config import Config
 from cape.errors import CapeError, PrivacyBudgetError, StateLostError
+from cape.frozen import dataclass
 from cape.privacy.ledger import Budget
 from cape.privacy.spending import (
     Charge,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 
 from cape.config import VERSION, Config, did_you_mean
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
+from cape.frozen import dataclass
 
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 """Keys that are neither tighter nor looser: they stay as they were first read."""

@@ -7,7 +7,6 @@ was measured here.
 from __future__ import annotations
 
 import gzip
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.data import Grid
+from cape.frozen import dataclass
 
 Centre = tuple[float, float, float]
 

@@ -11,7 +11,7 @@ Everything is drawn from the seed: equal arguments give equal bytes.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from cape.algorithms.estimators import Array
 from cape.config import Config
 from cape.data import grid_of, mask_space
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.synthetic import records
 from cape.synthetic import templates as _templates
 from cape.synthetic.brain import NETWORKS, STORAGES, Scanner, network_maps

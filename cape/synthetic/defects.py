@@ -9,7 +9,6 @@ from __future__ import annotations
 import gzip
 import shutil
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 
 from cape.config import did_you_mean
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 from cape.synthetic.defects_arrays import (
     mat_73,
     matrix,

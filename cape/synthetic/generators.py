@@ -8,7 +8,7 @@ processes for their time courses (the kind of source of Sec. V of capeDJICA, Imt
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from cape.algorithms.basis import dct_image
 from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
 
 BURN_IN = 50
 PERSISTENCE = 0.9

@@ -12,7 +12,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -22,6 +21,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array, Data
 from cape.config import CONFOUND_SETS
 from cape.data import Grid
+from cape.frozen import dataclass
 from cape.synthetic.brain import Scanner, Storage, voxel_positions
 
 Layout = Literal["files", "manifest", "bids", "matrix", "atlas"]

@@ -6,13 +6,12 @@ reading, because its source could not be obtained.  scipy is imported only here,
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.unmixing import unit_rows as unit_rows
+from cape.frozen import dataclass
 
 
 def isi(gain: Array) -> float:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
+from cape.frozen import dataclass
 from cape.synthetic import records
 from cape.synthetic.layouts import Layout, settings_of
 

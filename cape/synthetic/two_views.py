@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -6,8 +6,9 @@ point of each subject, so the plain sum is known exactly.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
 from cape.config import Config
+from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.join import Draft, join
 from cape.protocol.messages import FeatureSpace, Progress
@@ -122,7 +124,7 @@ TINY = Computation(
 )
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class TinySource:
     """Subjects of one site, shape (n, SIZE, 2)."""
 

@@ -7,9 +7,9 @@ gets, and the entropy that colluding sites draw, which gives them their own nois
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from scipy import stats
 
 from cape.algorithms.estimators import PlannedRelease, StepRecord, SubjectQuery
 from cape.config import LARGEST_BASIS, Config, option
+from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import overflow_bound
@@ -91,7 +92,7 @@ class Replay:
         return piece
 
 
-@dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True)
 class Subjects:
     """A source of invented subjects, each a matrix (D, T)."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass
 
 import pytest
 
 from cape.config import Config, choices, did_you_mean, option, parse_shape
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-5}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ from cape.config import Config
 from cape.data import inspect_site, load_site, project, reduce_to_basis, subject_matrix
 from cape.data.signals import clean, rank_of, regressors
 from cape.errors import DataError
+from cape.frozen import dataclass
 from cape.synthetic.consortium import write_consortium
 
 CONFIG = replace(

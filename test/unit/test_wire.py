@@ -315,7 +315,7 @@ def test_a_field_without_a_marker_does_not_leave() -> None:
     for wrong, name in ((Half(1, 2), "Half.b"), (Other(1), "Other.a")):
         with pytest.raises(MessageError, match=f"{name}: field without a marker"):
             wire.encode_reply(wrong)
-    assert Marker("public") == PUBLIC != RING
+    assert Marker(reason="public") == PUBLIC != RING
 
 
 def test_a_record_that_refuses_its_values_is_a_refused_message() -> None:

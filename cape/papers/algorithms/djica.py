@@ -13,7 +13,7 @@ smaller site begins its columns again.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import floor, log, sqrt
 
 import numpy as np
@@ -32,6 +32,7 @@ from cape.algorithms.linalg import clip_rows, smat, svec
 from cape.algorithms.pca import CovariancePca, Subspace
 from cape.algorithms.unmixing import Step, Unmixing, beginning, restart
 from cape.algorithms.whitening import Whitener
+from cape.frozen import dataclass
 
 UNIT = 2.0
 """Bound of a matrix of trace 1 at most: only there for the integers of the sum."""

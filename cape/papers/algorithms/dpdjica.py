@@ -11,7 +11,7 @@ Noise arrives as data: the caller draws it, these functions are pure.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from cape.algorithms.infomax import Floats
 from cape.algorithms.linalg import clip_rows
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
+from cape.frozen import dataclass
 
 RANK_TOLERANCE = 1e-9
 """Eigenvalues of a parcel below this share of the largest are no directions."""

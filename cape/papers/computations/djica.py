@@ -8,13 +8,13 @@ sums over sites, block by block (as its authors do) or on all columns in every r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 from cape.algorithms.pca import Subspace
 from cape.computations import _ica_outcome
 from cape.config import SCALINGS, Config, option
 from cape.errors import ConfigError, ConsortiumError
+from cape.frozen import dataclass
 from cape.papers.algorithms.djica import (
     DjicaInfomax,
     EpochState,

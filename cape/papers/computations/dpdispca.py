@@ -9,7 +9,7 @@ sums whole second moments under masks, without truncation.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from cape.algorithms.estimators import Array
@@ -18,6 +18,7 @@ from cape.algorithms.second_moment import leading_factor
 from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcome, plan_run, verify
 from cape.config import Config, option
 from cape.errors import ConfigError, MessageError
+from cape.frozen import dataclass
 from cape.protocol.join import Draft, join
 from cape.protocol.local_sum import LocalReduction
 from cape.protocol.messages import FeatureSpace

@@ -9,7 +9,6 @@ unless its own policy holds a simulation seed, which real sites do not have.
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from cape.algorithms.whitening import Whitener, scale_from_eigenvalues
 from cape.computations import _ica_outcome
 from cape.config import Config, option
 from cape.errors import ConfigError, ConsortiumError
+from cape.frozen import dataclass
 from cape.papers.algorithms.dpdjica import (
     LaplaceInfomax,
     Parcel,
