@@ -78,9 +78,9 @@ def played(folder: Path, sites: Mapping[str, Path], settings: dict[str, Any]) ->
     import nibabel as nib
     import numpy as np
 
-    from cape.simulation.dropout import Attendees
-    from cape.simulation.run_loop import play
-    from cape.simulation.transports import DocumentLink, NewProcess, make_places
+    from cape.simulation.dropout import ActiveSites
+    from cape.simulation.run_loop import run_to_end
+    from cape.simulation.transports import DocumentTransport, NewProcess, make_places
     from cape.site.policy import SitePolicy
 
     work = folder / "work"
@@ -111,16 +111,16 @@ def played(folder: Path, sites: Mapping[str, Path], settings: dict[str, Any]) ->
                 reduced = max(reduced, kept / MB)
             return done.stdout
 
-    class OneByOne(DocumentLink):
+    class OneByOne(DocumentTransport):
         """A party at a time: there is one file for the peak."""
 
         def _width(self) -> int:
             return 1
 
     link = OneByOne(
-        sites, settings, work, Measured(sites, work), Attendees(list(sites), [], survives=False)
+        sites, settings, work, Measured(sites, work), ActiveSites(list(sites), [], survives=False)
     )
-    play(link, None)
+    run_to_end(link, None)
     shapes = [nib.load(p).shape for p in sorted(sites[SITE].glob("sub-*.nii.gz"))]  # type: ignore[attr-defined]
     volumes = [int(np.prod(shape)) * 4 / MB for shape in shapes]
     return Row(subjects=len(volumes), voxels=sum(volumes), largest=max(volumes), reduced=reduced,

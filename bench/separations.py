@@ -38,8 +38,8 @@ from cape.forecast.alternatives import Size
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.public_basis import public_basis
-from cape.simulation.memory import MemoryLink
-from cape.simulation.run_loop import play
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
 from cape.synthetic.brain import NETWORKS, Scanner, network_maps
 from cape.synthetic.generators import PRESETS, garch_sources, generate
@@ -99,8 +99,8 @@ def run(
         for s, (a, b) in enumerate(pairwise(edges))
     }
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed)
-    link = MemoryLink(computation, config, sources, policy, None)
-    play(link, None)
+    link = MemoryTransport(computation, config, sources, policy, None)
+    run_to_end(link, None)
     assert isinstance(link.outcome, IcaOutcome)
     return link.outcome
 

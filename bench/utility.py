@@ -30,8 +30,8 @@ from cape.algorithms.estimators import Data
 from cape.computations import load
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
-from cape.simulation.memory import MemoryLink
-from cape.simulation.run_loop import play
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
 from cape.synthetic.generators import PRESETS, Study, generate
 from cape.synthetic.scores import isi, match_maps
@@ -99,8 +99,8 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     computation = load("capedjica")
     config = computation.config.from_input(settings(arguments, study))
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed)
-    link = MemoryLink(computation, config, sources, policy, None)
-    play(link, None)
+    link = MemoryTransport(computation, config, sources, policy, None)
+    run_to_end(link, None)
     outcome = link.outcome
     assert isinstance(outcome, IcaOutcome)
     planted = study.B.T @ study.A  # the maps in the basis; W_total applies to it

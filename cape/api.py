@@ -30,8 +30,8 @@ from cape.protocol.messages import FeatureSpace, RoundRecord
 from cape.protocol.outcome import IcaOutcome
 from cape.report import files, write_consortium
 from cape.simulation import simulate as simulation
-from cape.simulation.memory import MemoryLink
-from cape.simulation.run_loop import OnProgress, play
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import OnProgress, run_to_end
 from cape.site.array_source import ArraySource
 from cape.site.policy import SitePolicy
 from cape.synthetic.scores import isi, match_maps
@@ -224,8 +224,8 @@ class Consortium:
         policy = SitePolicy(
             min_subjects=1, allow_not_private=True, simulation_seed=-1 if seed is None else seed
         )
-        link = MemoryLink(computation, config, sources, policy, None)
-        play(link, on_progress)
+        link = MemoryTransport(computation, config, sources, policy, None)
+        run_to_end(link, on_progress)
         if not isinstance(link.outcome, IcaOutcome):
             raise TypeError("the run ended without maps")
         return _result(link.outcome, self._truth)

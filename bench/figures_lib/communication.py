@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Data
-from cape.coinstac.codec import encode_broadcast
+from cape.coinstac.documents import encode_broadcast
 from cape.computations import load
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
-from cape.simulation.memory import MemoryLink
+from cape.simulation.memory import MemoryTransport
 from cape.site.policy import SitePolicy
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._style import LOOKS, canvas, curve, means
@@ -57,7 +57,7 @@ def measure(point: Point) -> dict[str, float]:
     )
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=1)
     sources = {f"local{s:02d}": Numbers(n_columns=D) for s in range(S)}
-    link = MemoryLink(computation, config, sources, policy, None)
+    link = MemoryTransport(computation, config, sources, policy, None)
     sent: dict[str, float] = {"up_setup": 0.0, "down_setup": 0.0}
     phase = "join"
     while True:

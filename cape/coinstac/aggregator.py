@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cape.coinstac.codec import (
+from cape.coinstac.documents import (
     Document,
+    EngineRequest,
     answer_of,
     decode_envelope,
     decode_run,
@@ -15,39 +16,38 @@ from cape.coinstac.codec import (
     request_digest,
     settings_of,
 )
-from cape.coinstac.request import Call
 from cape.computations import load
 from cape.config import VERSION, Config
 from cape.errors import ConsortiumError, MessageError, StateLostError
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import Computation, advance_aggregator, start
-from cape.site.context import NO_REQUEST, AggregatorParty
+from cape.site.context import NO_REQUEST, AggregatorContext
 
 
-def combined(call: Call) -> Document:
-    """Combine one round.  Draws nothing, so the same call always gives the same answer."""
-    if call.cache is None:
-        computation, config = joining(call.input)
+def combine_replies(request: EngineRequest) -> Document:
+    """Combine one round.  Draws nothing, so the same request always gives the same answer."""
+    if request.cache is None:
+        computation, config = joining(request.input)
         state = start(computation, config)
     else:
-        computation, _, _ = identity_of(call.cache, "the aggregator")
-        state = decode_run(computation, call.cache, party="the aggregator")
-    call.expect(state.cursor.seq)
+        computation, _, _ = identity_of(request.cache, "the aggregator")
+        state = decode_run(computation, request.cache, party="the aggregator")
+    request.expect(state.cursor.seq)
     reply = computation.phases(state.config)[state.cursor.phase].reply
     inbox = {
         site: decode_envelope(document, reply, broadcast=False)
-        for site, document in call.input.items()
+        for site, document in request.input.items()
     }
     published: list[Outcome] = []
 
     def publish(outcome: Outcome) -> None:
         from cape.report import write_consortium
 
-        write_consortium(call.transfer, outcome)
+        write_consortium(request.transfer, outcome)
         published.append(outcome)
 
-    request, kept = memory_of(call.cache)
-    party = AggregatorParty(config=state.config, publish=publish, request=request, kept=kept)
+    digest, kept = memory_of(request.cache)
+    party = AggregatorContext(config=state.config, publish=publish, request=digest, kept=kept)
     state, envelope, ended = advance_aggregator(computation, state, inbox, party)
     if not ended:
         answer = answer_of(computation, state, encode_broadcast(envelope))

@@ -30,8 +30,8 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 
-from cape.coinstac.border import MAX_DOCUMENT, run
-from cape.coinstac.response import encoded
+from cape.coinstac.computation import run
+from cape.coinstac.documents import MAX_DOCUMENT, encode_response
 from cape.coinstac.stdio import document_of
 from cape.errors import MessageError, public_text
 from cape.protocol import wire
@@ -99,7 +99,7 @@ def answer(call: Mapping[str, Any]) -> str:
     try:
         if role not in ("local", "remote") or not isinstance(call.get("data"), dict):
             raise MessageError("E158", problem="a call has 'mode' and 'data'")
-        line = encoded(str(role), run(str(role), call["data"]))
+        line = encode_response(str(role), run(str(role), call["data"]))
         frame = b'{"type":"stdout","data":' + line + b',"end":true}'
     except BaseException as err:  # the engine waits for ever for a frame that never comes
         log.info("%s failed after %.0f ms: %s", _named(role), _ms(began), public_text(err))

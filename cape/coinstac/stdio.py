@@ -1,7 +1,7 @@
 """``local.py`` and ``remote.py``: one document on stdin, one answer on stdout, then the end.
 
 COINSTAC's first version calls a computation like this for every round; the second keeps a server
-(`cape.coinstac.service`).  Both end in `cape.coinstac.border.run`.
+(`cape.coinstac.service`).  Both end in `cape.coinstac.computation.run`.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import os
 import sys
 from typing import Any
 
-from cape.coinstac.border import MAX_DOCUMENT, run
-from cape.coinstac.response import encoded
+from cape.coinstac.computation import run
+from cape.coinstac.documents import MAX_DOCUMENT, encode_response
 from cape.errors import CapeError, MessageError, public_text
 from cape.protocol import wire
 
@@ -30,7 +30,7 @@ def main(role: str) -> int:
         os.dup2(nowhere.fileno(), 2)
     try:
         text = sys.stdin.buffer.read(MAX_DOCUMENT + 1)
-        line = encoded(role, run(role, document_of(text))) + b"\n"
+        line = encode_response(role, run(role, document_of(text))) + b"\n"
     except Exception as err:  # the engine shows stderr to all: the public text, nothing else
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1

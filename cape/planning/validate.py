@@ -28,7 +28,7 @@ from cape.planning.owner_settings import (
 from cape.protocol.join import NONCE_BYTES, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
-from cape.site.context import AggregatorParty
+from cape.site.context import AggregatorContext
 from cape.site.policy import SitePolicy
 
 OnProgress = Callable[[str, int, int], None]
@@ -278,7 +278,7 @@ def handshake(sites: Sequence[SiteCheck], asked: PlannedRelease) -> tuple[Findin
 
 def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
     """Return the answer of the aggregator to the cards, by the code of a run."""
-    party = AggregatorParty(config=config, publish=lambda outcome: None)
+    party = AggregatorContext(config=config, publish=lambda outcome: None)
     run = start(computation, config)
     ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
     roster, _ = computation.phases(config)[run.cursor.phase].combine(party, ordered, run.model)

@@ -80,7 +80,7 @@ class Site(Protocol):
     def source(self) -> Source:
         """The site's data; reads and checks the files when first asked."""
 
-    def memo(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
+    def cached(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
         """Return the working arrays of that name and key, built again if they are lost."""
 
     def charge(self, event: Event) -> None:

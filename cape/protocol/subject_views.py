@@ -30,7 +30,7 @@ def prepared(site: Site, space: FeatureSpace) -> Stacks:
     def build() -> Stacks:
         return stacked(site.source.reduced(n_basis))
 
-    return site.memo("basis", f"{site.config.digest()}-{n_basis}", build)
+    return site.cached("basis", f"{site.config.digest()}-{n_basis}", build)
 
 
 def unchanged(site: Site, model: Model) -> Stacks:
@@ -54,7 +54,7 @@ def reduced(site: Site, model: IcaModel, *, prewhiten: whitening.Prewhiten) -> S
             raw(site, model), lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten)
         )
 
-    return site.memo("reduced", _key(V), build)
+    return site.cached("reduced", _key(V), build)
 
 
 def whitened(site: Site, model: IcaModel, U: Array, *, prewhiten: whitening.Prewhiten) -> Stacks:
@@ -65,7 +65,7 @@ def whitened(site: Site, model: IcaModel, U: Array, *, prewhiten: whitening.Prew
         arrays = tuple(whitening.whiten(U, array) for array in stacks.arrays)
         return Stacks(arrays=arrays, labels=stacks.labels)
 
-    return site.memo("whitened", _key(subspace(model).V, U), build)
+    return site.cached("whitened", _key(subspace(model).V, U), build)
 
 
 def mapped(site: Site, model: IcaModel, name: str, rows: Array) -> Stacks:
@@ -79,7 +79,7 @@ def mapped(site: Site, model: IcaModel, name: str, rows: Array) -> Stacks:
     def build() -> Stacks:
         return _mapped(raw(site, model), one)
 
-    return site.memo(name, _key(rows), build)
+    return site.cached(name, _key(rows), build)
 
 
 def subspace(model: IcaModel) -> Subspace:

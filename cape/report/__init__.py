@@ -14,7 +14,7 @@ from pathlib import Path
 from cape.errors import ConfigError
 from cape.protocol.outcome import IcaOutcome, Outcome, SiteOutcome
 from cape.report import files, methods
-from cape.report.private_summary import Inside
+from cape.report.private_summary import PrivateSummary
 
 Cell = str | int | float
 
@@ -112,7 +112,7 @@ def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
     return render(folder)
 
 
-def write_site(folder: Path, site: SiteOutcome, inside: Inside | None = None) -> None:
+def write_site(folder: Path, site: SiteOutcome, inside: PrivateSummary | None = None) -> None:
     """Write `private/` of one site into `folder`; never sent.
 
     Parameters
@@ -121,7 +121,7 @@ def write_site(folder: Path, site: SiteOutcome, inside: Inside | None = None) ->
         The site's own output folder.
     site : SiteOutcome
         Time courses, ledger, common maps.
-    inside : Inside, optional
+    inside : PrivateSummary, optional
         What the driver knows of the subjects; without it there are no maps of single subjects.
     """
     from cape.report.site import write_site_files

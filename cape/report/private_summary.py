@@ -38,7 +38,7 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Inside:
+class PrivateSummary:
     """Everything that only the site knows and its private page tells.
 
     Attributes

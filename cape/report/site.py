@@ -21,15 +21,15 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.protocol.outcome import SiteOutcome
 from cape.report import files
-from cape.report.private_summary import Inside
+from cape.report.private_summary import PrivateSummary
 from cape.report.site_page import write_page
 
 Rows = list[tuple[str, ...]]
 
 
-def write_site_files(folder: Path, site: SiteOutcome, inside: Inside | None = None) -> Path:
+def write_site_files(folder: Path, site: SiteOutcome, inside: PrivateSummary | None = None) -> Path:
     """Write `private/` in `folder` and return the path of its page."""
-    known = Inside() if inside is None else inside
+    known = PrivateSummary() if inside is None else inside
     private = folder / "private"
     private.mkdir(parents=True, exist_ok=True)
     for old in private.glob("sub-*"):  # of an earlier run with other subjects
@@ -46,7 +46,7 @@ def write_site_files(folder: Path, site: SiteOutcome, inside: Inside | None = No
     return write_page(private)
 
 
-def _about(site: SiteOutcome, inside: Inside) -> dict[str, Any]:
+def _about(site: SiteOutcome, inside: PrivateSummary) -> dict[str, Any]:
     """Return the content of site.json: what the page needs beside the tables."""
     budget, total = site.ledger.budget, site.all_runs
     phases = [event.phase for event in site.ledger.events]
@@ -88,7 +88,7 @@ class _Written:
     agreement: Rows = field(default_factory=list)
 
 
-def _write_subjects(private: Path, site: SiteOutcome, inside: Inside) -> _Written:
+def _write_subjects(private: Path, site: SiteOutcome, inside: PrivateSummary) -> _Written:
     """Write all files that single subjects have, one subject in memory at a time."""
     done, taken = _Written(), set[str]()
     z = None if site.A is None else z_scores(site.A)
@@ -164,7 +164,7 @@ def _write_tables(private: Path, names: tuple[str, ...], done: _Written) -> None
         files.write_table(private / "map_agreement.tsv", table)
 
 
-def _subject_table(site: SiteOutcome, inside: Inside, done: _Written) -> files.Table:
+def _subject_table(site: SiteOutcome, inside: PrivateSummary, done: _Written) -> files.Table:
     """Return subjects.tsv: one row per subject, those left out at the end."""
     phases = [name for name, _ in site.clip_scales]
     header = ("subject", "label", "files", "timepoints", "tr", "coverage", "rank", "grid",

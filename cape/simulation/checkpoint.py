@@ -17,7 +17,7 @@ from cape.errors import CapeError, ConfigError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
-from cape.simulation.transports import Link
+from cape.simulation.transports import Transport
 from cape.site.atomic_files import write_atomically
 from cape.site.journal import DAMAGED
 from cape.site.policy import SitePolicy
@@ -31,7 +31,7 @@ STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Setup:
+class RunSetup:
     """What a simulated run is: everything that was chosen when it began.
 
     Attributes
@@ -63,7 +63,7 @@ class Setup:
 class Checkpoint:
     """A run after `exchange` complete exchanges; `state` is the link's, `ended`: all is done."""
 
-    setup: Setup
+    setup: RunSetup
     exchange: int
     last: Progress | None
     ended: bool
@@ -104,7 +104,7 @@ def read_checkpoint(work: Path) -> Checkpoint:
             raise ValueError("the state of the parties is no mapping")
         if not 0 <= int(document["exchange"]) < MAX_EXCHANGES:
             raise ValueError("no exchange has this number")
-        setup = Setup(
+        setup = RunSetup(
             directory=str(given["directory"]),
             through=str(given["through"]),
             settings=dict(given["settings"]),
@@ -136,7 +136,7 @@ def damaged(work: Path, err: Exception) -> ConfigError:
     )
 
 
-def restored(link: Link, state: dict[str, Any] | None, work: Path) -> None:
+def restored(link: Transport, state: dict[str, Any] | None, work: Path) -> None:
     """Let a link stand where a checkpoint says; ConfigError (E264) if it says nonsense."""
     if state is None:
         return

@@ -25,7 +25,7 @@ from typing import Any, Self
 
 from cape.config import VERSION
 from cape.errors import CapeError
-from cape.simulation.transports import Places, ReportedError, error_detail
+from cape.simulation.transports import PartyFolders, ReportedError, error_detail
 from cape.site import files as site_files
 
 IMAGE = f"coinstac-cape:{VERSION}"
@@ -98,9 +98,9 @@ class Containers:
         """Keep the logs and remove every container."""
         self._leave()
 
-    def places(self, party: str) -> Places:
+    def places(self, party: str) -> PartyFolders:
         """Return the party's directories as its container sees them, named as the engine does."""
-        return Places(
+        return PartyFolders(
             base=f"/input/{party}/simulatorRun",
             output=f"/output/{party}/simulatorRun",
             cache="/tmp",  # noqa: S108 - the container's own, as in the engine

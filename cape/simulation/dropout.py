@@ -42,7 +42,7 @@ def read_drop(text: str, *, sites: Collection[str], phases: Collection[str]) -> 
     return Drop(site=site, phase=phase, round=round_)
 
 
-class Attendees:
+class ActiveSites:
     """Who still answers in a simulation.
 
     Parameters

@@ -1,8 +1,9 @@
 """COINSTAC's own engine as a way to run a consortium on one computer.
 
-Starts ``engine/engine.js`` with node, which drives the engine's two packages, and gives it folders
-in the engine's layout.  Needs node, the packages (`NODE_PATH`), a Docker service (`DOCKER_HOST`)
-and the image of this project; ``packaging/with-engine.sh COMMAND`` makes all of them on Debian.
+Starts ``engine_program/engine.js`` with node, which drives the engine's two packages, and gives it
+folders in the engine's layout.  Needs node, the packages (`NODE_PATH`), a Docker service
+(`DOCKER_HOST`) and the image of this project; ``packaging/with-engine.sh COMMAND`` makes all of
+them on Debian.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cape import compspec
-from cape.coinstac import border as coinstac
+from cape.coinstac.documents import PRODUCT
 from cape.errors import CapeError
 from cape.frozen import dataclass
 from cape.simulation.containers import IMAGE, connect
@@ -28,14 +29,14 @@ from cape.site.files import policy_text
 from cape.site.policy import SitePolicy
 
 RUN = "simulatorRun"
-PROGRAM = Path(__file__).parent / "engine" / "engine.js"
+PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
 SITE_FILES = ("private", "cape-site.json", "sent.jsonl", "site-error.txt", "site-policy.toml")
 """What a site's output folder holds of its own; all else came from the aggregator."""
 PUBLIC = re.compile(r"CAPE-E\d{3} [^\n]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ended:
+class PartyEnd:
     """How the run ended for one party: its final output, or the engine's error text."""
 
     party: str
@@ -51,7 +52,7 @@ def run_engine(
     *,
     others: Mapping[str, Mapping[str, Any]] | None = None,
     on_iteration: Callable[[int], None] = lambda iteration: None,
-) -> tuple[Ended, ...]:
+) -> tuple[PartyEnd, ...]:
     """Run a computation in the engine and return how it ended for every party.
 
     Parameters
@@ -125,13 +126,13 @@ def _tell(line: bytes, on_iteration: Callable[[int], None]) -> None:
         on_iteration(iteration)
 
 
-def _ends(log: Path, code: int) -> tuple[Ended, ...]:
+def _ends(log: Path, code: int) -> tuple[PartyEnd, ...]:
     found = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith('{"party"'):
             end = json.loads(line)
             found.append(
-                Ended(
+                PartyEnd(
                     party=end["party"],
                     fulfilled=end["status"] == "fulfilled",
                     output=end.get("value"),
@@ -201,7 +202,7 @@ def simulate_in_engine(
         shutil.copytree(data, base, copy_function=_link_or_copy)
         (base / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
         inputs[site] = {**settings, "policy": ["site-policy.toml"]}
-    name = str(settings.get("computation", coinstac.PRODUCT))
+    name = str(settings.get("computation", PRODUCT))
     chosen = adapted(compspec.document_of(name), image=image or IMAGE, version=version)
     try:
         ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))

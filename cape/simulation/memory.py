@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cape.coinstac.codec import (
+from cape.coinstac.documents import (
     decode_envelope,
     decode_run,
     encode_broadcast,
@@ -28,17 +28,17 @@ from cape.protocol.phases import (
 )
 from cape.protocol.ports import Source
 from cape.report import append_sent, write_consortium, write_site
-from cape.simulation.dropout import Attendees, Drop
+from cape.simulation.dropout import ActiveSites, Drop
 from cape.site import files as site_files
-from cape.site.audit_log import line_of
-from cape.site.context import NO_REQUEST, AggregatorParty, Origin, SiteParty
+from cape.site.audit_log import reply_entry
+from cape.site.context import NO_REQUEST, AggregatorContext, Origin, SiteContext
 from cape.site.identity import read_identity
 from cape.site.ledger_file import AllRuns
 from cape.site.policy import SitePolicy
-from cape.site.site_data import FileSource, MemoryMemo
+from cape.site.site_data import FileSource, MemoryCache
 
 
-class MemoryLink:
+class MemoryTransport:
     """Parties in one process; messages are handed over by reference."""
 
     def __init__(
@@ -53,7 +53,7 @@ class MemoryLink:
     ) -> None:
         self._computation, self._config, self._out = computation, config, out
         survives = config.aggregation == "secagg"
-        self.attendees = Attendees(list(sources), drops, survives=survives)
+        self.active = ActiveSites(list(sources), drops, survives=survives)
         self._vaults: dict[str, dict[str, bytes]] = {site: {} for site in sources}
         self._sent: dict[str, list[dict[str, Any]]] = {site: [] for site in sources}
         self._parties = {
@@ -67,7 +67,7 @@ class MemoryLink:
         self.folders: dict[str, Path] = {}
         self.outcome: Outcome | None = None
 
-    def _party(self, site: str, source: Source, policy: SitePolicy) -> SiteParty:
+    def _party(self, site: str, source: Source, policy: SitePolicy) -> SiteContext:
         vault = self._vaults[site]
 
         def secret(name: str) -> bytes:
@@ -85,14 +85,14 @@ class MemoryLink:
                 known = source.inside(policy, sent) if isinstance(source, FileSource) else None
                 write_site(self._out / site / "output", result, known)
 
-        return SiteParty(
+        return SiteContext(
             site=site,
             computation=self._computation.name,
             config=self._config,
             noise=site_files.noise_of(policy),
             policy=policy,
             source=source,
-            memo=MemoryMemo(),
+            memo=MemoryCache(),
             request=NO_REQUEST,
             on_charge=lambda line: None,
             keep=vault.__setitem__,
@@ -133,7 +133,7 @@ class MemoryLink:
             "aggregator": encode_run(self._computation, self._state, capped=False),
             "request": None if request is None else encode_broadcast(request),
             "kept": {name: raw.hex() for name, raw in self._kept.items()},
-            "left": self.attendees.left,
+            "left": self.active.left,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -149,8 +149,8 @@ class MemoryLink:
             self._parties[site].card = tuple(kept["card"])
         self._state = decode_run(made_by, state["aggregator"], party="the aggregator")
         self._kept = {name: bytes.fromhex(raw) for name, raw in state["kept"].items()}
-        self.attendees.restore(state["left"])
-        answered = self._runs[self.attendees.left[0]].cursor.phase
+        self.active.restore(state["left"])
+        answered = self._runs[self.active.left[0]].cursor.phase
         kind = made_by.phases(self._config)[answered].broadcast
         self._request = decode_envelope(state["request"], kind, broadcast=True)
 
@@ -159,7 +159,7 @@ class MemoryLink:
         digest = NO_REQUEST if self._request is None else request_digest(self._request)
         inbox: dict[str, AnyEnvelope] = {}
         cursor = self._state.cursor
-        for site in self.attendees.asked(cursor.phase, cursor.round):
+        for site in self.active.asked(cursor.phase, cursor.round):
             party = self._parties[site]
             party.request = digest
             try:
@@ -167,9 +167,9 @@ class MemoryLink:
                     self._computation, self._runs[site], self._request, party
                 )
             except CapeError as err:
-                self.attendees.failed(site, cursor.phase, err)
+                self.active.failed(site, cursor.phase, err)
         lines = self._note(inbox)
-        aggregator = AggregatorParty(
+        aggregator = AggregatorContext(
             config=self._config, publish=self._publish, request=digest, kept=self._kept
         )
         self._state, self._request, ended = advance_aggregator(
@@ -184,7 +184,7 @@ class MemoryLink:
     def _note(self, inbox: Mapping[str, AnyEnvelope]) -> dict[str, dict[str, Any]]:
         """Put every reply on its site's list of what left it; returns the lines."""
         lines = {
-            site: line_of(encode_reply(reply), type(reply.body).__name__)
+            site: reply_entry(encode_reply(reply), type(reply.body).__name__)
             for site, reply in inbox.items()
         }
         for site, line in lines.items():

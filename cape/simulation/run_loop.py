@@ -10,7 +10,7 @@ from pathlib import Path
 from cape.frozen import dataclass
 from cape.protocol.messages import Progress
 from cape.simulation.checkpoint import MAX_EXCHANGES, Checkpoint
-from cape.simulation.transports import Link
+from cape.simulation.transports import Transport
 
 BEFORE_JOIN = Progress(
     phase="join", round=1, rounds=1, exchange=0, exchanges=0, mu=0.0, mu_budget=0.0, epsilon=0.0,
@@ -41,8 +41,8 @@ class ProgressLine(Progress):
 OnProgress = Callable[[ProgressLine], None]
 
 
-def play(
-    link: Link,
+def run_to_end(
+    link: Transport,
     on_progress: OnProgress | None,
     *,
     begin: Checkpoint | None = None,
@@ -64,7 +64,7 @@ def play(
                 state=None if ended else link.state(),
             ).write(work)
         if on_progress is not None:
-            seconds, n_sites = time.monotonic() - began, link.attendees.count
+            seconds, n_sites = time.monotonic() - began, link.active.count
             on_progress(_line(exchange, last, progress, seconds, n_sites, size))
         if progress is None:
             return

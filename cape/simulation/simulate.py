@@ -18,25 +18,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from cape.coinstac import border as coinstac
+from cape.coinstac.documents import PRODUCT
 from cape.computations import load
 from cape.errors import ConfigError
 from cape.planning.owner_settings import combined, read_file, site_folders
 from cape.report import score
-from cape.simulation.checkpoint import Checkpoint, Setup, may_go_on, read_checkpoint, restored
-from cape.simulation.dropout import Attendees, read_drop
-from cape.simulation.memory import MemoryLink
-from cape.simulation.run_loop import OnProgress, play
+from cape.simulation.checkpoint import Checkpoint, RunSetup, may_go_on, read_checkpoint, restored
+from cape.simulation.dropout import ActiveSites, read_drop
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import OnProgress, run_to_end
 from cape.simulation.score import compare_with_truth
 from cape.simulation.transports import (
-    Caller,
-    DocumentLink,
+    DocumentTransport,
     InProcess,
-    Link,
     NewProcess,
+    PartyRunner,
+    Transport,
     make_places,
 )
-from cape.site.atomic_files import only_one
+from cape.site.atomic_files import folder_lock
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 
@@ -102,7 +102,7 @@ def simulate(
     chosen.setdefault("accept_low_quality", True)
     out = out.resolve()
     check_places(sites, out)
-    if seed is None and load(str(chosen.get("computation", coinstac.PRODUCT))).simulation_only:
+    if seed is None and load(str(chosen.get("computation", PRODUCT))).simulation_only:
         seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
     limit = policy or SitePolicy(min_subjects=1, allow_not_private=True, private_results=True)
     limit = dataclasses.replace(limit, simulation_seed=-1 if seed is None else seed)
@@ -115,11 +115,11 @@ def simulate(
     except OSError as err:
         problem, do = "the folder cannot be made", "choose another --out."
         raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
-    setup = Setup(
+    setup = RunSetup(
         directory=str(directory.resolve()), through=through, settings=chosen, policy=limit,
         drops=tuple(drops), image=image, memory=memory,
     )  # fmt: skip
-    with only_one(work, "this results folder", patience=0.0):
+    with folder_lock(work, "this results folder", patience=0.0):
         empty(work)
         begin = Checkpoint(setup=setup, exchange=0, last=None, ended=False, state=None)
         begin.write(work)
@@ -166,7 +166,7 @@ def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
     work = out.resolve() / ".work"
     if not work.is_dir():
         raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
-    with only_one(work, "this results folder", patience=0.0):
+    with folder_lock(work, "this results folder", patience=0.0):
         begin = read_checkpoint(work)
         if begin.setup.through == ENGINE:
             raise ConfigError("E264", problem="COINSTAC's engine resumes no run", do="start one.")
@@ -182,7 +182,7 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
             _play_in_engine(begin, sites, work, on_progress)
         elif not begin.ended:
             with _link(begin, sites, work) as link:
-                play(link, on_progress, begin=begin, work=work)
+                run_to_end(link, on_progress, begin=begin, work=work)
         _collect(work, out, list(sites))
     except BaseException:  # passed on
         _keep_errors(work, out)
@@ -253,22 +253,22 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
 
 
 @contextmanager
-def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[Link]:
+def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[Transport]:
     """Give the link of a run, where its checkpoint says that it stands."""
     setup, state = begin.setup, begin.state
     chosen = dict(setup.settings)
-    computation = load(str(chosen.pop("computation", coinstac.PRODUCT)))
+    computation = load(str(chosen.pop("computation", PRODUCT)))
     config = computation.config.from_input(chosen)
     phases = computation.phases(config)
     silent = [read_drop(text, sites=sites, phases=phases) for text in setup.drops]
-    attendees = Attendees(list(sites), silent, survives=config.aggregation == "secagg")
+    active = ActiveSites(list(sites), silent, survives=config.aggregation == "secagg")
     if setup.through == "memory":
         known = (state or {}).get("parties", {})
         sources = {
             site: FileSource(path, known.get(site, {}), config, site)
             for site, path in sites.items()
         }
-        link = MemoryLink(computation, config, sources, setup.policy, work, drops=silent)
+        link = MemoryTransport(computation, config, sources, setup.policy, work, drops=silent)
         link.folders = dict(sites)
         restored(link, state, work)
         yield link
@@ -279,7 +279,7 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
         raise ConfigError("E011", setting="through", got=setup.through, allowed=allowed, do=do)
     make_places((*sites, "remote"), setup.policy, work)
     with ExitStack() as stack:
-        call: Caller = NewProcess(sites, work)
+        call: PartyRunner = NewProcess(sites, work)
         if setup.through == "wire":
             call = InProcess(sites, work)
         if setup.through == "docker":
@@ -289,7 +289,7 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
             limits = {name: value for name, value in given if value}
             logs = work.parent / CONTAINER_LOGS
             call = stack.enter_context(Containers(sites, work, logs, **limits))
-        documents = DocumentLink(sites, setup.settings, work, call, attendees)
+        documents = DocumentTransport(sites, setup.settings, work, call, active)
         restored(documents, state, work)
         yield documents
 

@@ -23,8 +23,8 @@ from cape.protocol.outcome import IcaOutcome
 from cape.protocol.ports import Source
 from cape.public_basis import public_basis, voxel_mm
 from cape.report import files, render, separations
-from cape.simulation.memory import MemoryLink
-from cape.simulation.run_loop import play
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 
@@ -109,9 +109,9 @@ def add_surrogate(directory: Path, consortium: Path) -> None:
         for k, (site, path) in enumerate(sites.items())
     }
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SEED)
-    link = MemoryLink(computation, config, noise, policy, None)
+    link = MemoryTransport(computation, config, noise, policy, None)
     link.folders = dict(sites)
-    play(link, None)
+    run_to_end(link, None)
     if not isinstance(link.outcome, IcaOutcome):
         raise ConfigError("E282", got=computation.name)
     summary = separations.summary(files.results_of(link.outcome))

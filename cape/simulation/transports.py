@@ -1,7 +1,7 @@
 """How the messages of a simulated run travel as documents.
 
-``DocumentLink`` plays the engine, with every document encoded and decoded, and calls the parties in
-this process or in a new one each.  `cape.simulation.memory` needs no documents.
+``DocumentTransport`` plays the engine, with every document encoded and decoded, and calls the
+parties in this process or in a new one each.  `cape.simulation.memory` needs no documents.
 """
 
 from __future__ import annotations
@@ -16,21 +16,22 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from cape.coinstac import border as coinstac
+from cape.coinstac.computation import run
+from cape.coinstac.documents import MAX_DOCUMENT
 from cape.coinstac.transfer import inline
 from cape.errors import CapeError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
-from cape.simulation.dropout import FIRST, Attendees
+from cape.simulation.dropout import FIRST, ActiveSites
 from cape.site import files as site_files
 from cape.site.policy import SitePolicy
 
 
-class Link(Protocol):
+class Transport(Protocol):
     """One way to carry messages: `exchange` plays a round and returns None when the run ended."""
 
-    attendees: Attendees
+    active: ActiveSites
 
     def state(self) -> dict[str, Any]:
         """Return where all parties stand, as a JSON document, for `restore`."""
@@ -43,7 +44,7 @@ class Link(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Places:
+class PartyFolders:
     """A party's directories as the party itself sees them."""
 
     base: str
@@ -52,10 +53,10 @@ class Places:
     transfer: str
 
 
-class Caller(Protocol):
+class PartyRunner(Protocol):
     """Runs one party for one round: JSON text in, JSON text out."""
 
-    def places(self, party: str) -> Places:
+    def places(self, party: str) -> PartyFolders:
         """Return the directories that the party's documents name."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
@@ -68,10 +69,10 @@ class _OnThisComputer:
     def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
         self._sites, self._work = dict(sites), work
 
-    def places(self, party: str) -> Places:
+    def places(self, party: str) -> PartyFolders:
         """Return the data of a site, and its places below the working folder."""
         home = self._work / party
-        return Places(
+        return PartyFolders(
             base=str(self._sites.get(party, home / "base")),
             output=str(home / "output"),
             cache=str(home / "cache"),
@@ -86,7 +87,7 @@ class InProcess(_OnThisComputer):
         """Decode, run, encode."""
         os.environ[site_files.POLICY_VARIABLE] = str(self._work / party / "site-policy.toml")
         try:
-            return wire.dumps(coinstac.run(role, wire.loads(text, coinstac.MAX_DOCUMENT)))
+            return wire.dumps(run(role, wire.loads(text, MAX_DOCUMENT)))
         finally:
             del os.environ[site_files.POLICY_VARIABLE]
 
@@ -152,7 +153,7 @@ class ReportedError(CapeError):
         self.args = (self.public,)
 
 
-class DocumentLink:
+class DocumentTransport:
     """Plays the engine: directories, caches, documents; every byte goes through JSON."""
 
     def __init__(
@@ -160,10 +161,10 @@ class DocumentLink:
         sites: Iterable[str],
         settings: Mapping[str, object],
         work: Path,
-        call: Caller,
-        attendees: Attendees,
+        call: PartyRunner,
+        active: ActiveSites,
     ) -> None:
-        self._call, self._work, self.attendees = call, work, attendees
+        self._call, self._work, self.active = call, work, active
         self._caches: dict[str, Any] = {party: {} for party in (*sites, "remote")}
         self._input: Any = dict(settings)
         self._iteration = 0
@@ -182,7 +183,7 @@ class DocumentLink:
 
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
         text = self._call(role, party, self._document(party, message))
-        answer = wire.loads(text, coinstac.MAX_DOCUMENT)
+        answer = wire.loads(text, MAX_DOCUMENT)
         self._caches[party] = {**self._caches[party], **answer["cache"]}
         if not answer["success"]:
             self._carry_files(party)
@@ -205,7 +206,7 @@ class DocumentLink:
             "caches": self._caches,
             "input": self._input,
             "iteration": self._iteration,
-            "left": self.attendees.left,
+            "left": self.active.left,
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
@@ -213,7 +214,7 @@ class DocumentLink:
         before = set(self._caches)
         self._caches, self._input = dict(state["caches"]), dict(state["input"])
         self._iteration = int(state["iteration"])
-        self.attendees.restore(state["left"])
+        self.active.restore(state["left"])
         if set(self._caches) != before or not {"phase", "round"} <= set(self._input):
             raise ValueError("a party or its next step is missing")
 
@@ -224,13 +225,13 @@ class DocumentLink:
         phase, number = (FIRST, 1) if first else (self._input["phase"], self._input["round"])
         answers: dict[str, tuple[Any, bool, int]] = {}
         with ThreadPoolExecutor(max_workers=self._width()) as pool:
-            left = self.attendees.asked(phase, number)
+            left = self.active.asked(phase, number)
             asked = {s: pool.submit(self._ask, "local", s, self._input) for s in left}
             for site, future in asked.items():
                 try:
                     answers[site] = future.result()
                 except CapeError as err:
-                    self.attendees.failed(site, phase, err)
+                    self.active.failed(site, phase, err)
         size = max(answer[2] for answer in answers.values())
         inbox = {site: answer[0] for site, answer in answers.items()}
         self._input, ended, _ = self._ask("remote", "remote", inbox)

@@ -81,7 +81,7 @@ class AppendLine:
 
 
 @contextmanager
-def only_one(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
+def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
     """Hold a folder for this process; a second one waits until the first is done.
 
     Parameters

@@ -16,7 +16,7 @@ from cape.protocol.phases import Computation
 from cape.site.journal import Journal
 
 
-def line_of(document: Mapping[str, Any], message: str) -> dict[str, Any]:
+def reply_entry(document: Mapping[str, Any], message: str) -> dict[str, Any]:
     """Return the line of a reply; its keys are `cape.report.private_summary.SENT_FIELDS`.
 
     Parameters
@@ -38,9 +38,9 @@ def line_of(document: Mapping[str, Any], message: str) -> dict[str, Any]:
     }
 
 
-def note(
+def log_reply(
     journal: Journal, computation: Computation[Any], config: Config, document: Mapping[str, Any]
 ) -> None:
     """Put a reply on the list that the site keeps in its journal."""
     message = computation.phases(config)[document["phase"]].reply.__name__
-    journal.sent(line_of(document, message))
+    journal.sent(reply_entry(document, message))

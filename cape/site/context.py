@@ -22,7 +22,7 @@ from cape.protocol.outcome import Outcome, SiteOutcome
 from cape.protocol.ports import Identity, Source, Stacks
 from cape.site.ledger_file import AllRuns
 from cape.site.policy import SitePolicy
-from cape.site.site_data import Memo
+from cape.site.site_data import WorkingCache
 
 NO_REQUEST = bytes(32)
 """Stands for the broadcast that is answered in the first exchange: there is none."""
@@ -39,7 +39,7 @@ class Origin:
 NOWHERE = Origin()
 
 
-class SiteParty:
+class SiteContext:
     """One site for one round: what `cape.protocol.phases.Site` asks for."""
 
     def __init__(
@@ -51,7 +51,7 @@ class SiteParty:
         noise: NoiseSource,
         policy: SitePolicy,
         source: Source,
-        memo: Memo,
+        memo: WorkingCache,
         request: bytes,
         on_charge: Callable[[Mapping[str, Any]], None],
         keep: Callable[[str, bytes], None],
@@ -104,7 +104,7 @@ class SiteParty:
             raise ConfigError("E303")
         return self._identity()
 
-    def memo(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
+    def cached(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
         """Return kept working arrays, or build and keep them."""
         kept = self._memo.get(name, key)
         if kept is None:
@@ -200,7 +200,7 @@ def _outline(space: FeatureSpace) -> str:
     return wire.digest(space.outline()).hex()
 
 
-class AggregatorParty:
+class AggregatorContext:
     """The aggregator for one round: what `cape.protocol.phases.Aggregator` asks for."""
 
     def __init__(

@@ -12,13 +12,13 @@ from cape.config import Config
 from cape.data.site import SiteData
 from cape.data.subjects import subject_matrix
 from cape.errors import DataError
-from cape.report.private_summary import Check, Inside, SubjectFacts
+from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 from cape.site.policy import SitePolicy
 
 
-def inside_of(
+def summarize_site(
     data: SiteData, config: Config, policy: SitePolicy, sent: Sequence[Mapping[str, object]]
-) -> Inside:
+) -> PrivateSummary:
     """Return subjects, findings, policy and replies of a site in the form of the page.
 
     Parameters
@@ -57,7 +57,7 @@ def inside_of(
         for subject in data.subjects
     )
     checks = tuple(Check(code=f.code, severity=f.severity, text=f.private) for f in data.findings)
-    return Inside(
+    return PrivateSummary(
         subjects=subjects,
         excluded=data.excluded,
         checks=checks,

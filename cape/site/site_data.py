@@ -23,7 +23,7 @@ from cape.site.ledger_file import Person
 from cape.site.policy import SitePolicy
 
 if TYPE_CHECKING:
-    from cape.report.private_summary import Inside
+    from cape.report.private_summary import PrivateSummary
 
 
 class FileSource:
@@ -138,14 +138,14 @@ class FileSource:
         B = public_basis(self._config, self.space, n_basis)
         yield from reduce_to_basis(data, B, self._config)
 
-    def inside(self, policy: SitePolicy, sent: Sequence[Mapping[str, object]]) -> Inside:
+    def inside(self, policy: SitePolicy, sent: Sequence[Mapping[str, object]]) -> PrivateSummary:
         """Return what the site's private page tells of its subjects beside the result."""
-        from cape.site.private_summary import inside_of
+        from cape.site.private_summary import summarize_site
 
-        return inside_of(self._data(), self._config, policy, sent)
+        return summarize_site(self._data(), self._config, policy, sent)
 
 
-class Memo(Protocol):
+class WorkingCache(Protocol):
     """Where working arrays stay between rounds; may lose them."""
 
     def get(self, name: str, key: str) -> Stacks | None:
@@ -155,7 +155,7 @@ class Memo(Protocol):
         """Keep arrays under name and key, replacing those of another key."""
 
 
-class MemoryMemo:
+class MemoryCache:
     """Working arrays in memory."""
 
     def __init__(self) -> None:
@@ -171,7 +171,7 @@ class MemoryMemo:
         self._kept[name] = (key, stacks)
 
 
-class FileMemo:
+class FileCache:
     """Working arrays in side files, one per name; a lost or damaged one is made again.
 
     `contents` gives the fingerprint of the data that they are made of: those of other data count

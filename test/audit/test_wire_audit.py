@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cape.coinstac.codec import decode_envelope, decode_run, encode_reply
+from cape.coinstac.documents import decode_envelope, decode_run, encode_reply
 from cape.computations import load, names
 from cape.errors import CapeError, ConfigError
 from cape.protocol import wire

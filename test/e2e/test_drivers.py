@@ -18,7 +18,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.coinstac import border as coinstac
+from cape.coinstac import computation as coinstac
+from cape.coinstac import site as site_half
 from cape.coinstac import stdio
 from cape.errors import (
     CapeError,
@@ -77,7 +78,7 @@ def play_unseeded(folder: Path, data: Path):
 def draws(monkeypatch):
     """What is drawn from the operating system from now on."""
     drawn: list = []
-    monkeypatch.setattr(coinstac, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
+    monkeypatch.setattr(site_half, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
     return drawn
 
 
@@ -235,14 +236,14 @@ def test_links_in_the_folder_of_mapped_files_are_not_followed(tmp_path) -> None:
     (base / "to-file").symlink_to(outside / "deep" / "file")
     (base / "inner" / "round").symlink_to(base)
     (base / "to-nothing").symlink_to(tmp_path / "nothing")
-    before = coinstac._listing(base)
+    before = site_half._listing(base)
     names = [name for name, *_ in before]
     assert names == ["inner/file", "inner/round", "to-file", "to-folder", "to-nothing"]
     (outside / "deep" / "file").write_text("something else")
-    assert coinstac._listing(base) == before
+    assert site_half._listing(base) == before
     (base / "to-folder").unlink()
     (base / "to-folder").symlink_to(base / "inner")  # another link is another request
-    assert coinstac._listing(base) != before
+    assert site_half._listing(base) != before
 
 
 @pytest.mark.usefixtures("no_pages")
@@ -506,7 +507,7 @@ def test_an_unexpected_error_is_told_to_the_site_only(recording, tmp_path, monke
     def broken(*args, **kwargs):
         raise RuntimeError("value 31337.25 of sub-01")
 
-    monkeypatch.setattr(coinstac, "advance_site", broken)
+    monkeypatch.setattr(site_half, "advance_site", broken)
     monkeypatch.setenv(*policy_of(engine, "local0").popitem())
     text = engine.document("local0", engine.input)
     code, out, err = main_here("local", text, monkeypatch, tmp_path)

@@ -27,9 +27,9 @@ import pytest
 from cape import compspec
 from cape.protocol import wire
 from cape.simulation import containers as container
-from cape.simulation.engine import RUN, SITE_FILES, Ended, adapted, run_engine
+from cape.simulation.engine import RUN, SITE_FILES, PartyEnd, adapted, run_engine
 from cape.simulation.simulate import simulate
-from cape.simulation.transports import DocumentLink
+from cape.simulation.transports import DocumentTransport
 from cape.site.files import policy_text
 from cape.site.policy import SitePolicy
 from support.engines import IMAGE, derived
@@ -64,7 +64,7 @@ class Played:
     """A finished run of the engine."""
 
     folder: Path
-    ends: dict[str, Ended]
+    ends: dict[str, PartyEnd]
     starts: list[float]
     """When each iteration began, s."""
     seconds: float
@@ -157,7 +157,7 @@ def expected(tmp_path_factory) -> tuple[Path, list[dict[str, int]]]:
     given = inputs()["local0"]
     settings = {name: value for name, value in given.items() if name != "data"}
     sizes: list[dict[str, int]] = []
-    real = DocumentLink._ask
+    real = DocumentTransport._ask
 
     def ask(self, role, party, message):
         answer = real(self, role, party, message)
@@ -172,7 +172,7 @@ def expected(tmp_path_factory) -> tuple[Path, list[dict[str, int]]]:
         return len(wire.dumps(document))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(DocumentLink, "_ask", ask)
+        patch.setattr(DocumentTransport, "_ask", ask)
         simulate(folder / "data", out=folder / "out", through="wire", seed=SEED,
                  settings=settings, policy=POLICY)  # fmt: skip
     return folder / "out", sizes

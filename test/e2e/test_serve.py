@@ -18,8 +18,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedOK
 
-from cape.coinstac import border as coinstac
-from cape.coinstac import response
+from cape.coinstac import documents, response
 from cape.coinstac import service as serve
 from cape.protocol import wire
 from support import consortium
@@ -300,4 +299,4 @@ def test_a_document_too_large_is_refused_and_the_next_is_served(monkeypatch):
     code, frame = talk(conversation)
     assert code == 1009  # message too big
     assert frame["type"] == "stdout"
-    assert coinstac.MAX_DOCUMENT == 100 * 2**20
+    assert documents.MAX_DOCUMENT == 100 * 2**20

@@ -648,7 +648,7 @@ def two_processes_one_document(at) -> str:
 def folder_held(at) -> str:
     w = at()
     w.patch.setattr(atomic_files, "PATIENCE", 0.1)
-    with atomic_files.only_one(w.engine.work / "local0" / "output", "other"):
+    with atomic_files.folder_lock(w.engine.work / "local0" / "output", "other"):
         found = code_of(w.site)
     w.again()
     return found

@@ -26,10 +26,14 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.pca import Subspace
-from cape.coinstac import aggregator, service, transfer
-from cape.coinstac import border as coinstac
-from cape.coinstac.codec import decode_envelope, decode_run, encode_run, settings_of
-from cape.coinstac.request import Call
+from cape.coinstac import aggregator, documents, service, transfer
+from cape.coinstac.documents import (
+    EngineRequest,
+    decode_envelope,
+    decode_run,
+    encode_run,
+    settings_of,
+)
 from cape.coinstac.stdio import document_of
 from cape.computations import load, names
 from cape.config import VERSION, Config
@@ -70,7 +74,7 @@ from cape.simulation.dropout import read_drop
 from cape.site.files import read_policy
 from cape.site.identity import read_identity
 from cape.site.journal import Journal
-from cape.site.site_data import FileMemo
+from cape.site.site_data import FileCache
 
 REFUSED = (CapeError, Rejected)
 Target = Callable[[bytes], None]
@@ -111,7 +115,7 @@ def envelope(data: bytes) -> None:
 def cache(data: bytes) -> None:
     """The cache that an engine hands back."""
     name, text = chosen(data, names())
-    document = wire.loads(text, coinstac.MAX_DOCUMENT)
+    document = wire.loads(text, documents.MAX_DOCUMENT)
     aggregator.memory_of(document if isinstance(document, Mapping) else {})
     run = decode_run(load(name), document, party="x")
     assert encode_run(load(name), run) == encode_run(load(name), run)
@@ -123,7 +127,7 @@ def call(data: bytes) -> None:
     try:
         aggregator.joining(document)
     except CapeError:
-        Call.of("local", document)
+        EngineRequest.of("local", document)
 
 
 def settings(data: bytes) -> None:
@@ -262,7 +266,7 @@ def secrets(data: bytes) -> None:
 def side_file(data: bytes) -> None:
     """A working file: what is damaged is lost, never an error."""
     with tempfile.TemporaryDirectory() as top:
-        memo = FileMemo(Path(top), "x")
+        memo = FileCache(Path(top), "x")
         memo._path("a").write_bytes(data)
         memo.get("a", "k")
 
@@ -366,7 +370,7 @@ async def _started(*command: str, **streams: int) -> Program:
 
 
 def _answered(role: str, document: Mapping[str, Any]) -> dict[str, Any]:
-    Call.of(role, document)  # no further: paths of any bytes are not to be written to
+    EngineRequest.of(role, document)  # no further: paths of any bytes are not to be written to
     return {"output": dict(document["input"]), "cache": {}, "success": False}
 
 

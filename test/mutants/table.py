@@ -509,20 +509,21 @@ MUTANTS = (
     ),
     Mutant(
         "a stored answer is forgotten and drawn again",
-        "cape/coinstac/border.py", "        if stored is not None:\n            note(",
-        "        if stored == 0:\n            note(",
+        "cape/coinstac/site.py", "        if stored is not None:\n            log_reply(",
+        "        if stored == 0:\n            log_reply(",
         PROTOCOL + "test_engine.py"
         "::test_g6_an_answered_round_asked_again_returns_the_stored_bytes",
     ),
     Mutant(
         "the vault key is stored beside the vault",
-        "cape/coinstac/border.py", 'request, _with_key(answer, b""))', "request, answer)",
+        "cape/coinstac/site.py", 'request, _with_key(answer, b""))', "request, answer)",
         PROTOCOL + "test_engine.py"
         "::test_g13_the_vault_key_and_the_vault_never_lie_in_one_folder",
     ),
     Mutant(
         "working files stay after a run",
-        "cape/coinstac/border.py", "        FileMemo(call.working, call.party).forget()\n", "",
+        "cape/coinstac/site.py",
+        "        FileCache(call.working, call.party).forget()\n", "",
         "test/e2e/test_drivers.py::test_nothing_stays_in_the_working_folder_after_a_run",
     ),
     Mutant(
@@ -630,13 +631,13 @@ MUTANTS = (
     ),
     Mutant(
         "a site does not hold its folder while it answers",
-        "cape/coinstac/border.py", "with only_one(call.output, party):",
-        "with only_one(call.output.parent, party):",
+        "cape/coinstac/computation.py", "with folder_lock(request.output, party):",
+        "with folder_lock(request.output.parent, party):",
         "test/faults/test_faults.py::test_a_fault_has_its_declared_outcome[folder-held]",
     ),
     Mutant(
         "links among the mapped files are followed",
-        "cape/coinstac/border.py", "stat = path.lstat()", "stat = path.stat()",
+        "cape/coinstac/site.py", "stat = path.lstat()", "stat = path.stat()",
         "test/e2e/test_drivers.py::test_links_in_the_folder_of_mapped_files_are_not_followed",
     ),
 )  # fmt: skip

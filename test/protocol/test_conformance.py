@@ -24,8 +24,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cape.coinstac import border as coinstac
-from cape.coinstac.codec import decode_run, encode_run
+from cape.coinstac import computation as coinstac
+from cape.coinstac import documents
+from cape.coinstac.documents import decode_run, encode_run
 from cape.compspec import compspec_document
 from cape.computations import load, names
 from cape.config import choices
@@ -40,7 +41,7 @@ from cape.protocol.phases import One
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum
 from cape.simulation import simulate, transports
 from cape.site import files as site_files
-from cape.site.site_data import MemoryMemo
+from cape.site.site_data import MemoryCache
 from support import consortium as helper
 
 Consortium, canonical, settings_of = (
@@ -99,13 +100,13 @@ class AskedTwice(transports.NewProcess):
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=[] if name == coinstac.PRODUCT else pytest.mark.slow)
+        pytest.param(name, marks=[] if name == documents.PRODUCT else pytest.mark.slow)
         for name in names()
     ],
 )
 def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeypatch) -> None:
     """Files of the consortium and of the sites; a killed and restarted process changes nothing."""
-    if name == coinstac.PRODUCT:  # once is enough: the driver is the same for all
+    if name == documents.PRODUCT:  # once is enough: the driver is the same for all
         monkeypatch.setattr(simulate, "NewProcess", AskedTwice)
     monkeypatch.setenv("PYTHONPATH", str(helper.no_pictures(tmp_path / "hidden")))
     found = played(name, tmp_path, ("memory", "wire", "process"))
@@ -114,7 +115,7 @@ def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeyp
     assert (results["private"], results["epsilon"]) == (False, None)
     if name in promising:
         assert results["epsilon_planned"] == pytest.approx(100.0)
-    assert AskedTwice.repeats >= 6 or name != coinstac.PRODUCT
+    assert AskedTwice.repeats >= 6 or name != documents.PRODUCT
 
 
 @every_computation
@@ -423,7 +424,7 @@ def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
     """Return the exact integer sum of one site with these subjects, before any noise."""
     party = Consortium(name).parties["local0"]
     party.source = helper.ArraySource(arrays)
-    party._memo = MemoryMemo()
+    party._memo = MemoryCache()
     query = entry.estimator(party.config, model).query(entry.current(party.config, model))
     stacks = entry.input(party, model)
     total = clipped_sum(chunks(stacks), query, event)

@@ -17,8 +17,9 @@ import numpy as np
 import pytest
 
 from cape.algorithms.pca import ProjectorPca
-from cape.coinstac import border as coinstac
-from cape.coinstac.codec import encode_broadcast, encode_reply, encode_run
+from cape.coinstac import computation as coinstac
+from cape.coinstac import site as site_half
+from cape.coinstac.documents import encode_broadcast, encode_reply, encode_run
 from cape.computations import load
 from cape.errors import (
     CapeError,
@@ -225,7 +226,7 @@ def test_g5_seq_grows_by_exactly_one() -> None:
 def live(tmp_path, monkeypatch):
     """An unseeded run through documents, whose draws are written down."""
     drawn: list = []
-    monkeypatch.setattr(coinstac, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
+    monkeypatch.setattr(site_half, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
     data = helper.write_data(tmp_path / "data")
     engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
     engine.drawn = drawn
@@ -323,7 +324,7 @@ def test_g7_the_charge_is_on_disk_before_the_first_byte_of_its_noise(
             seen.append(ledger.read_text())
             return super().token_bytes(n)
 
-    monkeypatch.setattr(coinstac, "noise_of", lambda policy: Looking())
+    monkeypatch.setattr(site_half, "noise_of", lambda policy: Looking())
     engine.ask("local0")
     assert seen
     assert json.loads(seen[0].splitlines()[-1])["phase"] == "iterate"
@@ -711,7 +712,7 @@ def test_g13_the_cache_of_a_site_holds_public_values_and_the_vault_key_only(reco
 
 def test_g13_a_cache_past_its_hard_cap_is_refused(monkeypatch) -> None:
     party = Consortium().until("pca")
-    monkeypatch.setattr("cape.coinstac.codec.MAX_CACHE", 1000)
+    monkeypatch.setattr("cape.coinstac.documents.MAX_CACHE", 1000)
     with pytest.raises(CapeError, match="E145 cache=more is past the limit 4 MiB"):
         encode_run(party.computation, party.state)
 

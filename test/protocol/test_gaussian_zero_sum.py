@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.coinstac.codec import decode_run, encode_run
+from cape.coinstac.documents import decode_run, encode_run
 from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError, SecureAggregationError
 from cape.papers.correlated import view_factor
 from cape.privacy.chain import read_entries
@@ -158,7 +158,7 @@ def test_sites_that_are_told_different_sums_of_the_seeds_spoil_the_release() -> 
             body = dataclasses.replace(body, total=body.total + 1)
         heard = dataclasses.replace(request, body=body)
         told[site] = advance_site(tiny.TINY, link._runs[site], heard, party)[1]
-    aggregator = driver.AggregatorParty(config=link._config, publish=lambda outcome: None)
+    aggregator = driver.AggregatorContext(config=link._config, publish=lambda outcome: None)
     with pytest.raises(SecureAggregationError, match="does not cancel"):
         advance_aggregator(tiny.TINY, link._state, told, aggregator)
 

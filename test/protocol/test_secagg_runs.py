@@ -170,7 +170,7 @@ def test_a_site_that_refuses_a_release_is_one_that_dropped_out() -> None:
     assert link._state.model.drop_outs.survivors == ("site0", "site1", "site2", "site4")
     left = tiny.released(link)
     assert max(left) == 3
-    assert link.attendees.count == 4  # its own list of survivors stopped it
+    assert link.active.count == 4  # its own list of survivors stopped it
     other = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
     while other._state.cursor.phase != "mean":
         other.exchange()
@@ -311,7 +311,7 @@ def test_a_late_answer_is_refused_and_changes_nothing() -> None:
         site: advance_site(tiny.TINY, link._runs[site], link._request, link._parties[site])[1]
         for site in ("site0", "site2", "site3")
     }
-    aggregator = driver.AggregatorParty(
+    aggregator = driver.AggregatorContext(
         config=link._config, publish=lambda outcome: None, kept=dict(link._kept)
     )
     late = {**inbox, "site1": dataclasses.replace(inbox["site0"])}
@@ -359,7 +359,7 @@ def test_sites_that_are_shown_different_lists_of_survivors_open_nothing() -> Non
         )[1]
         for site in sorted(link._parties)
     }
-    aggregator = driver.AggregatorParty(
+    aggregator = driver.AggregatorContext(
         config=link._config, publish=lambda outcome: None, kept=dict(link._kept)
     )
     with pytest.raises(SecureAggregationError, match="signature of site0"):

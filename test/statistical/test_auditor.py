@@ -22,8 +22,8 @@ from cape.privacy import mechanisms
 from cape.protocol import secure_sum
 from cape.secagg import keys
 from cape.secagg.field import quantized_sum
-from cape.simulation.dropout import Attendees
-from cape.simulation.transports import DocumentLink, InProcess, make_places
+from cape.simulation.dropout import ActiveSites
+from cape.simulation.transports import DocumentTransport, InProcess, make_places
 from cape.site.journal import Journal
 from cape.site.policy import SitePolicy
 from support import say, wiretap
@@ -147,10 +147,10 @@ def check_asked_twice_is_answered_once(folder: Path) -> None:
         "min_timepoints": 3,
     }  # fmt: skip
     work = folder / "work"
-    everybody = Attendees(list(sites), [], survives=False)
+    everybody = ActiveSites(list(sites), [], survives=False)
     policy = SitePolicy(min_subjects=1)
     make_places((*sites, "remote"), policy, work)
-    link = DocumentLink(sites, settings, work, InProcess(sites, work), everybody)
+    link = DocumentTransport(sites, settings, work, InProcess(sites, work), everybody)
     while True:
         link.exchange()
         if link._input["phase"] == "mean":

@@ -28,7 +28,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.secagg import aggregator_stages
 from cape.secagg.aggregator_stages import SurvivorSum
 from cape.simulation import memory as links
-from cape.simulation.dropout import Attendees, Drop
+from cape.simulation.dropout import ActiveSites, Drop
 from support import wiretap
 from support.auditor import TOO_MUCH, check_sound, check_tight
 
@@ -55,7 +55,7 @@ class Listener(wiretap.Wiretap):
     ) -> None:
         super().__init__(wiretap.CANARY, settings, sources, colluders)
         survives = settings.get("aggregation") == "secagg"
-        self.attendees = Attendees(list(sources), drops, survives=survives)
+        self.active = ActiveSites(list(sources), drops, survives=survives)
         self._entropy: dict[tuple[Any, ...], list[bytes]] = {}
 
     @property
@@ -79,7 +79,7 @@ class Listener(wiretap.Wiretap):
 
         links.advance_aggregator, aggregator_stages.unmask_sum = advance, unmask
         try:
-            return links.MemoryLink.exchange(self)
+            return links.MemoryTransport.exchange(self)
         finally:
             links.advance_aggregator, aggregator_stages.unmask_sum = real
             for site in self.colluders:
@@ -262,7 +262,7 @@ def audit_drop(stage: str, *, n_runs: int, n_rounds: int, size: int, shares: int
             for site in inside:
                 statistic.append(wiretap.sign_of(round_) * seen[owned[site]])
                 bits.append(own[owned[site]])
-        assert link.attendees.count == 3
+        assert link.active.count == 3
         assert event.shares == shares
     certified = wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits))
     return DropAudit(certified=certified, claimed=math.sqrt(event.mu2), true=max(true))

@@ -1,6 +1,6 @@
 """Ways of documents to a party that a recorder listens to: processes, the service, containers.
 
-Each is a `Caller` for the document link of a simulation; `carrying` gives them by name.  The
+Each is a `PartyRunner` for the document link of a simulation; `carrying` gives them by name.  The
 service is the one of the image, spoken to over a websocket as COINSTAC's engine does, in both of
 its versions; every frame of both directions is kept.
 """

@@ -19,8 +19,9 @@ import numpy as np
 
 import cape.report
 import cape.report.site
-from cape.coinstac import border as coinstac
-from cape.coinstac.codec import request_digest
+from cape.coinstac import computation as coinstac
+from cape.coinstac import documents
+from cape.coinstac.documents import request_digest
 from cape.computations import load
 from cape.config import Config
 from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
@@ -30,9 +31,9 @@ from cape.protocol.outcome import Outcome
 from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
 from cape.protocol.ports import Source
 from cape.site import files as site_files
-from cape.site.context import NO_REQUEST, AggregatorParty, SiteParty
+from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext
 from cape.site.policy import SitePolicy
-from cape.site.site_data import FileSource, MemoryMemo
+from cape.site.site_data import FileSource, MemoryCache
 
 COMMON: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-5}
 SMALL: dict[str, dict[str, Any]] = {
@@ -149,7 +150,7 @@ class Consortium:
         )
         self.events: dict[str, list[Any]] = {}
         self.secrets: list[bytes] = []
-        self.parties: dict[str, SiteParty] = {}
+        self.parties: dict[str, SiteContext] = {}
         for site, arrays in (data or datasets()).items():
             source: Source = ArraySource(arrays, (tr or {}).get(site, (0.0, 0.0)))
             if folder is not None:
@@ -170,7 +171,7 @@ class Consortium:
 
     def _party(
         self, site: str, source: Source, policy: SitePolicy, entropy: NoiseSource
-    ) -> SiteParty:
+    ) -> SiteContext:
         vault: dict[str, bytes] = {}
         log = self.events[site] = []
 
@@ -178,14 +179,14 @@ class Consortium:
             vault[name] = secret
             self.secrets.append(secret)
 
-        return SiteParty(
+        return SiteContext(
             site=site,
             computation=self.computation.name,
             config=self.config,
             noise=Watched(entropy, log),
             policy=policy,
             source=source,
-            memo=MemoryMemo(),
+            memo=MemoryCache(),
             request=NO_REQUEST,
             on_charge=lambda line: log.append(("charge", line["phase"], line["round"])),
             keep=keep,
@@ -214,7 +215,7 @@ class Consortium:
         """Let the aggregator combine; its state stays."""
         request = NO_REQUEST if self.request is None else request_digest(self.request)
         self._kept_after = dict(self._kept)
-        party = AggregatorParty(
+        party = AggregatorContext(
             config=self.config, publish=self._publish, request=request, kept=self._kept_after
         )
         return advance_aggregator(self.computation, run or self.state, inbox, party)
@@ -288,7 +289,7 @@ def repeated(text: bytes) -> Any:
 
     It stands in no file, so it is drawn anew when `join` is asked again; nothing is sealed yet.
     """
-    document = wire.loads(text, coinstac.MAX_DOCUMENT)
+    document = wire.loads(text, documents.MAX_DOCUMENT)
     if document["output"].get("phase") == "join" and document["cache"]["cape"]["nonce"]:
         assert len(document["cache"]["cape"].pop("vault_key")) == 64
     return document
@@ -299,7 +300,7 @@ def call_here(role: str, text: bytes, environment: Mapping[str, str]) -> bytes:
     before = dict(os.environ)
     os.environ.update(environment)
     try:
-        return wire.dumps(coinstac.run(role, wire.loads(text, coinstac.MAX_DOCUMENT)))
+        return wire.dumps(coinstac.run(role, wire.loads(text, documents.MAX_DOCUMENT)))
     finally:
         os.environ.clear()
         os.environ.update(before)
@@ -373,7 +374,7 @@ class Engine:
 
     def take(self, party: str, text: bytes) -> dict[str, Any]:
         """Merge the cache of an answer as the engine does; return its output."""
-        answer = wire.loads(text, coinstac.MAX_DOCUMENT)
+        answer = wire.loads(text, documents.MAX_DOCUMENT)
         self.caches[party] = {**self.caches[party], **answer["cache"]}
         self.ended = answer["success"]
         if not self.ended:

@@ -20,18 +20,18 @@ from typing import Any
 
 import numpy as np
 
-from cape.coinstac.codec import encode_broadcast, encode_reply
+from cape.coinstac.documents import encode_broadcast, encode_reply
 from cape.computations import load
 from cape.errors import CapeError, public_text
 from cape.privacy import randomness, sampler
 from cape.protocol import secure_sum, wire, zero_sum
 from cape.secagg import keys
 from cape.simulation import memory
-from cape.simulation.dropout import Attendees, Drop
-from cape.simulation.memory import MemoryLink
-from cape.simulation.simulate import play
-from cape.simulation.transports import Caller, DocumentLink, Places, make_places
-from cape.site.context import SiteParty
+from cape.simulation.dropout import ActiveSites, Drop
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import run_to_end
+from cape.simulation.transports import DocumentTransport, PartyFolders, PartyRunner, make_places
+from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from support import carriers, engines, scanner
@@ -117,7 +117,7 @@ class Secrets:
         instead(keys.stream_key, self._key)
         method(randomness.SecureNoise, "token_bytes", self._draw)
         method(randomness.SeededNoise, "token_bytes", self._draw)
-        method(SiteParty, "memo", self._working)
+        method(SiteContext, "cached", self._working)
         try:
             yield self
         finally:
@@ -263,7 +263,7 @@ def ring_fields(kind: type) -> list[str]:
             if RING in getattr(h, "__metadata__", ())]  # fmt: skip
 
 
-class Listening(MemoryLink):
+class Listening(MemoryTransport):
     """The memory link, with all messages written down as the wire would carry them."""
 
     transcript: Transcript
@@ -287,7 +287,7 @@ class Listening(MemoryLink):
             memory.advance_aggregator = real
 
 
-class OneByOne(DocumentLink):
+class OneByOne(DocumentTransport):
     """The document link with one party at a time, so that its folders are seen in between."""
 
     def _width(self) -> int:
@@ -297,12 +297,12 @@ class OneByOne(DocumentLink):
 class Calls:
     """Carries documents to a party and keeps both ends, and the folders after every call."""
 
-    def __init__(self, inner: Caller, work: Path, transcript: Transcript) -> None:
+    def __init__(self, inner: PartyRunner, work: Path, transcript: Transcript) -> None:
         self._inner, self._work, self._transcript = inner, work, transcript
         self._seen: dict[Path, tuple[int, int]] = {}
         self.disturb: Callable[[str], None] = lambda party: None
 
-    def places(self, party: str) -> Places:
+    def places(self, party: str) -> PartyFolders:
         """Return the directories that the party's documents name."""
         return self._inner.places(party)
 
@@ -368,7 +368,7 @@ def record(
     chosen = helper.settings_of(computation, **settings)
     config = made.config.from_input(chosen)
     transcript = Transcript(computation, folder=str(work), secrets=Secrets(heard=heard))
-    everybody = Attendees(list(sites), drops, survives=config.aggregation == "secagg")
+    everybody = ActiveSites(list(sites), drops, survives=config.aggregation == "secagg")
     given = {**chosen, "computation": computation}
     link: Any
     with ExitStack() as stack:
@@ -391,7 +391,7 @@ def record(
                 version = int(through[-1])
                 engines.play_in_engine(sites, given, policy, work, transcript, version=version)
             else:
-                play(link, None)
+                run_to_end(link, None)
         except CapeError as err:
             transcript.failed = public_text(err)
     for party, way, content in transcript.frames:
@@ -411,7 +411,7 @@ def typed_replies(
     computation: Any, config: Any, outputs: list[tuple[str, bytes]]
 ) -> list[dict[str, Any]]:
     """Return the decoded replies of a document run, exchange by exchange."""
-    from cape.coinstac.codec import decode_envelope
+    from cape.coinstac.documents import decode_envelope
 
     phases, found = computation.phases(config), [{}]
     for party, text in outputs:

@@ -13,7 +13,7 @@ from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, RoundRecord
 from cape.protocol.outcome import IcaOutcome, SiteOutcome
-from cape.report.private_summary import Check, Inside, SubjectFacts
+from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}
 DELTA = 1e-5
@@ -160,7 +160,7 @@ def site_outcome(made: IcaOutcome, labels: tuple[str, ...]) -> SiteOutcome:
     )
 
 
-def inside(made: IcaOutcome, labels: tuple[str, ...]) -> Inside:
+def inside(made: IcaOutcome, labels: tuple[str, ...]) -> PrivateSummary:
     """Return what a driver would know of these subjects: data A S and noise, one left out."""
 
     def voxels() -> Iterator[tuple[str, np.ndarray]]:
@@ -171,7 +171,7 @@ def inside(made: IcaOutcome, labels: tuple[str, ...]) -> Inside:
             X = made.A @ own + noise * rng.standard_normal((len(made.A), own.shape[1]))
             yield label, X.astype(np.float32)
 
-    return Inside(
+    return PrivateSummary(
         subjects=tuple(
             SubjectFacts(label=label, files=(f"{label}_bold.nii.gz",), n_timepoints=70 + k, tr=2.0,
                          coverage=0.98, rank=60, grid="ok")

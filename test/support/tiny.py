@@ -28,7 +28,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.field import quantized_sum
 from cape.simulation.dropout import Drop
-from cape.simulation.memory import MemoryLink
+from cape.simulation.memory import MemoryTransport
 from cape.site.policy import SitePolicy
 
 SIZE = 4
@@ -166,13 +166,13 @@ def link_of(
     drops: Sequence[Drop] = (),
     seed: int = 3,
     computation: Computation[Any] = TINY,
-) -> MemoryLink:
+) -> MemoryTransport:
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=seed)
     sources = {site: TinySource(values) for site, values in data.items()}
-    return MemoryLink(computation, config, sources, policy, None, drops=drops)
+    return MemoryTransport(computation, config, sources, policy, None, drops=drops)
 
 
-def released(link: MemoryLink) -> dict[int, Mean]:
+def released(link: MemoryTransport) -> dict[int, Mean]:
     """Play the run to its end; returns what was released, by round."""
     found: dict[int, Mean] = {}
     while link.exchange()[0] is not None:
@@ -182,7 +182,7 @@ def released(link: MemoryLink) -> dict[int, Mean]:
     return found
 
 
-def plain_mean(link: MemoryLink, data: dict[str, Any], sites: Sequence[str]) -> Array:
+def plain_mean(link: MemoryTransport, data: dict[str, Any], sites: Sequence[str]) -> Array:
     """The mean over the subjects of these sites, of exactly the integers that are summed."""
     event = link._state.model.roster.plan[0]
     total = sum(

@@ -116,7 +116,7 @@ class Subjects:
             yield f"{m:04d}", matrix[:n_basis]
 
 
-class Wiretap(links.MemoryLink):
+class Wiretap(links.MemoryTransport):
     """A run in memory; `colluders` are sites that tell the aggregator their noise."""
 
     def __init__(

@@ -23,11 +23,11 @@ from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
 from cape.protocol.plan import make_plan, verify_plan
 from cape.secagg.field import quantize
-from cape.simulation.dropout import Attendees
-from cape.simulation.run_loop import play
+from cape.simulation.dropout import ActiveSites
+from cape.simulation.run_loop import run_to_end
 from cape.simulation.simulate import simulate
-from cape.simulation.transports import DocumentLink, InProcess, make_places
-from cape.site.context import SiteParty
+from cape.simulation.transports import DocumentTransport, InProcess, make_places
+from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
 
 SIZES = (4, 3, 2)
@@ -245,25 +245,25 @@ def test_the_engine_gets_flat_numbers(consortium, tmp_path):
     settings = {"computation": "capemean", "epsilon": 8, "delta": 1e-5, "feature_space": "matrix",
                 "min_timepoints": 3}  # fmt: skip
     work = tmp_path / "work"
-    everybody = Attendees(list(sites), [], survives=False)
+    everybody = ActiveSites(list(sites), [], survives=False)
     policy = SitePolicy(min_subjects=1)
     make_places((*sites, "remote"), policy, work)
-    link = DocumentLink(sites, settings, work, InProcess(sites, work), everybody)
-    play(link, None)
+    link = DocumentTransport(sites, settings, work, InProcess(sites, work), everybody)
+    run_to_end(link, None)
     assert link._input["summary"]["status"] == "released"
     assert set(link._input["components"]) == {"1", "2", "3"}
     assert set(link._input["components"]["1"]) == {"mean", "noise_std", "low_95", "high_95"}
 
 
 def test_a_site_that_refuses_the_histogram_leaves_the_means(consortium, tmp_path, monkeypatch):
-    charge = SiteParty.charge
+    charge = SiteContext.charge
 
     def stingy(self, event):
         if (self.id, event.phase) == ("local1", "histogram"):
             raise PrivacyBudgetError("E154", site=self.id)
         charge(self, event)
 
-    monkeypatch.setattr(SiteParty, "charge", stingy)
+    monkeypatch.setattr(SiteContext, "charge", stingy)
     folder = simulate(consortium, out=tmp_path / "out")
     assert json.loads((folder / "results.json").read_text())["status"] == "budget_exhausted"
     assert {row["fraction"] for row in table(folder / "histogram.csv")} == {"n/a"}

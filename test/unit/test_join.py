@@ -157,7 +157,7 @@ def test_as_many_colluders_as_sites_are_refused(number) -> None:
 
 
 class FakeSite(SimpleNamespace):
-    def memo(self, name, key, build):
+    def cached(self, name, key, build):
         self.log.append("data")
         return Stacks(
             arrays=(np.zeros((2, 5, 40)), np.zeros((1, 5, 44))), labels=(("a", "b"), ("c",))

@@ -10,7 +10,7 @@ import pytest
 
 from cape.errors import ReplayError, StateLostError, StoppedError
 from cape.site import atomic_files as module
-from cape.site.atomic_files import only_one, write_atomically
+from cape.site.atomic_files import folder_lock, write_atomically
 from cape.site.journal import Journal
 
 NONCE, KEY, ENTROPY = "0f" * 16, b"k" * 32, b"e" * 12
@@ -226,11 +226,11 @@ def test_an_answer_with_a_number_that_json_does_not_know_is_not_stored(journal) 
 
 def test_a_folder_is_held_by_one_process_at_a_time(tmp_path) -> None:
     """Two processes of one site would draw two noises for one release."""
-    with only_one(tmp_path, "site B"):
+    with folder_lock(tmp_path, "site B"):
         with pytest.raises(StoppedError, match="E263 site B is in use by another process"):
-            with only_one(tmp_path, "site B", patience=0.0):
+            with folder_lock(tmp_path, "site B", patience=0.0):
                 raise AssertionError("held twice")
-        with only_one(tmp_path.parent, "another folder", patience=0.0):
+        with folder_lock(tmp_path.parent, "another folder", patience=0.0):
             pass
-    with only_one(tmp_path, "site B", patience=0.0):
+    with folder_lock(tmp_path, "site B", patience=0.0):
         pass

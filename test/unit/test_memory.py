@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cape.coinstac import border as coinstac
+from cape.coinstac import computation as coinstac
 from cape.site import files as site_files
 from cape.synthetic.consortium import write_consortium
 from support import consortium as helper

@@ -21,10 +21,10 @@ from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.randomness import SecureNoise, SeededNoise
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.protocol.ports import Stacks
-from cape.site.context import NO_REQUEST, AggregatorParty, SiteParty
+from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext
 from cape.site.ledger_file import AllRuns, LedgerFile, Person
 from cape.site.policy import SitePolicy
-from cape.site.site_data import FileMemo, FileSource, MemoryMemo
+from cape.site.site_data import FileCache, FileSource, MemoryCache
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"
@@ -56,7 +56,7 @@ def same(a: Stacks | None, b: Stacks) -> bool:
 
 @pytest.mark.parametrize("kind", ["memory", "file"])
 def test_working_arrays_come_back_under_their_name_and_key_only(kind, tmp_path) -> None:
-    memo = MemoryMemo() if kind == "memory" else FileMemo(tmp_path / "deep" / "folder", "local0")
+    memo = MemoryCache() if kind == "memory" else FileCache(tmp_path / "deep" / "folder", "local0")
     assert memo.get("basis", "k") is None
     memo.put("basis", "k", STACKS)
     assert same(memo.get("basis", "k"), STACKS)
@@ -68,7 +68,7 @@ def test_working_arrays_come_back_under_their_name_and_key_only(kind, tmp_path) 
 
 
 def test_side_files_are_private_and_belong_to_one_party(tmp_path) -> None:
-    one, two = FileMemo(tmp_path, "local0"), FileMemo(tmp_path, "../local 1/x")
+    one, two = FileCache(tmp_path, "local0"), FileCache(tmp_path, "../local 1/x")
     one.put("basis", "k", STACKS)
     two.put("basis", "k", Stacks(arrays=(), labels=()))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -83,16 +83,16 @@ def test_side_files_are_private_and_belong_to_one_party(tmp_path) -> None:
 
 def test_side_files_made_of_other_data_are_lost(tmp_path) -> None:
     """Same settings, other files: what lies there from another run is never summed."""
-    one, two = (FileMemo(tmp_path, "local0", lambda made_of=c: made_of) for c in ("a", "b"))
+    one, two = (FileCache(tmp_path, "local0", lambda made_of=c: made_of) for c in ("a", "b"))
     one.put("basis", "k", STACKS)
     assert two.get("basis", "k") is None
     assert same(one.get("basis", "k"), STACKS)
 
 
 @pytest.fixture(scope="module")
-def side_file(tmp_path_factory) -> tuple[FileMemo, Path, bytes]:
+def side_file(tmp_path_factory) -> tuple[FileCache, Path, bytes]:
     folder = tmp_path_factory.mktemp("memo")
-    memo = FileMemo(folder, "local0")
+    memo = FileCache(folder, "local0")
     memo.put("basis", "k", STACKS)
     (path,) = folder.iterdir()
     return memo, path, path.read_bytes()
@@ -123,7 +123,7 @@ def test_a_damaged_side_file_is_lost_or_whole(data, side_file) -> None:
 
 
 def test_a_side_file_of_something_else_is_lost(tmp_path) -> None:
-    memo = FileMemo(tmp_path, "local0")
+    memo = FileCache(tmp_path, "local0")
     memo.put("basis", "k", STACKS)
     (path,) = tmp_path.iterdir()
     heads: list[Any] = ["[]", "{}", '{"key": "k"}', '{"key": "k", "labels": 3}', "nonsense"]
@@ -142,13 +142,13 @@ def test_a_side_file_of_something_else_is_lost(tmp_path) -> None:
 # -- a site ----------------------------------------------------------------------------------------
 
 
-def party(**changed: Any) -> SiteParty:
+def party(**changed: Any) -> SiteContext:
     fields: dict[str, Any] = {
         "site": "B", "computation": "toy", "config": CONFIG, "noise": SecureNoise(),
-        "policy": SitePolicy(), "source": None, "memo": MemoryMemo(), "request": NO_REQUEST,
+        "policy": SitePolicy(), "source": None, "memo": MemoryCache(), "request": NO_REQUEST,
         "on_charge": lambda line: None, "keep": None, "secret": None, "publish": None,
     }  # fmt: skip
-    return SiteParty(**(fields | changed))
+    return SiteContext(**(fields | changed))
 
 
 def ledger() -> Ledger:
@@ -257,9 +257,9 @@ def test_working_arrays_are_built_once() -> None:
         return STACKS
 
     site = party()
-    assert site.memo("basis", "k", build) is site.memo("basis", "k", build)
+    assert site.cached("basis", "k", build) is site.cached("basis", "k", build)
     assert built == [1]
-    site.memo("basis", "other", build)
+    site.cached("basis", "other", build)
     assert built == [1, 1]
 
 
@@ -284,7 +284,7 @@ def test_files_about_subjects_are_written_if_the_site_wants_them() -> None:
 
 def test_the_aggregator_keeps_a_ledger_and_publishes_outcomes_only() -> None:
     written: list[Any] = []
-    aggregator = AggregatorParty(config=CONFIG, publish=written.append)
+    aggregator = AggregatorContext(config=CONFIG, publish=written.append)
     with pytest.raises(StateLostError, match="state lost at the aggregator: ledger"):
         aggregator.charge(EVENT)
     aggregator.ledger = ledger()
@@ -297,7 +297,7 @@ def test_the_aggregator_keeps_a_ledger_and_publishes_outcomes_only() -> None:
 
 def test_the_aggregator_keeps_what_only_it_holds_until_it_is_used_up() -> None:
     kept: dict[str, bytes] = {}
-    aggregator = AggregatorParty(config=CONFIG, publish=lambda outcome: None, kept=kept)
+    aggregator = AggregatorContext(config=CONFIG, publish=lambda outcome: None, kept=kept)
     aggregator.keep("pending", b"masked sum")
     assert aggregator.secret("pending") == b"masked sum"
     assert kept == {"pending": b"masked sum"}
@@ -306,7 +306,7 @@ def test_the_aggregator_keeps_what_only_it_holds_until_it_is_used_up() -> None:
     assert kept == {}
     with pytest.raises(StateLostError, match="state lost at the aggregator: pending is missing"):
         aggregator.secret("pending")
-    assert AggregatorParty(config=CONFIG, publish=lambda outcome: None).lost == frozenset()
+    assert AggregatorContext(config=CONFIG, publish=lambda outcome: None).lost == frozenset()
 
 
 def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:

@@ -13,8 +13,8 @@ import utility
 from cape.computations import load
 from cape.protocol.outcome import IcaOutcome
 from cape.report import confidence, model_order
-from cape.simulation.memory import MemoryLink
-from cape.simulation.simulate import play
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
 from cape.synthetic.generators import PRESETS, generate
 from cape.synthetic.scores import match_maps
@@ -43,8 +43,8 @@ def planted(
     computation = load("capedjica")
     config = computation.config.from_input({**utility.settings(arguments, study), **settings})
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=seed)
-    link = MemoryLink(computation, config, sources, policy, None)
-    play(link, None)
+    link = MemoryTransport(computation, config, sources, policy, None)
+    run_to_end(link, None)
     return Planted(outcome=link.outcome, truth=study.B.T @ study.A)
 
 

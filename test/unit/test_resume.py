@@ -20,7 +20,7 @@ from cape.report.site_page import write_page as drawn
 from cape.simulation import run_loop, transports
 from cape.simulation import simulate as module
 from cape.simulation.simulate import resume, simulate
-from cape.site.atomic_files import only_one
+from cape.site.atomic_files import folder_lock
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
 from support import consortium as helper
@@ -274,7 +274,7 @@ def test_a_run_that_a_site_refused_has_ended(data, tmp_path) -> None:
 
 
 def test_a_run_that_is_still_going_is_left_alone(data, stopped) -> None:
-    with only_one(stopped / ".work", "other"):
+    with folder_lock(stopped / ".work", "other"):
         refused(stopped, "E263 this results folder is in use by another process")
         with pytest.raises(StoppedError, match="E263"):
             simulate(data, out=stopped, settings=SETTINGS, seed=3)

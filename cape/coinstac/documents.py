@@ -1,15 +1,23 @@
-"""Envelopes and party states as JSON documents, by the types that the table declares."""
+"""The engine's documents: envelopes and party states by the types that the table declares.
+
+What the engine hands over is checked for shape before anything is believed; what it gets back is
+checked once for every way an answer goes out.  The engine hangs without a word on an answer without
+``output``, leaves a site out of the sum whose ``output`` is null, and lets all other sites wait for
+ever once one site says ``success``.  None of that can leave here: the answer is an error then, and
+an error ends the run for everybody at once.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from cape.computations import load
 from cape.config import Config
-from cape.errors import CapeError, MessageError, StateLostError
+from cape.errors import CapeError, MessageError, ProtocolError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.protocol import wire
@@ -24,6 +32,12 @@ MAX_CACHE = 4 * 2**20
 
 Document = dict[str, Any]
 """One JSON document of the engine."""
+PRODUCT = "capedjica"
+"""The computation of a request that names none."""
+MAX_DOCUMENT = 100 * 2**20
+"""Bytes of what the engine hands over."""
+MAX_ANSWER: Final = 90 * 2**20
+"""Bytes; the engine's own limit for what a container sends is 100 MiB."""
 
 
 def encode_reply(envelope: AnyEnvelope) -> dict[str, Any]:
@@ -157,3 +171,105 @@ def identity_of(cache: Mapping[str, Any], party: str) -> tuple[Computation[Any],
         return load(name), nonce, bytes.fromhex(cache["vault_key"])
     except (CapeError, KeyError, TypeError, ValueError):
         raise StateLostError("E210", site=party, what="cache") from None
+
+
+# -- what the engine hands over, and what it may get back ------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineRequest:
+    """One document of the engine, checked for shape."""
+
+    role: str
+    input: dict[str, Any]
+    cache: dict[str, Any] | None
+    party: str
+    base: Path
+    output: Path
+    working: Path
+    transfer: Path
+    owner: str
+    iteration: int
+
+    @classmethod
+    def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
+        """Return the call of a document; MessageError for whatever the engine never sends."""
+        if role not in ("local", "remote"):
+            raise MessageError("E158", problem=f"role {role!r}, allowed local, remote")
+        parts = {}
+        for name in ("input", "cache", "state"):
+            part = document.get(name) if isinstance(document, Mapping) else None
+            if not isinstance(part, dict):
+                raise MessageError("E158", problem=f"'{name}' must be a mapping")
+            parts[name] = part
+        places = ("clientId", "baseDirectory", "outputDirectory", "cacheDirectory",
+                  "transferDirectory")  # fmt: skip
+        for name in places:
+            given = parts["state"].get(name)
+            if not isinstance(given, str) or "\0" in given:  # no path and no name holds that
+                raise MessageError("E158", problem=f"'state.{name}' must be a text")
+        iteration = parts["state"].get("iteration")
+        if type(iteration) is not int:  # true is no number here
+            raise MessageError("E158", problem="'state.iteration' must be a whole number")
+        party, base, output, working, transfer = (parts["state"][name] for name in places)
+        return cls(
+            role=role,
+            input=parts["input"],
+            cache=parts["cache"].get("cape"),
+            party=party,
+            base=Path(base),
+            output=Path(output),
+            working=Path(working),
+            transfer=Path(transfer),
+            owner=str(parts["state"].get("owner", "")),  # not every engine names one
+            iteration=iteration,
+        )
+
+    def expect(self, seq: int) -> None:
+        """Refuse a call that is not the exchange `seq` of the run.
+
+        The engine counts its iterations, at every party from 1; a count that differs from the
+        party's own says that a round was left out, or that an older cache came back.
+
+        Raises
+        ------
+        ProtocolError
+            Nothing was drawn, charged or changed.
+        """
+        if self.iteration != seq:
+            raise ProtocolError("E248", allowed=seq, got=self.iteration)
+
+
+def encode_response(role: str, answer: Any) -> bytes:
+    """Return the answer of a party as one line of ASCII JSON.
+
+    Parameters
+    ----------
+    role : {"local", "remote"}
+        The engine's words for site and aggregator.
+    answer : mapping
+        ``output``, ``cache`` and ``success``.
+
+    Raises
+    ------
+    MessageError
+        E240: the answer is not one that the engine may see.
+    """
+    if not isinstance(answer, Mapping) or set(answer) != {"output", "cache", "success"}:
+        raise _refuse("it must have output, cache and success")
+    for name in ("output", "cache"):
+        if not isinstance(answer[name], dict):
+            raise _refuse(f"{name} must be a mapping")
+    if not isinstance(answer["success"], bool) or (role == "local" and answer["success"]):
+        raise _refuse("only the aggregator may say that the run is done")
+    try:
+        line = wire.dumps(answer)
+    except (ValueError, TypeError) as err:
+        raise _refuse("it must be JSON with finite numbers") from err
+    if len(line) > MAX_ANSWER:
+        raise _refuse(f"{len(line)} bytes, allowed {MAX_ANSWER}; lower n_basis")
+    return line
+
+
+def _refuse(problem: str) -> MessageError:
+    return MessageError("E240", problem=problem)
