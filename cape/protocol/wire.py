@@ -1,11 +1,33 @@
-"""Messages as bytes: a dataclass to canonical JSON and back, by its declared types.
+"""JSON to frozen dataclasses and back, by declared type: the one border that checks what comes in.
 
-The type of what arrives comes from the table of the computation, never from the peer: no type tag,
-no pickle, no unknown field.  Every value is checked when encoding and when decoding: finite,
-of the declared dtype, within size.  Arrays are base64 of little-endian data, so they are exact.
+The type of what arrives is chosen here, never by the peer: no type tag, no pickle, no unknown
+field.  Every value is checked on its way in and out: finite, of the declared dtype, within size.
+Arrays are base64 of little-endian data, so they are exact.  A refusal (MessageError) names the
+path of the field and what is allowed there, never the value.
 
-A field declared with ``metadata={ADDED: True}`` came after the first release of a format: it is
-left out while it has its default value, so that older messages keep their bytes.
+**Messages** are strict: ``encode_reply``, ``encode``, ``decode``.  A field declared with
+``metadata={ADDED: True}`` came after the first release of a format: it is left out while it has
+its default value, so that older messages keep their bytes.
+
+**Documents** of people, of the engine and of our own files: ``decode_document``, and ``encode``
+to write one.  Declare what is needed as a record and let it be read::
+
+    @dataclass(frozen=True, kw_only=True, slots=True)
+    class Receipt:
+        nonce: str
+        seq: int
+        note: str = ""                                     # may be missing
+
+    try:
+        receipt = wire.decode_document(wire.loads(text), Receipt, "receipt")
+    except MessageError as err:                            # receipt.seq: not a whole number
+        raise StateLostError("E210", site=site, what="receipt", detail=err.public) from None
+
+Declarations may use ``str``, ``bool``, ``int``, ``float``, ``bytes``, ``Literal``, tuples,
+mappings with text keys, records, NumPy arrays, ``X | None``, unions such as ``str | int``, and
+``Any``, which passes as it came.  ``metadata={KEY: "clientId"}`` gives a key that is no name of
+ours.  Checks beyond the type stand in ``__post_init__`` of the record; a CapeError of theirs
+becomes part of the refusal.
 
 COINSTAC passes documents through JavaScript: whole numbers beyond 2^53 travel as text, -0.0 as
 0.0, and a float that JavaScript printed without its point is still a float here.
@@ -15,6 +37,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import dataclasses
 import functools
 import hashlib
@@ -22,8 +45,8 @@ import math
 import re
 import types
 import typing
-from collections.abc import Iterator, Mapping
-from typing import Any, Final, Literal
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final, Literal, TypeVar
 
 import numpy as np
 import simplejson
@@ -49,11 +72,19 @@ ADDED: Final = "added"
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
 """Escape of half of a character; two of them make one."""
 
+KEY: Final = "key"
+"""Key of the metadata of a field whose name in a document is not that of the record."""
+MAPPINGS: Final = (dict, Mapping)
+UNIONS: Final = (types.UnionType, typing.Union)
+
 Json = Any
+T = TypeVar("T")
+Form = Literal["message", "document", "open"]
+"""Fields of a record: exactly its own; those with a default may be missing; others besides."""
 
 
 def _refuse(where: str, problem: str) -> MessageError:
-    return MessageError("E202", problem=f"{where}: {problem}")
+    return MessageError("E202", problem=f"{where or 'message'}: {problem}")
 
 
 def dumps(document: Json) -> bytes:
@@ -141,8 +172,22 @@ def _hints(cls: type) -> dict[str, Any]:
 
 @functools.cache
 def _added(cls: type) -> dict[str, Any]:
-    """Return the defaults of the fields of a dataclass that may be left out."""
+    """Defaults of the fields of a message that may be left out."""
     return {f.name: f.default for f in dataclasses.fields(cls) if f.metadata.get(ADDED)}
+
+
+@functools.cache
+def _optional(cls: type) -> frozenset[str]:
+    """Fields that a document may lack: those with a default."""
+    missing = dataclasses.MISSING
+    fields = dataclasses.fields(cls)
+    return frozenset(f.name for f in fields if (f.default, f.default_factory) != (missing, missing))
+
+
+@functools.cache
+def _keys(cls: type) -> dict[str, str]:
+    """Key of every field of a record."""
+    return {f.name: f.metadata.get(KEY, f.name) for f in dataclasses.fields(cls)}
 
 
 def _is_default(value: Any, default: Any) -> bool:
@@ -158,74 +203,123 @@ def encode_reply(reply: Any) -> Json:
     return encode(reply, kind)
 
 
-def encode(value: object, hint: Any, where: str = "message") -> Json:
+def encode(value: Any, hint: Any, where: str = "") -> Json:
     """Return `value` of type `hint` as a JSON document; MessageError if it does not fit."""
     hint = _strip(hint)
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+    if _is_record(hint):
+        names, added, keys = _hints(hint), _added(hint), _keys(hint)
         if type(value) is not hint:
             raise _refuse(where, f"{type(value).__name__} instead of {hint.__name__}")
-        added = _added(hint)
+        where = where or hint.__name__
         return {
-            name: encode(getattr(value, name), sub, f"{hint.__name__}.{name}")
-            for name, sub in _hints(hint).items()
+            keys[name]: encode(getattr(value, name), sub, f"{where}.{keys[name]}")
+            for name, sub in names.items()
             if name not in added or not _is_default(getattr(value, name), added[name])
         }
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is np.ndarray:
         return _encode_array(value, _dtype(hint), where)
     if origin is tuple:
-        items = _tuple_hints(args, value, where)
-        return [encode(item, sub, where) for item, sub in zip(value, items, strict=True)]  # type: ignore[call-overload]
-    if origin in (dict, Mapping) or str(origin).endswith("Mapping'>"):
+        items = zip(value, _tuple_hints(args, value, where), strict=True)
+        return [encode(item, sub, f"{where}[{i}]") for i, (item, sub) in enumerate(items)]
+    if origin in MAPPINGS:
         if not isinstance(value, Mapping) or len(value) > MAX_ITEMS:
             raise _refuse(where, "not a mapping of allowed size")
         return {_key(key, where): encode(item, args[1], where) for key, item in value.items()}
-    if origin in (types.UnionType, typing.Union):
-        return None if value is None else encode(value, _only(args), where)
-    return _scalar(value, hint, where)
+    if origin in UNIONS:
+        return None if value is None else _any_of(encode, value, args, where)
+    return value if hint is Any else _scalar(value, hint, where)
 
 
-def decode(document: Json, hint: Any, where: str = "message") -> Any:
+def decode(document: Json, hint: Any, where: str = "", *, form: Form = "message") -> Any:
     """Return the value of type `hint` in `document`; MessageError if there is none."""
     hint = _strip(hint)
-    if dataclasses.is_dataclass(hint) and isinstance(hint, type):
-        names, added = _hints(hint), _added(hint)
-        if not isinstance(document, dict) or set(document) | set(added) != set(names):
-            raise _refuse(where, f"the fields of {hint.__name__} are {sorted(names)}")
-        fields = {
-            name: decode(document[name], sub, f"{hint.__name__}.{name}")
-            for name, sub in names.items()
-            if name in document
-        }
-        try:
-            return hint(**fields)
-        except CapeError as err:  # the record's own check
-            raise _refuse(where, f"not a {hint.__name__}: {err.public}") from err
+    if _is_record(hint):
+        return _decode_record(document, hint, where or hint.__name__, form)
+    inner = functools.partial(decode, form=form)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
     if origin is np.ndarray:
         return _decode_array(document, _dtype(hint), where)
     if origin is tuple:
         if not isinstance(document, list):
             raise _refuse(where, "not a list")
-        items = _tuple_hints(args, document, where)
-        return tuple(decode(item, sub, where) for item, sub in zip(document, items, strict=True))
-    if origin in (dict, Mapping) or str(origin).endswith("Mapping'>"):
+        items = zip(document, _tuple_hints(args, document, where), strict=True)
+        return tuple(inner(item, sub, f"{where}[{i}]") for i, (item, sub) in enumerate(items))
+    if origin in MAPPINGS:
         if not isinstance(document, dict) or len(document) > MAX_ITEMS:
             raise _refuse(where, "not a mapping of allowed size")
-        return {_key(key, where): decode(item, args[1], where) for key, item in document.items()}
-    if origin in (types.UnionType, typing.Union):
-        return None if document is None else decode(document, _only(args), where)
-    return _scalar_back(document, hint, where)
+        return {_key(key, where): inner(item, args[1], where) for key, item in document.items()}
+    if origin in UNIONS:
+        return None if document is None else _any_of(inner, document, args, where)
+    return document if hint is Any else _scalar_back(document, hint, where)
+
+
+def _decode_record(document: Json, kind: Any, where: str, form: Form) -> Any:
+    names, keys = _hints(kind), _keys(kind)
+    optional = set(_added(kind)) if form == "message" else _optional(kind)
+    given = set(document) if isinstance(document, dict) else set()
+    needed = {keys[name] for name in names if name not in optional}
+    strange = given - set(keys.values()) if form != "open" else set()
+    if not isinstance(document, dict) or strange or not needed <= given:
+        listed = sorted(keys.values())
+        # The names of unknown fields are not ours: they may hold anything, so they are not shown.
+        lacking = f"; missing {sorted(needed - given)}" if needed - given else ""
+        raise _refuse(where, f"the fields of {kind.__name__} are {listed}{lacking}")
+    fields = {
+        name: decode(document[keys[name]], sub, f"{where}.{keys[name]}", form=form)
+        for name, sub in names.items()
+        if keys[name] in document
+    }
+    try:
+        return kind(**fields)
+    except CapeError as err:  # the record's own check
+        raise _refuse(where, f"not a {kind.__name__}: {err.public}") from err
+
+
+def decode_document(
+    document: Json,
+    kind: type[T],
+    where: str = "",
+    *,
+    unknown: Literal["refuse", "ignore"] = "refuse",
+) -> T:
+    """Return the record in a document that is no message.
+
+    Parameters
+    ----------
+    document
+        What `loads` returned, or another parser of plain values (TOML).
+    kind : type
+        The record; its fields with a default may be missing.
+    where : str
+        First word of every refusal: what people call this document.
+    unknown : {"refuse", "ignore"}
+        Keys that the record does not have; an engine may add some, a person mistypes them.
+
+    Raises
+    ------
+    MessageError
+        Path of the field, and what is allowed there.
+    """
+    record: T = decode(document, kind, where, form="open" if unknown == "ignore" else "document")
+    return record
+
+
+def _is_record(hint: Any) -> bool:
+    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
+
+
+def _any_of(read: Callable[..., Any], value: Any, args: tuple[Any, ...], where: str) -> Any:
+    """Read by the first member of a union that fits; what fits none is refused by the last."""
+    *others, last = [kind for kind in args if kind is not types.NoneType]
+    for kind in others:
+        with contextlib.suppress(MessageError):
+            return read(value, kind, where)
+    return read(value, last, where)
 
 
 def _strip(hint: Any) -> Any:
     return hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
-
-
-def _only(args: tuple[Any, ...]) -> Any:
-    """Return the type T of an optional ``T | None``."""
-    (kind,) = [a for a in args if a is not types.NoneType]
-    return kind
 
 
 def _key(key: object, where: str) -> str:

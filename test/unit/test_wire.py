@@ -97,13 +97,13 @@ def test_a_transposed_or_big_endian_array_has_the_same_bytes() -> None:
         ({"kind": []}, "allowed"),
         ({"point": None}, "NoneType instead of Point"),
         ({"point": (1.0, 2)}, "tuple instead of Point"),
-        ({"point": Point(x=float("nan"), n=0)}, r"Point\.x: not finite"),
+        ({"point": Point(x=float("nan"), n=0)}, r"Message\.point\.x: not finite"),
         ({"point": Point(x=float("inf"), n=0)}, "not finite"),
         ({"point": Point(x=10**400, n=0)}, "not finite"),
         ({"point": Point(x=True, n=0)}, "not a number"),
         ({"point": Point(x="1", n=0)}, "not a number"),
         ({"point": Point(x=1j, n=0)}, "not a number"),
-        ({"point": Point(x=0.0, n=1.0)}, r"Point\.n: not a whole number"),
+        ({"point": Point(x=0.0, n=1.0)}, r"Message\.point\.n: not a whole number"),
         ({"point": Point(x=0.0, n=True)}, "not a whole number"),
         ({"point": Point(x=0.0, n=np.int64(1))}, "not a whole number"),
         ({"maybe": 3}, "int instead of Point"),
@@ -376,11 +376,72 @@ def test_a_field_that_was_added_later_leaves_older_messages_as_they_were() -> No
 def test_an_undeclared_type_is_a_mistake_of_the_program() -> None:
     with pytest.raises(MessageError, match="complex instead of complex"):
         wire.encode(1j, complex)
-    with pytest.raises(ValueError, match="too many values"):
-        wire.encode(1, int | str)
+    with pytest.raises(MessageError, match="float instead of str"):
+        wire.encode(1.5, int | str)
 
 
 def test_the_parser_is_the_one_that_coinstac_needs() -> None:
     assert json.loads(wire.dumps(wire.encode_reply(message()))) == simplejson.loads(
         wire.dumps(wire.encode_reply(message()))
     )
+
+
+# -- documents that are no messages ----------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Place:
+    base: str
+    party: str = field(metadata={"key": "clientId"})
+    number: int | str = 1
+    more: Any = None
+
+    def __post_init__(self) -> None:
+        if not self.base:
+            raise ConfigError("E012", problem="base is empty", do="name it.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Call:
+    state: Place
+    places: tuple[Place, ...] = ()
+    limits: Mapping[str, float] = field(default_factory=dict)
+
+
+STATE = {"base": "b", "clientId": "c"}
+
+
+def test_a_document_may_lack_what_has_a_default() -> None:
+    found = wire.decode_document({"state": STATE}, Call)
+    assert found == Call(state=Place(base="b", party="c"))
+    assert wire.decode_document(wire.encode(found, Call), Call) == found
+    whole = {"state": {**STATE, "number": "x", "more": {"a": [1]}}, "limits": {"a": 1}}
+    found = wire.decode_document(whole, Call)
+    assert found.state.number == "x"
+    assert found.state.more == {"a": [1]}
+    assert found.limits == {"a": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ([], r"call: the fields of Call are \['limits', 'places', 'state'\]; missing \['state'\]"),
+        ({"state": {"base": "b"}}, r"call\.state: the fields of Place .*missing \['clientId'\]"),
+        ({"state": STATE, "subject-7": 1}, r"call: the fields of Call are [^7]*$"),
+        ({"state": {**STATE, "base": 1}}, r"call\.state\.base: int instead of str"),
+        ({"state": {**STATE, "number": 1.5}}, r"call\.state\.number: float instead of str"),
+        ({"state": STATE, "places": [STATE, {**STATE, "clientId": []}]},
+         r"call\.places\[1\]\.clientId: list instead of str"),
+        ({"state": {**STATE, "base": ""}}, r"call\.state: not a Place: .*base is empty"),
+    ],
+)  # fmt: skip
+def test_a_wrong_document_is_refused_with_the_path_and_without_its_values(document, text) -> None:
+    with pytest.raises(MessageError, match=text):
+        wire.decode_document(document, Call, "call")
+
+
+def test_an_engine_may_add_keys_where_they_are_ignored() -> None:
+    document = {"state": {**STATE, "new": 1}, "mode": "local"}
+    assert wire.decode_document(document, Call, unknown="ignore").state.party == "c"
+    with pytest.raises(MessageError, match="the fields of Call"):
+        wire.decode_document(document, Call)
