@@ -41,10 +41,16 @@ from cape.public_basis import public_basis
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
-from cape.synthetic.brain import NETWORKS, Scanner, network_maps
-from cape.synthetic.generators import PRESETS, garch_sources, generate
-from cape.synthetic.scores import match_maps
-from cape.synthetic.templates import correlated
+from cape.synthetic import (
+    NETWORKS,
+    PRESETS,
+    Scanner,
+    correlated_maps,
+    garch_sources,
+    generate,
+    match_maps,
+    network_maps,
+)
 
 NOISE_SEED = 7_100_000
 DELTA = 1e-5
@@ -160,7 +166,7 @@ def template(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     rng = np.random.default_rng([seed, 1])
     courses = garch_sources(rng, arguments.subjects, len(names), T, ar=0.4)
     noise = kernel.smooth(grid.inside, (10.0,) * 3, rng.standard_normal(scanner.maps.shape))
-    templates = correlated(scanner.maps, noise, arguments.r)
+    templates = correlated_maps(scanner.maps, noise, arguments.r)
 
     def subject(m: int) -> Array:
         values = scanner.series(np.random.default_rng([seed, 2, m]), courses[m]).astype(np.float64)

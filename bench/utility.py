@@ -33,8 +33,7 @@ from cape.protocol.outcome import IcaOutcome
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
-from cape.synthetic.generators import PRESETS, Study, generate
-from cape.synthetic.scores import isi, match_maps
+from cape.synthetic import PRESETS, Study, generate, isi, match_maps
 
 NOISE_SEED = 7_000_000
 """Added to the data seed: the noise is another stream than the data."""

@@ -34,7 +34,7 @@ from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
 from cape.site.array_source import ArraySource
 from cape.site.policy import SitePolicy
-from cape.synthetic.scores import isi, match_maps
+from cape.synthetic import isi, match_maps
 
 PRODUCT = "capedjica"
 

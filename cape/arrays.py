@@ -16,13 +16,13 @@ from typing import IO, Any, Final
 import numpy as np
 import numpy.typing as npt
 
+# Deflate packs no more bytes into one: what claims more is no data.
 MOST_PACKED: Final = 1032
-"""Deflate packs no more bytes into one: what claims more is no data."""
+# What a damaged array file or archive raises.
 BROKEN: Final = (
     ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError,
     RuntimeError,
 )  # fmt: skip
-"""What a damaged array file or archive raises."""
 
 Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 

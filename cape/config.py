@@ -27,6 +27,7 @@ VERSION = "0.1.0"
 
 _MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 
+# Names that fMRIPrep gives to motion (6 and 24 columns) and to means of tissues.
 CONFOUND_SETS = {
     "motion6": _MOTION,
     "motion24": tuple(
@@ -36,13 +37,12 @@ CONFOUND_SETS = {
     ),
     "motion6+wm_csf": (*_MOTION, "white_matter", "csf"),
 }
-"""Names that fMRIPrep gives to motion (6 and 24 columns) and to means of tissues."""
 
+# d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py).
 LARGEST_BASIS = 4095
-"""d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py)."""
 
+# Of the cosine bases whose share of the maps' energy is known (`cape.forecast.temporal`).
 LARGEST_MEASURED_BASIS = 1000
-"""Of the cosine bases whose share of the maps' energy is known (`cape.forecast.temporal`)."""
 
 
 SCALINGS = (

@@ -20,14 +20,14 @@ from cape.algorithms.estimators import Array
 from cape.errors import MessageError
 from cape.frozen import dataclass
 
+# Between labels and templates where both are packed into one text; not a letter of base64.
 DOT = "."
-"""Between labels and templates where both are packed into one text; not a letter of base64."""
 
+# D x K: 2.4 MB of float32, which every party carries from round to round in its 4 MiB cache.
 MOST_TEMPLATE_NUMBERS = 600_000
-"""D x K: 2.4 MB of float32, which every party carries from round to round in its 4 MiB cache."""
 
+# Largest grid, voxels: a brain at 1 mm has 7.2 million; nothing larger is ever unpacked.
 MOST_LABELS = 2**24
-"""Largest grid, voxels: a brain at 1 mm has 7.2 million; nothing larger is ever unpacked."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
-from cape.synthetic.consortium import write_consortium
+from cape.synthetic import write_consortium
 
 INPUT = Path(__file__).resolve().parents[1] / "test" / "input"
 SITES, SUBJECTS, TIMEPOINTS, NETWORKS, SEED = 3, 4, 60, 3, 7

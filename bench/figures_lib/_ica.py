@@ -32,8 +32,7 @@ from cape.algorithms.whitening import (
 from cape.papers.algorithms.djica import DjicaInfomax
 from cape.papers.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
-from cape.synthetic.generators import djica_sim, djica_sim_maps, standardise
-from cape.synthetic.scores import isi, match_maps, mdi
+from cape.synthetic import djica_sim, djica_sim_maps, isi, match_maps, mdi, standardise
 
 R, T, S = 20, 250, 4
 S_C = 1

@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cape.synthetic.generators import djica_sim_maps
-from cape.synthetic.scores import match_maps
+from cape.synthetic import djica_sim_maps, match_maps
 from figures_lib import _ica
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._style import canvas

@@ -69,8 +69,8 @@ def _show_answer(plan: Planned) -> None:
 
 ANSWERS = {"yes": "Yes, on synthetic data", "perhaps": "Perhaps", "no": "No"}
 STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}
+# Characters of the longest bar of the curve.
 BAR = 24
-"""Characters of the longest bar of the curve."""
 
 
 def _show_curve(plan: Planned) -> None:
@@ -102,12 +102,12 @@ def _show_curve(plan: Planned) -> None:
     )
 
 
+# What `largest_n_components` of a point means.
 MOST = {
     "temporal": "most components",
     "spatial": "real data carried",
     "template": "most templates",
 }
-"""What `largest_n_components` of a point means."""
 
 
 def _usable(plan: Planned, point: Point) -> str:

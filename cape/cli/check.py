@@ -20,8 +20,8 @@ from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import verify_event
 
+# Relative; a claim below the recomputed figure by more is a finding.
 TOLERANCE = 1e-9
-"""Relative; a claim below the recomputed figure by more is a finding."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -10,10 +10,10 @@ from typing import Any
 
 from cape.errors import CapeError, ConfigError
 
+# What reading a document trips over that is not of the expected form.
 WRONG = (
     ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError,
 )  # fmt: skip
-"""What reading a document trips over that is not of the expected form."""
 
 
 @contextmanager

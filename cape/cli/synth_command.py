@@ -61,14 +61,11 @@ def synth(
         float,
         typer.Option(min=0.0, max=1.0, help="Write template maps of this correlation too."),
     ] = 0.0,
-    defect: Annotated[
-        str | None, typer.Option(help="Make one kind of bad input: its number in docs/errors.md.")
-    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
     """Write a synthetic consortium whose true maps are known."""
-    from cape.synthetic.consortium import write_consortium
+    from cape.synthetic import write_consortium
 
     with working(f"writing {out}", quiet=quiet or as_json) as progress:
         done = write_consortium(
@@ -84,7 +81,6 @@ def synth(
             seed=seed,
             layout=layout.value,
             templates=templates,
-            defect=defect,
             progress=progress,
         )
     if as_json:

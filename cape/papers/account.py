@@ -24,8 +24,8 @@ from cape.privacy.accounting import display_epsilon
 from cape.privacy.chain import read_entries
 
 DELTA = 1e-5
+# Characters of an epsilon in the table; longer ones are written with an exponent.
 WIDEST = 14
-"""Characters of an epsilon in the table; longer ones are written with an exponent."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

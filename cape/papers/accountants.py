@@ -35,8 +35,8 @@ from cape.papers.formulas import (
 )
 from cape.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu, root_up
 
+# Relative; the accuracy that the exact accountant is tested to.
 _TOLERANCE: Final = 1e-9
-"""Relative; the accuracy that the exact accountant is tested to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,8 +15,8 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.privacy.accounting import root_up
 
+# delta_i of the papers' experiments, which their per-release calibration is made for.
 PAPER_RELEASE_DELTA: Final = 0.01
-"""delta_i of the papers' experiments, which their per-release calibration is made for."""
 
 _BITS: Final = 256
 _LARGEST_EXPONENT: Final = 700.0

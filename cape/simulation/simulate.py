@@ -27,7 +27,6 @@ from cape.simulation.checkpoint import Checkpoint, RunSetup, may_go_on, read_che
 from cape.simulation.dropout import ActiveSites, read_drop
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
-from cape.simulation.score import compare_with_truth
 from cape.simulation.transports import (
     DocumentTransport,
     InProcess,
@@ -39,6 +38,7 @@ from cape.simulation.transports import (
 from cape.site.atomic_files import folder_lock
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
+from cape.synthetic import compare_with_truth
 
 CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)

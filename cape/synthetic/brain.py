@@ -31,25 +31,25 @@ NETWORKS: dict[str, tuple[Centre, ...]] = {
     "language": ((-50, 22, 14), (-54, -42, 4)),
 }
 
-BLOB_SD = 9.0
-"""mm; standard deviation of every blob."""
+# mm; standard deviation of every blob.
+BLOB_WIDTH = 9.0
 
+# 2-norm of every map on the 10 mm grid; about 1.5 % signal change at a peak of BASELINE.
 MAP_NORM = 50.0
-"""2-norm of every map on the 10 mm grid; about 1.5 % signal change at a peak of BASELINE."""
 
 BASELINE = 1000.0
+# Trace of the voxel noise covariance over that of the signal.
 NOISE = 0.5
-"""Trace of the voxel noise covariance over that of the signal."""
 
+# Largest linear change of a voxel over a run.
 DRIFT = 10.0
-"""Largest linear change of a voxel over a run."""
 
+# Resolution of the int16 images (scl_slope).
 STEP = 0.1
-"""Resolution of the int16 images (scl_slope)."""
 
 Storage = Literal["int16", "int16 left", "float32", "int16 qform"]
+# How sites differ: plain, x axis stored from right to left, other type, qform instead of sform.
 STORAGES: tuple[Storage, ...] = ("int16", "int16 left", "float32", "int16 qform")
-"""How sites differ: plain, x axis stored from right to left, other type, qform instead of sform."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -91,6 +91,7 @@ class Scanner:
         volume[self.grid.inside] = values
         affine = self.grid.affine
         if storage == "int16 left":
+            # The same brain, stored from right to left: readers have to go by the affine.
             volume = volume[::-1]
             affine = affine @ np.array(
                 [[-1, 0, 0, volume.shape[0] - 1], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1.0]]
@@ -102,6 +103,7 @@ class Scanner:
         image.header.set_xyzt_units("mm", "sec")
         image.header.set_zooms((*image.header.get_zooms()[:3], self.tr))
         if storage == "int16 qform":
+            # Some scanners' software leaves the sform empty.
             image.set_qform(affine, code="mni")
             image.set_sform(None, code=0)
         else:
@@ -110,6 +112,7 @@ class Scanner:
         if storage != "float32":
             # nibabel rescales what it writes; the slope of integers is set in the finished header.
             content[112:120] = np.array([STEP, 0.0], dtype="<f4").tobytes()
+        # No time stamp: equal arguments give equal bytes.
         return gzip.compress(bytes(content), compresslevel=1, mtime=0)
 
 
@@ -125,7 +128,7 @@ def network_maps(grid: Grid, names: tuple[str, ...]) -> Array:
     maps = []
     for name in names:
         blobs = [
-            np.exp(-np.sum((positions - centre) ** 2, axis=1) / (2 * BLOB_SD**2))
+            np.exp(-np.sum((positions - centre) ** 2, axis=1) / (2 * BLOB_WIDTH**2))
             for centre in np.array(NETWORKS[name])
         ]
         one = np.sum(blobs, axis=0)

@@ -13,43 +13,62 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array
+from cape.algorithms import kernel
+from cape.algorithms.estimators import Array, Data
 from cape.config import Config
-from cape.data import grid_of, mask_space
+from cape.data import Grid, grid_of, mask_space
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.synthetic import records
-from cape.synthetic import templates as _templates
 from cape.synthetic.brain import NETWORKS, STORAGES, Scanner, network_maps
-from cape.synthetic.defects import make_defect
-from cape.synthetic.generators import PRESETS, garch_sources, generate
-from cape.synthetic.layouts import LAYOUTS, Layout, Shelf, features, finish_site, write_subject
-from cape.synthetic.study import (
-    IMAGE,
-    IMAGE_BASIS,
-    SPREAD_OF_T,
-    PresetName,
-    Study,
-    readme_text,
-    settings_text,
+from cape.synthetic.generators import (
+    AUTOCORRELATION,
+    PRESETS,
+    correlated_maps,
+    garch_sources,
+    generate,
+    two_views,
+)
+from cape.synthetic.layouts import (
+    LAYOUTS,
+    Layout,
+    Shelf,
+    finish_site,
+    layout_settings,
+    maps_in_layout,
+    write_subject,
 )
 
-Progress = Callable[[int, int], None]
+OnWritten = Callable[[int, int], None]
+PresetName = Literal["brain", "paper", "realistic", "records"]
 
-AR = 0.4
+# Lognormal sd of the amplitude of a network in a subject.
 HETEROGENEITY = 0.3
-"""Lognormal sd of the amplitude of a network in a subject."""
 
+# Subjects, time points, components unless told otherwise.
 DEFAULTS: dict[PresetName, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
     "paper": (128, 250, 20),
     "realistic": (128, 250, 20),
     "records": (4000, 1, 3),
 }
-"""Subjects, time points, components unless told otherwise."""
+
+# Subjects of `brain` have between 1 - this and 1 + this times `n_timepoints` volumes: real sites
+# never have equally long runs, and a bug that assumes so must show.
+SPREAD_OF_T = 0.15
+
+# Edge of the images of `paper` and `realistic`, and the cosines that their settings keep.
+IMAGE_EDGE = 30
+IMAGE_BASIS = 100
+
+# Columns of the tables of `records`: brain networks, then behaviour.
+N_X, N_Y = 10, 8
+
+# Canonical correlations of the planted pairs of `records`, evenly spaced between the two.
+STRONGEST, WEAKEST = 0.8, 0.4
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,8 +89,6 @@ class Summary:
         D.
     n_bytes : int
         Size of all site files.
-    defect : str
-        What was broken on purpose, or "".
     """
 
     folder: Path
@@ -80,7 +97,31 @@ class Summary:
     names: tuple[str, ...]
     n_features: int
     n_bytes: int
-    defect: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A checked request for a consortium; fields as the parameters of `write_consortium`."""
+
+    preset: PresetName
+    sizes: tuple[int, ...]
+    n_timepoints: int
+    n_networks: int
+    grid_mm: int
+    tr: float
+    seed: int
+    layout: Layout
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        """Site of each subject."""
+        return tuple(site for site, size in enumerate(self.sizes) for _ in range(size))
+
+    @property
+    def grid(self) -> Grid:
+        """Grid of the mask of `brain`."""
+        config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{self.grid_mm}mm")
+        return grid_of(mask_space(config))
 
 
 def write_consortium(
@@ -97,8 +138,7 @@ def write_consortium(
     seed: int = 0,
     layout: Layout = "files",
     templates: float = 0.0,
-    defect: str | None = None,
-    progress: Progress | None = None,
+    progress: OnWritten | None = None,
 ) -> Summary:
     """Write a synthetic consortium into a new or empty folder.
 
@@ -125,22 +165,16 @@ def write_consortium(
     templates : float
         Above 0: write template maps that correlate so with the true ones into every site's folder
         (images and matrices of images).
-    defect : str, optional
-        Row number or short name of a defect, made in the files of ``local1``.
     progress : callable, optional
         Called with (subjects written, subjects in all).
-
-    Returns
-    -------
-    Summary
 
     Raises
     ------
     ConfigError
-        Impossible sizes, unknown preset or defect, or a folder that is not empty.
+        Impossible sizes, unknown preset, or a folder that is not empty.
     """
     subjects, timepoints, networks = _preset(preset)
-    study = Study(
+    request = Request(
         preset=preset,
         sizes=tuple(site_sizes) or split_unequally(n_subjects or subjects, n_sites),
         n_timepoints=n_timepoints or timepoints,
@@ -150,154 +184,149 @@ def write_consortium(
         seed=seed,
         layout=layout,
     )
-    _check(study, out, defect, templates)
-    for site in range(len(study.sizes)):
+    _check(request, out, templates)
+    for site in range(len(request.sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
-    maps, names = WRITERS[preset](out, study, progress or (lambda _done, _total: None))
+    maps, names = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
     np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
     if templates:
-        write_templates(out, study, maps, templates)
-    (out / "settings.toml").write_text(settings_text(study), encoding="utf-8")
-    (out / "README.txt").write_text(readme_text(study, names), encoding="utf-8")
-    if defect:
-        folder = out / ("local1" if len(study.sizes) > 1 else "local0")
-        make_defect(defect, folder, kind=_kind(study))
+        write_templates(out, request, maps, templates)
+    (out / "settings.toml").write_text(settings_text(request), encoding="utf-8")
+    (out / "README.txt").write_text(readme_text(request, names), encoding="utf-8")
     written = sum(path.stat().st_size for path in out.rglob("local*/**/*") if path.is_file())
     return Summary(
         folder=out,
         preset=preset,
-        site_sizes=study.sizes,
+        site_sizes=request.sizes,
         names=names,
         n_features=maps.shape[0],
         n_bytes=written,
-        defect=defect or "",
     )
-
-
-def write_templates(out: Path, study: Study, maps: Array, r: float) -> None:
-    """Write partly right template maps into every site's folder."""
-    rng = np.random.default_rng([study.seed, 3])
-    folders = [out / f"local{site}" for site in range(len(study.sizes))]
-    if study.preset in ("paper", "realistic"):
-        _templates.write_matrix_templates(folders, (IMAGE, IMAGE), maps, r, rng)
-        return
-    config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{study.grid_mm}mm")
-    _templates.write_image_templates(folders, grid_of(mask_space(config)), maps, r, rng)
-
-
-def _kind(study: Study) -> str:
-    """Return which defects fit the files of a study."""
-    if study.preset != "brain" or study.layout == "matrix":
-        return "matrix" if study.preset != "brain" else "table"
-    return {"bids": "bids", "manifest": "manifest"}.get(study.layout, "image")
 
 
 def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
     """Return falling site sizes that sum to `n_subjects`, each about 2/3 of the one before."""
     if not 1 <= n_sites <= n_subjects:
-        raise ConfigError(
-            "E011", setting="n_sites", got=n_sites, allowed=f"1 to {n_subjects} (n_subjects)",
-            do="give every site a subject.",
-        )  # fmt: skip
+        allowed = f"1 to {n_subjects} (n_subjects)"
+        raise _impossible("n_sites", n_sites, allowed, "give every site a subject.")
     weights = (2 / 3) ** np.arange(n_sites)
+    # One subject is set aside for every site first, so that no rounding leaves a site empty.
     ends = np.rint(np.cumsum(weights) / weights.sum() * (n_subjects - n_sites)).astype(int)
     return tuple(int(n) + 1 for n in np.diff(ends, prepend=0))
 
 
 def _preset(name: str) -> tuple[int, int, int]:
-    for known, sizes in DEFAULTS.items():
-        if name == known:
+    for preset, sizes in DEFAULTS.items():
+        if name == preset:
             return sizes
-    raise ConfigError(
-        "E011", setting="preset", got=name, allowed=", ".join(DEFAULTS), do="choose one of them."
-    )
+    raise _impossible("preset", name, ", ".join(DEFAULTS), "choose one of them.")
 
 
-def _check(study: Study, out: Path, defect: str | None, templates: float) -> None:
-    limit = {"brain": len(NETWORKS), "records": min(records.N_X, records.N_Y)}.get(study.preset, 50)
-    single = study.preset == "records"
-    problems = (
-        ("site_sizes", study.sizes, "1 or more each", min(study.sizes) >= 1),
-        ("n_networks", study.n_networks, f"2 to {limit}", 2 <= study.n_networks <= limit),
-        (
-            "n_timepoints", study.n_timepoints, "10 to 5000, above n_networks + 2",
-            single or max(10, study.n_networks + 3) <= study.n_timepoints <= 5000,
-        ),
-        ("grid_mm", study.grid_mm, "10, 8, 6, 4, 3", study.grid_mm in (10, 8, 6, 4, 3)),
-        ("tr", study.tr, "0.1 to 20 s", 0.1 <= study.tr <= 20),
-        ("seed", study.seed, "0 or more", study.seed >= 0),
-        (
-            "layout", study.layout, f"{', '.join(LAYOUTS)}; files for matrices",
-            study.layout in LAYOUTS[: None if study.preset == "brain" else 1],
-        ),
-    )  # fmt: skip
-    for name, got, allowed, fine in problems:
-        if not fine:
-            raise ConfigError("E011", setting=name, got=got, allowed=allowed, do="correct it.")
-    if defect and single:
-        raise ConfigError(
-            "E012", problem="defects are made in images and matrices, not in tables of records",
-            do="choose another preset.",
-        )  # fmt: skip
-    if templates and (single or study.layout in ("matrix", "atlas")):
-        raise ConfigError(
-            "E012", problem="templates are made for images and for matrices of images",
-            do="choose another preset or layout.",
-        )  # fmt: skip
+def _impossible(name: str, got: object, allowed: str, do: str = "correct it.") -> ConfigError:
+    return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
+
+
+def _check(request: Request, out: Path, templates: float) -> None:
+    """Refuse before anything is written: a half-made folder would pass for a consortium."""
+    n, tables = request.n_networks, request.preset == "records"
+    most = {"brain": len(NETWORKS), "records": min(N_X, N_Y)}.get(request.preset, 50)
+    shortest = max(10, n + 3)
+    layouts = LAYOUTS if request.preset == "brain" else LAYOUTS[:1]
+    if min(request.sizes) < 1:
+        raise _impossible("site_sizes", request.sizes, "1 or more each")
+    if not 2 <= n <= most:
+        raise _impossible("n_networks", n, f"2 to {most}")
+    if not tables and not shortest <= request.n_timepoints <= 5000:
+        allowed = "10 to 5000, above n_networks + 2"
+        raise _impossible("n_timepoints", request.n_timepoints, allowed)
+    if request.grid_mm not in (10, 8, 6, 4, 3):
+        raise _impossible("grid_mm", request.grid_mm, "10, 8, 6, 4, 3")
+    if not 0.1 <= request.tr <= 20:
+        raise _impossible("tr", request.tr, "0.1 to 20 s")
+    if request.seed < 0:
+        raise _impossible("seed", request.seed, "0 or more")
+    if request.layout not in layouts:
+        raise _impossible("layout", request.layout, f"{', '.join(LAYOUTS)}; files for matrices")
+    if templates and (tables or request.layout in ("matrix", "atlas")):
+        problem = "templates are made for images and for matrices of images"
+        raise ConfigError("E012", problem=problem, do="choose another preset or layout.")
     if out.is_dir() and any(out.iterdir()):
         problem = "the folder for the synthetic consortium is not empty"
         raise ConfigError("E016", problem=problem, do="choose another one.")
 
 
-def _write_brain(out: Path, study: Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
+# -- the data of the presets ---------------------------------------------------------------------
+
+
+def _write_brain(out: Path, request: Request, progress: OnWritten) -> tuple[Array, tuple[str, ...]]:
     """Write one 4-D image per subject; return maps (D, R) and names."""
-    names = tuple(NETWORKS)[: study.n_networks]
-    config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{study.grid_mm}mm")
-    grid = grid_of(mask_space(config))
-    site_files: dict[int, Shelf] = {}
-    scanner = Scanner(grid=grid, maps=network_maps(grid, names), tr=study.tr)
-    rng = np.random.default_rng([study.seed, 1])
-    n_subjects, longest = len(study.owners), int(study.n_timepoints * (1 + SPREAD_OF_T))
-    courses = garch_sources(rng, n_subjects, len(names), longest, ar=AR)
+    names = tuple(NETWORKS)[: request.n_networks]
+    grid = request.grid
+    shelves: dict[int, Shelf] = {}
+    scanner = Scanner(grid=grid, maps=network_maps(grid, names), tr=request.tr)
+    rng = np.random.default_rng([request.seed, 1])
+    n_subjects, longest = len(request.owners), int(request.n_timepoints * (1 + SPREAD_OF_T))
+    courses = garch_sources(rng, n_subjects, len(names), longest, ar=AUTOCORRELATION)
     strength = np.exp(HETEROGENEITY * rng.standard_normal((n_subjects, len(names), 1)))
     courses *= strength.astype(np.float32)
-    shortest = int(np.ceil(study.n_timepoints * (1 - SPREAD_OF_T)))
+    shortest = int(np.ceil(request.n_timepoints * (1 - SPREAD_OF_T)))
     lengths = rng.integers(shortest, longest, size=n_subjects, endpoint=True)
-    for m, site in enumerate(study.owners):
-        own = np.random.default_rng([study.seed, 2, m])
-        values = scanner.series(own, courses[m, :, : lengths[m]])
+    for m, site in enumerate(request.owners):
+        # A generator for each subject: its image does not depend on who else is in the study.
+        subject_rng = np.random.default_rng([request.seed, 2, m])
+        values = scanner.series(subject_rng, courses[m, :, : lengths[m]])
         storage = STORAGES[site % len(STORAGES)]
-        shelf = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
-        site_files[site] = shelf
-        write_subject(study.layout, shelf, m, values, own)
+        shelves[site] = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
+        write_subject(request.layout, shelves[site], m, values, subject_rng)
         progress(m + 1, n_subjects)
-    for site, shelf in site_files.items():
-        members = tuple(m for m, owner in enumerate(study.owners) if owner == site)
-        finish_site(study.layout, shelf, members)
-    return features(study.layout, grid, scanner.maps), names
+    for site, shelf in shelves.items():
+        members = tuple(m for m, owner in enumerate(request.owners) if owner == site)
+        finish_site(request.layout, shelf, members)
+    return maps_in_layout(request.layout, grid, scanner.maps), names
 
 
-def _write_matrices(out: Path, study: Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
+def _write_matrices(
+    out: Path, request: Request, progress: OnWritten
+) -> tuple[Array, tuple[str, ...]]:
     """Write one (D, T) float32 matrix per subject; return maps (D, R) and names."""
-    made = generate(
-        PRESETS[study.preset],
-        n_subjects=len(study.owners),
-        seed=study.seed,
-        n_components=study.n_networks,
-        n_timepoints=study.n_timepoints,
-        image_size=IMAGE,
+    study = generate(
+        PRESETS[request.preset],
+        n_subjects=len(request.owners),
+        seed=request.seed,
+        n_components=request.n_networks,
+        n_timepoints=request.n_timepoints,
+        image_size=IMAGE_EDGE,
         n_basis=IMAGE_BASIS,
     ).in_voxels()
-    for m, block in enumerate(made.blocks(1)):
-        path = out / f"local{study.owners[m]}" / f"sub-{m + 1:03d}.npy"
+    for m, block in enumerate(study.blocks(1)):
+        path = out / f"local{request.owners[m]}" / f"sub-{m + 1:03d}.npy"
         np.save(path, np.asarray(block[0], dtype=np.float32), allow_pickle=False)
-        progress(m + 1, len(study.owners))
-    return made.A, tuple(f"S{k + 1:02d}" for k in range(study.n_networks))
+        progress(m + 1, len(request.owners))
+    return study.A, tuple(f"S{k + 1:02d}" for k in range(request.n_networks))
 
 
-def _write_records(out: Path, study: Study, progress: Progress) -> tuple[Array, tuple[str, ...]]:
-    """Write one table per site; return the loadings of the planted pairs (D, K) and names."""
-    return records.write_records(out, study.owners, study.n_networks, study.seed, progress)
+def _write_records(
+    out: Path, request: Request, progress: OnWritten
+) -> tuple[Array, tuple[str, ...]]:
+    """Write one table per site; return the loadings of the planted pairs (D, K) and names.
+
+    All columns have mean 0 and variance 1, so that the public range -3 to 3 fits.
+    """
+    K, owners = request.n_networks, request.owners
+    planted = tuple(np.linspace(STRONGEST, WEAKEST, K))
+    study = two_views(request.seed, n_records=len(owners), n_x=N_X, n_y=N_Y, correlations=planted)
+    header = [f"network_{i:02d}" for i in range(1, N_X + 1)]
+    header += [f"score_{i:02d}" for i in range(1, N_Y + 1)]
+    for site in sorted(set(owners)):
+        rows = [m for m, owner in enumerate(owners) if owner == site]
+        lines = [",".join(["subject", *header])]
+        for m in rows:
+            values = (f"{value:.6g}" for value in study.records[m])
+            lines.append(",".join([f"sub-{m + 1:05d}", *values]))
+        path = out / f"local{site}" / "records.csv"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        progress(rows[-1] + 1, len(owners))
+    return study.loadings, tuple(f"P{k:02d}" for k in range(1, K + 1))
 
 
 WRITERS = {
@@ -306,3 +335,98 @@ WRITERS = {
     "realistic": _write_matrices,
     "records": _write_records,
 }
+
+
+def write_templates(out: Path, request: Request, maps: Array, r: float) -> None:
+    """Write template maps that correlate r with the true ones into every site's folder.
+
+    They are what ``separation=template`` would get from a published atlas: partly right.
+    """
+    rng = np.random.default_rng([request.seed, 3])
+    folders = [out / f"local{site}" for site in range(len(request.sizes))]
+    white = rng.standard_normal(maps.shape)
+    if request.preset in ("paper", "realistic"):
+        noise = kernel.smooth_image((IMAGE_EDGE, IMAGE_EDGE), white)
+        for folder in folders:
+            path = folder / "templates.npy"
+            np.save(path, correlated_maps(maps, noise, r), allow_pickle=False)
+        return
+    import nibabel as nib
+
+    grid = request.grid
+    x, y, z = (float(edge) for edge in np.linalg.norm(grid.affine[:3, :3], axis=0))
+    noise = kernel.smooth(grid.inside, (x, y, z), white)
+    volume: Data = np.zeros((*grid.shape, maps.shape[1]), dtype=np.float32)
+    volume[grid.inside] = correlated_maps(maps, noise, r)
+    image = nib.Nifti1Image(volume, grid.affine)
+    image.set_sform(grid.affine, code="mni")
+    for folder in folders:
+        nib.save(image, folder / "templates.nii.gz")
+
+
+# -- the texts beside them -----------------------------------------------------------------------
+
+
+def settings_text(request: Request) -> str:
+    """Return settings.toml, without epsilon and delta."""
+    lines = [
+        f'# Settings of a synthetic consortium (preset "{request.preset}", seed {request.seed}).',
+        "# The owner must choose epsilon and delta; there is no default on purpose, for example:",
+        "# epsilon = 8.0",
+        "# delta = 1e-5",
+        "",
+    ]
+    chosen = _of_records(request) if request.preset == "records" else _of_series(request)
+    return "\n".join([*lines, *chosen]) + "\n"
+
+
+def _of_records(request: Request) -> list[str]:
+    return [
+        'computation = "capecca"',
+        f"min_sites = {min(3, max(2, len(request.sizes)))}",
+        f"n_features_x = {N_X}",
+        f"n_pairs = {request.n_networks}",
+    ]
+
+
+def _of_series(request: Request) -> list[str]:
+    shortest = 1 - SPREAD_OF_T if request.preset == "brain" else 1.0
+    lines = [
+        f"n_components = {request.n_networks}",
+        f"min_timepoints = {min(100, int(shortest * request.n_timepoints))}",
+        f"min_sites = {min(3, max(2, len(request.sizes)))}",
+        'standardize = "demean"  # the planted maps are in units of signal, not of voxel variance',
+    ]
+    if request.preset != "brain":
+        return [
+            *lines,
+            'feature_space = "matrix"',
+            f'image_shape = "{IMAGE_EDGE},{IMAGE_EDGE}"',
+            'basis = "dct"',
+            f"n_basis = {IMAGE_BASIS}",
+            'orientation = "feature_by_time"',
+            'detrend = "none"',
+        ]
+    lines += [
+        f'mask = "MNI152-{request.grid_mm}mm"',
+        f"tr = {request.tr!r}",
+        'detrend = "linear"',  # a Scanner adds a linear drift
+        *layout_settings(request.layout, request.tr),
+    ]
+    if request.layout not in ("matrix", "atlas"):
+        lines += ['feature_space = "mask"', 'basis = "dct"', "n_basis = 400"]
+    return lines
+
+
+def readme_text(request: Request, names: Sequence[str]) -> str:
+    """Return the README of the folder."""
+    sizes = ", ".join(f"local{site} {size}" for site, size in enumerate(request.sizes))
+    return (
+        "A synthetic consortium made by `cape synth`; no human data.\n\n"
+        f"preset {request.preset}, seed {request.seed}\n"
+        f"subjects: {sizes} ({sum(request.sizes)} in all)\n"
+        f"components: {', '.join(names)}\n\n"
+        "settings.toml  the owner's settings; add epsilon and delta\n"
+        "local0 ...     one folder per site\n"
+        "truth.npz      A (features x components) in the order of the mask's voxels, names\n"
+    )

@@ -18,15 +18,21 @@ from cape.algorithms.basis import dct_image
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 
+# Samples that are thrown away, so that the volatility forgets where it started.
 BURN_IN = 50
-PERSISTENCE = 0.9
-"""alpha + beta of the GARCH(1, 1) sources."""
-
-SIM_SIZE = 30
 SIM_BURN_IN = 100
 
+# alpha + beta of the GARCH(1, 1) sources.
+PERSISTENCE = 0.9
+
+# AR(1) coefficient of time courses and noise where fMRI is imitated, at a TR of about 2 s.
+AUTOCORRELATION = 0.4
+
+# Edge of the images of `djica_sim`.
+SIM_SIZE = 30
+
+# Rejected maps after which the list of accepted maps starts afresh.
 TRIES = 400
-"""Rejected maps after which the list of accepted maps starts afresh."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,7 +68,12 @@ PRESETS = {
         blob_sd=(1.4, 2.6), max_cosine=0.35, ar=0.0, noise=0.0, heterogeneity=0.0, strength=0.0
     ),
     "realistic": Preset(
-        blob_sd=(1.6, 3.0), max_cosine=0.5, ar=0.4, noise=0.5, heterogeneity=0.3, strength=0.25
+        blob_sd=(1.6, 3.0),
+        max_cosine=0.5,
+        ar=AUTOCORRELATION,
+        noise=0.5,
+        heterogeneity=0.3,
+        strength=0.25,
     ),
 }
 
@@ -95,9 +106,9 @@ class Study:
         """Yield subjects in the basis, (size, d, T) float32 each, the same draws for any size."""
         rng = np.random.default_rng()
         rng.bit_generator.state = self.rng_state
-        seen = (self.B.T @ self.A).astype(np.float32)
+        in_basis = (self.B.T @ self.A).astype(np.float32)
         for first in range(0, len(self.S), size):
-            block = seen @ self.S[first : first + size]
+            block = in_basis @ self.S[first : first + size]
             if self.noise_std > 0.0:
                 noise = rng.standard_normal(block.shape, dtype=np.float32)
                 noise *= np.float32(self.noise_std)
@@ -219,6 +230,7 @@ def generate(
     Study
         Without further standardisation.
     """
+    # Offsets keep the streams of the generators of this module apart for equal seeds.
     rng = np.random.default_rng(1000 + seed)
     maps = blob_maps(rng, image_size, n_components, preset)
     A = maps * np.exp(preset.strength * rng.standard_normal(n_components))
@@ -226,6 +238,7 @@ def generate(
     if preset.heterogeneity > 0.0:
         amplitude = rng.standard_normal((n_subjects, n_components, 1))
         S *= np.exp(preset.heterogeneity * amplitude).astype(np.float32)
+    # The data of a site are centred in time; sources that were not would not be found again.
     S -= S.mean(axis=2, keepdims=True)
     return Study(
         A=A,
@@ -234,6 +247,28 @@ def generate(
         noise_std=float(np.sqrt(preset.noise * np.sum(A**2) / len(A))),
         rng_state=dict(rng.bit_generator.state),
     )
+
+
+def correlated_maps(maps: Array, smooth_noise: Array, r: float) -> Array:
+    """Return maps that correlate exactly r with the given ones, shape (D, R), std 1.
+
+    Parameters
+    ----------
+    maps : ndarray, shape (D, R)
+        True maps.
+    smooth_noise : ndarray, shape (D, R)
+        What the rest of each map is made of.
+    r : float
+        In 0..1.
+    """
+    truth = maps - maps.mean(axis=0)
+    truth /= np.linalg.norm(truth, axis=0)
+    rest = smooth_noise - smooth_noise.mean(axis=0)
+    # At right angles to the truth, or the correlation would be r on average only.
+    rest -= truth * np.sum(truth * rest, axis=0)
+    rest /= np.linalg.norm(rest, axis=0)
+    mixed = r * truth + np.sqrt(1.0 - r * r) * rest
+    return np.asarray(mixed * np.sqrt(float(len(maps))))
 
 
 def standardise(stack: npt.NDArray[np.floating]) -> Data:
@@ -320,3 +355,59 @@ def djica_sim(seed: int, *, n_subjects: int, n_timepoints: int = 250) -> Study:
     return Study(
         A=A, B=np.eye(len(A)), S=courses, noise_std=0.0, rng_state=dict(rng.bit_generator.state)
     )
+
+
+# -- two views of one person, for CCA -------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TwoViews:
+    """Records of two views with known canonical correlations.
+
+    Attributes
+    ----------
+    records : ndarray, shape (N, D_x + D_y)
+        One row per person, columns of unit variance.
+    covariance : ndarray, shape (D, D)
+        True, of the columns.
+    loadings : ndarray, shape (D, K)
+        Correlation of every column with the true variate of its own view.
+    correlations : ndarray, shape (K,)
+        True canonical correlations.
+    """
+
+    records: Array
+    covariance: Array
+    loadings: Array
+    correlations: Array
+
+
+def two_views(
+    seed: int, *, n_records: int, n_x: int, n_y: int, correlations: tuple[float, ...]
+) -> TwoViews:
+    """Draw Gaussian records whose two views share len(correlations) pairs of factors.
+
+    Mixing matrices are random with singular values between 1 and 2, then columns are scaled to
+    unit variance, which leaves canonical correlations alone.
+    """
+    rng = np.random.default_rng(3000 + seed)
+    K = len(correlations)
+    cross = np.zeros((n_x, n_y))
+    cross[np.arange(K), np.arange(K)] = correlations
+    mixing = [_conditioned(rng, n) for n in (n_x, n_y)]
+    A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in mixing)
+    covariance = np.block([[A @ A.T, A @ cross @ B.T], [B @ cross.T @ A.T, B @ B.T]])
+    # A factor of the whole covariance: the two views then correlate as planted, and no more.
+    root = np.linalg.cholesky(covariance)
+    return TwoViews(
+        records=rng.standard_normal((n_records, n_x + n_y)) @ root.T,
+        covariance=covariance,
+        loadings=np.vstack([A[:, :K], B[:, :K]]),
+        correlations=np.array(correlations),
+    )
+
+
+def _conditioned(rng: np.random.Generator, n: int) -> Array:
+    """Return a random n x n matrix with singular values evenly between 1 and 2."""
+    left, right = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))
+    return np.asarray((left * np.linspace(1.0, 2.0, n)) @ right)

@@ -29,12 +29,12 @@ LAYOUTS: tuple[Layout, ...] = ("files", "manifest", "bids", "matrix", "atlas")
 
 N_PARCELS = 80
 N_DUMMY = 2
+# Subjects of a site from which on its manifest excludes one.
 FEWEST_TO_EXCLUDE = 4
-"""Subjects of a site from which on its manifest excludes one."""
 
 SPACE = "space-MNI152NLin2009cAsym"
+# Standard deviation over voxels of what a standard deviation of motion adds to the signal.
 ARTEFACT = 3.0
-"""Standard deviation over voxels of what a standard deviation of motion adds to the signal."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -82,7 +82,7 @@ def finish_site(layout: Layout, shelf: Shelf, members: tuple[int, ...]) -> None:
         (shelf.folder / "atlas.nii.gz").write_bytes(_atlas_image(shelf.scanner.grid))
 
 
-def settings_of(layout: Layout, tr: float) -> list[str]:
+def layout_settings(layout: Layout, tr: float) -> list[str]:
     """Return the lines of settings.toml that a layout needs."""
     no_basis = ['basis = "none"', "n_basis = 0"]
     return {
@@ -98,7 +98,7 @@ def settings_of(layout: Layout, tr: float) -> list[str]:
     }[layout]
 
 
-def features(layout: Layout, grid: Grid, maps: Array) -> Array:
+def maps_in_layout(layout: Layout, grid: Grid, maps: Array) -> Array:
     """Return the true maps in the features of a layout: voxels, or means of parcels."""
     if layout not in ("matrix", "atlas"):
         return maps
@@ -125,6 +125,7 @@ def _as_files(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> N
 
 
 def _as_listed(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
+    # Louder, as before the magnetisation is steady: dropping them must matter.
     dummies = np.repeat(values[:, :1] * 1.3, N_DUMMY, axis=1)
     shelf.image(f"scans/scan_{m + 1:04d}.nii.gz", np.concatenate([dummies, values], axis=1))
 
@@ -133,6 +134,7 @@ def _write_manifest(shelf: Shelf, members: tuple[int, ...]) -> None:
     last = members[-1] if len(members) >= FEWEST_TO_EXCLUDE else -1
     lines = ["file,subject,tr,n_dummy,exclude,notes"]
     for m in members:
+        # A table that excludes somebody, so that the count of subjects is not that of files.
         excluded = "1,withdrew consent" if m == last else "0,"
         tr = f"{shelf.scanner.tr:g}"
         lines.append(f"scans/scan_{m + 1:04d}.nii.gz,P{m + 1:03d},{tr},{N_DUMMY},{excluded}")
@@ -143,6 +145,7 @@ def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> No
     """Write one run, or two sessions for every third subject."""
     label, n_times = f"sub-{m + 1:03d}", values.shape[1]
     sessions = {"": slice(None)}
+    # Two runs of one person, so that reading has to put them together.
     if m % 3 == 0:
         sessions = {"ses-1": slice(0, n_times // 2), "ses-2": slice(n_times // 2, None)}
     for session, part in sessions.items():
@@ -150,6 +153,7 @@ def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> No
         folder = "/".join(filter(None, (label, session, "func")))
         run = values[:, part]
         motion = np.cumsum(rng.normal(0, 0.02, (run.shape[1], 6)), axis=0)
+        # What motion adds to the signal is linear in its courses: `confounds` can take it out.
         scaled = (motion - motion.mean(axis=0)) / motion.std(axis=0)
         weights = rng.normal(0, ARTEFACT / np.sqrt(6), (len(run), 6))
         name = f"{folder}/{stem}_{SPACE}_desc-preproc_bold"
@@ -161,7 +165,10 @@ def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> No
 
 
 def _confounds(motion: Array, rng: np.random.Generator) -> str:
-    """Return a confound table with the columns of motion24, tissue means and displacement."""
+    """Return a confound table with the columns of motion24, tissue means and displacement.
+
+    fMRIPrep writes n/a in the first row of every derivative, which readers stumble over.
+    """
     columns: dict[str, Array] = {}
     names = CONFOUND_SETS["motion6"]
     change = np.vstack([np.full((1, 6), np.nan), np.diff(motion, axis=0)])
@@ -196,6 +203,7 @@ def _atlas_image(grid: Grid) -> bytes:
     image = nib.Nifti1Image(labels, grid.affine)
     image.set_sform(grid.affine, code="mni")
     image.header.set_xyzt_units("mm")
+    # No time stamp: equal arguments give equal bytes.
     return gzip.compress(image.to_bytes(), compresslevel=6, mtime=0)
 
 

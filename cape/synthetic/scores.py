@@ -6,11 +6,13 @@ reading, because its source could not be obtained.  scipy is imported only here,
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
-from cape.algorithms.unmixing import unit_rows as unit_rows
+from cape.algorithms.unmixing import unit_rows
 from cape.frozen import dataclass
 
 
@@ -202,3 +204,24 @@ def err_corr(x: Array, y: Array, U: Array, V: Array, correlations: Array) -> flo
     norms = np.linalg.norm(a, axis=0) * np.linalg.norm(b, axis=0)
     r = np.abs(np.sum(a * b, axis=0)) / np.where(norms > 0.0, norms, np.inf)
     return float(np.linalg.norm(correlations - r) / len(correlations))
+
+
+def compare_with_truth(truth: Path, unmixing: Path) -> tuple[float | None, float | None]:
+    """Return ISI of the gain matrix and mean matched |r| of the maps; None without truth or maps.
+
+    Parameters
+    ----------
+    truth, unmixing : Path
+        ``A`` (D, R) planted; ``W_total`` (k, D) and ``A`` (D, k) estimated.
+    """
+    if not (truth.is_file() and unmixing.is_file()):
+        return None, None
+    with np.load(truth, allow_pickle=False) as stored:
+        planted = stored["A"].astype(np.float64)
+    with np.load(unmixing, allow_pickle=False) as stored:
+        W_total, A = stored["W_total"], stored["A"]
+    if len(planted) != len(A):
+        return None, None
+    correlation = float(match_maps(A, planted).mean)
+    gain = W_total @ planted
+    return (float(isi(gain)) if gain.shape[0] == gain.shape[1] else None), correlation

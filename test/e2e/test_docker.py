@@ -18,7 +18,7 @@ import pytest
 from cape.errors import CapeError
 from cape.simulation import containers as container
 from cape.simulation.simulate import simulate
-from cape.synthetic.consortium import write_consortium
+from cape.synthetic import write_consortium
 from support.engines import IMAGE
 
 pytestmark = [

@@ -15,8 +15,7 @@ from cape.computations._capedjica_settings import plan_run
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import chunks, clipped_sum
-from cape.synthetic.generators import PRESETS, djica_sim, generate
-from cape.synthetic.scores import isi, match_maps
+from cape.synthetic import PRESETS, djica_sim, generate, isi, match_maps
 from support.consortium import ArraySource, Consortium
 
 S, R, D = 4, 20, 100

@@ -12,8 +12,7 @@ from cape.algorithms.second_moment import leading_factor
 from cape.computations.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
 from cape.protocol.messages import FeatureSpace
-from cape.synthetic.scores import captured_energy
-from cape.synthetic.two_views import two_views
+from cape.synthetic import captured_energy, two_views
 from support import consortium
 
 D, N_SITE, N_SITES = 12, 500, 4

@@ -17,7 +17,7 @@ from cape.secagg import keys
 from cape.simulation import memory as driver
 from cape.simulation import simulate
 from cape.site.identity import make_key, read_identity
-from cape.synthetic.consortium import write_consortium
+from cape.synthetic import write_consortium
 from support import tiny
 
 WAYS = ({"zero_sum": "ring"}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})

@@ -7,8 +7,7 @@ import pytest
 
 from cape.algorithms import basis
 from cape.errors import ConfigError
-from cape.synthetic.generators import PRESETS, blob_maps
-from cape.synthetic.scores import map_energy
+from cape.synthetic import PRESETS, blob_maps, map_energy
 
 
 def ball() -> np.ndarray:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from cape.algorithms.estimators import UNCLIPPED
+from cape.algorithms.unmixing import unit_rows
 from cape.papers.algorithms.djica import (
     DjicaInfomax,
     GlobalSphere,
@@ -17,8 +18,7 @@ from cape.papers.algorithms.djica import (
     local_moment,
     public_order,
 )
-from cape.synthetic.generators import PRESETS, Study, djica_sim, generate
-from cape.synthetic.scores import isi, unit_rows
+from cape.synthetic import PRESETS, Study, djica_sim, generate, isi
 
 
 def solver(**changed: object) -> DjicaInfomax:

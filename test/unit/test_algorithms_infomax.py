@@ -14,8 +14,8 @@ from cape.algorithms.infomax import (
     clipped_gradients,
     relative_gradients,
 )
-from cape.synthetic.generators import PRESETS, Study, djica_sim, generate
-from cape.synthetic.scores import isi, unit_rows
+from cape.algorithms.unmixing import unit_rows
+from cape.synthetic import PRESETS, Study, djica_sim, generate, isi
 
 
 def solver(**changes: object) -> Infomax:

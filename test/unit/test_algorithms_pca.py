@@ -8,8 +8,7 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import CovariancePca, ProjectorPca, leading_projector, rank_guard
-from cape.synthetic.generators import PRESETS, generate, standardise
-from cape.synthetic.scores import principal_cosines
+from cape.synthetic import PRESETS, generate, principal_cosines, standardise
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ import pytest
 
 from cape.algorithms.pca import ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
+from cape.algorithms.unmixing import unit_rows
 from cape.algorithms.whitening import LogEuclidean, Prewhiten, reduce_subject, whiten
-from cape.synthetic.generators import PRESETS, Study, generate, standardise
-from cape.synthetic.scores import isi, map_energy, match_maps, unit_rows
+from cape.synthetic import PRESETS, Study, generate, isi, map_energy, match_maps, standardise
 
 # The algorithm before its revision: the one whose table of reference results is being reproduced.
 BASE = TunedConstants(

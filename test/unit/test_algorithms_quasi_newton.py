@@ -17,8 +17,7 @@ from cape.algorithms.quasi_newton import (
     tuned_constants,
 )
 from cape.algorithms.whitening import reduce_subject
-from cape.synthetic.generators import garch_sources
-from cape.synthetic.scores import isi
+from cape.synthetic import garch_sources, isi
 
 
 def solver(**changes: object) -> QuasiNewton:

@@ -7,7 +7,7 @@ import pytest
 
 from cape.algorithms.linalg import smat
 from cape.algorithms.second_moment import SecondMomentPca, leading_factor
-from cape.synthetic.scores import principal_cosines
+from cape.synthetic import principal_cosines
 
 
 def answers(found: SecondMomentPca, stack: np.ndarray) -> np.ndarray:

@@ -8,8 +8,7 @@ import pytest
 from cape.algorithms import basis, kernel, templates
 from cape.algorithms.spatial import kurtosis, sparseness, spatial_ica
 from cape.errors import ConfigError
-from cape.synthetic.generators import PRESETS, blob_maps
-from cape.synthetic.scores import match_maps
+from cape.synthetic import PRESETS, blob_maps, match_maps
 
 
 def ball(edge: int = 9) -> np.ndarray:

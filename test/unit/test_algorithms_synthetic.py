@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.synthetic.generators import (
+from cape.synthetic import (
     PRESETS,
     djica_sim,
     djica_sim_maps,
     garch_sources,
     generate,
+    map_energy,
     standardise,
 )
-from cape.synthetic.scores import map_energy
 
 
 def excess_kurtosis(S: np.ndarray) -> np.ndarray:

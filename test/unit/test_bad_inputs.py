@@ -1,6 +1,6 @@
 """Every row of the table of bad inputs has a test that makes it.
 
-Rows that can be made in files are in `cape.synthetic.defects` and in test_data_rows.py; all others
+Rows that can be made in files are in `support.defects` and in test_data_rows.py; all others
 carry the marker `row`.
 """
 
@@ -10,7 +10,7 @@ import ast
 from pathlib import Path
 
 from cape.errors import CATALOGUE
-from cape.synthetic.defects import DEFECTS
+from support.defects import DEFECTS
 
 TESTS = Path(__file__).resolve().parents[1]
 LAST = 63

@@ -12,8 +12,8 @@ import pytest
 import cape
 from cape.cli import main
 from cape.errors import ConfigError
-from cape.synthetic.consortium import write_consortium
-from cape.synthetic.defects import DEFECTS
+from cape.synthetic import write_consortium
+from support.defects import DEFECTS
 
 PLANTED = {
     "empty": "CAPE-E107", "lfs_pointer": "CAPE-E108", "text_as_nii": "CAPE-E109",

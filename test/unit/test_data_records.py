@@ -12,7 +12,7 @@ from cape.data import inspect_site, load_site, reduce_to_basis
 from cape.errors import CapeError, DataError
 from cape.simulation.simulate import simulate
 from cape.site.site_data import FileSource
-from cape.synthetic.consortium import write_consortium
+from cape.synthetic import write_consortium
 
 CONFIG = load("capecca").config.from_input({"epsilon": 1.0, "delta": 1e-3, "n_pairs": 1})
 GOOD = "subject,a,b,c\nsub-2,1,2,3\nsub-1,4,5.5,-6\nsub-3,1,2,3\n"

@@ -14,9 +14,9 @@ import pytest
 
 from cape.config import Config
 from cape.data import Inspection, inspect_site, load_site
-from cape.errors import ConfigError, DataError
-from cape.synthetic.consortium import write_consortium
-from cape.synthetic.defects import DEFECTS, make_defect
+from cape.errors import DataError
+from cape.synthetic import write_consortium
+from support.defects import DEFECTS, make_defect
 
 # name: code of the finding, severity, public code if the site stops, parts of the private text
 IMAGE_ROWS = {
@@ -278,5 +278,5 @@ def test_too_many_features_without_a_basis_name_both_limits(tmp_path):
 
 def test_an_unknown_defect_or_one_of_the_other_kind_is_refused_with_the_choices(tmp_path):
     for name, kind in (("tree_d", "image"), ("pickle_npy", "image"), ("three_d", "matrix")):
-        with pytest.raises(ConfigError, match="choose one of them"):
+        with pytest.raises(ValueError, match=f"no defect {name} of {kind} files; there are"):
             make_defect(name, tmp_path, kind=kind)

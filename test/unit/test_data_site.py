@@ -15,7 +15,7 @@ from cape.data import inspect_site, load_site, project, reduce_to_basis, subject
 from cape.data.signals import clean, rank_of, regressors
 from cape.errors import DataError
 from cape.frozen import dataclass
-from cape.synthetic.consortium import write_consortium
+from cape.synthetic import write_consortium
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"

@@ -10,7 +10,7 @@ import pytest
 
 from cape.coinstac import computation as coinstac
 from cape.site import files as site_files
-from cape.synthetic.consortium import write_consortium
+from cape.synthetic import write_consortium
 from support import consortium as helper
 
 SETTINGS = {

@@ -16,8 +16,7 @@ from cape.report import confidence, model_order
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
-from cape.synthetic.generators import PRESETS, generate
-from cape.synthetic.scores import match_maps
+from cape.synthetic import PRESETS, generate, match_maps
 from support import report_example as example
 
 

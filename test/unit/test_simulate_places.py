@@ -9,7 +9,7 @@ import pytest
 
 from cape.errors import ConfigError
 from cape.simulation.simulate import check_places, simulate
-from cape.synthetic.consortium import write_consortium
+from cape.synthetic import write_consortium
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ import pytest
 from cape.config import Config
 from cape.data import load_site, reduce_to_basis
 from cape.errors import ConfigError
-from cape.synthetic.brain import NETWORKS
-from cape.synthetic.consortium import split_unequally, write_consortium
+from cape.synthetic import NETWORKS, split_unequally, write_consortium
+from support.defects import make_defect
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -165,11 +165,9 @@ def test_a_folder_that_is_in_use_is_left_alone(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def test_a_defect_is_made_in_the_second_site(tmp_path):
-    made = write_consortium(
-        tmp_path / "c", site_sizes=(2, 2), n_timepoints=20, n_networks=2, defect="12"
-    )
-    assert made.defect == "12"
+def test_a_defect_is_made_in_one_site_only(tmp_path):
+    write_consortium(tmp_path / "c", site_sizes=(2, 2), n_timepoints=20, n_networks=2)
+    make_defect("12", tmp_path / "c" / "local1", kind="image")
     shapes = {
         site: [nib.load(path).ndim for path in sorted((tmp_path / "c" / site).iterdir())]
         for site in ("local0", "local1")

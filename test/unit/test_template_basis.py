@@ -16,8 +16,7 @@ from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import FeatureSpace
 from cape.public_basis import public_basis, widest_basis
 from cape.simulation.simulate import simulate
-from cape.synthetic.consortium import write_consortium
-from cape.synthetic.scores import match_maps
+from cape.synthetic import match_maps, write_consortium
 
 SETTINGS: dict[str, object] = {
     "epsilon": 8.0, "delta": 1e-5, "feature_space": "matrix", "n_components": 3,

@@ -34,17 +34,17 @@ from cape.algorithms.unmixing import Step, Unmixing, beginning, restart
 from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
+# Bound of a matrix of trace 1 at most: only there for the integers of the sum.
 UNIT = 2.0
-"""Bound of a matrix of trace 1 at most: only there for the integers of the sum."""
 
+# Unit of the number of columns in the release of the sphere; a site may have 8 million.
 COLUMNS = 2.0**20
-"""Unit of the number of columns in the release of the sphere; a site may have 8 million."""
 
+# Smallest eigenvalue that the sphere divides by, as a share of the largest.
 SPHERE_FLOOR = 1e-6
-"""Smallest eigenvalue that the sphere divides by, as a share of the largest."""
 
+# Squared change of an epoch above which the rate is lowered by `JUMP_FACTOR`.
 JUMP = 1e9
-"""Squared change of an epoch above which the rate is lowered by `JUMP_FACTOR`."""
 
 JUMP_FACTOR = 0.8
 

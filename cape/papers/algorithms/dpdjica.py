@@ -29,8 +29,8 @@ from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 from cape.frozen import dataclass
 
+# Eigenvalues of a parcel below this share of the largest are no directions.
 RANK_TOLERANCE = 1e-9
-"""Eigenvalues of a parcel below this share of the largest are no directions."""
 
 
 def private_local_pca(moment: Array, E: Array, k: int) -> Array:

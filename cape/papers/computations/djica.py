@@ -40,8 +40,8 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.public_basis import check_basis, widest_basis
 
 NAME = "djica"
+# Of mean gradients on doubled white data; converges in 200 to 400 rounds.
 FULL_BATCH_RATE = 0.5
-"""Of mean gradients on doubled white data; converges in 200 to 400 rounds."""
 
 # -- settings ------------------------------------------------------------------------------------
 

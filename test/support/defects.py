@@ -1,12 +1,12 @@
 """Break the files of a synthetic site on purpose: one function per row of the table of bad inputs.
 
-Used by ``cape synth --defect`` and by tests.  Only the first two subjects of a site are touched,
-unless a row is about the whole site.
+Only the first two subjects of a site are touched, unless a row is about the whole site.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,25 +15,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cape.config import did_you_mean
-from cape.errors import ConfigError
+from cape.data.bids import confounds_of
 from cape.frozen import dataclass
-from cape.synthetic.defects_arrays import (
-    mat_73,
-    matrix,
-    no_variable,
-    objects,
-    save,
-    table,
-    text_cell,
-    without_column,
-)
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Image
 
+# Endings of what lies beside images.
 SIDE_FILES = (".json", "_timeseries.tsv")
-"""Endings of what lies beside images."""
 
 Values = npt.NDArray[np.float32]
 
@@ -68,11 +57,6 @@ def make_defect(name: str, folder: Path, *, kind: str) -> None:
         Of the site; it must hold at least two subjects.
     kind : {"image", "matrix", "bids", "manifest", "table"}
         What its files are; only images and matrices in one folder have all defects.
-
-    Raises
-    ------
-    ConfigError
-        Unknown name, or one that does not fit the kind of files.
     """
     needs = ("any", kind) if kind in ("image", "matrix") else (kind,)
     fitting = {key: d for key, d in DEFECTS.items() if d.needs in needs}
@@ -82,10 +66,7 @@ def make_defect(name: str, folder: Path, *, kind: str) -> None:
             named = (p for p in files if p.is_file() and p.name.startswith("sub-"))
             defect.make(sorted(p for p in named if not p.name.endswith(SIDE_FILES)))
             return
-    raise ConfigError(
-        "E011", setting="defect", got=name, allowed=", ".join(fitting),
-        do=f"choose one of them{did_you_mean(name, fitting)}",
-    )  # fmt: skip
+    raise ValueError(f"no defect {name} of {kind} files; there are {', '.join(fitting)}")
 
 
 # ------------------------------------------------------------------------------- files
@@ -277,9 +258,64 @@ def _cut_time(values: Values) -> Values:
 
 def _complex(files: list[Path]) -> None:
     if files[0].suffix == ".npy":
-        save(files[0], np.load(files[0]).astype(np.complex64))
+        _save(files[0], np.load(files[0]).astype(np.complex64))
     else:
         _edit(files[0], values=lambda v: v.astype(np.complex64))
+
+
+# ------------------------------------------------------------------------------- confounds
+
+
+def _table(change: Callable[[list[list[str]]], list[list[str]]]) -> Callable[[list[Path]], None]:
+    """Return a defect that changes the cells of the first run's confound table."""
+
+    def make(files: list[Path]) -> None:
+        path = confounds_of(files[0])
+        assert path is not None, "the first run has no confound table: use layout bids"
+        cells = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
+        lines = ["\t".join(row) for row in change(cells)]
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+    return make
+
+
+def _without_column(cells: list[list[str]]) -> list[list[str]]:
+    return [row[1:] for row in cells]
+
+
+def _text_cell(cells: list[list[str]]) -> list[list[str]]:
+    return [cells[0], ["high", *cells[1][1:]], *cells[2:]]
+
+
+# ------------------------------------------------------------------------------- matrices
+
+
+def _save(path: Path, array: npt.NDArray[Any], *, allow_pickle: bool = False) -> None:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=allow_pickle)
+    path.write_bytes(buffer.getvalue())
+
+
+def _matrix(change: Callable[[Values], npt.NDArray[Any]]) -> Callable[[list[Path]], None]:
+    """Return a defect that changes the matrix of the first subject."""
+    return lambda files: _save(files[0], change(np.load(files[0])))
+
+
+def _objects(files: list[Path]) -> None:
+    # The one pickle that is written: the bad input of row 40, which must never be read.
+    _save(files[0], np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+
+
+def _no_variable(files: list[Path]) -> None:
+    values = np.load(files[0])
+    files[0].unlink()
+    np.savez(files[0].with_suffix(".npz"), bold=values)
+
+
+def _mat_73(files: list[Path]) -> None:
+    files[0].unlink()
+    head = b"MATLAB 7.3 MAT-file, Platform: GLNXA64, Created by a test"
+    files[0].with_suffix(".mat").write_bytes(head.ljust(512, b" ") + b"\x89HDF\r\n\x1a\n")
 
 
 DEFECTS: dict[str, Defect] = {
@@ -313,22 +349,22 @@ DEFECTS: dict[str, Defect] = {
         row=28, needs="image", make=_values(lambda v: _with(v, _low_x(v, 0.6), 0.0))
     ),
     "too_short": Defect(row=29, needs="image", make=_values(_cut_time)),
-    "too_short_matrix": Defect(row=29, needs="matrix", make=matrix(_cut_time)),
+    "too_short_matrix": Defect(row=29, needs="matrix", make=_matrix(_cut_time)),
     "no_tr": Defect(row=32, needs="image", make=_header(_no_tr)),
     "tr_in_ms": Defect(row=33, needs="image", make=_header(_tr_in_ms)),
     "other_tr": Defect(row=34, needs="image", make=_header(_other_tr)),
     "dummies": Defect(row=35, needs="image", make=_values(_dummies)),
-    "confound_rows": Defect(row=36, needs="bids", make=table(lambda c: c[:-3])),
-    "confound_column": Defect(row=37, needs="bids", make=table(without_column)),
-    "confound_text": Defect(row=37, needs="bids", make=table(text_cell)),
+    "confound_rows": Defect(row=36, needs="bids", make=_table(lambda c: c[:-3])),
+    "confound_column": Defect(row=37, needs="bids", make=_table(_without_column)),
+    "confound_text": Defect(row=37, needs="bids", make=_table(_text_cell)),
     "ragged_table": Defect(row=38, needs="any", make=_ragged),
     "decimal_comma": Defect(row=38, needs="any", make=_decimal_comma),
     "no_file_column": Defect(row=39, needs="any", make=_no_file_column),
-    "pickle_npy": Defect(row=40, needs="matrix", make=objects),
-    "mat_73": Defect(row=41, needs="matrix", make=mat_73),
-    "no_variable": Defect(row=42, needs="matrix", make=no_variable),
-    "swapped_orientation": Defect(row=43, needs="matrix", make=matrix(lambda v: v.T)),
-    "other_features": Defect(row=44, needs="matrix", make=matrix(lambda v: v[1:])),
+    "pickle_npy": Defect(row=40, needs="matrix", make=_objects),
+    "mat_73": Defect(row=41, needs="matrix", make=_mat_73),
+    "no_variable": Defect(row=42, needs="matrix", make=_no_variable),
+    "swapped_orientation": Defect(row=43, needs="matrix", make=_matrix(lambda v: v.T)),
+    "other_features": Defect(row=44, needs="matrix", make=_matrix(lambda v: v[1:])),
     "same_names": Defect(row=62, needs="any", make=_same_names),
     "surface": Defect(row=63, needs="image", make=_surface),
 }

@@ -1,0 +1,75 @@
+"""Subjects made of smooth noise in place of real ones: what settings give when there is nothing.
+
+Split-half likeness and likeness to atlases are mostly smoothness, so a result means something only
+where it is better than this.  Nothing of the data is used but the number of time points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cape.algorithms import kernel
+from cape.algorithms.estimators import Array, Data
+from cape.config import Config, parse_shape
+from cape.frozen import dataclass
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.ports import Source
+from cape.public_basis import public_basis, voxel_mm
+from cape.synthetic.generators import AUTOCORRELATION
+
+# Fixed: two runs of the same settings have to be compared with the same noise.
+SURROGATE_SEED = 20_260_103
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurrogateSource:
+    """A source of smooth noise with the sizes of another one."""
+
+    inner: Source
+    config: Config
+    number: int
+
+    @property
+    def space(self) -> FeatureSpace:
+        """Feature space of the other source."""
+        return self.inner.space
+
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+        return self.inner.n_subjects
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        """Repetition times of the other source."""
+        return self.inner.tr_range
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
+        """Yield (label, smooth noise (d, T_m)) for every subject of the other source."""
+        root = noise_root(self.config, self.space, n_basis)
+        # AR(1) in time at unit variance, as the series that it stands for have.
+        a, fresh = AUTOCORRELATION, np.sqrt(1.0 - AUTOCORRELATION**2)
+        rng = np.random.default_rng([SURROGATE_SEED, self.number])
+        for label, real in self.inner.reduced(n_basis):
+            noise = rng.standard_normal(real.shape)
+            for t in range(1, noise.shape[1]):
+                noise[:, t] = a * noise[:, t - 1] + fresh * noise[:, t]
+            smooth = noise if root is None else root @ noise
+            yield label, smooth.astype(np.float32)
+
+
+def noise_root(config: Config, space: FeatureSpace, n_basis: int) -> Array | None:
+    """Return the root of the covariance of smooth noise in the basis; None: features are white."""
+    B = public_basis(config, space, n_basis)
+    if B is None:
+        return None
+    if space.kind == "mask":
+        smoothed = kernel.smooth(space.labels() > 0, voxel_mm(space), B)
+    else:
+        rows, columns = parse_shape(config.image_shape)
+        smoothed = kernel.smooth_image((rows, columns), B)
+    values, vectors = np.linalg.eigh(B.T @ smoothed)
+    # Rounding makes tiny eigenvalues negative.
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))
