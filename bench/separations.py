@@ -34,7 +34,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.computations import load
 from cape.config import Config
 from cape.data import grid_of, mask_space
-from cape.forecast.alternatives import Size
+from cape.forecast.size import RunSize
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.public_basis import public_basis
@@ -91,7 +91,7 @@ def run(
     """Run the protocol at the G_eff asked for."""
     M, S = arguments.subjects, arguments.sites
     noise_shares = S - max(1, -(-S // 3) - 1)
-    size = Size(n_sites=S, n_subjects=M, noise_shares=noise_shares, delta=DELTA)
+    size = RunSize(n_sites=S, n_subjects=M, noise_shares=noise_shares, delta=DELTA)
     computation = load("capedjica")
     config = computation.config.from_input(
         {

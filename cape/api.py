@@ -25,7 +25,7 @@ from cape.computations import load
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning import budget as planning
-from cape.planning.budget import Planned
+from cape.planning.budget import PlannedRun
 from cape.protocol.messages import FeatureSpace, RoundRecord
 from cape.protocol.outcome import IcaOutcome
 from cape.report import files, write_consortium
@@ -297,7 +297,7 @@ def budget(
     delta: float = 1e-5,
     components: int = 20,
     settings: Mapping[str, object] | None = None,
-) -> Planned:
+) -> PlannedRun:
     """Return what a planned run would cost and whether it will work; touches no data.
 
     Parameters
@@ -313,7 +313,7 @@ def budget(
 
     Returns
     -------
-    Planned
+    PlannedRun
         ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
         ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
     """

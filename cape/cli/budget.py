@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from cape.cli.show import duration, say, table
-from cape.forecast.alternatives import LEAST_SPATIAL, Point
-from cape.planning.budget import Planned, Stage
+from cape.forecast.rule import CurvePoint
+from cape.forecast.spatial import LEAST_SPATIAL
+from cape.planning.budget import PlannedRun, StageSummary
 
 SECONDS_PER_ROUND = {"one computer": 0.03, "COINSTAC": 0.1, "a new process per round": 2.0}
 
 
-def show(plan: Planned) -> None:
+def show(plan: PlannedRun) -> None:
     """Print a plan for people."""
     say(
         f"{plan.n_subjects} subjects at {plan.n_sites} sites, {plan.n_components} components, "
@@ -38,7 +39,7 @@ def show(plan: Planned) -> None:
     _show_answer(plan)
 
 
-def _show_epsilon(plan: Planned) -> None:
+def _show_epsilon(plan: PlannedRun) -> None:
     if plan.mu is None or plan.epsilon is None:
         say("No noise: nothing is protected.", style="bold red")
     else:
@@ -54,7 +55,7 @@ def _show_epsilon(plan: Planned) -> None:
         )
 
 
-def _show_answer(plan: Planned) -> None:
+def _show_answer(plan: PlannedRun) -> None:
     answer = plan.advice
     say("")
     say(f"Will it work?  {ANSWERS[answer.answer]}: {answer.reason}.", style=STYLES[answer.answer])
@@ -73,7 +74,7 @@ STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}
 BAR = 24
 
 
-def _show_curve(plan: Planned) -> None:
+def _show_curve(plan: PlannedRun) -> None:
     """Print what the same sites and subjects give at other budgets."""
     if not plan.curve:
         return
@@ -110,12 +111,12 @@ MOST = {
 }
 
 
-def _usable(plan: Planned, point: Point) -> str:
+def _usable(plan: PlannedRun, point: CurvePoint) -> str:
     if point.usable:
         return "yes"
     return "perhaps" if plan.separation == "spatial" and point.g >= LEAST_SPATIAL else "no"
 
 
-def _noise(stage: Stage) -> str:
+def _noise(stage: StageSummary) -> str:
     first, last = f"{stage.noise_first:.3g}", f"{stage.noise_last:.3g}"
     return first if first == last else f"{first} to {last}"

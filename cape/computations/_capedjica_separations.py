@@ -32,7 +32,9 @@ from cape.algorithms.templates import (
 )
 from cape.config import Config, parse_shape
 from cape.errors import ConfigError
-from cape.forecast.alternatives import Separation, Size, spatial_verdict
+from cape.forecast.rule import Separation
+from cape.forecast.rules import rule_of
+from cape.forecast.size import RunSize
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.protocol import subject_views
@@ -68,15 +70,14 @@ def stages(config: Config, n_basis: int) -> tuple[Stage, ...]:
 
 def quality(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[str, ...]:
     """Return what the owner should know; refuse a run whose maps would mostly show noise."""
-    size = Size(
+    size = RunSize(
         n_sites=n_sites,
         n_subjects=n_subjects,
         noise_shares=noise_shares_of(config, n_sites),
         delta=config.delta,
     )
     mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
-    kind = separation_of(config)
-    found = spatial_verdict(size, kind, _n(config), mu, n_basis=n_basis)
+    found = rule_of(separation_of(config), _n(config)).verdict(size, mu, n_basis=n_basis)
     if found.usable:
         return found.warnings
     if not config.accept_low_quality:

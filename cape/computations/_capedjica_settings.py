@@ -18,15 +18,17 @@ from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
 from cape.computations import _capedjica_separations
 from cape.config import SCALINGS, Config, option
 from cape.errors import ConfigError, ConsortiumError
-from cape.forecast.alternatives import spatial_basis
+from cape.forecast.rule import ForecastRule
+from cape.forecast.rules import rule_of
+from cape.forecast.size import RunSize
+from cape.forecast.spatial import spatial_basis
 from cape.forecast.temporal import (
     BRAIN_ENERGY,
     IMAGE_ENERGY,
     PCA_SHARE,
+    TemporalRule,
     choose_n_basis,
     energy_inside,
-    g_eff,
-    verdict,
 )
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
@@ -187,15 +189,35 @@ def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedCo
     return replace(found, step_limit=config.step_limit) if config.step_limit else found
 
 
+def run_size(config: Config, n_sites: int, n_subjects: int) -> RunSize:
+    """Return what G follows from."""
+    return RunSize(
+        n_sites=n_sites,
+        n_subjects=n_subjects,
+        noise_shares=noise_shares_of(config, n_sites),
+        delta=config.delta,
+    )
+
+
 def strength(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> float:
     """Return G of the run, which alone decides its quality; inf without noise."""
     if not config.private:
         return math.inf
-    return g_eff(
-        n_subjects=n_subjects,
-        mu=gdp_mu(epsilon=config.epsilon, delta=config.delta),
-        noise_shares=noise_shares_of(config, n_sites),
-        n_sites=n_sites,
+    return run_size(config, n_sites, n_subjects).g(config.epsilon)
+
+
+def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
+    """Return the rule by which `cape budget` and a run say whether maps can be expected."""
+    if config.separation != "temporal":
+        return rule_of(config.separation, config.n_components)
+    energy = 1.0  # of templates: of what they hold; what they lack nobody knows
+    if basis_kind(config) not in ("none", "templates"):
+        voxels = config.feature_space == "mask"
+        energy = energy_inside(n_basis, BRAIN_ENERGY if voxels else IMAGE_ENERGY)
+    return TemporalRule(
+        n_components=config.n_components,
+        prewhitened=config.prewhiten == "ar1",
+        basis_energy=energy,
     )
 
 
@@ -328,20 +350,10 @@ def _quality(
         return _capedjica_separations.quality(config, n_sites, n_subjects, d)
     if (config.solver, config.pca, config.whitening) != MEASURED or config.n_rounds < FEW_ROUNDS:
         return ("How good the maps will be was measured for the default algorithm only.",)
-    if basis_kind(config) in ("none", "templates"):
-        energy = 1.0  # of templates: of what they hold; what they lack nobody knows
-    else:
-        energy = energy_inside(d, BRAIN_ENERGY if space.kind == "mask" else IMAGE_ENERGY)
-    found = verdict(
-        n_subjects=n_subjects,
-        n_sites=n_sites,
-        noise_shares=noise_shares_of(config, n_sites),
-        mu=gdp_mu(epsilon=config.epsilon, delta=config.delta),
-        delta=config.delta,
-        n_components=config.n_components,
+    found = rule(config, d).verdict(
+        run_size(config, n_sites, n_subjects),
+        gdp_mu(epsilon=config.epsilon, delta=config.delta),
         n_basis=d,
-        energy=energy,
-        revised=config.prewhiten == "ar1",
     )
     if found.usable:
         return found.warnings

@@ -31,6 +31,7 @@ from cape.computations._capedjica_settings import (
     make_whitening,
     own,
     plan_run,
+    rule,
     stages,
     strength,
 )
@@ -49,7 +50,7 @@ from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 
-__all__ = ["COMPUTATION", "CapeDjicaConfig", "plan_run"]
+__all__ = ["COMPUTATION", "CapeDjicaConfig", "plan_run", "rule"]
 
 
 def _verify(site: Site, roster: Roster) -> None:

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from fractions import Fraction
 
 from cape.computations import capedjica, load
 from cape.config import Config, parse_shape
 from cape.data import mask_space
 from cape.errors import ConfigError
-from cape.forecast.alternatives import (
-    Advice,
-    Point,
-    Separation,
-    Size,
-    advice,
-    curve,
-    spatial_verdict,
-)
-from cape.forecast.temporal import IMAGE_ENERGY, PCA_SHARE, Verdict, energy_inside, verdict
+from cape.forecast.rule import Advice, CurvePoint, Separation, Verdict
+from cape.forecast.size import RunSize
+from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.privacy.accounting import Views, check_delta, root_up, views
 from cape.privacy.event import Event
@@ -32,7 +25,7 @@ PRODUCT = "capedjica"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
+class StageSummary:
     """The releases of one phase.
 
     Attributes
@@ -58,16 +51,16 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Planned:
+class PlannedRun:
     """What a plan means.
 
     Attributes
     ----------
     n_subjects, n_sites, n_components, n_basis, colluders, shares : int
-        M, S, R, d, S_C, h.
+        M, S, R, d, S_C, h (noise shares).
     separation : {"temporal", "spatial", "template"}
         The model.
-    stages : tuple of Stage
+    stages : tuple of StageSummary
         Releases by phase.
     mu : float or None
         Of the whole plan against the headline viewer; None without noise.
@@ -81,10 +74,10 @@ class Planned:
         What to expect.
     advice : Advice
         Whether it will work, and what would change that.
-    curve : tuple of Point
+    curve : tuple of CurvePoint
         What the same consortium gives at other epsilons; empty without noise.
     warnings : tuple of str
-        Findings of the settings and the plan.
+        What the settings themselves warn about.
     """
 
     n_subjects: int
@@ -94,7 +87,7 @@ class Planned:
     colluders: int
     shares: int
     separation: Separation
-    stages: tuple[Stage, ...]
+    stages: tuple[StageSummary, ...]
     mu: float | None
     epsilon: Views | None
     delta: float
@@ -102,11 +95,11 @@ class Planned:
     bytes_per_site: int
     verdict: Verdict
     advice: Advice
-    curve: tuple[Point, ...]
+    curve: tuple[CurvePoint, ...]
     warnings: tuple[str, ...]
 
 
-def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> Planned:
+def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> PlannedRun:
     """Return what the plan of a run means that has these settings, without any data.
 
     The plan is the one that the handshake of a real run makes from the same numbers.  Matrices
@@ -124,21 +117,49 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
     ConfigError, PrivacyBudgetError
         As in a run.
     """
-    config = load(PRODUCT).config.from_input(_of_product(settings))
+    config = capedjica.CapeDjicaConfig.from_input(_of_product(settings))
     check_sites(config, n_sites)
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
     # Where a run would refuse, a budget explains: the verdict says what is too little.
-    told = dataclasses.replace(config, accept_low_quality=True)
-    draft = capedjica.plan_run(told, n_sites=n_sites, n_subjects=n_subjects, space=_space(config))
-    return describe(
-        config,
-        draft.plan,
-        n_sites=n_sites,
+    lenient = replace(config, accept_low_quality=True)
+    plan = capedjica.plan_run(lenient, n_sites, n_subjects, _space(config))
+    events = plan.plan
+    mu2 = _total_mu2(events)
+    total = math.inf if mu2 is None else root_up(mu2)
+    stages = _stages(events, n_sites=n_sites, n_subjects=n_subjects)
+    shares = events[0].shares
+    size = RunSize(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
+    rule = capedjica.rule(config, plan.n_basis)
+    if isinstance(rule, TemporalRule) and stages[0].mu is not None:
+        # What this plan gives its first stage, the subspace, not what most plans do.
+        rule = replace(rule, pca_share=(stages[0].mu / total) ** 2)
+    return PlannedRun(
         n_subjects=n_subjects,
-        n_basis=draft.n_basis,
+        n_sites=n_sites,
+        n_components=config.n_components,
+        n_basis=plan.n_basis,
+        colluders=config.colluders(n_sites),
+        shares=shares,
+        separation=config.separation,
+        stages=stages,
+        mu=None if mu2 is None else total,
+        epsilon=_views(config, mu2, shares, n_sites),
+        delta=config.delta,
+        planned=config.epsilon,
+        # 8 bytes a number, in base64.
+        bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
+        verdict=rule.verdict(size, total, n_basis=plan.n_basis),
+        advice=rule.advice(size, total),
+        curve=() if mu2 is None else rule.curve(size, epsilon=config.epsilon),
         warnings=filtered(config),
     )
+
+
+def _views(config: Config, mu2: Fraction | None, shares: int, n_sites: int) -> Views | None:
+    if mu2 is None:
+        return None
+    return views(mu2, delta=config.delta, shares=shares, n_sites=n_sites, noise=config.noise)
 
 
 def _of_product(settings: Mapping[str, object]) -> dict[str, object]:
@@ -154,91 +175,12 @@ def _of_product(settings: Mapping[str, object]) -> dict[str, object]:
     return chosen
 
 
-def describe(
-    config: Config,
-    events: Sequence[Event],
-    *,
-    n_sites: int,
-    n_subjects: int,
-    n_basis: int,
-    warnings: Sequence[str],
-) -> Planned:
-    """Return the numbers of a plan.
-
-    Parameters
-    ----------
-    config : Config
-        With `n_components`; `prewhiten` chooses the threshold.
-    events : sequence of Event
-        All releases of the plan, at least one.
-    n_sites, n_subjects, n_basis : int
-        S, M, d.
-    warnings : sequence of str
-        What the plan itself warns about.
-    """
-    mu = total_mu(events)
-    found = stages(events, n_sites=n_sites, n_subjects=n_subjects)
-    n_components = int(getattr(config, "n_components", 0))
-    shares = events[0].shares
-    kind: Separation = getattr(config, "separation", "temporal")
-    revised = getattr(config, "prewhiten", "ar1") != "none"
-    size = Size(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
-    return Planned(
-        n_subjects=n_subjects,
-        n_sites=n_sites,
-        n_components=n_components,
-        n_basis=n_basis,
-        colluders=config.colluders(n_sites),
-        shares=shares,
-        separation=kind,
-        stages=found,
-        mu=mu,
-        epsilon=total_views(events, config, n_sites),
-        delta=config.delta,
-        planned=config.epsilon,
-        bytes_per_site=payload(events),
-        verdict=expected(config, found, size, mu, n_components, n_basis),
-        advice=advice(size, kind, n_components, math.inf if mu is None else mu, revised=revised),
-        curve=()
-        if mu is None
-        else curve(size, kind, n_components, epsilon=config.epsilon, revised=revised),
-        warnings=tuple(warnings),
-    )
-
-
-def expected(
-    config: Config,
-    found: Sequence[Stage],
-    size: Size,
-    mu: float | None,
-    n_components: int,
-    n_basis: int,
-) -> Verdict:
-    """Return the verdict on a plan, by the rule of its separation."""
-    kind: Separation = getattr(config, "separation", "temporal")
-    total = math.inf if mu is None else mu
-    if kind != "temporal":
-        return spatial_verdict(size, kind, n_components, total, n_basis=n_basis)
-    return verdict(
-        n_subjects=size.n_subjects,
-        n_sites=size.n_sites,
-        noise_shares=size.noise_shares,
-        mu=total,
-        delta=size.delta,
-        n_components=n_components,
-        n_basis=n_basis,
-        energy=_energy(config, n_basis),
-        pca_share=_part(found, mu),
-        revised=getattr(config, "prewhiten", "ar1") != "none",
-    )
-
-
-def _space(config: Config) -> FeatureSpace:
+def _space(config: capedjica.CapeDjicaConfig) -> FeatureSpace:
     """Return the feature space of the settings, with as many templates as they say."""
     space = _features(config)
-    if getattr(config, "separation", "temporal") != "template":
+    if config.separation != "template":
         return space
-    return dataclasses.replace(space, n_templates=int(getattr(config, "n_components", 0)))
+    return replace(space, n_templates=config.n_components)
 
 
 def _features(config: Config) -> FeatureSpace:
@@ -251,58 +193,27 @@ def _features(config: Config) -> FeatureSpace:
     return FeatureSpace.of_matrix(config.n_basis or config.max_features)
 
 
-def _energy(config: Config, n_basis: int) -> float:
-    """Return what the public basis can hold of the maps; 1 where every feature is kept."""
-    if config.feature_space == "mask":
-        return energy_inside(n_basis)
-    return energy_inside(n_basis, IMAGE_ENERGY) if config.image_shape else 1.0
-
-
-def _part(found: Sequence[Stage], mu: float | None) -> float:
-    """Return the share of mu^2 of the first stage, the subspace release."""
-    first = found[0].mu
-    return PCA_SHARE if mu is None or first is None else (first / mu) ** 2
-
-
-def stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[Stage, ...]:
+def _stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[StageSummary, ...]:
     """Return the releases of a plan by phase, in order."""
-    found = []
+    summaries = []
     for phase in dict.fromkeys(event.phase for event in events):
-        own = [event for event in events if event.phase == phase]
-        found.append(
-            Stage(
+        releases = [event for event in events if event.phase == phase]
+        mu2 = _total_mu2(releases)
+        summaries.append(
+            StageSummary(
                 phase=phase,
-                releases=len(own),
-                size=own[0].size,
-                mu=total_mu(own),
-                noise_first=own[0].noise_std(n_sites, n_subjects),
-                noise_last=own[-1].noise_std(n_sites, n_subjects),
+                releases=len(releases),
+                size=releases[0].size,
+                mu=None if mu2 is None else root_up(mu2),
+                noise_first=releases[0].noise_std(n_sites, n_subjects),
+                noise_last=releases[-1].noise_std(n_sites, n_subjects),
             )
         )
-    return tuple(found)
+    return tuple(summaries)
 
 
-def total_mu(events: Iterable[Event]) -> float | None:
-    """Return mu of all releases together, None if one has no noise."""
-    events = list(events)
+def _total_mu2(events: Sequence[Event]) -> Fraction | None:
+    """Return mu^2 of all releases together, None if one has no noise."""
     if not all(event.private for event in events):
         return None
-    return root_up(sum((event.mu2 for event in events), Fraction(0)))
-
-
-def total_views(events: Sequence[Event], config: Config, n_sites: int) -> Views | None:
-    """Return total epsilon against the three viewers, None without noise."""
-    if not events or not all(event.private for event in events):
-        return None
-    return views(
-        sum((event.mu2 for event in events), Fraction(0)),
-        delta=config.delta,
-        shares=events[0].shares,
-        n_sites=n_sites,
-        noise=config.noise,
-    )
-
-
-def payload(events: Iterable[Event]) -> int:
-    """Return the bytes that one site sends as masked integers: 8 each, in base64."""
-    return sum(4 * math.ceil(8 * event.size / 3) for event in events)
+    return sum((event.mu2 for event in events), Fraction(0))

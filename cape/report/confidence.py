@@ -19,7 +19,8 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.quasi_newton import CURVATURE, tuned_constants
-from cape.forecast.temporal import g_eff, usable
+from cape.forecast.size import g_eff
+from cape.forecast.temporal import usable
 from cape.frozen import dataclass
 from cape.protocol.outcome import IcaOutcome
 
@@ -91,7 +92,7 @@ def why_not(outcome: IcaOutcome) -> str:
     done = sum(record.phase == "iterate" for record in outcome.trace)
     if outcome.status not in ("converged", "max_rounds") or done < FEW_ROUNDS:
         return "too few rounds were released"
-    if strength < usable(k, revised=settings.get("prewhiten") == "ar1"):
+    if strength < usable(k, prewhitened=settings.get("prewhiten") == "ar1"):
         return "at this budget the maps mostly show noise, and the band would be too narrow"
     if outcome.rank_status not in ("gap", "reduced"):
         return "the spectrum has no clear gap, so what lies outside the maps is not known"

@@ -18,8 +18,8 @@ import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
-from cape.forecast.alternatives import needed_g
-from cape.forecast.temporal import g_eff
+from cape.forecast.rules import rule_of
+from cape.forecast.size import g_eff
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome, Outcome
 from cape.report import (
@@ -140,7 +140,7 @@ def _size(outcome: IcaOutcome, mu: float | None) -> dict[str, float | None]:
     )
     return {
         "g_eff": size,
-        "g_needed": needed_g(kind, int(outcome.A.shape[1]), revised=revised),
+        "g_needed": rule_of(kind, int(outcome.A.shape[1]), prewhitened=revised).needed_g(),
     }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from cape.forecast.alternatives import Separation
+from cape.forecast.rule import Separation
 from cape.privacy.accounting import display_epsilon
 
 CITATIONS = (

@@ -9,7 +9,8 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import MIN_GAP
-from cape.forecast.alternatives import Separation, largest_components, most_text
+from cape.forecast.rule import Separation
+from cape.forecast.rules import rule_of
 from cape.frozen import dataclass
 from cape.report.confidence import above_edge
 from cape.report.methods import kind_of
@@ -90,8 +91,9 @@ def advise(
         said.append(f"Suggested number of components: {suggested}.")
     most = limit = max(above, gap) if clear else above
     if g is not None:
-        said.append(most_text(kind, g, revised=revised))
-        most = largest_components(kind, g, revised=revised)
+        rule = rule_of(kind, asked, prewhitened=revised)
+        said.append(rule.largest_text(g))
+        most = rule.largest_components(g)
         # What real data carried (spatial) is told, but only the spectrum says what is noise.
         limit = min(limit, most) if kind == "temporal" else limit
     too_many = kept > limit

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.forecast.alternatives import LEAST_SPATIAL
+from cape.forecast.spatial import LEAST_SPATIAL
 from cape.report import methods
 from cape.report import model_order as advice
 from cape.report.files import MISSING

@@ -15,7 +15,7 @@ import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
-from cape.forecast.alternatives import Separation
+from cape.forecast.rule import Separation
 from cape.protocol.outcome import IcaOutcome, TemplateReading
 from cape.report.methods import kind_of
 from cape.report.page_model import Block, Grid, Picture, Text

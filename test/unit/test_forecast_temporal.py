@@ -8,13 +8,16 @@ import pytest
 
 from cape.errors import ConfigError
 from cape.forecast import temporal
+from cape.forecast.rule import Verdict
+from cape.forecast.size import RunSize, g_eff
+from cape.forecast.temporal import TemporalRule
 from cape.privacy.accounting import gdp_mu
 
 
 def test_g_counts_only_the_shares_that_nobody_can_subtract() -> None:
-    full = temporal.g_eff(n_subjects=1024, mu=0.268, noise_shares=4, n_sites=4)
+    full = g_eff(n_subjects=1024, mu=0.268, noise_shares=4, n_sites=4)
     assert full == pytest.approx(1024 * 0.268)
-    less = temporal.g_eff(n_subjects=1024, mu=0.268, noise_shares=3, n_sites=4)
+    less = g_eff(n_subjects=1024, mu=0.268, noise_shares=3, n_sites=4)
     assert full / less == pytest.approx(math.sqrt(4 / 3))
 
 
@@ -23,7 +26,7 @@ def test_g_counts_only_the_shares_that_nobody_can_subtract() -> None:
 )
 def test_measured_thresholds_are_scaled_for_the_algorithm_that_runs(r: int, g: float) -> None:
     assert temporal.usable(r) == pytest.approx(0.92 * g)
-    assert temporal.usable(r, revised=False) == pytest.approx(1.05 * g)
+    assert temporal.usable(r, prewhitened=False) == pytest.approx(1.05 * g)
 
 
 def test_thresholds_between_and_beyond_the_measured_numbers() -> None:
@@ -48,12 +51,11 @@ def test_largest_number_of_components_is_the_inverse_of_the_threshold() -> None:
 @pytest.mark.parametrize(("n_subjects", "epsilon"), [(256, 3.12), (1024, 0.67), (4096, 0.148)])
 def test_smallest_epsilon_of_four_sites_with_one_colluder(n_subjects: int, epsilon: float) -> None:
     """The figures that the owner reads before a run (R = 20, delta = 1e-5)."""
-    got = temporal.smallest_epsilon(
-        n_components=20, n_subjects=n_subjects, n_sites=4, noise_shares=3, delta=1e-5
-    )
+    size = RunSize(n_subjects=n_subjects, n_sites=4, noise_shares=3, delta=1e-5)
+    got = size.epsilon_for(TemporalRule(n_components=20).needed_g())
     assert got == pytest.approx(epsilon, rel=0.01)
     mu = gdp_mu(epsilon=got, delta=1e-5)
-    g = temporal.g_eff(n_subjects=n_subjects, mu=mu, noise_shares=3, n_sites=4)
+    g = g_eff(n_subjects=n_subjects, mu=mu, noise_shares=3, n_sites=4)
     assert g == pytest.approx(temporal.usable(20))
 
 
@@ -89,10 +91,11 @@ def test_basis_respects_the_limits() -> None:
 def test_expected_energy_follows_the_measured_formula() -> None:
     """Table of the base algorithm: G 275, f_P .4."""
     for d, energy, expected in [(64, 0.922, 0.90), (100, 0.979, 0.93), (225, 0.999, 0.86)]:
-        got = temporal.map_energy(n_basis=d, n_components=20, g=275, energy=energy, pca_share=0.4)
-        assert got == pytest.approx(expected, abs=0.015)
-    assert temporal.map_energy(n_basis=1000, n_components=20, g=50, energy=0.94) == 0.0
-    assert temporal.map_energy(n_basis=1000, n_components=20, g=math.inf, energy=0.94) == 0.94
+        rule = TemporalRule(n_components=20, basis_energy=energy, pca_share=0.4)
+        assert rule.map_energy(275, d) == pytest.approx(expected, abs=0.015)
+    rule = TemporalRule(n_components=20, basis_energy=0.94)
+    assert rule.map_energy(50, 1000) == 0.0
+    assert rule.map_energy(math.inf, 1000) == 0.94
 
 
 def test_energy_inside_the_basis_is_monotone() -> None:
@@ -103,18 +106,13 @@ def test_energy_inside_the_basis_is_monotone() -> None:
     assert values == sorted(values)
 
 
-def verdict(**changes: object) -> temporal.Verdict:
-    given: dict[str, object] = {
-        "n_subjects": 1024,
-        "n_sites": 4,
-        "noise_shares": 3,
-        "mu": gdp_mu(epsilon=1.0, delta=1e-5),
-        "delta": 1e-5,
-        "n_components": 20,
-        "n_basis": 100,
-        "energy": 0.979,
-    }
-    return temporal.verdict(**{**given, **changes})  # type: ignore[arg-type]
+def verdict(
+    *, n_subjects: int = 1024, n_components: int = 20, n_basis: int = 100, epsilon: float = 1.0
+) -> Verdict:
+    size = RunSize(n_subjects=n_subjects, n_sites=4, noise_shares=3, delta=1e-5)
+    mu = math.inf if math.isinf(epsilon) else gdp_mu(epsilon=epsilon, delta=1e-5)
+    rule = TemporalRule(n_components=n_components, basis_energy=0.979)
+    return rule.verdict(size, mu, n_basis=n_basis)
 
 
 def test_a_good_plan_is_called_usable_and_real_data_are_mentioned() -> None:
@@ -134,14 +132,14 @@ def test_a_hopeless_plan_says_what_would_help_and_the_advice_works() -> None:
     assert verdict(n_subjects=got.smallest_n_subjects).usable
     assert not verdict(n_subjects=got.smallest_n_subjects - 1).usable
     epsilon = float(got.text.split("epsilon >= ")[1].rstrip("."))
-    assert verdict(n_subjects=128, mu=gdp_mu(epsilon=epsilon, delta=1e-5)).usable
+    assert verdict(n_subjects=128, epsilon=epsilon).usable
     middle = verdict(n_subjects=500)
     assert f"n_components <= {middle.largest_n_components}" in middle.text
     assert verdict(n_subjects=500, n_components=middle.largest_n_components).usable
 
 
 def test_a_run_without_noise_promises_nothing() -> None:
-    got = verdict(mu=math.inf)
+    got = verdict(epsilon=math.inf)
     assert got.usable
     assert math.isinf(got.g)
     assert "nobody is protected" in got.text

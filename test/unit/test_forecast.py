@@ -12,16 +12,33 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.forecast import alternatives, temporal
-from cape.forecast.alternatives import Size, advice, curve
+from cape.forecast import temporal
+from cape.forecast.rule import Advice
+from cape.forecast.rules import rule_of
+from cape.forecast.size import RunSize
+from cape.forecast.spatial import spatial_basis
 from cape.privacy.accounting import gdp_mu
 
 BENCH = Path(__file__).parents[2] / "bench"
 MEASURED = json.loads((BENCH / "measured" / "budget.json").read_text())
 
 
-def size(n_subjects: int = 256, noise_shares: int = 3) -> Size:
-    return Size(n_sites=4, n_subjects=n_subjects, noise_shares=noise_shares, delta=1e-5)
+def size(n_subjects: int = 256, noise_shares: int = 3) -> RunSize:
+    return RunSize(n_sites=4, n_subjects=n_subjects, noise_shares=noise_shares, delta=1e-5)
+
+
+def advice(at: RunSize, separation, n_components: int, mu: float) -> Advice:
+    return rule_of(separation, n_components).advice(at, mu)
+
+
+def curve(at: RunSize, separation, n_components: int, *, epsilon: float):
+    return rule_of(separation, n_components).curve(at, epsilon=epsilon)
+
+
+def expected_q(g: float, n_components: int) -> float:
+    q = rule_of("temporal", n_components).expected_q(g)
+    assert q is not None
+    return q
 
 
 def mu(epsilon: float) -> float:
@@ -49,17 +66,17 @@ def test_the_rule_agrees_with_what_runs_gave(row) -> None:
         assert judged["says"] != "yes"
     if row["q_ngi"] < 0.08:
         assert judged["says"] == "yes"
-    expected = alternatives.expected_q(judged["g"], 20)
+    expected = expected_q(judged["g"], 20)
     assert expected == pytest.approx(row["q_ngi"], abs=0.05)
 
 
 def test_expected_error_falls_with_g_and_crosses_a_tenth_at_the_threshold() -> None:
     for r in (5, 10, 20, 30):
-        values = [alternatives.expected_q(g, r) for g in range(0, 2000, 10)]
+        values = [expected_q(g, r) for g in range(0, 2000, 10)]
         assert values == sorted(values, reverse=True)
-        assert alternatives.expected_q(temporal.usable(r), r) < 0.1
-        assert alternatives.expected_q(0.9 * temporal.usable(r), r) > 0.08
-    assert alternatives.expected_q(math.inf, 20) == 0.0
+        assert expected_q(temporal.usable(r), r) < 0.1
+        assert expected_q(0.9 * temporal.usable(r), r) > 0.08
+    assert expected_q(math.inf, 20) == 0.0
 
 
 @pytest.mark.parametrize("separation", ["temporal", "spatial", "template"])
@@ -97,17 +114,17 @@ def test_spatial_runs_are_refused_doubtful_or_usable_by_g() -> None:
     assert [told(g) for g in (40, 49, 51, 89, 91, 400)] == [
         "no", "no", "perhaps", "perhaps", "yes", "yes",
     ]  # fmt: skip
-    found = alternatives.spatial_verdict(unit, "spatial", 15, 60 / unit.g_of(1.0), n_basis=53)
+    found = rule_of("spatial", 15).verdict(unit, 60 / unit.g_of(1.0), n_basis=53)
     assert found.usable
     assert any("doubtful" in text for text in found.warnings)
     assert any("smooth noise" in text for text in found.warnings)
 
 
 def test_the_basis_follows_g_and_has_room_for_the_components() -> None:
-    sizes = [alternatives.spatial_basis(g, 10) for g in (10, 50, 100, 200, 400, math.inf)]
+    sizes = [spatial_basis(g, 10) for g in (10, 50, 100, 200, 400, math.inf)]
     assert sizes == [40, 40, 53, 64, 80, 80]
-    assert alternatives.spatial_basis(100, 20) == 67
-    assert all(0.3 * alternatives.spatial_basis(g, 25) >= 25 for g in (50, 100, 1000))
+    assert spatial_basis(100, 20) == 67
+    assert all(0.3 * spatial_basis(g, 25) >= 25 for g in (50, 100, 1000))
 
 
 def test_the_curve_holds_the_planned_budget_and_rises() -> None:
@@ -135,7 +152,7 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
     from cape.report.model_order import advise
 
     unit = size(1000)
-    told = alternatives.spatial_verdict(unit, kind, 15, g / unit.g_of(1.0), n_basis=53)
+    told = rule_of(kind, 15).verdict(unit, g / unit.g_of(1.0), n_basis=53)
     if kind != "temporal":
         assert told.largest_n_components == most
     at = unit.epsilon_for(g * (1 + 1e-9))  # not a hair below the threshold
