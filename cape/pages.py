@@ -105,7 +105,7 @@ def rounds_table(computation: Computation[Any], settings: dict[str, Any]) -> str
     settings : dict
         Settings that choose among variants of a stage.
     """
-    phases = computation.phases(computation.config.from_input(settings))
+    phases = computation.bind(computation.config.from_input(settings)).phases
     rows = [
         "| phase | a site sends | the aggregator answers | may open next |",
         "|---|---|---|---|",

@@ -28,12 +28,12 @@ def combine_replies(request: EngineRequest) -> Document:
     """Combine one round.  Draws nothing, so the same request always gives the same answer."""
     if request.cache is None:
         computation, config = joining(request.input)
-        state = start(computation, config)
+        state = start(computation.bind(config))
     else:
         computation, _, _ = identity_of(request.cache, "the aggregator")
         state = decode_run(computation, request.cache, party="the aggregator")
     request.expect(state.cursor.seq)
-    reply = computation.phases(state.config)[state.cursor.phase].reply
+    reply = state.phase.reply
     inbox = {
         site: decode_envelope(document, reply, broadcast=False)
         for site, document in request.input.items()
@@ -48,7 +48,7 @@ def combine_replies(request: EngineRequest) -> Document:
 
     digest, kept = memory_of(request.cache)
     party = AggregatorContext(config=state.config, publish=publish, request=digest, kept=kept)
-    state, envelope, ended = advance_aggregator(computation, state, inbox, party)
+    state, envelope, ended = advance_aggregator(state, inbox, party)
     if not ended:
         answer = answer_of(computation, state, encode_broadcast(envelope))
         if state.config.aggregation == "secagg":

@@ -130,7 +130,8 @@ def decode_run(computation: Computation[M], document: Any, *, party: str) -> Run
         model: M = wire.decode(document["model"], computation.model)
     except (CapeError, KeyError, TypeError, ValueError) as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
-    return Run(config=config, run=head.run, cursor=head.cursor, ledger=head.ledger, model=model)
+    bound = computation.bind(config)
+    return Run(bound=bound, run=head.run, cursor=head.cursor, ledger=head.ledger, model=model)
 
 
 def settings_of(computation: Computation[M], text: str) -> Config:

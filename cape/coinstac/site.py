@@ -25,7 +25,7 @@ from cape.config import Config
 from cape.errors import CapeError, StoppedError
 from cape.protocol import wire
 from cape.protocol.outcome import SiteOutcome
-from cape.protocol.phases import Computation, Run, accept, advance_site, start
+from cape.protocol.phases import Computation, Run, accept, advance_site, respond, start
 from cape.site.audit_log import log_reply, reply_entry
 from cape.site.context import NO_REQUEST, Origin, SiteContext
 from cape.site.files import (
@@ -67,7 +67,7 @@ def _first_round(call: EngineRequest, journal: Journal) -> Document:
     memo.forget()
     vault_key = os.urandom(32)
     party = _party(call, computation, config, journal, given, vault_key, NO_REQUEST)
-    state, envelope = advance_site(computation, start(computation, config), None, party)
+    state, envelope = advance_site(start(computation.bind(config)), None, party)
     nonce = envelope.body.nonce
     journal.begin(nonce)
     given |= {
@@ -88,22 +88,21 @@ def _next_round(call: EngineRequest, journal: Journal) -> Document:
     state = decode_run(computation, cache, party=f"site {call.party}")
     journal.resume(nonce)
     request = _digest(call.input)
-    last = call.input.get("phase") == list(computation.phases(state.config))[-1]
+    last = call.input.get("phase") == state.bound.last
     if not last or _has_receipt(journal):  # the last phase draws nothing and may be done again
         stored = journal.answered(state.cursor.seq + 1, request)
         if stored is not None:
             log_reply(journal, computation, state.config, stored["output"])
             return _with_key(stored, vault_key)
-    broadcast = computation.phases(state.config)[state.cursor.phase].broadcast
-    envelope = decode_envelope(call.input, broadcast, broadcast=True)
+    envelope = decode_envelope(call.input, state.phase.broadcast, broadcast=True)
     done = last and not _has_receipt(journal)  # all files were written, the answer was lost
     given = {} if done else journal.given()
     digest = request_digest(envelope)
     party = _party(call, computation, state.config, journal, given, vault_key, digest)
-    accept(computation, state, envelope, party)  # a message that does not belong ends nothing
-    call.expect(state.cursor.seq + 1)
+    state = accept(state, envelope, party)  # a message that does not belong ends nothing
+    call.expect(state.cursor.seq)
     try:
-        state, reply = advance_site(computation, state, envelope, party)
+        state, reply = respond(state, party)
     except StoppedError:
         raise  # it may be asked again
     except CapeError:

@@ -279,9 +279,9 @@ def handshake(sites: Sequence[SiteCheck], asked: PlannedRelease) -> tuple[Findin
 def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
     """Return the answer of the aggregator to the cards, by the code of a run."""
     party = AggregatorContext(config=config, publish=lambda outcome: None)
-    run = start(computation, config)
+    run = start(computation.bind(config))
     ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
-    roster, _ = computation.phases(config)[run.cursor.phase].combine(party, ordered, run.model)
+    roster, _ = run.phase.combine(party, ordered, run.model)
     if not isinstance(roster, Roster):
         raise TypeError("the first phase of a computation is join")
     return roster

@@ -14,6 +14,7 @@ Written without scipy, because a round of the protocol must not wait for its imp
 
 from __future__ import annotations
 
+import functools
 import math
 import warnings
 from collections.abc import Callable, Iterable
@@ -89,6 +90,12 @@ def gdp_mu(*, epsilon: float, delta: float) -> float:
     """
     _require("epsilon", epsilon, least=0.0)
     _require_delta(delta)
+    return _largest_mu(epsilon, delta)
+
+
+# Planner, checks, progress and tuned constants all ask for the mu of one and the same budget.
+@functools.lru_cache(maxsize=64)
+def _largest_mu(epsilon: float, delta: float) -> float:
     high = 1.0
     while _delta(epsilon, high) <= delta:
         high *= 2.0

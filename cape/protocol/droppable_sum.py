@@ -14,7 +14,6 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cape.config import Config
 from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.protocol.messages import (
@@ -83,7 +82,7 @@ class DroppableSum(Generic[M]):
     finish: Callable[[Aggregator, SurvivorSum, M], tuple[Any, str | None]]
     absorb: Callable[[M, Any], M]
     then: tuple[str, ...]
-    check: Callable[[Config, M, Any], None] = any_form
+    check: Callable[[M, Any], None] = any_form
 
     def phases(self) -> tuple[AnyPhase, ...]:
         """Return the phases."""

@@ -78,7 +78,7 @@ class LocalSum(Generic[M]):
     stopped: Callable[[Config, M, str], tuple[Any, str | None]]
     absorb: Callable[[M, Any], M]
     then: tuple[str, ...]
-    check: Callable[[Config, M, Any], None]
+    check: Callable[[M, Any], None]
 
     def phases(self) -> tuple[AnyPhase, ...]:
         """Return the phase."""

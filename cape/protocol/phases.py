@@ -14,6 +14,8 @@ transitions; it reads no byte and no clock (the drivers do).
 from __future__ import annotations
 
 import dataclasses
+import functools
+import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
@@ -48,9 +50,9 @@ def anybody(model: object) -> Attendance | None:
     return None
 
 
-def any_form(config: Config, model: object, body: object) -> None:
+def any_form(model: object, body: object) -> None:
     """Take a broadcast as its type declares it: nothing in it has a shape of its own."""
-    del config, model, body
+    del model, body
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,7 +73,7 @@ class Phase(Generic[R, B, M]):
     absorb: Callable[[M, B], M]
     then: tuple[str, ...]
     attendance: Callable[[M], Attendance | None] = anybody
-    check: Callable[[Config, M, B], None] = any_form
+    check: Callable[[M, B], None] = any_form
 
 
 AnyPhase = Phase[Any, Any, Any]  # a table is heterogeneous
@@ -120,11 +122,45 @@ class Computation(Generic[M]):
     guarantee: Literal["dp", "none"] = "dp"
     simulation_only: bool = False
 
-    def phases(self, config: Config) -> dict[str, AnyPhase]:
-        """Return the phases by name, in order, after checking the table (ValueError)."""
-        rows = [phase for entry in self.table for phase in entry.phases(config)]
-        check_table(rows)
-        return {phase.name: phase for phase in rows}
+    def bind(self, config: Config) -> BoundComputation[M]:
+        """Return this computation under the settings of a run; ValueError for a wrong table."""
+        return _bind(self, config)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BoundComputation(Generic[M]):
+    """A computation under the settings of one run: its phases by name, in order, checked.
+
+    Made by `Computation.bind`, once for each process and run.
+    """
+
+    computation: Computation[M]
+    config: Config
+    digest: str
+    phases: Mapping[str, AnyPhase]
+
+    @property
+    def first(self) -> str:
+        """The phase that needs no broadcast."""
+        return next(iter(self.phases))
+
+    @property
+    def last(self) -> str:
+        """The phase that ends the run."""
+        return list(self.phases)[-1]
+
+
+# A service answers all rounds of a run in one process, a simulation plays all parties in one.
+@functools.lru_cache(maxsize=16)
+def _bind(computation: Computation[M], config: Config) -> BoundComputation[M]:
+    rows = [phase for entry in computation.table for phase in entry.phases(config)]
+    check_table(rows)
+    return BoundComputation(
+        computation=computation,
+        config=config,
+        digest=config.digest(),
+        phases=types.MappingProxyType({phase.name: phase for phase in rows}),
+    )
 
 
 def stage_of(name: str) -> str:
@@ -160,11 +196,21 @@ def check_table(rows: list[AnyPhase]) -> None:
 class Run(Generic[M]):
     """All that a party carries from round to round; `run` is empty until `join` has named it."""
 
-    config: Config
+    bound: BoundComputation[M]
     run: str
     cursor: Cursor
     ledger: Ledger | None
     model: M
+
+    @property
+    def config(self) -> Config:
+        """Settings of the run."""
+        return self.bound.config
+
+    @property
+    def phase(self) -> AnyPhase:
+        """The phase that the party stands in."""
+        return self.bound.phases[self.cursor.phase]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,27 +235,35 @@ class Envelope(Generic[T]):
 AnyEnvelope = Envelope[Any]
 
 
-def start(computation: Computation[M], config: Config) -> Run[M]:
+def start(bound: BoundComputation[M]) -> Run[M]:
     """Return the state of a party before the first exchange."""
-    first = next(iter(computation.phases(config)))
-    cursor = Cursor(seq=1, phase=first, round=1)
-    return Run(config=config, run="", cursor=cursor, ledger=None, model=computation.start())
+    cursor = Cursor(seq=1, phase=bound.first, round=1)
+    model = bound.computation.start()
+    return Run(bound=bound, run="", cursor=cursor, ledger=None, model=model)
 
 
-def opened(computation: Computation[M], run: Run[M], name: str) -> Cursor:
+def opened(run: Run[M], name: str) -> Cursor:
     """Return the cursor after phase `name` opens, or raise OutOfPhaseError naming what may open."""
-    here, phases = run.cursor.phase, computation.phases(run.config)
-    if name not in phases[here].then:
-        allowed = list(phases[here].then)
-        raise OutOfPhaseError("E201", computation=computation.name, phase=name, allowed=allowed)
-    names = list(phases)
+    here = run.cursor.phase
+    if name not in run.phase.then:
+        raise _out_of_phase(run, name)
+    names = list(run.bound.phases)
     within = run.cursor.round if stage_of(name) == stage_of(here) else 0
+    # A stage of several phases keeps its round until one of them opens again.
     again = within + 1 if within == 0 or names.index(name) <= names.index(here) else within
     return Cursor(seq=run.cursor.seq + 1, phase=name, round=again)
 
 
-def accept(computation: Computation[M], run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
+def _out_of_phase(run: Run[M], name: str) -> OutOfPhaseError:
+    allowed = list(run.phase.then)
+    computation = run.bound.computation.name
+    return OutOfPhaseError("E201", computation=computation, phase=name, allowed=allowed)
+
+
+def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
     """Return a site's state after absorbing a broadcast; refuses whatever does not follow on.
+
+    Draws, charges and stores nothing: a message that does not belong here ends nothing.
 
     Raises
     ------
@@ -218,36 +272,31 @@ def accept(computation: Computation[M], run: Run[M], request: AnyEnvelope, party
     """
     if request.seq != run.cursor.seq + 1:
         raise ProtocolError("E205", allowed=run.cursor.seq + 1, got=request.seq)
-    cursor = opened(computation, run, request.phase)
+    cursor = opened(run, request.phase)
     if request.round != cursor.round:
         raise ProtocolError("E205", allowed=f"round {cursor.round}", got=f"round {request.round}")
+    # The first broadcast is the roster, and its digest is the name of the run.
     name = run.run or party.digest(request.body)[:16].hex()
     for what, got, own in (
         ("format", request.v, FORMAT),
         ("run", request.run, name),
-        ("settings digest", request.config, run.config.digest()),
+        ("settings digest", request.config, run.bound.digest),
     ):
         if got != own:
             raise MessageError("E202", problem=f"{what} {got} is not {own}")
-    phase = computation.phases(run.config)[run.cursor.phase]
+    phase = run.phase
     if type(request.body) is not phase.broadcast:
         raise MessageError(
             "E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}"
         )
-    phase.check(run.config, run.model, request.body)
+    phase.check(run.model, request.body)
     return replace(run, run=name, cursor=cursor, model=phase.absorb(run.model, request.body))
 
 
-def advance_site(
-    computation: Computation[M], run: Run[M], request: AnyEnvelope | None, site: Site
-) -> tuple[Run[M], AnyEnvelope]:
-    """Absorb a broadcast (None in the first exchange) and answer the phase that it opened."""
-    if request is not None:
-        run = accept(computation, run, request, site)
-    elif run.cursor.seq != 1:
-        raise ProtocolError("E205", allowed=run.cursor.seq + 1, got="none")
+def respond(run: Run[M], site: Site) -> tuple[Run[M], AnyEnvelope]:
+    """Answer the phase in which a site stands: the first, or the one that `accept` opened."""
     site.cursor, site.ledger = run.cursor, run.ledger
-    phase = computation.phases(run.config)[run.cursor.phase]
+    phase = run.phase
     reply = phase.answer(site, run.model)
     if type(reply) is not phase.reply:
         raise MessageError("E202", problem=f"{phase.name} sends {phase.reply.__name__}")
@@ -255,14 +304,25 @@ def advance_site(
     return run, _wrap(run, run.cursor, reply)
 
 
+def advance_site(
+    run: Run[M], request: AnyEnvelope | None, site: Site
+) -> tuple[Run[M], AnyEnvelope]:
+    """Accept a broadcast (None in the first exchange) and respond."""
+    if request is not None:
+        run = accept(run, request, site)
+    elif run.cursor.seq != 1:
+        raise ProtocolError("E205", allowed=run.cursor.seq + 1, got="none")
+    return respond(run, site)
+
+
 def advance_aggregator(
-    computation: Computation[M], run: Run[M], inbox: Mapping[str, AnyEnvelope], party: Aggregator
+    run: Run[M], inbox: Mapping[str, AnyEnvelope], party: Aggregator
 ) -> tuple[Run[M], AnyEnvelope, bool]:
     """Combine the replies of one round; returns the new state, the broadcast, and whether it ended.
 
     Replies are combined in sorted order of the site ids, so their order of arrival never matters.
     """
-    phase = computation.phases(run.config)[run.cursor.phase]
+    phase = run.phase
     _agree(run, inbox, joined=bool(run.run))
     party.lost = _missing(run.cursor, phase.attendance(run.model), sorted(inbox, key=str.encode))
     party.cursor, party.ledger = run.cursor, run.ledger
@@ -276,14 +336,12 @@ def advance_aggregator(
     run = replace(run, run=run.run or party.digest(body)[:16].hex(), ledger=party.ledger)
     if name is None:
         if phase.then:
-            raise OutOfPhaseError(
-                "E201", computation=computation.name, phase="end", allowed=list(phase.then)
-            )
+            raise _out_of_phase(run, "end")
         return run, _wrap(run, run.cursor, body), True
-    cursor = opened(computation, run, name)
+    cursor = opened(run, name)
     run = replace(run, cursor=cursor, model=phase.absorb(run.model, body))
     stage = replace(cursor, phase=stage_of(name))
-    progress = computation.progress(run.config, run.model, run.ledger, stage)
+    progress = run.bound.computation.progress(run.config, run.model, run.ledger, stage)
     return run, replace(_wrap(run, cursor, body), progress=replace(progress, phase=name)), False
 
 
@@ -294,7 +352,7 @@ def _wrap(run: Run[M], cursor: Cursor, body: T) -> Envelope[T]:
         seq=cursor.seq,
         phase=cursor.phase,
         round=cursor.round,
-        config=run.config.digest(),
+        config=run.bound.digest,
         body=body,
     )
 
@@ -327,7 +385,7 @@ def _agree(run: Run[M], inbox: Mapping[str, AnyEnvelope], *, joined: bool) -> No
         "round": run.cursor.round,
     }
     if joined:
-        own["settings digest"] = run.config.digest()
+        own["settings digest"] = run.bound.digest
     for field, expected in own.items():
         attribute = {"format": "v", "settings digest": "config"}.get(field, field)
         got = {site: getattr(inbox[site], attribute) for site in sorted(inbox, key=str.encode)}

@@ -9,6 +9,7 @@ and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -92,11 +93,11 @@ class SecureSum(Generic[M]):
         stages = (self, *self.successors)
         then = (*(entry(stage.name, config) for stage in stages), *end)
         if config.zero_sum == "gaussian":
-            return self._gaussian(then)
+            return self._gaussian(config, then)
         if seen_singly(config):
-            return self._local(then)
+            return self._local(config, then)
         if config.aggregation == "secagg":
-            return self._droppable(then)
+            return self._droppable(config, then)
         return (
             Phase(
                 name=self.name,
@@ -107,11 +108,11 @@ class SecureSum(Generic[M]):
                 absorb=self._absorb,
                 then=then,
                 attendance=attendance,
-                check=self._check,
+                check=functools.partial(self._check, config),
             ),
         )
 
-    def _gaussian(self, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
+    def _gaussian(self, config: Config, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
         return GaussianSum(
             name=self.name,
             broadcast=self.state,
@@ -123,10 +124,10 @@ class SecureSum(Generic[M]):
             stopped=self._stopped,
             absorb=self._absorb,
             then=then,
-            check=self._check,
+            check=functools.partial(self._check, config),
         ).phases()
 
-    def _local(self, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
+    def _local(self, config: Config, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
         return LocalSum(
             name=self.name,
             broadcast=self.state,
@@ -139,10 +140,10 @@ class SecureSum(Generic[M]):
             stopped=self._stopped,
             absorb=self._absorb,
             then=then,
-            check=self._check,
+            check=functools.partial(self._check, config),
         ).phases()
 
-    def _droppable(self, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
+    def _droppable(self, config: Config, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
         return DroppableSum(
             name=self.name,
             field=FIELD,
@@ -153,7 +154,7 @@ class SecureSum(Generic[M]):
             finish=self._finish,
             absorb=self._absorb,
             then=then,
-            check=self._check,
+            check=functools.partial(self._check, config),
         ).phases()
 
     def current(self, config: Config, model: M) -> Any:

@@ -59,8 +59,8 @@ class MemoryTransport:
         self._parties = {
             site: self._party(site, source, policy) for site, source in sources.items()
         }
-        self._runs: dict[str, Run[Any]] = {s: start(computation, config) for s in sources}
-        self._state = start(computation, config)
+        self._runs: dict[str, Run[Any]] = {s: start(computation.bind(config)) for s in sources}
+        self._state = start(computation.bind(config))
         self._request: AnyEnvelope | None = None
         self._kept: dict[str, bytes] = {}
         self._sources = dict(sources)
@@ -151,7 +151,7 @@ class MemoryTransport:
         self._kept = {name: bytes.fromhex(raw) for name, raw in state["kept"].items()}
         self.active.restore(state["left"])
         answered = self._runs[self.active.left[0]].cursor.phase
-        kind = made_by.phases(self._config)[answered].broadcast
+        kind = self._state.bound.phases[answered].broadcast
         self._request = decode_envelope(state["request"], kind, broadcast=True)
 
     def exchange(self) -> tuple[Progress | None, int]:
@@ -163,18 +163,14 @@ class MemoryTransport:
             party = self._parties[site]
             party.request = digest
             try:
-                self._runs[site], inbox[site] = advance_site(
-                    self._computation, self._runs[site], self._request, party
-                )
+                self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
             except CapeError as err:
                 self.active.failed(site, cursor.phase, err)
         lines = self._note(inbox)
         aggregator = AggregatorContext(
             config=self._config, publish=self._publish, request=digest, kept=self._kept
         )
-        self._state, self._request, ended = advance_aggregator(
-            self._computation, self._state, inbox, aggregator
-        )
+        self._state, self._request, ended = advance_aggregator(self._state, inbox, aggregator)
         if ended and self._out is not None:
             for site, line in lines.items():
                 append_sent(self._out / site / "output" / "private", line)

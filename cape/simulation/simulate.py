@@ -259,7 +259,7 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
     chosen = dict(setup.settings)
     computation = load(str(chosen.pop("computation", PRODUCT)))
     config = computation.config.from_input(chosen)
-    phases = computation.phases(config)
+    phases = computation.bind(config).phases
     silent = [read_drop(text, sites=sites, phases=phases) for text in setup.drops]
     active = ActiveSites(list(sites), silent, survives=config.aggregation == "secagg")
     if setup.through == "memory":

@@ -42,5 +42,5 @@ def log_reply(
     journal: Journal, computation: Computation[Any], config: Config, document: Mapping[str, Any]
 ) -> None:
     """Put a reply on the list that the site keeps in its journal."""
-    message = computation.phases(config)[document["phase"]].reply.__name__
+    message = computation.bind(config).phases[document["phase"]].reply.__name__
     journal.sent(reply_entry(document, message))

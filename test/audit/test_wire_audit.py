@@ -285,7 +285,7 @@ def test_a_site_can_send_no_float_made_from_data(name) -> None:
     With ``noise=local`` a site may send a function of its own noisy integers, marked as a release.
     """
     for made, config in configurations(name):
-        for phase in made.phases(config).values():
+        for phase in made.bind(config).phases.values():
             hints = typing.get_type_hints(phase.reply, include_extras=True)
             for field, hint in hints.items():
                 (marker,) = (m for m in hint.__metadata__ if isinstance(m, Marker))
@@ -315,7 +315,7 @@ CACHE = {"head", "model", "nonce", "vault_key"}
 def check_outputs(name: str, transcript, config) -> int:
     """Every answer is what the table declares, and nothing else; returns how many there were."""
     made = load(name)
-    phases = made.phases(config)
+    phases = made.bind(config).phases
     for party, text in transcript.outputs:
         answer = wire.loads(text, 2**27)
         assert set(answer) == {"output", "cache", "success"}

@@ -507,7 +507,7 @@ def test_an_unexpected_error_is_told_to_the_site_only(recording, tmp_path, monke
     def broken(*args, **kwargs):
         raise RuntimeError("value 31337.25 of sub-01")
 
-    monkeypatch.setattr(site_half, "advance_site", broken)
+    monkeypatch.setattr(site_half, "respond", broken)
     monkeypatch.setenv(*policy_of(engine, "local0").popitem())
     text = engine.document("local0", engine.input)
     code, out, err = main_here("local", text, monkeypatch, tmp_path)

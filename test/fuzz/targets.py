@@ -443,7 +443,7 @@ def _envelope(body: Any) -> bytes:
 def _state() -> bytes:
     computation = load("capemean")
     config = computation.config.from_input({"epsilon": 1.0, "delta": 1e-5})
-    return wire.dumps(encode_run(computation, start(computation, config)))
+    return wire.dumps(encode_run(computation, start(computation.bind(config))))
 
 
 def _lines(*documents: dict[str, Any]) -> bytes:

@@ -400,7 +400,7 @@ MUTANTS = (
     ),
     Mutant(
         "a site computes with arrays of any form",
-        "cape/protocol/phases.py", "    phase.check(run.config, run.model, request.body)\n", "",
+        "cape/protocol/phases.py", "    phase.check(run.model, request.body)\n", "",
         PROTOCOL + "test_broadcasts.py"
         "::test_a_broadcast_whose_arrays_have_another_form_is_refused_by_every_site",
     ),

@@ -195,7 +195,7 @@ def test_b_one_damaged_byte_is_refused_or_seen(name, data) -> None:
 def cheating(run, phase, body, then):
     """Return the computation whose `phase` lets the aggregator answer `body` and open `then`."""
     cheat = replace(phase, combine=lambda *ports: (body, then))
-    rows = run.computation.phases(run.config)
+    rows = run.computation.bind(run.config).phases
     table = tuple(One(phase=cheat if name == phase.name else rows[name]) for name in rows)
     return replace(run.computation, table=table)
 
@@ -203,7 +203,7 @@ def cheating(run, phase, body, then):
 @every_computation_and_aggregation
 def test_c_every_phase_outside_then_is_refused(name, aggregation) -> None:
     run = Consortium(name, aggregation=aggregation)
-    honest, rows = run.computation, run.computation.phases(run.config)
+    honest, rows = run.computation, run.computation.bind(run.config).phases
     asked = 0
     while not run.ended:
         phase = rows[run.state.cursor.phase]
@@ -230,7 +230,7 @@ def test_c_every_phase_outside_then_is_refused(name, aggregation) -> None:
 @every_computation_and_aggregation
 def test_d_every_phase_is_reached_and_the_run_ends_as_planned(name, aggregation) -> None:
     run = finished(name, aggregation=aggregation)
-    rows = run.computation.phases(run.config)
+    rows = run.computation.bind(run.config).phases
     assert {phase for phase, _ in run.phases()} == set(rows)
     assert list(dict.fromkeys(phase for phase, _ in run.phases())) == list(rows)
     assert len(set(run.phases())) == len(run.phases())
@@ -359,7 +359,7 @@ def test_f_one_seeded_site_stamps_the_whole_run(name) -> None:
 def test_f_a_site_takes_no_other_size_of_the_basis_from_the_aggregator(name) -> None:
     """The plan is the honest one: a site must compare d with its own, before it sends a key."""
     run = Consortium(name)
-    join, inbox = run.computation.phases(run.config)["join"], run.answers()
+    join, inbox = run.computation.bind(run.config).phases["join"], run.answers()
     honest, (_, broadcast, _) = run.computation, run.combine(inbox)
     wrong = replace(broadcast.body, n_basis=broadcast.body.n_basis - 1)
     run.computation = cheating(run, join, wrong, broadcast.phase)

@@ -92,7 +92,7 @@ def test_g1_a_table_is_checked_when_it_is_loaded() -> None:
             check_table(wrong)
     computation = replace(load("capedjica"), table=tuple(One(phase=p) for p in good[:2]))
     with pytest.raises(ValueError, match="itself or later"):
-        computation.phases(Consortium().config)
+        computation.bind(Consortium().config)
 
 
 def test_g1_what_a_stage_releases_is_of_the_type_of_its_field_of_the_model() -> None:
@@ -118,13 +118,15 @@ def test_g2_reply_and_broadcast_have_exactly_the_types_of_the_table() -> None:
     with pytest.raises(MessageError, match=r"zero-sum\.probe is answered by Fingerprint"):
         other.answer("local0", replace(other.request, body=Done(written=True)))
 
-    own = party.computation.phases(party.config)["zero-sum"]
+    own = party.computation.bind(party.config).phases["zero-sum"]
     for verb, text in (("answer", "zero-sum sends PublicKey"), ("combine", "answers KeyBook")):
         bad = {"answer": lambda *a: Done(written=True),
                "combine": lambda *a: (Done(written=True), "zero-sum.probe")}  # fmt: skip
         phase = replace(own, **{verb: bad[verb]})
         other = Consortium().until("zero-sum")
-        others = [p for n, p in other.computation.phases(other.config).items() if n != "zero-sum"]
+        others = [
+            p for n, p in other.computation.bind(other.config).phases.items() if n != "zero-sum"
+        ]
         table = [One(phase=p) for p in (others[0], phase, *others[1:])]
         other.computation = replace(other.computation, table=tuple(table))
         with pytest.raises(MessageError, match=text):
@@ -580,7 +582,7 @@ def test_g12_a_site_encodes_marked_fields_only() -> None:
     with pytest.raises(MessageError, match=r"Leaky\.value: field without a marker"):
         wire.encode_reply(Leaky(value=1.0))
     party = Consortium()
-    for phase in party.computation.phases(party.config).values():
+    for phase in party.computation.bind(party.config).phases.values():
         hints = typing.get_type_hints(phase.reply, include_extras=True)
         reasons = {
             name: [m.reason for m in getattr(hint, "__metadata__", ())]
@@ -882,7 +884,7 @@ def test_g15_in_memory_and_document_by_document_are_equal_bit_for_bit(recording)
 def test_no_field_of_a_run_is_forgotten_when_a_state_is_stored() -> None:
     """A new field of `Run` must be carried by the codec, too."""
     assert {f.name for f in dataclasses.fields(Consortium().state)} == {
-        "config", "run", "cursor", "ledger", "model",
+        "bound", "run", "cursor", "ledger", "model",
     }  # fmt: skip
 
 

@@ -34,10 +34,10 @@ def watched(link: Any, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int],
     """All replies of a run by phase and round."""
     seen: dict[tuple[str, int], Any] = {}
 
-    def watch(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+    def watch(run: Any, inbox: Any, party: Any) -> Any:
         key = (run.cursor.phase, run.cursor.round)
         seen[key] = {site: envelope.body for site, envelope in inbox.items()}
-        return advance_aggregator(computation, run, inbox, party)
+        return advance_aggregator(run, inbox, party)
 
     monkeypatch.setattr(driver, "advance_aggregator", watch)
     return seen
@@ -143,7 +143,7 @@ def test_a_plan_with_another_ratio_is_refused_by_the_sites() -> None:
     party = link._parties["site0"]
     lie = dataclasses.replace(request, body=roster, run=party.digest(roster)[:16].hex())
     with pytest.raises(PrivacyBudgetError, match="other zero-sum noise"):
-        advance_site(tiny.TINY, link._runs["site0"], lie, party)
+        advance_site(link._runs["site0"], lie, party)
 
 
 def test_sites_that_are_told_different_sums_of_the_seeds_spoil_the_release() -> None:
@@ -157,10 +157,10 @@ def test_sites_that_are_told_different_sums_of_the_seeds_spoil_the_release() -> 
         if site == "site1":
             body = dataclasses.replace(body, total=body.total + 1)
         heard = dataclasses.replace(request, body=body)
-        told[site] = advance_site(tiny.TINY, link._runs[site], heard, party)[1]
+        told[site] = advance_site(link._runs[site], heard, party)[1]
     aggregator = driver.AggregatorContext(config=link._config, publish=lambda outcome: None)
     with pytest.raises(SecureAggregationError, match="does not cancel"):
-        advance_aggregator(tiny.TINY, link._state, told, aggregator)
+        advance_aggregator(link._state, told, aggregator)
 
 
 def test_a_missing_site_ends_the_run() -> None:

@@ -31,11 +31,11 @@ def replies(link: Any, monkeypatch: pytest.MonkeyPatch, change: Any = None) -> d
     """All replies of a run by phase and round; `change` may damage them."""
     seen: dict[Any, Any] = {}
 
-    def watch(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+    def watch(run: Any, inbox: Any, party: Any) -> Any:
         seen[run.cursor.phase, run.cursor.round] = {s: e.body for s, e in inbox.items()}
         if change is not None and run.cursor.phase == "mean":
             inbox = {s: replace(e, body=change(e.body)) for s, e in inbox.items()}
-        return advance_aggregator(computation, run, inbox, party)
+        return advance_aggregator(run, inbox, party)
 
     monkeypatch.setattr(driver, "advance_aggregator", watch)
     return seen

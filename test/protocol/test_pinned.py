@@ -78,10 +78,10 @@ def other_identity(inbox: Any) -> None:
 
 
 def on_the_way(monkeypatch: pytest.MonkeyPatch, phase: str, change: Any) -> None:
-    def altered(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+    def altered(run: Any, inbox: Any, party: Any) -> Any:
         if run.cursor.phase == phase:
             change(inbox)
-        return advance_aggregator(computation, run, inbox, party)
+        return advance_aggregator(run, inbox, party)
 
     monkeypatch.setattr(driver, "advance_aggregator", altered)
 
@@ -116,7 +116,7 @@ def test_without_pinned_keys_a_swapped_key_is_seen_by_its_owner_only(
     link.exchange()
     request, party = link._request, link._parties["site0"]
     party.request = driver.request_digest(request)
-    advance_site(tiny.TINY, link._runs["site0"], request, party)  # site0 notices nothing
+    advance_site(link._runs["site0"], request, party)  # site0 notices nothing
     with pytest.raises(SecureAggregationError, match="key of site1 was changed"):
         link.exchange()
 
@@ -131,7 +131,7 @@ def test_sites_that_saw_different_rosters_are_told_apart_before_a_release(tmp_pa
     for wrong in ((), signatures[:2], (signatures[1], signatures[0], signatures[2])):
         lie = dataclasses.replace(request, body=dataclasses.replace(request.body, signatures=wrong))
         with pytest.raises(SecureAggregationError):
-            advance_site(tiny.TINY, link._runs["site0"], lie, party)
+            advance_site(link._runs["site0"], lie, party)
 
 
 def test_with_drop_outs_an_advertisement_by_another_identity_is_refused(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_with_drop_outs_an_advertisement_by_another_identity_is_refused(tmp_path
     link.exchange()
     link.exchange()
     with pytest.raises(SecureAggregationError, match="not the pinned one"):
-        advance_site(tiny.TINY, link._runs["site0"], link._request, link._parties["site0"])
+        advance_site(link._runs["site0"], link._request, link._parties["site0"])
 
 
 # -- files of a site -----------------------------------------------------------------------------

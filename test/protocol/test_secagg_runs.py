@@ -208,10 +208,10 @@ def test_a_missing_site_ends_an_all_sites_run() -> None:
 def on_the_way(monkeypatch: pytest.MonkeyPatch, phase: str, round_: int, change: Any) -> None:
     """Let `change(inbox)` alter what arrives at the aggregator in one exchange."""
 
-    def altered(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+    def altered(run: Any, inbox: Any, party: Any) -> Any:
         if (run.cursor.phase, run.cursor.round) == (phase, round_):
             change(inbox)
-        return advance_aggregator(computation, run, inbox, party)
+        return advance_aggregator(run, inbox, party)
 
     monkeypatch.setattr(driver, "advance_aggregator", altered)
 
@@ -307,9 +307,9 @@ def test_a_late_answer_is_refused_and_changes_nothing() -> None:
         link.exchange()
     state, party = link._state, link._parties["site1"]
     with pytest.raises(ProtocolError):  # it has missed a broadcast: out for the rest of the run
-        advance_site(tiny.TINY, link._runs["site1"], link._request, party)
+        advance_site(link._runs["site1"], link._request, party)
     inbox = {
-        site: advance_site(tiny.TINY, link._runs[site], link._request, link._parties[site])[1]
+        site: advance_site(link._runs[site], link._request, link._parties[site])[1]
         for site in ("site0", "site2", "site3")
     }
     aggregator = driver.AggregatorContext(
@@ -317,8 +317,8 @@ def test_a_late_answer_is_refused_and_changes_nothing() -> None:
     )
     late = {**inbox, "site1": dataclasses.replace(inbox["site0"])}
     with pytest.raises(ConsortiumError, match="was not asked"):
-        advance_aggregator(tiny.TINY, state, late, aggregator)
-    after, _, _ = advance_aggregator(tiny.TINY, state, inbox, aggregator)
+        advance_aggregator(state, late, aggregator)
+    after, _, _ = advance_aggregator(state, inbox, aggregator)
     assert after.cursor.phase == "mean.unmask"
 
 
@@ -329,9 +329,9 @@ def test_a_stage_asked_twice_finds_its_keys_used(phase: str) -> None:
         link.exchange()
     run, party = link._runs["site0"], link._parties["site0"]
     party.request = driver.request_digest(link._request)
-    advance_site(tiny.TINY, run, link._request, party)
+    advance_site(run, link._request, party)
     with pytest.raises((SecureAggregationError, ProtocolError)):
-        advance_site(tiny.TINY, run, link._request, party)
+        advance_site(run, link._request, party)
 
 
 def test_a_ciphertext_changed_by_the_relay_stops_the_site_it_was_for() -> None:
@@ -343,7 +343,7 @@ def test_a_ciphertext_changed_by_the_relay_stops_the_site_it_was_for() -> None:
     book["site1"]["site0"] = flipped(book["site1"]["site0"])
     request = dataclasses.replace(request, body=dataclasses.replace(request.body, sealed=book))
     with pytest.raises(SecureAggregationError, match="do not open"):
-        advance_site(tiny.TINY, link._runs["site0"], request, link._parties["site0"])
+        advance_site(link._runs["site0"], request, link._parties["site0"])
 
 
 def test_sites_that_are_shown_different_lists_of_survivors_open_nothing() -> None:
@@ -356,7 +356,7 @@ def test_sites_that_are_shown_different_lists_of_survivors_open_nothing() -> Non
     lie = dataclasses.replace(request, body=dataclasses.replace(request.body, sites=short))
     signed = {
         site: advance_site(
-            tiny.TINY, link._runs[site], lie if site == "site0" else request, link._parties[site]
+            link._runs[site], lie if site == "site0" else request, link._parties[site]
         )[1]
         for site in sorted(link._parties)
     }
@@ -364,7 +364,7 @@ def test_sites_that_are_shown_different_lists_of_survivors_open_nothing() -> Non
         config=link._config, publish=lambda outcome: None, kept=dict(link._kept)
     )
     with pytest.raises(SecureAggregationError, match="signature of site0"):
-        advance_aggregator(tiny.TINY, link._state, signed, aggregator)
+        advance_aggregator(link._state, signed, aggregator)
 
 
 # -- secrets and bytes ---------------------------------------------------------------------------
@@ -385,10 +385,10 @@ def test_replies_of_every_stage_carry_markers_and_survive_the_wire() -> None:
     link = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
     seen: dict[str, Any] = {}
 
-    def watch(computation: Any, run: Any, inbox: Any, party: Any) -> Any:
+    def watch(run: Any, inbox: Any, party: Any) -> Any:
         for envelope in inbox.values():
             seen[run.cursor.phase] = envelope.body
-        return advance_aggregator(computation, run, inbox, party)
+        return advance_aggregator(run, inbox, party)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(driver, "advance_aggregator", watch)

@@ -68,10 +68,10 @@ class Listener(wiretap.Wiretap):
         for party in self._parties.values():
             party.noise.kept.clear()
 
-        def advance(computation: Any, state: Any, inbox: Any, party: Any) -> Any:
+        def advance(state: Any, inbox: Any, party: Any) -> Any:
             self.replies = {site: envelope.body for site, envelope in inbox.items()}
             self.cursor = state.cursor
-            return real[0](computation, state, inbox, party)
+            return real[0](state, inbox, party)
 
         def unmask(*given: Any, **named: Any) -> SurvivorSum:
             self.opened = real[1](*given, **named)

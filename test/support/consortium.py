@@ -157,9 +157,9 @@ class Consortium:
                 source = FileSource(folder / site, {}, self.config, site)
             self.parties[site] = self._party(site, source, policy, noise(seed))
         self.runs: dict[str, Run[Any]] = {
-            site: start(self.computation, self.config) for site in self.parties
+            site: start(self.computation.bind(self.config)) for site in self.parties
         }
-        self.state = start(self.computation, self.config)
+        self.state = start(self.computation.bind(self.config))
         self.request: AnyEnvelope | None = None
         self.outcome: Outcome | None = None
         self.ended = False
@@ -194,6 +194,10 @@ class Consortium:
             publish=lambda result: None,
         )
 
+    def bound(self, run: Run[Any]) -> Run[Any]:
+        """The same state in a run of `computation`, which a test may have changed."""
+        return replace(run, bound=self.computation.bind(self.config))
+
     # -- one side of a round each
 
     def answer(self, site: str, request: AnyEnvelope | None = None) -> tuple[Run[Any], AnyEnvelope]:
@@ -201,7 +205,7 @@ class Consortium:
         request = self.request if request is None else request
         party = self.parties[site]
         party.request = NO_REQUEST if request is None else request_digest(request)
-        return advance_site(self.computation, self.runs[site], request, party)
+        return advance_site(self.bound(self.runs[site]), request, party)
 
     def answers(self) -> dict[str, AnyEnvelope]:
         inbox = {}
@@ -218,7 +222,7 @@ class Consortium:
         party = AggregatorContext(
             config=self.config, publish=self._publish, request=request, kept=self._kept_after
         )
-        return advance_aggregator(self.computation, run or self.state, inbox, party)
+        return advance_aggregator(self.bound(run or self.state), inbox, party)
 
     def go_on(self, result: tuple[Run[Any], AnyEnvelope, bool]) -> None:
         """Take over what `combine` returned last."""

@@ -272,11 +272,11 @@ class Listening(MemoryTransport):
         """Play a round and keep what was said."""
         real = memory.advance_aggregator
 
-        def advance(computation: Any, state: Any, inbox: Any, party: Any) -> Any:
+        def advance(state: Any, inbox: Any, party: Any) -> Any:
             self.transcript.replies.append(dict(inbox))
             for site, reply in inbox.items():
                 self.transcript.note(f"reply of {site}", wire.dumps(encode_reply(reply)))
-            after = real(computation, state, inbox, party)
+            after = real(state, inbox, party)
             self.transcript.note("broadcast", wire.dumps(encode_broadcast(after[1])))
             return after
 
@@ -413,7 +413,7 @@ def typed_replies(
     """Return the decoded replies of a document run, exchange by exchange."""
     from cape.coinstac.documents import decode_envelope
 
-    phases, found = computation.phases(config), [{}]
+    phases, found = computation.bind(config).phases, [{}]
     for party, text in outputs:
         output: Mapping[str, Any] = wire.loads(text, 2**27)["output"]
         if party == "remote":

@@ -139,10 +139,10 @@ class Wiretap(links.MemoryTransport):
         for party in self._parties.values():
             party.noise.kept.clear()
 
-        def listening(computation: Any, state: Any, inbox: Any, party: Any) -> Any:
+        def listening(state: Any, inbox: Any, party: Any) -> Any:
             self.replies = {site: envelope.body for site, envelope in inbox.items()}
             self.cursor = state.cursor
-            return honest(computation, state, inbox, party)
+            return honest(state, inbox, party)
 
         links.advance_aggregator = listening
         try:

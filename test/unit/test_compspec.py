@@ -272,7 +272,7 @@ def test_the_table_of_rounds_lists_every_phase_and_transition() -> None:
     product = load("capedjica")
     settings = {"epsilon": 1.0, "delta": 1e-5}
     text = pages.rounds_table(product, settings)
-    phases = product.phases(product.config.from_input(settings))
+    phases = product.bind(product.config.from_input(settings)).phases
     for phase in phases.values():
         assert f"| `{phase.name}` | {phase.reply.__name__} |" in text
     arrows = len(re.findall(" --> ", text))
