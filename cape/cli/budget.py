@@ -48,9 +48,9 @@ def _show_epsilon(plan: PlannedRun) -> None:
             f"Total epsilon at delta {plan.delta:g}, mu {plan.mu:.4f}",
             ("against", "epsilon"),
             [
-                ("somebody who has the results", f"{plan.epsilon.outsider:.4f}"),
-                ("one curious site", f"{plan.epsilon.one_site:.4f}"),
-                (who, f"{plan.epsilon.aggregator:.4f}"),
+                ("somebody who has the results", f"{plan.epsilon['outsider']:.4f}"),
+                ("one curious site", f"{plan.epsilon['one_site']:.4f}"),
+                (who, f"{plan.epsilon['aggregator']:.4f}"),
             ],
         )
 

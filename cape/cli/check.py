@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from cape.cli.privacy_file import privacy_document
 from cape.errors import CapeError
 from cape.frozen import dataclass
-from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
+from cape.privacy.cost import FREE, Cost, Noise, total_cost
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import verify_event
 
@@ -34,8 +33,8 @@ class Checked:
         The file.
     private : bool
         Whether the file promises anything.
-    mu2 : Fraction
-        Sum of mu^2 of its releases, against the headline viewer.
+    cost : Cost
+        Of all its releases, against the headline viewer.
     delta : float
         Total delta of the file.
     epsilon : float
@@ -50,7 +49,7 @@ class Checked:
 
     path: str
     private: bool
-    mu2: Fraction
+    cost: Cost
     delta: float
     epsilon: float
     claimed: float | None
@@ -96,7 +95,7 @@ def together(files: Sequence[Checked]) -> Together:
     same: dict[int, str] = {}
     counted = []
     for i, file in enumerate(files):
-        key = (file.run, file.mu2, file.delta) if file.run else (i,)
+        key = (file.run, file.cost, file.delta) if file.run else (i,)
         if key in first:
             same[i] = first[key]
         elif file.private:
@@ -104,9 +103,8 @@ def together(files: Sequence[Checked]) -> Together:
         first.setdefault(key, file.path)
     if not counted:
         return Together(runs=0, epsilon=None, delta=None, same=same)
-    mu = root_up(sum((file.mu2 for file in counted), Fraction(0)))
     delta = min(file.delta for file in counted)
-    epsilon = gdp_epsilon(mu=mu, delta=delta)
+    epsilon = total_cost(file.cost for file in counted).epsilon(delta)
     return Together(runs=len(counted), epsilon=epsilon, delta=delta, same=same)
 
 
@@ -125,14 +123,14 @@ def _check(path: str, document: Mapping[str, Any]) -> Checked:
         return Checked(
             path=path,
             private=False,
-            mu2=Fraction(0),
+            cost=FREE,
             delta=delta,
             epsilon=math.inf,
             claimed=claimed,
             findings=tuple(findings),
             run=run,
         )
-    total = Fraction(0)
+    costs: list[Cost] = []
     rounds: set[tuple[str, int, str]] = set()
     for row in document["events"]:
         event = _event(row)
@@ -140,15 +138,17 @@ def _check(path: str, document: Mapping[str, Any]) -> Checked:
             findings.append(f"{event.name} is listed twice")
         rounds.add(key)
         findings += _event_findings(event, row)
-        total += event.mu2 if event.private else 0
-    epsilon = gdp_epsilon(mu=root_up(total), delta=delta)
+        if event.private:  # one without noise is a finding already
+            costs.append(event.cost)
+    total = total_cost(costs)
+    epsilon = total.epsilon(delta) or 0.0
     findings += _below("epsilon", claimed, epsilon)
     findings += _below("epsilon_spent", document["budget"]["epsilon_spent"], epsilon)
     findings += _view_findings(document, total, delta)
     return Checked(
         path=path,
         private=True,
-        mu2=total,
+        cost=total,
         delta=delta,
         epsilon=epsilon,
         claimed=claimed,
@@ -182,22 +182,22 @@ def _event_findings(event: Event, row: Mapping[str, Any]) -> list[str]:
         verify_event(event, (event.clip_int + 0.5) / event.gamma)
     except CapeError as err:
         found.append(str(err.fields.get("problem", err)))
-    if Fraction(row["mu2"]) != event.mu2:
-        found.append(f"{event.name}: mu2 is {row['mu2']}, its integers give {event.mu2}")
+    if Cost.parse(row["mu2"]) != event.cost:
+        found.append(f"{event.name}: mu2 is {row['mu2']}, its integers give {event.cost}")
     return found
 
 
-def _view_findings(document: Mapping[str, Any], total: Fraction, delta: float) -> list[str]:
+def _view_findings(document: Mapping[str, Any], total: Cost, delta: float) -> list[str]:
     """Compare the figure of every viewer with what this viewer cannot subtract."""
     t = int(document["min_survivors"])
     h = t - int(document["assumed_colluders"])
     if any(event["shares"] != h for event in document["events"]) and document["noise"] != "local":
         return [f"releases are not calibrated for {h} noise shares"]
-    unknown = {"outsider": t, "one_site": max(1, t - 1), "aggregator": h}
+    noise: Noise = "local" if document["noise"] == "local" else "correlated"
+    by_viewer = total.by_viewer(noise_shares=h, n_sites=t, noise=noise)
     found = []
     for view in document["views"]:
-        n = h if document["noise"] == "local" else unknown[view["key"]]
-        least = gdp_epsilon(mu=root_up(view_mu2(total, shares=h, unknown=n)), delta=delta)
+        least = by_viewer[view["key"]].epsilon(delta) or 0.0
         found += _below(f"epsilon of {view['key']}", view["epsilon"], least)
     return found
 

@@ -78,7 +78,7 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
         if document["private"]:
             ledger = document["ledger"]
             events = read_entries(ledger["entries"], head=ledger["head"])
-            releases = Releases.of((event.mu2 for event in events), sites=_sites(document))
+            releases = Releases.of((event.cost for event in events), sites=_sites(document))
             if not math.isfinite(releases.mu):
                 raise ValueError("mu of all releases is not finite")
     return Account(releases=releases, delta=asked, per_round=1, unit="releases", source=str(path))

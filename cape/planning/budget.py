@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 
 from cape.computations import capedjica, load
 from cape.config import Config, parse_shape
@@ -15,7 +14,8 @@ from cape.forecast.rule import Advice, CurvePoint, Separation, Verdict
 from cape.forecast.size import RunSize
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
-from cape.privacy.accounting import Views, check_delta, root_up, views
+from cape.privacy.accounting import check_delta
+from cape.privacy.cost import INFINITE, Cost, Viewer, total_cost
 from cape.privacy.event import Event
 from cape.protocol.join import check_sites
 from cape.protocol.messages import FeatureSpace
@@ -64,7 +64,7 @@ class PlannedRun:
         Releases by phase.
     mu : float or None
         Of the whole plan against the headline viewer; None without noise.
-    epsilon : Views or None
+    epsilon : mapping of str to float, or None
         Total epsilon against the three viewers.
     delta, planned : float
         Total delta; total epsilon of the settings.
@@ -89,7 +89,7 @@ class PlannedRun:
     separation: Separation
     stages: tuple[StageSummary, ...]
     mu: float | None
-    epsilon: Views | None
+    epsilon: Mapping[Viewer, float] | None
     delta: float
     planned: float
     bytes_per_site: int
@@ -125,8 +125,9 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
     lenient = replace(config, accept_low_quality=True)
     plan = capedjica.plan_run(lenient, n_sites, n_subjects, _space(config))
     events = plan.plan
-    mu2 = _total_mu2(events)
-    total = math.inf if mu2 is None else root_up(mu2)
+    cost = total_cost(event.cost for event in events)
+    mu = cost.mu()
+    total = math.inf if mu is None else mu
     stages = _stages(events, n_sites=n_sites, n_subjects=n_subjects)
     shares = events[0].shares
     size = RunSize(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
@@ -143,23 +144,26 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
         shares=shares,
         separation=config.separation,
         stages=stages,
-        mu=None if mu2 is None else total,
-        epsilon=_views(config, mu2, shares, n_sites),
+        mu=mu,
+        epsilon=_epsilon_by_viewer(config, cost, shares, n_sites),
         delta=config.delta,
         planned=config.epsilon,
         # 8 bytes a number, in base64.
         bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
         verdict=rule.verdict(size, total, n_basis=plan.n_basis),
         advice=rule.advice(size, total),
-        curve=() if mu2 is None else rule.curve(size, epsilon=config.epsilon),
+        curve=() if mu is None else rule.curve(size, epsilon=config.epsilon),
         warnings=filtered(config),
     )
 
 
-def _views(config: Config, mu2: Fraction | None, shares: int, n_sites: int) -> Views | None:
-    if mu2 is None:
+def _epsilon_by_viewer(
+    config: Config, cost: Cost, noise_shares: int, n_sites: int
+) -> dict[Viewer, float] | None:
+    if cost == INFINITE:
         return None
-    return views(mu2, delta=config.delta, shares=shares, n_sites=n_sites, noise=config.noise)
+    costs = cost.by_viewer(noise_shares=noise_shares, n_sites=n_sites, noise=config.noise)
+    return {viewer: seen.epsilon(config.delta) or 0.0 for viewer, seen in costs.items()}
 
 
 def _of_product(settings: Mapping[str, object]) -> dict[str, object]:
@@ -198,22 +202,14 @@ def _stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[
     summaries = []
     for phase in dict.fromkeys(event.phase for event in events):
         releases = [event for event in events if event.phase == phase]
-        mu2 = _total_mu2(releases)
         summaries.append(
             StageSummary(
                 phase=phase,
                 releases=len(releases),
                 size=releases[0].size,
-                mu=None if mu2 is None else root_up(mu2),
+                mu=total_cost(event.cost for event in releases).mu(),
                 noise_first=releases[0].noise_std(n_sites, n_subjects),
                 noise_last=releases[-1].noise_std(n_sites, n_subjects),
             )
         )
     return tuple(summaries)
-
-
-def _total_mu2(events: Sequence[Event]) -> Fraction | None:
-    """Return mu^2 of all releases together, None if one has no noise."""
-    if not all(event.private for event in events):
-        return None
-    return sum((event.mu2 for event in events), Fraction(0))

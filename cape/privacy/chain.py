@@ -83,7 +83,6 @@ def chain_head(events: Sequence[Event]) -> str:
 
 
 def _entry(seq: int, prev_digest: str, event: Event) -> Entry:
-    mu2 = event.mu2 if event.private else None
     entry: Entry = {
         "seq": seq,
         "prev_digest": prev_digest,
@@ -98,7 +97,7 @@ def _entry(seq: int, prev_digest: str, event: Event) -> Entry:
         "Delta_int": event.delta_int,
         "s2": event.variance,
         "h": event.shares,
-        "mu2": "infinite" if mu2 is None else f"{mu2.numerator}/{mu2.denominator}",
+        "mu2": str(event.cost),
         "view": VIEW,
         "unit": UNIT,
     }

@@ -1,6 +1,6 @@
 """The record of one release, planned or charged: all that its privacy depends on.
 
-It holds integers, because every party must compute the same mu from it, exactly.  How they are
+It holds integers, because every party must compute the same cost from it, exactly.  How they are
 chosen, and checked by a site that did not choose them, is `cape.privacy.mechanisms`.
 
 Calibration of one share (Imtiaz et al., Alg. 2, with the share count h = t - S_C of the parties
@@ -14,18 +14,30 @@ import math
 from fractions import Fraction
 from typing import Final, Literal
 
-from cape.errors import ConfigError, PrivacyBudgetError
+from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.privacy.cost import INFINITE, Cost
 
 Shape = Literal["ball", "psd"]
 
-MAX_LOG2_GAMMA: Final = 500
-"""Largest power of the scale, either way: 2^500 is still a float."""
+# The scale either way: 2^500 is still a float, and so is its inverse.
+_MAX_LOG2_GAMMA: Final = 500
+
+_LEAST: Final = {
+    "round": 0,
+    "size": 1,
+    "log2_gamma": -_MAX_LOG2_GAMMA,
+    "clip_int": 1,
+    "delta_int": 1,
+    "variance": 0,
+    "shares": 1,
+    "seed_ratio": 0,
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One release, planned or charged: all that its privacy depends on.
+    """One release.
 
     Attributes
     ----------
@@ -75,14 +87,12 @@ class Event:
     seed_ratio: int = dataclasses.field(default=0, metadata={"added": True})
 
     def __post_init__(self) -> None:
-        """Check types and trivial ranges."""
-        least = {"round": 0, "size": 1, "clip_int": 1, "delta_int": 1, "variance": 0, "shares": 1}
-        least["seed_ratio"] = 0
-        for name in (*least, "log2_gamma"):
+        # A float or a bool among them would make the cost inexact, so the type is checked, too.
+        for name, least in _LEAST.items():
             value = getattr(self, name)
-            if type(value) is not int or value < least.get(name, -MAX_LOG2_GAMMA):
+            if type(value) is not int or value < least:
                 raise impossible(f"{name} of a release is out of range")
-        if self.log2_gamma > MAX_LOG2_GAMMA:
+        if self.log2_gamma > _MAX_LOG2_GAMMA:
             raise impossible("log2_gamma of a release is out of range")
         if self.shape not in ("ball", "psd"):
             raise impossible("the shape of a release is not ball or psd")
@@ -91,34 +101,21 @@ class Event:
 
     @property
     def name(self) -> str:
-        """Phase, round and field as one text."""
         return f"{self.phase} round {self.round} ({self.field})"
 
     @property
     def private(self) -> bool:
-        """Tell whether the release carries noise."""
         return self.variance > 0
 
     @property
-    def mu2(self) -> Fraction:
-        """mu^2 = Delta_int^2 / (h s2), exact; times (r + h) / (r + 1) where the seeds are Gaussian.
-
-        Raises
-        ------
-        PrivacyBudgetError
-            For a release without noise: its mu is infinite, and no sum may take it for a number.
-        """
+    def cost(self) -> Cost:
+        """mu^2 = Delta_int^2 / (h s2); times (r + h) / (r + 1) where the seeds are Gaussian."""
         if not self.private:
-            raise PrivacyBudgetError("E234", what=self.name)
-        return Fraction(*self.mu2_terms)
-
-    @property
-    def mu2_terms(self) -> tuple[int, int]:
-        """Numerator and denominator of `mu2`, not reduced; without noise the latter is 0."""
+            return INFINITE
         top, bottom = self.delta_int**2, self.shares * self.variance
         if self.seed_ratio:  # every site's reply is seen, with its seed and the sum of the seeds
             top, bottom = top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)
-        return top, bottom
+        return Cost(mu2=Fraction(top, bottom))
 
     @property
     def seed_variance(self) -> int:
@@ -127,14 +124,13 @@ class Event:
 
     @property
     def gamma(self) -> float:
-        """Units per 1.0."""
         return math.ldexp(1.0, self.log2_gamma)
 
     def noise_std(self, n_sites: int, n_subjects: int) -> float:
-        """Return the noise std of each entry of the mean over subjects, sqrt(S s2) / (gamma M)."""
+        """Noise std of each entry of the mean over subjects, sqrt(S s2) / (gamma M)."""
         return math.sqrt(n_sites * self.variance) / (self.gamma * n_subjects)
 
 
 def impossible(problem: str) -> ConfigError:
-    """Return the error of a release whose numbers cannot be."""
+    """Error of a release whose numbers cannot be."""
     return ConfigError("E232", problem=problem, do="correct the plan.")

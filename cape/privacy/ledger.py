@@ -11,19 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Final
 
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.privacy.accounting import gdp_epsilon, gdp_mu, root_up
+from cape.privacy.accounting import gdp_mu
 from cape.privacy.chain import GENESIS, Entry, chain_head, write_entries
+from cape.privacy.cost import INFINITE, Cost, fits, total_cost
 from cape.privacy.event import Event
 
+# Part of mu_B that a plan leaves unused, so that rounding its weights cannot pass the budget.
 _MARGIN: Final = 1e-9
-"""Part of mu_B that a plan leaves unused, so that rounding of the shares cannot pass the budget."""
 
-_BITS: Final = 256
 _DO_RAISE: Final = "plan fewer or noisier releases, or raise epsilon"
 
 
@@ -44,7 +43,6 @@ class Budget:
     mu: float
 
     def __post_init__(self) -> None:
-        """Check that mu is a positive number."""
         if not (math.isfinite(self.mu) and self.mu > 0.0):
             raise ConfigError(
                 "E011", setting="mu", got=self.mu, allowed="finite, more than 0", do="correct it."
@@ -52,13 +50,13 @@ class Budget:
 
     @classmethod
     def of(cls, *, epsilon: float, delta: float) -> Budget:
-        """Return the budget of a total epsilon and delta; ConfigError if they are no budget."""
+        """Budget of a total epsilon and delta; ConfigError if they are no budget."""
         return cls(epsilon=epsilon, delta=delta, mu=gdp_mu(epsilon=epsilon, delta=delta))
 
     @property
-    def mu2(self) -> Fraction:
-        """mu_B^2 of the float mu_B, exact."""
-        return Fraction(self.mu) ** 2
+    def cost(self) -> Cost:
+        """What may be spent: mu_B^2 of the float mu_B, exact."""
+        return Cost.of_mu(self.mu)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,7 +77,7 @@ class Plan:
     releases: tuple[Event, ...]
 
     def __post_init__(self) -> None:
-        """Check that no round is planned twice and that noise is everywhere or nowhere."""
+        # Two releases in one round would let the second one out under the charge of the first.
         if len({(event.phase, event.round) for event in self.releases}) < len(self.releases):
             raise ConfigError("E232", problem="a round is planned twice", do="correct the plan.")
         if len({event.private for event in self.releases}) > 1:
@@ -88,16 +86,11 @@ class Plan:
 
     @property
     def private(self) -> bool:
-        """Tell whether the releases carry noise (true for an empty plan)."""
+        """Whether the releases carry noise (true for an empty plan)."""
         return all(event.private for event in self.releases)
 
-    @property
-    def total_mu2(self) -> Fraction:
-        """Sum of mu_j^2, exact; PrivacyBudgetError if the releases carry no noise."""
-        return sum((event.mu2 for event in self.releases), Fraction(0))
-
     def find(self, phase: str, round: int) -> Event:
-        """Return the release of this phase and round.
+        """Release of this phase and round.
 
         Raises
         ------
@@ -135,42 +128,36 @@ class Ledger:
     head: str = GENESIS
 
     def __post_init__(self) -> None:
-        """Check the digest."""
+        # A ledger is read back from a journal; one that lost charges would allow too much.
         if chain_head(self.events) != self.head:
             problem = "it does not match its digest"
             raise PrivacyBudgetError("E235", problem=problem, do="start a new run.")
 
     @property
-    def spent_mu2(self) -> Fraction:
-        """Sum of the charged mu_j^2, exact; PrivacyBudgetError without a budget."""
-        self._require_budget()
-        return sum((event.mu2 for event in self.events), Fraction(0))
+    def spent(self) -> Cost:
+        """Sum of the charges, rounded up by less than 2^-256 each; infinite without a budget."""
+        return INFINITE if self.budget is None else total_cost(e.cost for e in self.events)
 
     @property
-    def left_mu2(self) -> Fraction:
-        """mu_B^2 minus the charges, exact; PrivacyBudgetError without a budget."""
-        return self._require_budget().mu2 - self.spent_mu2
-
-    def mu_spent(self) -> float | None:
-        """Return the root of `spent_mu2`, rounded up; None (infinite) without a budget."""
-        return None if self.budget is None else root_up(_enclose(self.events)[1])
+    def left(self) -> Cost:
+        """Budget minus charges; PrivacyBudgetError without a budget."""
+        if self.budget is None:
+            raise PrivacyBudgetError("E234", what="this run")
+        return self.budget.cost - self.spent
 
     def epsilon_spent(self) -> float | None:
-        """Return epsilon of the charges at the total delta; None (infinite) without a budget.
+        """Epsilon of the charges at the total delta; None (infinite) without a budget.
 
         A reading ("spent so far"), rounded up; the guarantee is the budget.
         """
-        mu = self.mu_spent()
-        if mu is None or self.budget is None:
-            return None
-        return gdp_epsilon(mu=mu, delta=self.budget.delta)
+        return None if self.budget is None else self.spent.epsilon(self.budget.delta)
 
     def allows(self, event: Event) -> bool:
         """Tell whether `charge` would accept the release."""
         return not self._refusal(event)
 
     def charge(self, event: Event) -> Ledger:
-        """Return the ledger with one more charge.
+        """Ledger with one more charge.
 
         Raises
         ------
@@ -184,11 +171,12 @@ class Ledger:
         return Ledger(budget=self.budget, events=events, head=chain_head(events))
 
     def entries(self) -> tuple[Entry, ...]:
-        """Return the entries for JSON, in order; `cape.privacy.chain.read_entries` checks them."""
+        """Entries for JSON, in order; `cape.privacy.chain.read_entries` checks them."""
         return write_entries(self.events)
 
     def _refusal(self, event: Event) -> str:
-        """Say what to do instead, or return an empty text if the release is allowed."""
+        """Say what to do instead; an empty text if the release is allowed."""
+        # A second draw of one release, averaged with the first, would halve the noise.
         key = (event.phase, event.round, event.field)
         if any(key == (old.phase, old.round, old.field) for old in self.events):
             return "it was charged already, send its stored answer again."
@@ -196,45 +184,40 @@ class Ledger:
             return "a run without noise has no private release." if event.private else ""
         if not event.private:
             return "a release without noise needs private=false."
-        if not _fits((*self.events, event), self.budget.mu2):
+        if not fits([e.cost for e in (*self.events, event)], self.budget.cost):
             return f"{_DO_RAISE}."
         return ""
 
     def _refused(self, event: Event, do: str) -> PrivacyBudgetError:
-        asked = _mu_text(event.mu2) if event.private else "infinity"
-        if self.budget is None:
-            left, budget = "no budget", "none"
-        else:
-            left, budget = _mu_text(self.left_mu2, down=True), _mu_text(self.budget.mu2)
+        asked = _mu_text(event.cost) if event.private else "infinity"
+        left, budget = "no budget", "none"
+        if self.budget is not None:
+            left, budget = _mu_text(self.left, down=True), _mu_text(self.budget.cost)
         return PrivacyBudgetError(
             "E230", what=event.name, asked=asked, left=left, budget=budget, do=do
         )
 
-    def _require_budget(self) -> Budget:
-        if self.budget is None:
-            raise PrivacyBudgetError("E234", what="this run")
-        return self.budget
 
-
-def split_mu(mu: float, weights: Sequence[float]) -> tuple[float, ...]:
-    """Share a total mu among releases: mu (1 - 1e-9) sqrt(w_j).
+def split_mu(mu: float, mu2_weights: Sequence[float]) -> tuple[float, ...]:
+    """Divide a total mu among releases: mu (1 - 1e-9) sqrt(w_j).
 
     Parameters
     ----------
     mu : float
         mu_B.
-    weights : sequence of float
-        Shares of mu_B^2, positive; their sum is 1, or less to leave a part unused.
+    mu2_weights : sequence of float
+        Parts of mu_B^2, positive; their sum is 1, or less to leave a part unused.
 
     Raises
     ------
     ConfigError
         If a weight is not positive, or their sum is above 1.
     """
-    if not all(weight > 0.0 for weight in weights) or math.fsum(weights) > 1.0 + _MARGIN:
+    positive = all(weight > 0.0 for weight in mu2_weights)
+    if not positive or math.fsum(mu2_weights) > 1.0 + _MARGIN:
         problem = "the shares of the budget are not positive or add up to more than 1"
         raise ConfigError("E232", problem=problem, do="correct the shares.")
-    return tuple(mu * (1.0 - _MARGIN) * math.sqrt(weight) for weight in weights)
+    return tuple(mu * (1.0 - _MARGIN) * math.sqrt(weight) for weight in mu2_weights)
 
 
 def check_plan(plan: Plan, budget: Budget | None) -> None:
@@ -247,44 +230,30 @@ def check_plan(plan: Plan, budget: Budget | None) -> None:
         of them would need.
     """
     if budget is None or not plan.private:
+        # Noise without a budget or a budget without noise: the ledger's own refusal names it.
         ledger = Ledger(budget=budget)
         for event in plan.releases:
             ledger = ledger.charge(event)
         return
-    if _fits(plan.releases, budget.mu2):
+    costs = [event.cost for event in plan.releases]
+    if fits(costs, budget.cost):
         return
     fitting = 0
-    while _fits(plan.releases[: fitting + 1], budget.mu2):
+    while fits(costs[: fitting + 1], budget.cost):
         fitting += 1
-    needed = gdp_epsilon(mu=root_up(_enclose(plan.releases)[1]), delta=budget.delta)
+    asked = total_cost(costs)
+    # The epsilon in the text is rounded to 6 digits: a little more, so that typing it is enough.
+    needed = (asked.epsilon(budget.delta) or 0.0) * 1.000001
     raise PrivacyBudgetError(
         "E230",
-        what=f"the plan of {len(plan.releases)} releases",
-        asked=_mu_text(plan.total_mu2),
-        left=_mu_text(budget.mu2, down=True),
-        budget=_mu_text(budget.mu2),
-        do=f"the first {fitting} fit; {_DO_RAISE} to {needed * 1.000001:.6g}.",
+        what=f"the plan of {len(costs)} releases",
+        asked=_mu_text(asked),
+        left=_mu_text(budget.cost, down=True),
+        budget=_mu_text(budget.cost),
+        do=f"the first {fitting} fit; {_DO_RAISE} to {needed:.6g}.",
     )
 
 
-def _enclose(events: Sequence[Event]) -> tuple[Fraction, Fraction]:
-    """Return bounds of the sum of mu_j^2, 2^-256 per event apart; cheap for thousands of them."""
-    terms = (event.mu2_terms for event in events)
-    low = sum((top << _BITS) // bottom for top, bottom in terms)
-    high = low + len(events)
-    return Fraction(low, 1 << _BITS), Fraction(high, 1 << _BITS)
-
-
-def _fits(events: Sequence[Event], limit: Fraction) -> bool:
-    """Tell exactly whether the sum of mu_j^2 is at most `limit`."""
-    low, high = _enclose(events)
-    if high <= limit:
-        return True
-    if low > limit:
-        return False
-    return sum((event.mu2 for event in events), Fraction(0)) <= limit
-
-
-def _mu_text(mu2: Fraction, *, down: bool = False) -> str:
-    """Return the root as text with 6 significant digits, rounded up (or down)."""
-    return f"{root_up(mu2) * (1.0 + (-5e-6 if down else 5e-6)):.6g}"
+def _mu_text(cost: Cost, *, down: bool = False) -> str:
+    """Mu with 6 significant digits, rounded up (or down)."""
+    return f"{(cost.mu() or 0.0) * (1.0 + (-5e-6 if down else 5e-6)):.6g}"

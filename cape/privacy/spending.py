@@ -1,65 +1,53 @@
 """What several runs on the same people have spent together, from the lines of a site's ledger.
 
-Runs compose: mu_total^2 = mu_run^2 + sum of the mu^2 of all earlier runs (Dong, Roth and Su 2022,
-Cor. 3.3).  A person is known by digests, never by names: of each file and of the name at the site.
-Whoever ever stood in a line with a digest in common is the same person, through any number of
-runs.  A run counts for a person if it held the person, or was made on a data set of that name which
-held the person in some run.  The person who spent most decides.  Sums are rounded up.  No I/O here;
-`cape.site.ledger_file` keeps the lines.
+Costs of runs add (Dong, Roth and Su 2022, Cor. 3.3).  A person is known by digests, never by
+names: of each file and of the name at the site.  Whoever ever stood in a line with a digest in
+common is the same person, through any number of runs.  A run counts for a person if it held the
+person, or was made on a data set of that name which held the person in some run.  The person who
+spent most decides.  No I/O here; `cape.site.ledger_file` keeps the lines.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Final
 
 from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.privacy.accounting import gdp_epsilon, gdp_mu, root_up
+from cape.privacy.accounting import gdp_mu
+from cape.privacy.cost import FREE, INFINITE, Cost, total_cost
 
+# In format 1, which is still read, a person is one digest, of all files as one.  Who knows no
+# other format must not go on with a ledger that this one wrote: it would find nobody.
 FORMAT: Final = 2
-"""Of a line.  In format 1, which is still read, a person is one digest, of all files as one; who
-knows no other format must not go on with a ledger that this one wrote: it would find nobody."""
 
 GENESIS: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
 """Digest that the first line is chained to."""
 
+# A ledger of years holds tens of thousands of charges: each is rounded up to 2^-128, which is
+# far below what any limit resolves, so that their sums keep one denominator.
 _BITS: Final = 128
-"""mu^2 is summed in units of 2^-128, each charge rounded up."""
-
-_EXACT: Final = re.compile(r"[0-9]{1,999}(/[0-9]{1,999})?", re.ASCII)
-"""mu^2 as it is written; "1e9999999" would be a fraction too, and fill the memory."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Charge:
-    """One charged release; `units` is mu^2 in units of 2^-128, None if infinite."""
+    """One charged release; `mu2` as it was written, `cost` rounded up to a multiple of 2^-128."""
 
     phase: str
     round: int
     field: str
     mu2: str
-    units: int | None
+    cost: Cost
 
     @classmethod
     def of(cls, *, phase: str, round: int, field: str, mu2: str) -> Charge:
-        """Return the charge of a line; ValueError if mu2 is neither "p/q" nor "infinite"."""
-        units = None
-        if mu2 != "infinite":
-            if not _EXACT.fullmatch(mu2):
-                raise ValueError("mu2 is no fraction of whole numbers")
-            exact = Fraction(mu2)
-            if exact <= 0:
-                raise ValueError("mu2 must be positive")
-            units = math.ceil(exact * (1 << _BITS))
-        return cls(phase=phase, round=round, field=field, mu2=mu2, units=units)
+        """Charge of a line; ValueError if mu2 is neither "p/q" nor "infinite"."""
+        cost = total_cost((Cost.parse(mu2),), bits=_BITS)
+        return cls(phase=phase, round=round, field=field, mu2=mu2, cost=cost)
 
     @property
     def key(self) -> tuple[str, int, str]:
@@ -103,45 +91,36 @@ class RunSpending:
     charges: tuple[Charge, ...] = ()
 
     @property
-    def units(self) -> int | None:
-        """Sum of mu^2 in units of 2^-128; None if infinite."""
-        known = [charge.units for charge in self.charges if charge.units is not None]
-        if len(known) < len(self.charges) or (self.charges and not self.promised):
-            return None
-        return sum(known)
+    def cost(self) -> Cost:
+        if self.charges and not self.promised:
+            return INFINITE
+        return total_cost((charge.cost for charge in self.charges), bits=_BITS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Total:
-    """What some runs have spent together: mu (None = infinite), at the smallest of their deltas."""
+    """What some runs have spent together, at the smallest of their deltas."""
 
     runs: int
-    units: int | None
+    cost: Cost
     delta: float
 
     @property
     def mu(self) -> float | None:
-        """Root of the summed mu^2, rounded up; None is infinite."""
-        return None if self.units is None else root_up(Fraction(self.units, 1 << _BITS))
+        return self.cost.mu()
 
     @property
     def epsilon(self) -> float | None:
-        """Epsilon at `delta`, rounded up; None is infinite."""
-        if self.mu is None:
-            return None
-        return gdp_epsilon(mu=self.mu, delta=self.delta) if self.mu > 0 else 0.0
+        return self.cost.epsilon(self.delta)
 
-    def plus(self, mu2: Fraction, *, delta: float) -> Total:
-        """Return the total with a run of that mu^2 added."""
-        units = None if self.units is None else self.units + math.ceil(mu2 * (1 << _BITS))
-        return Total(runs=self.runs + 1, units=units, delta=min(self.delta, delta))
+    def plus(self, cost: Cost, *, delta: float) -> Total:
+        """Total with a run of that cost added."""
+        summed = total_cost((self.cost, cost), bits=_BITS)
+        return Total(runs=self.runs + 1, cost=summed, delta=min(self.delta, delta))
 
     def within(self, max_epsilon: float) -> bool:
         """Tell whether the total is at most (max_epsilon, delta)."""
-        if self.units is None:
-            return False
-        limit = Fraction(gdp_mu(epsilon=max_epsilon, delta=self.delta)) ** 2
-        return Fraction(self.units, 1 << _BITS) <= limit
+        return self.cost <= Cost.of_mu(gdp_mu(epsilon=max_epsilon, delta=self.delta))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,41 +130,43 @@ class Spending:
     runs: tuple[RunSpending, ...] = ()
 
     def find(self, run: str) -> RunSpending | None:
-        """Return one run, or None."""
         return next((known for known in self.runs if known.run == run), None)
 
     def of(self, run: RunSpending, *, others_only: bool = False) -> Total:
-        """Return what was spent on the people of a run, by it (unless left out) and all others."""
-        others = [known for known in self.runs if known.run != run.run]
-        same = _joined(run.people.union(*(known.people for known in others)))
-        held: dict[str, set[int]] = {same[_first(person)]: set() for person in run.people}
-        for i, known in enumerate(others):
-            for person in known.people:
-                held.get(same[_first(person)], set()).add(i)
-        own = [] if others_only else [run]
+        """Total spent on the people of a run, by it (unless left out) and all others."""
+        others = [other for other in self.runs if other.run != run.run]
+        same = _joined(run.people.union(*(other.people for other in others)))
+        runs_of: dict[str, set[int]] = {same[_first(person)]: set() for person in run.people}
+        for i, other in enumerate(others):
+            for person in other.people:
+                runs_of.get(same[_first(person)], set()).add(i)
+        this = [] if others_only else [run]
         counted: set[int] = set()
-        spent: list[int | None] = []
-        # Most people were in the same runs as many others; without people the data set alone.
-        for runs in {frozenset(), *(frozenset(found) for found in held.values())}:
-            datasets = {run.dataset, *(others[i].dataset for i in runs)}
+        worst = FREE
+        # Most people were in the same runs as many others, so equal sets are looked at once; the
+        # empty one stands for the data set alone, which counts even if nobody is named.
+        for held in {frozenset[int](), *(frozenset(held) for held in runs_of.values())}:
+            datasets = {run.dataset, *(others[i].dataset for i in held)}
             charged = [
                 i
-                for i, known in enumerate(others)
-                if known.charges and (i in runs or known.dataset in datasets)
+                for i, other in enumerate(others)
+                if other.charges and (i in held or other.dataset in datasets)
             ]
             counted.update(charged)
-            spent.append(_sum(known.units for known in (*own, *(others[i] for i in charged))))
-        known_spent = [units for units in spent if units is not None]
+            runs = (*this, *(others[i] for i in charged))
+            cost = total_cost((one.cost for one in runs), bits=_BITS)
+            worst = cost if worst <= cost else worst
         return Total(
-            runs=len(own) + len(counted),
-            units=max(known_spent) if len(known_spent) == len(spent) else None,
-            delta=min(known.delta for known in (run, *(others[i] for i in counted))),
+            runs=len(this) + len(counted),
+            cost=worst,
+            # Epsilon at the smallest delta holds at every larger one, too.
+            delta=min(one.delta for one in (run, *(others[i] for i in counted))),
         )
 
 
 @lru_cache(maxsize=1)  # a table of all runs asks about the same people once for each
 def _joined(people: frozenset[str]) -> dict[str, str]:
-    """Return, for every digest of these people, one digest that stands for the person."""
+    """For every digest of these people, one digest that stands for the person (union-find)."""
     above: dict[str, str] = {}
 
     def top(one: str) -> str:
@@ -205,26 +186,14 @@ def _first(person: str) -> str:
     return person.split()[0]
 
 
-def _sum(parts: Iterable[int | None]) -> int | None:
-    total = 0
-    for part in parts:
-        if part is None:
-            return None
-        total += part
-    return total
-
-
 # -- lines --------------------------------------------------------------------------------------
 
-
-DAMAGED: Final = (
-    ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError,
-)  # fmt: skip
-"""What reading a damaged line raises."""
+# What reading a damaged line may raise; anything else is a mistake of ours and is not hidden.
+_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
 
 
 def read_lines(lines: Sequence[bytes]) -> Spending:
-    """Return what the lines of a ledger say, after checking that each follows from the last.
+    """Read the lines of a ledger, after checking that each follows from the last.
 
     Raises
     ------
@@ -232,15 +201,14 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
         A line is damaged, missing, added or out of place.
     """
     runs: dict[str, RunSpending] = {}
+    # By key and not in the runs themselves: a run of thousands of rounds is read in one pass.
     charges: dict[str, dict[tuple[str, int, str], Charge]] = {}
     digest = GENESIS
     for seq, line in enumerate(lines, start=1):
         try:
             document = json.loads(line)
-            if document["v"] not in (1, FORMAT) or (document["seq"], document["prev"]) != (
-                seq,
-                digest,
-            ):
+            place = (document["seq"], document["prev"])
+            if document["v"] not in (1, FORMAT) or place != (seq, digest):
                 raise ValueError("out of place")
             if document["kind"] == "run":
                 opened = _run(document)
@@ -251,8 +219,8 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
                 runs[document["run"]] = replace(runs[document["run"]], promised=False)
             else:
                 _take(document, charges[document["run"]])
-        except DAMAGED:
-            problem = f"line {seq} is damaged, missing or out of place"
+        except _DAMAGED:
+            problem = f"line {seq} of the ledger is damaged, missing or out of place"
             raise PrivacyBudgetError(
                 "E235", problem=problem, do="restore the file; do not delete it."
             ) from None
@@ -261,8 +229,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
     return Spending(runs=tuple(made))
 
 
-def _take(document: dict[str, Any], known: dict[tuple[str, int, str], Charge]) -> None:
-    """Add the charge of a line; ValueError if it is none, or charged already."""
+def _take(document: dict[str, Any], charges: dict[tuple[str, int, str], Charge]) -> None:
     if document["kind"] != "charge":
         raise ValueError("unknown kind of line")
     charge = Charge.of(
@@ -271,7 +238,7 @@ def _take(document: dict[str, Any], known: dict[tuple[str, int, str], Charge]) -
         field=str(document["field"]),
         mu2=str(document["mu2"]),
     )
-    if known.setdefault(charge.key, charge) is not charge:
+    if charges.setdefault(charge.key, charge) is not charge:
         raise ValueError("a release is charged twice")
 
 
@@ -296,7 +263,7 @@ def _run(document: dict[str, Any]) -> RunSpending:
 
 
 def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
-    """Return the line that opens a run after these lines."""
+    """Line that opens a run after these lines."""
     return _line(
         lines,
         kind="run",
@@ -313,12 +280,12 @@ def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
 
 
 def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:
-    """Return the line, after these, that a run turned out to promise nothing."""
+    """Line, after these, that a run turned out to promise nothing."""
     return _line(lines, kind="unpromised", run=run)
 
 
 def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
-    """Return the line of a charge after these lines."""
+    """Line of a charge after these lines."""
     return _line(
         lines,
         kind="charge",

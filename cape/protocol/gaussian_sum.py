@@ -3,7 +3,7 @@
 ``X.zero-sum`` is a secure sum of seeds e_hat_s ~ N_Z(0, r s2), pure noise that costs no budget; its
 result T is broadcast.  In ``X`` every site then sends S (x_s + g_s) + S e_hat_s - T, which is
 S (x_s + g_s + e_s) with e_s = e_hat_s - T / S kept whole; over all sites the seeds cancel exactly.
-Every site's reply is seen, so a release is charged with r (`cape.privacy.event.Event.mu2`).
+Every site's reply is seen, so a release is charged with r (`cape.privacy.event.Event.cost`).
 A missing site ends the run: the others' e_s would not cancel.  Source: docs/threat-model.md.
 """
 

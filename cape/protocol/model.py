@@ -157,7 +157,7 @@ def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor
         rounds=rounds,
         exchange=cursor.seq,
         exchanges=setting_up + each * len(planned),
-        mu=(spent.mu_spent() or 0.0) if spent else 0.0,
+        mu=(spent.spent.mu() or 0.0) if spent else 0.0,
         mu_budget=gdp_mu(epsilon=config.epsilon, delta=config.delta) if config.private else 0.0,
         epsilon=(spent.epsilon_spent() or 0.0) if spent else 0.0,
         step=last.step_norm if last else 0.0,

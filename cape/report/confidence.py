@@ -22,6 +22,7 @@ from cape.algorithms.quasi_newton import CURVATURE, tuned_constants
 from cape.forecast.size import g_eff
 from cape.forecast.temporal import usable
 from cape.frozen import dataclass
+from cape.privacy.cost import total_cost
 from cape.protocol.outcome import IcaOutcome
 
 LEVEL = 1.96
@@ -106,7 +107,7 @@ def noise_strength(outcome: IcaOutcome) -> float | None:
     events = outcome.roster.plan
     if not events or not all(event.private for event in events):
         return None
-    mu = math.sqrt(float(sum(event.mu2 for event in events)))
+    mu = math.sqrt(total_cost(event.cost for event in events).mu2 or 0.0)
     roster = outcome.roster
     return g_eff(
         n_subjects=roster.n_subjects,

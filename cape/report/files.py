@@ -216,7 +216,7 @@ def round_rows(outcome: Outcome) -> Table:
     rows = []
     for index, record in enumerate(outcome.trace, 1):
         spent = so_far.get((record.phase, record.round)) if promised else None
-        mu, epsilon = (spent.mu(), spent.epsilon(delta)) if spent else (None, None)
+        mu, epsilon = (spent.so_far.mu(), spent.so_far.epsilon(delta)) if spent else (None, None)
         # 0 means "not known yet": too few rounds, or a phase without an unmixing matrix
         stability = record.stability if record.stability > 0 else None
         cells = (index, record.phase, record.round, record.statistic_norm, record.noise_norm,

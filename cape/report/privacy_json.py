@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator
-from fractions import Fraction
 from itertools import count
 
 from cape.frozen import dataclass
-from cape.privacy.accounting import (
-    Noise,
-    gdp_epsilon,
-    lattice_slack,
-    root_up,
-    view_mu2,
-    views,
-)
+from cape.privacy.accounting import gdp_epsilon
+from cape.privacy.cost import FREE, INFINITE, Cost, Noise, total_cost
 from cape.privacy.event import Event
 from cape.privacy.ledger import Ledger
+from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
 
 Json = dict[str, object]
-
-_BITS = 256
 
 UNIT = "one subject: everything the run reads of one person at one site"
 RELATION = "replace-one"
@@ -61,56 +53,28 @@ NOT_COVERED = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
-    """Figures after one release: mu^2 so far (None: a release carried no noise)."""
+    """One release and the cost of all releases up to it."""
 
     event: Event
-    total: Fraction | None
-
-    def mu(self) -> float | None:
-        """Return mu so far, rounded up."""
-        return None if self.total is None else root_up(self.total)
-
-    def epsilon(self, delta: float) -> float | None:
-        """Return epsilon so far at `delta`, rounded up."""
-        mu = self.mu()
-        return None if mu is None else gdp_epsilon(mu=mu, delta=delta)
+    so_far: Cost
 
 
 def running(events: Iterable[Event]) -> Iterator[Spent]:
-    """Yield every release with the mu^2 of all releases up to it."""
-    total: Fraction | None = Fraction(0)
+    so_far = FREE
     for event in events:
-        own = cost(event)
-        total = None if total is None or own is None else total + own
-        yield Spent(event=event, total=total)
+        # Rounded up by less than 2^-256 each: exact sums would grow with every release.
+        so_far = total_cost((so_far, event.cost))
+        yield Spent(event=event, so_far=so_far)
 
 
-def total_mu2(events: Iterable[Event]) -> Fraction | None:
-    """Return the mu^2 of all releases together, None if one has no noise."""
-    total: Fraction | None = Fraction(0)
-    for spent in running(events):
-        total = spent.total
-    return total
+def planned_cost(outcome: Outcome) -> Cost:
+    """Cost of the whole plan, which no adaptive course of the run can exceed.
 
-
-def cost(event: Event) -> Fraction | None:
-    """Return mu^2 of a release against the headline view, None without noise.
-
-    Rounded up by less than 2^-256, so that thousands of them can be added fast.
+    At least what the ledger holds; infinite if a release has no noise.
     """
-    if not event.private:
-        return None
-    square, variance = event.mu2_terms
-    return Fraction(-(-(square << _BITS) // variance), 1 << _BITS)
-
-
-def planned_mu2(outcome: Outcome) -> Fraction | None:
-    """Return mu^2 of the whole plan, which no adaptive course of the run can exceed.
-
-    At least what the ledger holds; None if a release has no noise.
-    """
-    plan, charged = total_mu2(outcome.roster.plan), total_mu2(outcome.ledger.events)
-    return None if plan is None or charged is None else max(plan, charged)
+    plan = total_cost(event.cost for event in outcome.roster.plan)
+    charged = total_cost(event.cost for event in outcome.ledger.events)
+    return charged if plan <= charged else plan
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,22 +112,21 @@ def delta_of(outcome: Outcome) -> float:
 def figures(outcome: Outcome) -> Figures:
     """Return the headline numbers, in exact fractions up to the last step."""
     delta, promised = delta_of(outcome), outcome.label == "dp"
-    budget, plan = outcome.ledger.budget, planned_mu2(outcome)
-    spent = total_mu2(outcome.ledger.events)
-    if budget is None or plan is None or spent is None:
+    ledger, plan = outcome.ledger, planned_cost(outcome)
+    if ledger.budget is None or plan == INFINITE:
         return Figures(**dict.fromkeys(_OPTIONAL), delta=delta)
     mus = {
-        "": root_up(plan),
-        "_planned": root_up(plan),
-        "_spent": root_up(spent),
-        "_unspent": math.sqrt(max(Fraction(0), budget.mu2 - spent)),
+        "": plan.mu(),
+        "_planned": plan.mu(),
+        "_spent": ledger.spent.mu(),
+        "_unspent": math.sqrt(ledger.left.mu2 or 0.0),
     }
-    told: dict[str, float | None] = {}
+    numbers: dict[str, float | None] = {}
     for name, mu in mus.items():
-        tell = promised or name == "_planned"
-        told[f"mu{name}"] = mu if tell else None
-        told[f"epsilon{name}"] = gdp_epsilon(mu=mu, delta=delta) if tell else None
-    return Figures(**told, delta=delta)
+        shown = mu if promised or name == "_planned" else None
+        numbers[f"mu{name}"] = shown
+        numbers[f"epsilon{name}"] = None if shown is None else gdp_epsilon(mu=shown, delta=delta)
+    return Figures(**numbers, delta=delta)
 
 
 _OPTIONAL = tuple(name for name in Figures.__slots__ if name != "delta")
@@ -229,7 +192,7 @@ def _budget(outcome: Outcome, numbers: Figures) -> Json:
 
 def _slack(outcome: Outcome) -> Json:
     """Return what the noise being discrete may add to epsilon and delta; null with "none"."""
-    if outcome.label != "dp" or planned_mu2(outcome) is None:
+    if outcome.label != "dp" or planned_cost(outcome) == INFINITE:
         return {"epsilon": None, "delta": None}
     plan, charged = outcome.roster.plan, outcome.ledger.events
     slack = lattice_slack(plan if len(plan) >= len(charged) else charged)
@@ -248,36 +211,36 @@ def _views(outcome: Outcome) -> list[Json]:
         "one site": "all broadcasts, and its own noise share",
         f"aggregator with {colluders}": f"{replies}, the sums, and all that these sites know",
     }
-    keys = ("outsider", "one_site", "aggregator")
-    mus: list[float | None] = [None] * 3
-    epsilons: list[float | None] = [None] * 3
-    plan = planned_mu2(outcome)
-    if numbers.epsilon is not None and plan is not None:
-        noise: Noise = "local" if outcome.noise_is_local else "correlated"
-        t, h = roster.survivors, roster.noise_shares
-        unknown = (h, h, h) if noise == "local" else (t, max(1, t - 1), h)
-        mus = [root_up(view_mu2(plan, shares=h, unknown=n)) for n in unknown]
-        seen = views(plan, delta=numbers.delta, shares=h, n_sites=t, noise=noise)
-        epsilons = [seen.outsider, seen.one_site, seen.aggregator]
+    noise: Noise = "local" if outcome.noise_is_local else "correlated"
+    by_viewer = planned_cost(outcome).by_viewer(
+        noise_shares=roster.noise_shares, n_sites=roster.survivors, noise=noise
+    )
+    promised = numbers.epsilon is not None
     return [
-        {"key": key, "who": who, "sees": what, "mu": mu, "epsilon": epsilon,
-         "headline": key == "aggregator"}
-        for key, (who, what), mu, epsilon in zip(keys, sees.items(), mus, epsilons, strict=True)
-    ]  # fmt: skip
+        {
+            "key": key,
+            "who": who,
+            "sees": what,
+            "mu": cost.mu() if promised else None,
+            "epsilon": cost.epsilon(numbers.delta) if promised else None,
+            "headline": key == "aggregator",
+        }
+        for (key, cost), (who, what) in zip(by_viewer.items(), sees.items(), strict=True)
+    ]
 
 
 def _beyond(outcome: Outcome) -> list[Json]:
     """Return what is left if more sites collude than assumed: one more, and all others."""
-    roster, numbers, plan = outcome.roster, figures(outcome), planned_mu2(outcome)
-    more = sorted({roster.colluders + 1, roster.survivors - 1})
+    roster, numbers, plan = outcome.roster, figures(outcome), planned_cost(outcome)
+    h = roster.noise_shares
     rows: list[Json] = []
-    for colluders in more:
+    for colluders in sorted({roster.colluders + 1, roster.survivors - 1}):
         unknown = roster.survivors - colluders
-        if numbers.epsilon is None or plan is None or unknown < 1 or colluders <= roster.colluders:
+        if numbers.epsilon is None or unknown < 1 or colluders <= roster.colluders:
             continue
-        h = roster.noise_shares
-        mu = root_up(view_mu2(plan, shares=h, unknown=h if outcome.noise_is_local else unknown))
-        epsilon = gdp_epsilon(mu=mu, delta=numbers.delta)
+        # A site's own full noise protects its release whoever colludes.
+        cost = plan if outcome.noise_is_local else plan.if_unknown(unknown, noise_shares=h)
+        mu, epsilon = cost.mu(), cost.epsilon(numbers.delta)
         rows.append({"colluders": colluders, "mu": mu, "epsilon": epsilon})
     return rows
 
@@ -301,9 +264,9 @@ def events(
         {
             **_event(spent.event, n_sites=n_sites, n_subjects=n_subjects),
             "seq": number,
-            "mu": root_up(spent.event.mu2) if promised and spent.event.private else None,
-            "mu_so_far": spent.mu() if promised else None,
-            "epsilon_so_far": spent.epsilon(delta) if promised else None,
+            "mu": spent.event.cost.mu() if promised else None,
+            "mu_so_far": spent.so_far.mu() if promised else None,
+            "epsilon_so_far": spent.so_far.epsilon(delta) if promised else None,
             "digest": digest,
         }
         for number, spent, digest in zip(count(1), running(ledger.events), links, strict=False)
@@ -329,5 +292,5 @@ def _event(event: Event, *, n_sites: int, n_subjects: int) -> Json:
         **({"seed_ratio": event.seed_ratio} if event.seed_ratio else {}),
         "noise_std_share": math.sqrt(event.variance) / event.gamma,
         "noise_std_mean": event.noise_std(n_sites, n_subjects),
-        "mu2": f"{event.mu2.numerator}/{event.mu2.denominator}" if event.private else None,
+        "mu2": str(event.cost) if event.private else None,
     }

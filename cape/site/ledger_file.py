@@ -20,13 +20,13 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 from cape.config import Config
 from cape.errors import CapeError, PrivacyBudgetError, StateLostError
 from cape.frozen import dataclass
+from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
 from cape.privacy.spending import (
     Charge,
@@ -89,11 +89,11 @@ class LedgerFile:
     site: str
     max_total_epsilon: float = 0.0
 
-    def allows(self, run: RunSpending, planned: Fraction | None) -> bool:
-        """Tell whether a run that plans this mu^2 (None: infinite) fits beside all others."""
+    def allows(self, run: RunSpending, planned: Cost) -> bool:
+        """Tell whether a run of this planned cost fits beside all others."""
         if not self.max_total_epsilon:
             return True
-        if planned is None or not run.promised:
+        if not run.promised:
             return False
         others = self._spending().of(run, others_only=True)
         return others.plus(planned, delta=run.delta).within(self.max_total_epsilon)
@@ -265,8 +265,9 @@ class AllRuns:
         return self._fits(self.file.find(nonce), config)
 
     def _fits(self, run: RunSpending, config: Config) -> bool:
-        plan = Budget.of(epsilon=config.epsilon, delta=config.delta) if run.promised else None
-        return self.file.allows(run, None if plan is None else plan.mu2)
+        if not run.promised:
+            return self.file.allows(run, INFINITE)
+        return self.file.allows(run, Budget.of(epsilon=config.epsilon, delta=config.delta).cost)
 
 
 def read_ledger(path: Path) -> Spending:

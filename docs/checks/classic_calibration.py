@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-from cape.privacy.accounting import (
-    analytic_gaussian_noise,
-    classic_gaussian_noise,
-    gdp_delta,
-)
+from cape.papers.formulas import analytic_gaussian_noise, classic_gaussian_noise
+from cape.privacy.accounting import gdp_delta
 
 DELTA = 1e-5
 

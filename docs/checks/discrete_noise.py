@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from cape.privacy.accounting import gdp_delta, lattice_slack
+from cape.privacy.accounting import gdp_delta
 from cape.privacy.event import Event
-from cape.privacy.mechanisms import SMALLEST_VARIANCE
+from cape.privacy.mechanisms import SMALLEST_VARIANCE, lattice_slack
 
 
 def discrete_delta(std: float, shift: int, epsilon: float) -> float:

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from cape.privacy.accounting import compose, gdp_delta, gdp_epsilon, gdp_mu
+from cape.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu
+from cape.privacy.cost import Cost
 
 
 def hockey_stick(epsilon: float, mu: float) -> float:
@@ -22,7 +23,7 @@ def main() -> int:
         exact = hockey_stick(epsilon, mu)
         worst = max(worst, abs(gdp_delta(epsilon=epsilon, mu=mu) / exact - 1.0))
     # Two at once: N((a, b), I) and N(0, I) differ along one line only, by hypot(a, b).
-    mu, delta = compose(0.3, 0.4), 1e-5
+    mu, delta = (Cost.of_mu(0.3) + Cost.of_mu(0.4)).mu(), 1e-5
     epsilon = gdp_epsilon(mu=mu, delta=delta)
     back = abs(gdp_mu(epsilon=epsilon, delta=delta) / 0.5 - 1.0)
     print(__doc__)

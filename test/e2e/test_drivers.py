@@ -778,7 +778,7 @@ def test_a_plan_past_the_budget_is_refused_before_join_ends() -> None:
 
 def test_a_fixed_mu_that_fits_is_kept() -> None:
     party = Consortium(round_mu=0.5, epsilon=8.0).until("pca")
-    mus = [float(e.mu2) ** 0.5 for e in party.state.model.roster.plan if e.phase == "iterate"]
+    mus = [float(e.cost.mu2) ** 0.5 for e in party.state.model.roster.plan if e.phase == "iterate"]
     assert mus == pytest.approx([0.5, 0.5], rel=1e-6)
     assert all(mu <= 0.5 for mu in mus)
 

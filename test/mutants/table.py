@@ -84,15 +84,16 @@ MUTANTS = (
     ),
     Mutant(
         "epsilon is rounded down",
-        "cape/privacy/accounting.py", "lambda epsilon: _delta(epsilon, mu) > delta)[1]",
-        "lambda epsilon: _delta(epsilon, mu) > delta)[0]",
+        "cape/privacy/accounting.py",
+        "lambda epsilon: gdp_delta(epsilon=epsilon, mu=mu) > delta)[1]",
+        "lambda epsilon: gdp_delta(epsilon=epsilon, mu=mu) > delta)[0]",
         UNIT + "test_privacy_accounting.py"
         "::test_epsilon_is_the_upper_end_and_mu_the_lower_end",
     ),
     Mutant(
         "the budget has a tolerance",
-        "cape/privacy/ledger.py", "    if high <= limit:\n",
-        "    if high <= limit * (1 + Fraction(1, 10**12)):\n",
+        "cape/privacy/cost.py", "    if upper.mu2 <= limit.mu2:\n",
+        "    if upper.mu2 <= limit.mu2 * (1 + Fraction(1, 10**12)):\n",
         UNIT + "test_privacy_ledger.py"
         "::test_a_budget_is_spent_exactly_and_not_one_part_in_2_to_the_200_further",
     ),

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cape.errors import PrivacyBudgetError
 from cape.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu
+from cape.privacy.cost import FREE, total_cost
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.mechanisms import integer_sensitivity, plan_event, verify_event
@@ -58,8 +59,8 @@ def test_a_planned_release_never_costs_more_than_it_was_allowed(shape, size, cli
         phase="p", round=1, field="f", shape=shape, size=size, clip=clip, mu=mu, shares=shares
     )
     verify_event(event, clip)
-    assert event.mu2 <= Fraction(mu) ** 2
-    assert event.mu2 >= Fraction(mu) ** 2 * Fraction(999_999, 1_000_000)
+    assert event.cost.mu2 <= Fraction(mu) ** 2
+    assert event.cost.mu2 >= Fraction(mu) ** 2 * Fraction(999_999, 1_000_000)
     assert Fraction(event.clip_int) <= Fraction(clip) * Fraction(2) ** event.log2_gamma
 
 
@@ -85,17 +86,20 @@ def test_a_planned_release_never_costs_more_than_it_was_allowed(shape, size, cli
 def test_a_ledger_only_grows_never_passes_its_budget_and_asks_purely(events):
     ledger = Ledger(budget=Budget.of(epsilon=1.0, delta=1e-5))
     for event in events:
-        allowed, before = ledger.allows(event), ledger.spent_mu2
+        allowed, before = ledger.allows(event), ledger.spent
         try:
             after = ledger.charge(event)
         except PrivacyBudgetError:
             assert not allowed
-            assert ledger.spent_mu2 == before
+            assert ledger.spent == before
             continue
         assert allowed
         assert after.events[:-1] == ledger.events
-        assert after.spent_mu2 == before + event.mu2 <= ledger.budget.mu2
-        assert ledger.spent_mu2 == before
+        assert after.spent == total_cost((before, event.cost))
+        exact = sum((one.cost for one in after.events), FREE)
+        assert exact <= after.spent
+        assert exact <= ledger.budget.cost
+        assert ledger.spent == before
         assert after.epsilon_spent() >= ledger.epsilon_spent()
         ledger = after
 

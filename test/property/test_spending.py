@@ -7,6 +7,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cape.privacy.cost import INFINITE
 from cape.privacy.spending import Charge, RunSpending, Spending, read_lines, run_line
 
 PEOPLE = st.frozensets(
@@ -80,13 +81,13 @@ def test_a_total_is_that_of_the_person_who_spent_most(runs) -> None:
         total = spending.of(run)
         count, worst = by_definition(run, runs)
         assert total.runs == count
-        assert (total.units is None) == (worst is None)
+        assert (total.cost == INFINITE) == (worst is None)
         if worst is not None:
-            assert Fraction(total.units, 1 << 128) == worst
+            assert total.cost.mu2 == worst
         alone = spending.of(run, others_only=True)
         assert alone.runs == total.runs - 1
-        if total.units is not None:
-            assert alone.units == total.units - run.units
+        if total.cost != INFINITE:
+            assert alone.cost.mu2 == total.cost.mu2 - run.cost.mu2
 
 
 @settings(deadline=None, max_examples=20)

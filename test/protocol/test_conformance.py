@@ -31,6 +31,7 @@ from cape.compspec import compspec_document
 from cape.computations import load, names
 from cape.config import choices
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
+from cape.privacy.cost import total_cost
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound
 from cape.protocol import wire
@@ -313,10 +314,10 @@ def test_f_all_ledgers_equal_each_other_and_the_plan(name, private, aggregation)
     assert ledgers[0].events == tuple(Plan(releases=plan).find(*exchange) for exchange in done)
     if private:
         assert len(done) == len(plan)
-        assert ledgers[0].spent_mu2 == Plan(releases=plan).total_mu2
+        assert ledgers[0].spent == total_cost(event.cost for event in plan)
         assert ledgers[0].epsilon_spent() <= run.config.epsilon
     else:
-        assert (ledgers[0].mu_spent(), ledgers[0].epsilon_spent()) == (None, None)
+        assert (ledgers[0].spent.mu(), ledgers[0].epsilon_spent()) == (None, None)
         assert not any(event.private for event in plan)
     assert run.outcome.ledger == ledgers[0]
 
@@ -324,7 +325,7 @@ def test_f_all_ledgers_equal_each_other_and_the_plan(name, private, aggregation)
 @pytest.mark.parametrize("name", sorted(set(names()) - set(promising)))
 def test_f_what_guarantees_nothing_is_never_stamped_and_never_made_private(name) -> None:
     outcome = finished(name).outcome
-    assert (outcome.label, outcome.ledger.mu_spent()) == ("none", None)
+    assert (outcome.label, outcome.ledger.spent.mu()) == ("none", None)
     with pytest.raises(CapeError, match=f"E255 {name} protects nobody: got private=true"):
         Consortium(name, private=True)
     if not load(name).simulation_only:

@@ -336,7 +336,7 @@ def test_g7_the_charge_is_on_disk_before_the_first_byte_of_its_noise(
 def test_g7_a_release_past_the_budget_draws_nothing() -> None:
     party = Consortium().until("iterate")
     run = party.runs["local0"]
-    budget = replace(run.ledger.budget, mu=float(run.ledger.mu_spent()))
+    budget = replace(run.ledger.budget, mu=float(run.ledger.spent.mu()))
     party.runs["local0"] = replace(run, ledger=replace(run.ledger, budget=budget))
     before = len(party.events["local0"])
     after, reply = party.answer("local0")

@@ -86,9 +86,9 @@ def test_a_release_is_charged_with_the_corrected_formula(seed_ratio: int) -> Non
     for event in ledger.events:
         assert event.seed_ratio == r
         f = view_factor(n_sites=5, colluders=1, ratio=r)
-        assert event.mu2 == Fraction(event.delta_int**2, 5 * event.variance) * f
-    assert ledger.spent_mu2 <= ledger.budget.mu2
-    assert float(ledger.spent_mu2 / ledger.budget.mu2) > 0.999999
+        assert event.cost.mu2 == Fraction(event.delta_int**2, 5 * event.variance) * f
+    assert ledger.spent <= ledger.budget.cost
+    assert float(ledger.spent.mu2 / ledger.budget.cost.mu2) > 0.999999
     assert {run.ledger.head for run in link._runs.values()} == {ledger.head}
 
 
@@ -109,9 +109,9 @@ def test_the_charge_is_that_of_everything_the_adversary_holds(r: int) -> None:
                 phase="mean", round=1, field="total", shape="ball", size=4, clip=1.0, mu=0.5,
                 shares=H, seed_ratio=r,
             )  # fmt: skip
-            charged = float(event.mu2) * event.variance / event.delta_int**2
+            charged = float(event.cost.mu2) * event.variance / event.delta_int**2
             assert mu2 == pytest.approx(charged, rel=1e-9), (S, colluders)
-            assert event.mu2 <= Fraction(1, 4)
+            assert event.cost.mu2 <= Fraction(1, 4)
 
 
 def test_the_ledger_stays_verifiable_and_knows_r() -> None:

@@ -64,7 +64,7 @@ def test_djica_separates_the_papers_data_through_the_protocol() -> None:
     assert q_ngi(outcome, planted) <= 0.01
     assert match_maps(outcome.A, planted).mean > 0.98
     assert (outcome.status, outcome.label) == ("converged", "none")
-    assert outcome.ledger.mu_spent() is None
+    assert outcome.ledger.spent.mu() is None
 
 
 @pytest.mark.slow

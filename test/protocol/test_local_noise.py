@@ -67,11 +67,11 @@ def test_the_charge_of_a_site_does_not_count_on_the_others() -> None:
     for link in (alone, shared):
         tiny.released(link)
     one, other = (link._state.ledger.events[0] for link in (alone, shared))
-    assert one.mu2 == Fraction(one.delta_int**2, one.variance)
-    assert other.mu2 == Fraction(other.delta_int**2, 3 * other.variance)
+    assert one.cost.mu2 == Fraction(one.delta_int**2, one.variance)
+    assert other.cost.mu2 == Fraction(other.delta_int**2, 3 * other.variance)
     ratio = (one.variance / 4.0**one.log2_gamma) / (other.variance / 4.0**other.log2_gamma)
     assert ratio == pytest.approx(3.0, rel=1e-6)
-    assert alone._state.ledger.spent_mu2 <= alone._state.ledger.budget.mu2
+    assert alone._state.ledger.spent <= alone._state.ledger.budget.cost
 
 
 def test_without_noise_the_masks_stay(monkeypatch) -> None:

@@ -121,7 +121,7 @@ def difference_attack(n_runs: int = 28, size: int = 750) -> tuple[float, float]:
             gap = (replies[0][site].total - replies[1][site].total).view(np.int64)
             statistic.append(gap[subjects])
             bits.append(own[subjects])
-    claimed = math.sqrt(2.0 * float(link.event().mu2))
+    claimed = math.sqrt(2.0 * float(link.event().cost.mu2))
     return wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits)), claimed
 
 

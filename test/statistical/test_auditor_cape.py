@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 from cape.papers.correlated import nonsymmetric_factor, printed_factor, view_factor
+from cape.privacy.cost import Cost
 from cape.privacy.event import Event
 from cape.privacy.sampler import discrete_gaussian
 from cape.protocol import plan as _plan
@@ -206,7 +207,7 @@ def audit_gaussian(
             for row, subjects in zip(best, owned.values(), strict=True):
                 statistic.append(row[subjects])
                 bits.append(own[subjects])
-    claimed = math.sqrt(event.mu2)
+    claimed = math.sqrt(event.cost.mu2)
     return wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits)), claimed
 
 
@@ -265,7 +266,7 @@ def audit_drop(stage: str, *, n_runs: int, n_rounds: int, size: int, shares: int
         assert link.active.count == 3
         assert event.shares == shares
     certified = wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits))
-    return DropAudit(certified=certified, claimed=math.sqrt(event.mu2), true=max(true))
+    return DropAudit(certified=certified, claimed=math.sqrt(event.cost.mu2), true=max(true))
 
 
 def check_drop(audit: DropAudit, *, shares: int) -> None:
@@ -296,10 +297,10 @@ def test_charging_the_printed_equation_1_is_seen(monkeypatch, case):
     """The charge of eq. (1) is mu 1.57 at 8 sites, 1.53 at 10, where 2 is learned."""
     f = printed_factor(n_sites=case.sites, colluders=case.colluders)
 
-    def printed(event: Event) -> tuple[int, int]:
-        return event.delta_int**2 * f.numerator, case.sites * event.variance * f.denominator
+    def printed(event: Event) -> Cost:
+        return Cost(mu2=event.delta_int**2 * f / (case.sites * event.variance))
 
-    monkeypatch.setattr(Event, "mu2_terms", property(printed))
+    monkeypatch.setattr(Event, "cost", property(printed))
     certified, claimed = audit_gaussian(case)
     right = view_factor(n_sites=case.sites, colluders=case.colluders, ratio=case.sites)
     assert claimed == pytest.approx(MU * math.sqrt(f / right), rel=1e-6)

@@ -182,7 +182,7 @@ def audit(case: Case) -> Audit:
         certified=wiretap.certified_mu(
             np.concatenate([*statistic.values()]), np.concatenate([*truth.values()])
         ),
-        claimed=math.sqrt(link.event().mu2),
+        claimed=math.sqrt(link.event().cost.mu2),
     )
 
 

@@ -273,7 +273,7 @@ def audit(release: Release, guesses: int = GUESSES) -> Audited:
     event = link.event()
     certified = wiretap.certified_mu(np.concatenate(statistic), np.tile(bits, repeats))
     reach = float(norms.min()) * event.gamma / event.delta_int
-    return Audited(certified=certified, claimed=math.sqrt(event.mu2), reach=reach)
+    return Audited(certified=certified, claimed=math.sqrt(event.cost.mu2), reach=reach)
 
 
 def check(name: str, found: Audited) -> None:

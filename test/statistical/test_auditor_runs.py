@@ -76,7 +76,7 @@ def one_canary_run(n_rounds: int = 11, size: int = 1200) -> tuple[int, int, floa
     for round_ in range(1, n_rounds + 1):
         link.exchange()
         statistic += wiretap.sign_of(round_) * link.seen()
-    claimed = link._state.ledger.mu_spent()
+    claimed = link._state.ledger.spent.mu()
     link.exchange()
     assert link.outcome is not None
     return int(((statistic > 0) == (bits > 0)).sum()), size, claimed
@@ -89,7 +89,7 @@ def one_product_run() -> tuple[int, int, float]:
     statistic = directions @ link.seen()
     while link.outcome is None:
         link.exchange()
-    return int(((statistic > 0) == (bits > 0)).sum()), len(bits), link._state.ledger.mu_spent()
+    return int(((statistic > 0) == (bits > 0)).sum()), len(bits), link._state.ledger.spent.mu()
 
 
 def check_one_run(name: str, right: int, guesses: int, mu: float) -> float:

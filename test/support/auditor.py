@@ -39,7 +39,7 @@ def audit_canary(*, n_runs: int = 5, n_rounds: int = 11, size: int = 800) -> tup
             link.exchange()
             statistic.append(wiretap.sign_of(round_) * link.seen())
             bits.append(own)
-    claimed = math.sqrt(link.event().mu2)
+    claimed = math.sqrt(link.event().cost.mu2)
     return wiretap.certified_mu(np.concatenate(statistic), np.concatenate(bits)), claimed
 
 
@@ -50,7 +50,7 @@ def audit_repeated(link, directions: np.ndarray, bits: np.ndarray, n: int) -> tu
         link.back(here)
         link.exchange()
         statistic.append(directions @ link.seen())
-    claimed = math.sqrt(link.event().mu2)
+    claimed = math.sqrt(link.event().cost.mu2)
     return wiretap.certified_mu(np.concatenate(statistic), np.tile(bits, n)), claimed
 
 

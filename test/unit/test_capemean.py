@@ -158,7 +158,7 @@ def test_more_columns_than_allowed_are_refused():
 def test_the_whole_budget_is_planned_and_never_more():
     config = load("capemean").config.from_input({"epsilon": 1, "delta": 1e-5, "mean_share": 0.25})
     draft = capemean.plan_run(config, 4, 1000, FeatureSpace.of_matrix(10))
-    mean, histogram = (float(event.mu2) for event in draft.plan)
+    mean, histogram = (float(event.cost.mu2) for event in draft.plan)
     assert mean / (mean + histogram) == pytest.approx(0.25, rel=1e-6)
     assert 0.2680511 < math.sqrt(mean + histogram) <= 0.2680511232113
     assert draft.warnings == ()

@@ -25,7 +25,8 @@ from cape.errors import (
     PrivacyBudgetError,
     StateLostError,
 )
-from cape.privacy.accounting import gdp_epsilon, root_up, view_mu2
+from cape.privacy.accounting import gdp_epsilon
+from cape.privacy.cost import total_cost
 from cape.privacy.event import Event
 from cape.privacy.ledger import split_mu
 from cape.privacy.mechanisms import plan_event
@@ -423,11 +424,10 @@ def events(epsilon_mu: float = 0.5, n: int = 4) -> list[Event]:
 
 def statement(released: list[Event]) -> dict[str, Any]:
     """Return a privacy.json of four sites, one assumed colluder."""
-    total = sum(event.mu2 for event in released)
-    views = {
-        key: gdp_epsilon(mu=root_up(view_mu2(total, shares=3, unknown=n)), delta=DELTA)  # type: ignore[arg-type]
-        for key, n in (("outsider", 4), ("one_site", 3), ("aggregator", 3))
-    }
+    costs = total_cost(event.cost for event in released).by_viewer(
+        noise_shares=3, n_sites=4, noise="correlated"
+    )
+    views = {key: cost.epsilon(DELTA) for key, cost in costs.items()}
     return {
         "schema": "cape-privacy-1",
         "guarantee": "dp",
@@ -451,7 +451,7 @@ def statement(released: list[Event]) -> dict[str, Any]:
                 "delta_int": event.delta_int,
                 "s2": str(event.variance),
                 "shares": event.shares,
-                "mu2": f"{event.mu2.numerator}/{event.mu2.denominator}",
+                "mu2": str(event.cost),
             }
             for event in released
         ],

@@ -15,6 +15,7 @@ import pytest
 from cape.papers import accountants, asymmetric, correlated, formulas
 from cape.privacy import accounting
 from cape.privacy import mechanisms as release_integers
+from cape.privacy.cost import Cost
 from cape.secagg import keys
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -60,10 +61,11 @@ def paper_factor(**sites: int) -> Fraction:
 WRONG = {  # script: module, name, what takes its place
     "asymmetric_scheme": (asymmetric, "_needed", lambda x, pool: Fraction(0)),
     "classic_calibration": (
-        accounting, "classic_gaussian_noise", accounting.analytic_gaussian_noise,
+        formulas, "classic_gaussian_noise", formulas.analytic_gaussian_noise,
     ),
     "discrete_noise": (
-        accounting, "lattice_slack", lambda _: accounting.LatticeSlack(epsilon=0.0, delta=0.0),
+        release_integers, "lattice_slack",
+        lambda _: release_integers.LatticeSlack(epsilon=0.0, delta=0.0),
     ),
     "drop_outs": (correlated, "dropout_factor", lambda **_: Fraction(1)),
     "exact_accountant": (accounting, "gdp_delta", lambda **x: 1.001 * REAL_DELTA(**x)),
@@ -88,7 +90,7 @@ WRONG = {  # script: module, name, what takes its place
             n_sites=n_sites, colluders=colluders
         ),
     ),
-    "who_sees_what": (accounting, "view_mu2", lambda mu2, shares, unknown: mu2),
+    "who_sees_what": (Cost, "if_unknown", lambda cost, n_unknown, noise_shares: cost),
     "wishart_noise": (np.linalg, "inv", lambda matrix: 2.0 * REAL_INV(matrix)),
 }  # fmt: skip
 
@@ -105,7 +107,7 @@ def test_a_script_runs_on_its_own_and_says_so_by_its_exit_code():
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     broken = (
-        "import runpy, cape.privacy.accounting as a; "
+        "import runpy, cape.papers.formulas as a; "
         "a.classic_gaussian_noise = a.analytic_gaussian_noise; "
         f"runpy.run_path({script!r}, run_name='__main__')"
     )

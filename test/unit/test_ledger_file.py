@@ -21,6 +21,7 @@ import pytest
 from cape.config import Config
 from cape.errors import PrivacyBudgetError, StateLostError, StoppedError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.spending import GENESIS, Charge, RunSpending, read_lines
 from cape.site import atomic_files, ledger_file
 from cape.site.atomic_files import appending
@@ -265,7 +266,7 @@ def test_a_run_that_another_site_seeds_costs_infinity(tmp_path) -> None:
     before = file.path.read_bytes()
     assert runs.go_on("one", CONFIG, promised=False)  # asked again: written down once
     assert file.path.read_bytes() == before
-    assert file.total("one").units is None
+    assert file.total("one").cost == INFINITE
     limited = all_runs(ledger(tmp_path, 50.0), [])
     assert not limited.go_on("one", CONFIG, promised=False)
     with pytest.raises(StateLostError, match="E262"):
@@ -288,9 +289,9 @@ def test_a_run_without_a_promise_costs_infinity_for_ever(tmp_path) -> None:
         assert free.total(name).mu is None
         assert free.total(name).epsilon is None
         assert not LedgerFile(path=free.path, site="B", max_total_epsilon=50.0).allows(
-            run("next", "a"), Fraction(1, 100)
+            run("next", "a"), Cost(mu2=Fraction(1, 100))
         )
-    assert not file.allows(run("bare", "a", promised=False), None)
+    assert not file.allows(run("bare", "a", promised=False), INFINITE)
 
 
 def test_a_repeated_charge_is_charged_once(tmp_path) -> None:
@@ -331,19 +332,19 @@ def test_a_run_that_cannot_fit_is_refused_before_it_begins(tmp_path) -> None:
     mu = gdp_mu(epsilon=2.0, delta=DELTA)
     file = ledger(tmp_path, 2.0)
     half = Fraction(mu) ** 2 / 2
-    assert file.allows(run("one", "a"), Fraction(mu) ** 2)
+    assert file.allows(run("one", "a"), Cost.of_mu(mu))
     assert not file.path.exists()
     spend(file, run("one", "a"), 1, f"{half.numerator}/{half.denominator}")
-    assert file.allows(run("two", "a"), half * Fraction(999_999, 1_000_000))
-    assert not file.allows(run("two", "a"), half * Fraction(1_000_001, 1_000_000))
-    assert file.allows(run("two", "z"), Fraction(mu) ** 2)
+    assert file.allows(run("two", "a"), Cost(mu2=half * Fraction(999_999, 1_000_000)))
+    assert not file.allows(run("two", "a"), Cost(mu2=half * Fraction(1_000_001, 1_000_000)))
+    assert file.allows(run("two", "z"), Cost.of_mu(mu))
 
 
 def test_the_smallest_delta_of_all_runs_is_the_one_that_counts(tmp_path) -> None:
     """Else an owner with a large delta would get what the epsilon of the site does not allow."""
     file = ledger(tmp_path, 2.0)
     spend(file, run("one", "a", delta=1e-8), 1)
-    generous = Fraction(gdp_mu(epsilon=2.0, delta=1e-3)) ** 2 * Fraction(9, 10)
+    generous = Cost(mu2=Fraction(gdp_mu(epsilon=2.0, delta=1e-3)) ** 2 * Fraction(9, 10))
     assert ledger(tmp_path / "x", 2.0).allows(run("two", "a", delta=1e-3), generous)
     assert not file.allows(run("two", "a", delta=1e-3), generous)
     assert file.total("one").delta == 1e-8

@@ -195,7 +195,7 @@ def test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs(tmp_path) -> Non
     site.ledger = ledger()
     site.charge(EVENT)
     (charge,) = file.find("0" * 32).charges
-    assert (charge.phase, charge.round, charge.mu2) == ("pca", 1, str(EVENT.mu2))
+    assert (charge.phase, charge.round, charge.mu2) == ("pca", 1, str(EVENT.cost))
     spent = party(
         all_runs=replace(runs, file=replace(file, max_total_epsilon=1e-9)), card=site.card
     )

@@ -16,6 +16,7 @@ from cape.config import Config
 from cape.data.space import mask_space
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError
 from cape.planning.budget import plan_run
+from cape.privacy.cost import FREE
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
@@ -63,14 +64,14 @@ def verify(roster: Roster, config: Config = CONFIG, stages: Any = STAGES) -> Non
 
 def test_the_plan_spends_the_budget_and_no_more() -> None:
     plan = plan_of()
-    mu2 = Budget.of(epsilon=1.0, delta=1e-5).mu2
-    total = Plan(releases=plan).total_mu2
+    mu2 = Budget.of(epsilon=1.0, delta=1e-5).cost.mu2
+    total = sum((event.cost for event in plan), FREE).mu2
     assert total <= mu2
     assert float(total / mu2) == pytest.approx(1.0, abs=1e-5)
     assert [(e.phase, e.round, e.field) for e in plan] == [
         ("pca", 1, "total"), ("iterate", 1, "total"), ("iterate", 2, "total")
     ]  # fmt: skip
-    parts = [float(event.mu2 / total) for event in plan]
+    parts = [float(event.cost.mu2 / total) for event in plan]
     assert parts == pytest.approx([0.4, 0.15, 0.45], abs=1e-4)
 
 
@@ -109,10 +110,10 @@ def test_a_fixed_mu_comes_first_and_the_rest_is_shared() -> None:
     mu = budget.mu / 4
     stages = (STAGES[0], replace(STAGES[1], fixed_mu=mu))
     plan = plan_of(stages=stages)
-    assert [math.sqrt(e.mu2) for e in plan[1:]] == pytest.approx([mu, mu], rel=1e-5)
-    assert all(event.mu2 <= Fraction(mu) ** 2 for event in plan[1:])
-    left = budget.mu2 * (1 - 2 * Fraction(1, 16))
-    assert float(plan[0].mu2 / left) == pytest.approx(1.0, abs=1e-5)
+    assert [math.sqrt(e.cost.mu2) for e in plan[1:]] == pytest.approx([mu, mu], rel=1e-5)
+    assert all(event.cost.mu2 <= Fraction(mu) ** 2 for event in plan[1:])
+    left = budget.cost.mu2 * (1 - 2 * Fraction(1, 16))
+    assert float(plan[0].cost.mu2 / left) == pytest.approx(1.0, abs=1e-5)
 
 
 @pytest.mark.parametrize("factor", [0.71, 1.0, 10.0])

@@ -5,21 +5,17 @@ import mpmath
 import pytest
 
 from cape.errors import CapeWarning, ConfigError
+from cape.papers.formulas import analytic_gaussian_noise, classic_gaussian_noise
 from cape.privacy.accounting import (
-    analytic_gaussian_noise,
     check_delta,
-    classic_gaussian_noise,
-    compose,
     display_epsilon,
     gdp_delta,
     gdp_epsilon,
     gdp_mu,
-    lattice_slack,
     root_up,
-    view_mu2,
-    views,
 )
-from cape.privacy.mechanisms import plan_event, plan_event_without_noise
+from cape.privacy.cost import Cost, total_cost
+from cape.privacy.mechanisms import lattice_slack, plan_event, plan_event_without_noise
 
 EPSILON = [  # mu, epsilon at delta 1e-5, 1e-8, 1e-12 (60 digits of mpmath)
     (0.05, 0.1600420344581, 0.2385780902644, 0.3171057668033),
@@ -107,7 +103,7 @@ def test_composed_epsilon_agrees_with_a_privacy_loss_distribution(noise, count):
 
     one = from_gaussian_mechanism(noise, value_discretization_interval=1e-4)
     theirs = one.self_compose(count).get_epsilon_for_delta(1e-5)
-    ours = gdp_epsilon(mu=compose(*[1 / noise] * count), delta=1e-5)
+    ours = gdp_epsilon(mu=total_cost([Cost.of_mu(1 / noise)] * count).mu(), delta=1e-5)
     assert abs(ours - theirs) < 1e-6
 
 
@@ -115,7 +111,7 @@ def test_composed_epsilon_agrees_with_a_privacy_loss_distribution(noise, count):
 def test_the_worst_case_rates_of_many_release_runs_agree_with_their_table():
     # Imtiaz et al., J = 1, 100, 1000 rounds of two releases at sigma = 6.2150229201845
     for count, epsilon in ((1, 0.835562541), (100, 11.7332304), (1000, 55.7942911)):
-        mu = compose(*[0.22754760208] * count)
+        mu = total_cost([Cost.of_mu(0.22754760208)] * count).mu()
         assert gdp_epsilon(mu=mu, delta=1e-5) == pytest.approx(epsilon, rel=1e-8)
 
 
@@ -145,8 +141,8 @@ def test_no_release_costs_nothing_and_a_tiny_mu_has_epsilon_zero():
     assert gdp_epsilon(mu=0.0, delta=1e-9) == 0.0
     assert gdp_epsilon(mu=1e-6, delta=1e-2) == 0.0
     assert gdp_delta(epsilon=1.0, mu=1e-320) == 0.0
-    assert compose() == 0.0
-    assert compose(3.0, 4.0) == 5.0
+    assert total_cost([]).mu() == 0.0
+    assert (Cost.of_mu(3.0) + Cost.of_mu(4.0)).mu() == 5.0
 
 
 @pytest.mark.parametrize("bad", [-1.0, math.inf, math.nan])
@@ -195,31 +191,33 @@ def test_the_classic_noise_is_the_printed_one_and_misses_its_delta_at_large_epsi
 
 def test_the_views_of_the_example_consortium_have_their_reference_values():
     # S 4, S_C 1, t 4, total epsilon 1 at delta 1e-5
-    mu2 = Fraction(gdp_mu(epsilon=1.0, delta=1e-5)) ** 2
-    seen = views(mu2, delta=1e-5, shares=3, n_sites=4, noise="correlated")
-    assert seen.outsider == pytest.approx(0.854049, abs=1e-6)
-    assert seen.one_site == pytest.approx(1.0, abs=1e-12)
-    assert seen.aggregator == pytest.approx(1.0, abs=1e-12)
+    cost = Cost.of_mu(gdp_mu(epsilon=1.0, delta=1e-5))
+    seen = cost.by_viewer(noise_shares=3, n_sites=4, noise="correlated")
+    assert seen["outsider"].epsilon(1e-5) == pytest.approx(0.854049, abs=1e-6)
+    assert seen["one_site"].epsilon(1e-5) == pytest.approx(1.0, abs=1e-12)
+    assert seen["aggregator"].epsilon(1e-5) == pytest.approx(1.0, abs=1e-12)
     for unknown, epsilon in ((2, 1.249911), (1, 1.834965)):
-        mu = root_up(view_mu2(mu2, shares=3, unknown=unknown))
-        assert gdp_epsilon(mu=mu, delta=1e-5) == pytest.approx(epsilon, abs=1e-6)
+        seen_by = cost.if_unknown(unknown, noise_shares=3)
+        assert seen_by.epsilon(1e-5) == pytest.approx(epsilon, abs=1e-6)
 
 
 def test_with_local_noise_every_view_is_the_charged_one():
-    seen = views(Fraction(1, 4), delta=1e-5, shares=1, n_sites=9, noise="local")
-    assert seen.outsider == seen.one_site == seen.aggregator == gdp_epsilon(mu=0.5, delta=1e-5)
+    seen = Cost.of_mu(0.5).by_viewer(noise_shares=1, n_sites=9, noise="local")
+    assert set(seen.values()) == {Cost.of_mu(0.5)}
+    assert seen["aggregator"].epsilon(1e-5) == gdp_epsilon(mu=0.5, delta=1e-5)
 
 
 def test_one_site_alone_has_no_curious_fellow():
-    seen = views(Fraction(1, 4), delta=1e-5, shares=1, n_sites=1, noise="correlated")
-    assert seen.one_site == seen.outsider == gdp_epsilon(mu=0.5, delta=1e-5)
+    seen = Cost.of_mu(0.5).by_viewer(noise_shares=1, n_sites=1, noise="correlated")
+    assert seen["one_site"] == seen["outsider"] == Cost.of_mu(0.5)
+    assert seen["one_site"].epsilon(1e-5) == gdp_epsilon(mu=0.5, delta=1e-5)
 
 
 def test_a_view_that_knows_all_shares_is_refused():
     with pytest.raises(ConfigError, match="unknown share"):
-        view_mu2(Fraction(1), shares=3, unknown=0)
+        Cost.of_mu(1.0).if_unknown(0, noise_shares=3)
     with pytest.raises(ConfigError, match="unknown share"):
-        view_mu2(Fraction(1), shares=0, unknown=1)
+        Cost.of_mu(1.0).if_unknown(1, noise_shares=0)
 
 
 def test_roots_are_rounded_up():

@@ -15,9 +15,11 @@ from cape.papers.correlated import printed_factor, view_factor
 from cape.papers.formulas import (
     Releases,
     Sites,
+    analytic_gaussian_noise,
     basic_composition,
     classic_delta,
     classic_epsilon,
+    classic_gaussian_noise,
     moments_epsilon,
     moments_epsilon_printed,
     printed_rdp_variance,
@@ -29,12 +31,11 @@ from cape.papers.formulas import (
     zcdp_epsilon,
 )
 from cape.privacy.accounting import (
-    analytic_gaussian_noise,
-    classic_gaussian_noise,
     gdp_delta,
     gdp_epsilon,
     gdp_mu,
 )
+from cape.privacy.cost import INFINITE, Cost
 
 SIGMA = 6.2150229201845  # classic noise of (epsilon_i, delta_i) = (0.5, 0.01)
 ROUNDS = (1, 100, 200, 1000)
@@ -344,7 +345,7 @@ def test_a_loud_release_overflows_nothing():
 
 
 def test_releases_are_summed_and_cut():
-    run = Releases.of([Fraction(1, 3), Fraction(1, 6), Fraction(1, 2)])
+    run = Releases.of(Cost(mu2=Fraction(1, n)) for n in (3, 6, 2))
     assert float(run.mu2) == pytest.approx(1.0, rel=1e-15)
     assert run.mu2 >= 1
     assert run.mu >= 1.0
@@ -353,6 +354,8 @@ def test_releases_are_summed_and_cut():
     assert many.first(6).mu2 == 3 * Fraction(1, 4)
     assert many.first(6).sites == many.sites
     assert basic_composition([(0.5, 2), (1.0, 3)]) == 4.0
+    with pytest.raises(ConfigError, match="positive mu"):
+        Releases.of([INFINITE])
 
 
 def test_every_accountant_has_a_name_of_its_own_and_one_line():

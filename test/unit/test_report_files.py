@@ -16,8 +16,9 @@ import pytest
 
 import cape.report
 from cape.algorithms.component_order import apply_order, arrange
-from cape.privacy.accounting import gdp_epsilon, views
+from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.chain import read_entries
+from cape.privacy.cost import Cost
 from cape.privacy.ledger import Ledger
 from cape.protocol.messages import FeatureSpace
 from cape.report import files, map_tables
@@ -113,10 +114,12 @@ def test_the_privacy_statement_can_be_checked_by_anybody(tmp_path):
     assert privacy["epsilon"] == pytest.approx(
         gdp_epsilon(mu=math.sqrt(total), delta=privacy["delta"]), rel=1e-9
     )
-    seen = views(total, delta=privacy["delta"], shares=2, n_sites=3, noise="correlated")
+    seen = Cost(mu2=total).by_viewer(noise_shares=2, n_sites=3, noise="correlated")
     by_key = {view["key"]: view for view in privacy["views"]}
     for key in ("outsider", "one_site", "aggregator"):
-        assert by_key[key]["epsilon"] == pytest.approx(getattr(seen, key), rel=1e-9)
+        assert by_key[key]["epsilon"] == pytest.approx(
+            seen[key].epsilon(privacy["delta"]), rel=1e-9
+        )
     assert [view["headline"] for view in privacy["views"]] == [False, False, True]
     assert by_key["aggregator"]["epsilon"] == privacy["epsilon"]
     assert privacy["if_more_collude"][0]["epsilon"] > privacy["epsilon"]

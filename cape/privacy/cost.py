@@ -1,0 +1,147 @@
+"""What releases cost: mu squared, exact, and what follows from it.
+
+A release is mu-GDP against a viewer (`cape.privacy.accounting`).  Several releases together, also
+if later ones are chosen by earlier ones, are sqrt(sum mu_j^2)-GDP (Dong, Roth and Su 2022, Cor.
+3.3), so mu^2 is what adds.  The cost of a release without noise is infinite, and so is every sum
+that holds it.  Epsilon is read off at the end, once: sums of epsilons would be wrong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from fractions import Fraction
+from typing import Final, Literal
+
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.privacy.accounting import gdp_epsilon, root_up
+
+Noise = Literal["correlated", "local"]
+Viewer = Literal["outsider", "one_site", "aggregator"]
+
+BITS: Final = 256
+"""Sums for display are made in units of 2^-256: far below the last bit of any float mu."""
+
+# A decimal exponent would pass Fraction() too, and "1e9999999" fills the memory.
+_WRITTEN: Final = re.compile(r"[0-9]{1,999}(/[0-9]{1,999})?", re.ASCII)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """mu^2 of one release or of many together; None is infinite."""
+
+    mu2: Fraction | None
+
+    @classmethod
+    def of_mu(cls, mu: float) -> Cost:
+        # A float is the rational number it is; squaring it as a float would round.
+        return cls(mu2=Fraction(mu) ** 2)
+
+    @classmethod
+    def parse(cls, text: str) -> Cost:
+        """Read "p/q", "p" or "infinite"; ValueError for anything else, and unless it is above 0."""
+        if text == "infinite":
+            return INFINITE
+        if not _WRITTEN.fullmatch(text) or not (mu2 := Fraction(text)):
+            raise ValueError("mu2 is no positive fraction of whole numbers")
+        return cls(mu2=mu2)
+
+    def __str__(self) -> str:
+        return "infinite" if self.mu2 is None else f"{self.mu2.numerator}/{self.mu2.denominator}"
+
+    def __add__(self, other: Cost) -> Cost:
+        if self.mu2 is None or other.mu2 is None:
+            return INFINITE
+        return Cost(mu2=self.mu2 + other.mu2)
+
+    def __sub__(self, spent: Cost) -> Cost:
+        """Leave what is not spent of this one; nothing if more is spent (sums are rounded up)."""
+        if self.mu2 is None or spent.mu2 is None:
+            return self if spent.mu2 is not None else FREE
+        return Cost(mu2=max(self.mu2 - spent.mu2, Fraction(0)))
+
+    def __le__(self, other: Cost) -> bool:
+        if self.mu2 is None or other.mu2 is None:
+            return other.mu2 is None
+        return self.mu2 <= other.mu2
+
+    def mu(self) -> float | None:
+        """Root of mu^2, rounded up; None is infinite."""
+        return None if self.mu2 is None else root_up(self.mu2)
+
+    def epsilon(self, delta: float) -> float | None:
+        """Epsilon at delta, rounded up; None is infinite."""
+        mu = self.mu()
+        return None if mu is None else gdp_epsilon(mu=mu, delta=delta)
+
+    def if_unknown(self, n_unknown: int, *, noise_shares: int) -> Cost:
+        """Cost against a viewer who does not know `n_unknown` of the noise shares in the sum.
+
+        This one is charged as if `noise_shares` were unknown.  Every share has the same variance,
+        so the noise that a viewer cannot subtract is proportional to their number.
+        """
+        if self.mu2 is None:
+            return self
+        if noise_shares < 1 or n_unknown < 1:
+            # Who knows all shares sees the sum itself: no mu describes that.
+            problem = "a view needs an unknown share"
+            raise ConfigError("E232", problem=problem, do="pass 1 or more.")
+        return Cost(mu2=self.mu2 * noise_shares / n_unknown)
+
+    def by_viewer(self, *, noise_shares: int, n_sites: int, noise: Noise) -> dict[Viewer, Cost]:
+        """Cost against the three viewers of a run, for subjects of other sites.
+
+        outsider: sees the results and the decoded sums, knows nobody's noise share.  one_site: a
+        curious site, which knows its own share.  aggregator: with all assumed colluders, the
+        headline.
+
+        Parameters
+        ----------
+        noise_shares : int
+            h = t - S_C, which this cost is charged for.
+        n_sites : int
+            Shares in every sum: S, or the least number of survivors t where sites may drop out.
+        noise : {"correlated", "local"}
+            "local": every site's release is seen alone, so all views are the charged one.
+        """
+        if noise == "local":
+            return {"outsider": self, "one_site": self, "aggregator": self}
+        # With one site nobody else could look: its view is then the headline.
+        unknown: dict[Viewer, int] = {
+            "outsider": n_sites,
+            "one_site": max(1, n_sites - 1),
+            "aggregator": noise_shares,
+        }
+        return {v: self.if_unknown(n, noise_shares=noise_shares) for v, n in unknown.items()}
+
+
+FREE: Final = Cost(mu2=Fraction(0))
+INFINITE: Final = Cost(mu2=None)
+
+
+def total_cost(costs: Iterable[Cost], *, bits: int = BITS) -> Cost:
+    """Sum, each cost rounded up to a multiple of 2^-bits.
+
+    Denominators of exact sums grow with every release; this stays fast for thousands of them and
+    is never too small.  Where a decision could hang on the last bit, `fits` is exact.
+    """
+    units = 0
+    for cost in costs:
+        if cost.mu2 is None:
+            return INFINITE
+        units -= (-cost.mu2.numerator << bits) // cost.mu2.denominator
+    return Cost(mu2=Fraction(units, 1 << bits))
+
+
+def fits(costs: Sequence[Cost], limit: Cost) -> bool:
+    """Tell exactly, without a tolerance, whether the sum is at most `limit`."""
+    upper = total_cost(costs)
+    if upper.mu2 is None or limit.mu2 is None:
+        return upper <= limit
+    if upper.mu2 <= limit.mu2:
+        return True
+    # Rounding up added less than 2^-256 a cost, so only within that is the exact sum needed.
+    if upper.mu2 - Fraction(len(costs), 1 << BITS) > limit.mu2:
+        return False
+    return sum(costs, FREE) <= limit
