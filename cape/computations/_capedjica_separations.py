@@ -42,7 +42,7 @@ from cape.protocol.ica_model import IcaModel
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import joined, n_basis
 from cape.protocol.outcome import SpatialSet, TemplateReading
-from cape.protocol.plan import Stage, noise_shares_of
+from cape.protocol.plan import PlannedStage, noise_shares_of
 from cape.protocol.secure_sum import SecureSum
 from cape.public_basis import public_basis, voxel_mm
 
@@ -57,7 +57,7 @@ def is_kind(kind: Separation, config: Config) -> bool:
     return separation_of(config) == kind
 
 
-def stages(config: Config, n_basis: int) -> tuple[Stage, ...]:
+def stages(config: Config, n_basis: int) -> tuple[PlannedStage, ...]:
     """Return the one release of a run that is not temporal; it takes the whole budget."""
     R, private = _n(config), config.private
     kind = separation_of(config)
@@ -65,7 +65,7 @@ def stages(config: Config, n_basis: int) -> tuple[Stage, ...]:
         asked = SpatialIca(n_components=R, private=private).schedule(n_basis)
     else:
         asked = TemplateRegression(n_templates=R, private=private).schedule(n_basis)
-    return (Stage(phase=kind, asked=asked, share=1.0),)
+    return (PlannedStage(phase=kind, releases=asked, mu2_weight=1.0),)
 
 
 def quality(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[str, ...]:

@@ -32,10 +32,10 @@ from cape.forecast.temporal import (
 )
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
-from cape.protocol.join import Draft
+from cape.protocol.join import RunPlan
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import settings_of
-from cape.protocol.plan import PROTECTS_NOBODY, Stage, filtered, make_plan, noise_shares_of
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, filtered, make_plan, noise_shares_of
 from cape.public_basis import basis_kind, check_basis, widest_basis
 
 MEASURED = ("quasi-newton", "projector", "log-euclidean")
@@ -267,7 +267,7 @@ def make_solver(config: CapeDjicaConfig, fixed: TunedConstants) -> QuasiNewton |
 
 def stages(
     config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
-) -> tuple[Stage, ...]:
+) -> tuple[PlannedStage, ...]:
     """Return all releases of a run and how they share the budget."""
     if config.separation != "temporal":
         return _capedjica_separations.stages(config, n_basis)
@@ -275,22 +275,22 @@ def stages(
     fixed = constants(config, n_sites, n_subjects)
     pca, whitening, iterate = fixed.mu2_weights
     return (
-        Stage(phase="pca", asked=make_pca(config).schedule(n_basis), share=pca),
-        Stage(
+        PlannedStage(phase="pca", releases=make_pca(config).schedule(n_basis), mu2_weight=pca),
+        PlannedStage(
             phase="whitening",
-            asked=make_whitening(config, fixed, None).schedule(R),
-            share=whitening,
+            releases=make_whitening(config, fixed, None).schedule(R),
+            mu2_weight=whitening,
         ),
-        Stage(
+        PlannedStage(
             phase="iterate",
-            asked=make_solver(config, fixed).schedule(R),
-            share=iterate,
+            releases=make_solver(config, fixed).schedule(R),
+            mu2_weight=iterate,
             fixed_mu=config.round_mu if config.private else 0.0,
         ),
     )
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run; ConfigError or PrivacyBudgetError if there is none."""
     config = own(config)
     if n_subjects < config.n_components:
@@ -301,7 +301,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
     found = stages(config, n_sites=n_sites, n_subjects=n_subjects, n_basis=d)
     plan = make_plan(config, found, n_sites=n_sites, n_subjects=n_subjects)
     told = (*_quality(config, space, n_sites, n_subjects, d), *filtered(config))
-    return Draft(plan=plan, n_basis=d, warnings=told)
+    return RunPlan(releases=plan, n_basis=d, warnings=told)
 
 
 def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:

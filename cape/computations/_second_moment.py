@@ -9,11 +9,11 @@ from cape.config import Config, option
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import Draft
+from cape.protocol.join import RunPlan
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import Model, n_basis, settings_of
 from cape.protocol.outcome import Outcome, Table
-from cape.protocol.plan import PROTECTS_NOBODY, Stage, make_plan, verify_basis, verify_plan
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, outcome_in_tables
 from cape.protocol.secure_sum import SecureSum
@@ -63,12 +63,16 @@ def estimator(config: Config, model: object = None) -> SecondMomentPca:
     return SecondMomentPca(n_components=settings.n_directions, norm_bound=settings.norm_bound)
 
 
-def stages(config: Config, n_features: int) -> tuple[Stage, ...]:
+def stages(config: Config, n_features: int) -> tuple[PlannedStage, ...]:
     """Return the one release of a run."""
-    return (Stage(phase="moment", asked=estimator(config).schedule(n_features), share=1.0),)
+    return (
+        PlannedStage(
+            phase="moment", releases=estimator(config).schedule(n_features), mu2_weight=1.0
+        ),
+    )
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
     settings = own(config)
     d = widest_basis(config, space)
@@ -84,7 +88,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
         )  # fmt: skip
     plan = make_plan(config, stages(config, d), n_sites=n_sites, n_subjects=n_subjects)
     warnings = () if settings.private else (PROTECTS_NOBODY,)
-    return Draft(plan=plan, n_basis=d, warnings=warnings)
+    return RunPlan(releases=plan, n_basis=d, warnings=warnings)
 
 
 def verify(site: Site, roster: Roster) -> None:

@@ -20,12 +20,12 @@ from cape.config import Config, option
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import Draft, join
+from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import Model, n_basis, progress, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
-from cape.protocol.plan import PROTECTS_NOBODY, Stage, make_plan, verify_basis, verify_plan
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
@@ -149,13 +149,13 @@ def estimator(config: Config, n_columns: int) -> SecondMomentCca:
     )
 
 
-def stages(config: Config, n_columns: int) -> tuple[Stage, ...]:
+def stages(config: Config, n_columns: int) -> tuple[PlannedStage, ...]:
     """Return the one release of a run."""
     asked = estimator(config, n_columns).schedule(n_columns)
-    return (Stage(phase="moment", asked=asked, share=1.0),)
+    return (PlannedStage(phase="moment", releases=asked, mu2_weight=1.0),)
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
     settings, D = own(config), space.n_features
     if settings.max_features < D:
@@ -175,7 +175,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
             )  # fmt: skip
     plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
     warnings = () if settings.private else (PROTECTS_NOBODY,)
-    return Draft(plan=plan, n_basis=D, warnings=warnings)
+    return RunPlan(releases=plan, n_basis=D, warnings=warnings)
 
 
 def _verify(site: Site, roster: Roster) -> None:

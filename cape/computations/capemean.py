@@ -18,12 +18,12 @@ from cape.config import Config, option
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import Draft, join
+from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import Model, n_basis, progress, settings_of
 from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
-from cape.protocol.plan import PROTECTS_NOBODY, Stage, make_plan, verify_basis, verify_plan
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
@@ -109,16 +109,20 @@ def histogram_of(config: Config, model: object = None) -> ColumnHistogram:
     return ColumnHistogram(low=settings.low, high=settings.high, n_bins=settings.n_bins)
 
 
-def stages(config: Config, n_columns: int) -> tuple[Stage, ...]:
+def stages(config: Config, n_columns: int) -> tuple[PlannedStage, ...]:
     """Return all releases of a run and how they share the budget."""
     share = own(config).mean_share
     return (
-        Stage(phase="mean", asked=mean_of(config).schedule(n_columns), share=share),
-        Stage(phase="histogram", asked=histogram_of(config).schedule(n_columns), share=1.0 - share),
+        PlannedStage(phase="mean", releases=mean_of(config).schedule(n_columns), mu2_weight=share),
+        PlannedStage(
+            phase="histogram",
+            releases=histogram_of(config).schedule(n_columns),
+            mu2_weight=1.0 - share,
+        ),
     )
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`.
 
     Raises
@@ -142,7 +146,7 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
             f"The noise of every mean (std {part:.2g} of the range) is above {NOISY:g}: "
             "use fewer columns, more subjects or a larger epsilon.",
         )
-    return Draft(plan=plan, n_basis=D, warnings=warnings)
+    return RunPlan(releases=plan, n_basis=D, warnings=warnings)
 
 
 def _verify(site: Site, roster: Roster) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from cape.config import Config
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.privacy.event import Event
-from cape.protocol.plan import Stage, make_plan
+from cape.protocol.plan import PlannedStage, make_plan
 from cape.protocol.ports import Site, Stacks
 
 
@@ -43,7 +43,7 @@ def refuse_real_data(name: str, site: Site) -> None:
         raise PrivacyBudgetError("E256", computation=name, site=site.id)
 
 
-def plan_of(config: Config, stages: tuple[Stage, ...], S: int, M: int) -> tuple[Event, ...]:
+def plan_of(config: Config, stages: tuple[PlannedStage, ...], S: int, M: int) -> tuple[Event, ...]:
     """Return all releases of a run, none with noise; ConfigError if integers are too small."""
     return make_plan(config, stages, n_sites=S, n_subjects=M)
 

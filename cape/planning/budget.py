@@ -123,15 +123,15 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
         check_delta(config.delta, n_subjects=n_subjects)
     # Where a run would refuse, a budget explains: the verdict says what is too little.
     lenient = replace(config, accept_low_quality=True)
-    plan = capedjica.plan_run(lenient, n_sites, n_subjects, _space(config))
-    events = plan.plan
+    run_plan = capedjica.plan_run(lenient, n_sites, n_subjects, _space(config))
+    events = run_plan.releases
     cost = total_cost(event.cost for event in events)
     mu = cost.mu()
     total = math.inf if mu is None else mu
     stages = _stages(events, n_sites=n_sites, n_subjects=n_subjects)
     shares = events[0].shares
     size = RunSize(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
-    rule = capedjica.rule(config, plan.n_basis)
+    rule = capedjica.rule(config, run_plan.n_basis)
     if isinstance(rule, TemporalRule) and stages[0].mu is not None:
         # What this plan gives its first stage, the subspace, not what most plans do.
         rule = replace(rule, pca_share=(stages[0].mu / total) ** 2)
@@ -139,7 +139,7 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
         n_subjects=n_subjects,
         n_sites=n_sites,
         n_components=config.n_components,
-        n_basis=plan.n_basis,
+        n_basis=run_plan.n_basis,
         colluders=config.colluders(n_sites),
         shares=shares,
         separation=config.separation,
@@ -150,7 +150,7 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
         planned=config.epsilon,
         # 8 bytes a number, in base64.
         bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
-        verdict=rule.verdict(size, total, n_basis=plan.n_basis),
+        verdict=rule.verdict(size, total, n_basis=run_plan.n_basis),
         advice=rule.advice(size, total),
         curve=() if mu is None else rule.curve(size, epsilon=config.epsilon),
         warnings=filtered(config),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from cape.config import VERSION, Config
 from cape.errors import ConfigError, ConsortiumError
@@ -27,16 +27,16 @@ NONCE_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Draft:
+class RunPlan:
     """The plan of a run: every release in order, d, and what the owner should know."""
 
-    plan: tuple[Event, ...]
+    releases: tuple[Event, ...]
     n_basis: int
     warnings: tuple[str, ...]
 
 
-Planner = Callable[[Config, int, int, FeatureSpace], Draft]
-"""(settings, S, M, space) -> Draft; ConfigError or PrivacyBudgetError if no plan fits."""
+Planner = Callable[[Any, int, int, FeatureSpace], RunPlan]
+"""(its own settings, S, M, space) -> RunPlan; ConfigError or PrivacyBudgetError if no plan fits."""
 
 
 def join(name: str, planner: Planner, *, then: str) -> One:
@@ -155,8 +155,8 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     first = next(iter(cards.values()))
     n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
     check_sites(config, n_sites)
-    draft = planner(config, n_sites, n_subjects, first.space)
-    warnings = list(draft.warnings)
+    run_plan = planner(config, n_sites, n_subjects, first.space)
+    warnings = list(run_plan.warnings)
     if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
         warnings.append(
             "The repetition time differs between sites: spectra mix (set tr to refuse)."
@@ -174,11 +174,11 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
         ),
         config=config.digest(),
         space=first.space,
-        n_basis=draft.n_basis,
+        n_basis=run_plan.n_basis,
         colluders=config.colluders(n_sites),
         survivors=config.survivors(n_sites),
         seeded=any(card.noise == "seeded" for card in cards.values()),
-        plan=draft.plan,
+        plan=run_plan.releases,
         warnings=tuple(warnings),
     )
 

@@ -27,15 +27,15 @@ PROTECTS_NOBODY = "No noise is added: this run protects nobody."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Stage:
-    """Releases of one phase: what is asked, and the share of mu^2 or the fixed mu of a release.
+class PlannedStage:
+    """Releases of one phase, and their weight in mu^2 of the budget.
 
-    `fixed_mu` > 0 sets the mu of every release instead of a share of the budget.
+    `fixed_mu` > 0 sets the mu of every release instead.
     """
 
     phase: str
-    asked: tuple[PlannedRelease, ...]
-    share: float
+    releases: tuple[PlannedRelease, ...]
+    mu2_weight: float
     fixed_mu: float = 0.0
 
 
@@ -48,7 +48,7 @@ def noise_shares_of(config: Config, n_sites: int) -> int:
 
 
 def make_plan(
-    config: Config, stages: Sequence[Stage], *, n_sites: int, n_subjects: int
+    config: Config, stages: Sequence[PlannedStage], *, n_sites: int, n_subjects: int
 ) -> tuple[Event, ...]:
     """Return every release of a run.
 
@@ -73,19 +73,19 @@ def make_plan(
 
 
 def _with_noise(
-    config: Config, stages: Sequence[Stage], shares: int, seed_ratio: int
+    config: Config, stages: Sequence[PlannedStage], shares: int, seed_ratio: int
 ) -> tuple[Event, ...]:
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
-    free = [stage for stage in stages if stage.asked and not stage.fixed_mu]
-    total = sum(stage.share for stage in free)
-    fixed2 = sum(stage.fixed_mu**2 * len(stage.asked) for stage in stages) / budget.mu**2
+    free = [stage for stage in stages if stage.releases and not stage.fixed_mu]
+    total = sum(stage.mu2_weight for stage in free)
+    fixed2 = sum(stage.fixed_mu**2 * len(stage.releases) for stage in stages) / budget.mu**2
     plan: list[Event] = []
     for stage in stages:
-        part = max(0.0, 1.0 - fixed2) * stage.share / total if total else 0.0
+        part = max(0.0, 1.0 - fixed2) * stage.mu2_weight / total if total else 0.0
         part = 0.0 if stage.fixed_mu else part
-        weights = [asked.weight for asked in stage.asked]
+        weights = [asked.weight for asked in stage.releases]
         mus = split_mu(budget.mu, [part * w / sum(weights) for w in weights]) if part else ()
-        for i, asked in enumerate(stage.asked):
+        for i, asked in enumerate(stage.releases):
             mu = stage.fixed_mu or (mus[i] if mus else 0.0)
             if mu <= 0.0:
                 raise PrivacyBudgetError(
@@ -112,7 +112,7 @@ def _with_noise(
     return tuple(plan)
 
 
-def _without_noise(stages: Sequence[Stage], n_subjects: int) -> tuple[Event, ...]:
+def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Event, ...]:
     return tuple(
         plan_event_without_noise(
             phase=stage.phase,
@@ -124,7 +124,7 @@ def _without_noise(stages: Sequence[Stage], n_subjects: int) -> tuple[Event, ...
             n_subjects=n_subjects,
         )
         for stage in stages
-        for i, asked in enumerate(stage.asked)
+        for i, asked in enumerate(stage.releases)
     )
 
 
@@ -135,7 +135,7 @@ def verify_basis(site: Site, roster: Roster, n_basis: int) -> None:
         raise PrivacyBudgetError("E231", site=site.id, problem=problem)
 
 
-def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
+def verify_plan(site: Site, roster: Roster, stages: Sequence[PlannedStage]) -> None:
     """Check, as a site, the plan that the aggregator sent: in integers, against own settings.
 
     The aggregator is trusted with nothing: clips, sensitivities, noise and the total must hold for
@@ -151,7 +151,7 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[Stage]) -> None:
     def refuse(problem: str) -> PrivacyBudgetError:
         return PrivacyBudgetError("E231", site=site.id, problem=problem)
 
-    own = {(stage.phase, i + 1): a for stage in stages for i, a in enumerate(stage.asked)}
+    own = {(stage.phase, i + 1): a for stage in stages for i, a in enumerate(stage.releases)}
     if {(e.phase, e.round) for e in roster.plan} != set(own):
         raise refuse("the releases are not those of the settings")
     public = (config.colluders(roster.n_sites), config.survivors(roster.n_sites))

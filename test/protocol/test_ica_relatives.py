@@ -139,8 +139,8 @@ def planned(n_sites: int, n_subjects: int, eps_i: float, **changed: object):
         "round_mu": math.sqrt(2.0) * eps_i / CALIBRATION,
     }  # fmt: skip
     config = load("capedjica").config.from_input({**given, **changed})
-    draft = plan_run(config, n_sites, n_subjects, FeatureSpace.of_matrix(D))
-    return next(event for event in draft.plan if event.phase == "iterate")
+    run_plan = plan_run(config, n_sites, n_subjects, FeatureSpace.of_matrix(D))
+    return next(event for event in run_plan.releases if event.phase == "iterate")
 
 
 @pytest.mark.parametrize("eps_i", [0.5, 2.0])

@@ -18,11 +18,11 @@ from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, Subjec
 from cape.config import Config
 from cape.frozen import dataclass
 from cape.protocol import subject_views
-from cape.protocol.join import Draft, join
+from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Progress
 from cape.protocol.model import Model, joined
 from cape.protocol.phases import Computation
-from cape.protocol.plan import Stage, make_plan, verify_plan
+from cape.protocol.plan import PlannedStage, make_plan, verify_plan
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
@@ -75,12 +75,12 @@ class TinyModel(Model):
     mean: Mean | None = None
 
 
-STAGES = (Stage(phase="mean", asked=MeanEstimator().schedule(SIZE), share=1.0),)
+STAGES = (PlannedStage(phase="mean", releases=MeanEstimator().schedule(SIZE), mu2_weight=1.0),)
 
 
-def draft(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+def make_run_plan(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     plan = make_plan(config, STAGES, n_sites=n_sites, n_subjects=n_subjects)
-    return Draft(plan=plan, n_basis=SIZE, warnings=())
+    return RunPlan(releases=plan, n_basis=SIZE, warnings=())
 
 
 def progress(config: Any, model: Any, ledger: Any, cursor: Any) -> Progress:
@@ -116,7 +116,7 @@ TINY = Computation(
     start=TinyModel,
     progress=progress,
     table=(
-        join("tiny", draft, then="zero-sum"),
+        join("tiny", make_run_plan, then="zero-sum"),
         ZeroSum(lambda site, roster: verify_plan(site, roster, STAGES), then="mean"),
         MEAN,
         report(lambda site, model: None, lambda party, model: SimpleNamespace(status="done")),

@@ -23,11 +23,11 @@ from cape.privacy.event import Event
 from cape.privacy.mechanisms import overflow_bound
 from cape.privacy.randomness import SecureNoise
 from cape.protocol import secure_sum
-from cape.protocol.join import Draft, join
+from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Masked
 from cape.protocol.model import Model, joined, progress
 from cape.protocol.phases import Computation
-from cape.protocol.plan import Stage, make_plan, verify_plan
+from cape.protocol.plan import PlannedStage, make_plan, verify_plan
 from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import prepared
@@ -249,15 +249,15 @@ def sign_of(round_: int) -> float:
     return 1.0 if round_ % 2 else -1.0
 
 
-def _stages(config: Any, rows: int) -> tuple[Stage, ...]:
+def _stages(config: Any, rows: int) -> tuple[PlannedStage, ...]:
     asked = CanaryEstimator(n_rounds=config.n_rounds).schedule(rows)
-    return (Stage(phase="canary", asked=asked, share=1.0, fixed_mu=config.mu),)
+    return (PlannedStage(phase="canary", releases=asked, mu2_weight=1.0, fixed_mu=config.mu),)
 
 
-def _plan(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+def _plan(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     rows = space.n_features
     plan = make_plan(config, _stages(config, rows), n_sites=n_sites, n_subjects=n_subjects)
-    return Draft(plan=plan, n_basis=rows, warnings=())
+    return RunPlan(releases=plan, n_basis=rows, warnings=())
 
 
 CANARY = Computation(

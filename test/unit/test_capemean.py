@@ -157,11 +157,11 @@ def test_more_columns_than_allowed_are_refused():
 
 def test_the_whole_budget_is_planned_and_never_more():
     config = load("capemean").config.from_input({"epsilon": 1, "delta": 1e-5, "mean_share": 0.25})
-    draft = capemean.plan_run(config, 4, 1000, FeatureSpace.of_matrix(10))
-    mean, histogram = (float(event.cost.mu2) for event in draft.plan)
+    run_plan = capemean.plan_run(config, 4, 1000, FeatureSpace.of_matrix(10))
+    mean, histogram = (float(event.cost.mu2) for event in run_plan.releases)
     assert mean / (mean + histogram) == pytest.approx(0.25, rel=1e-6)
     assert 0.2680511 < math.sqrt(mean + histogram) <= 0.2680511232113
-    assert draft.warnings == ()
+    assert run_plan.warnings == ()
     few = capemean.plan_run(config, 4, 10, FeatureSpace.of_matrix(10))
     assert "use fewer columns" in few.warnings[0]
 
@@ -272,15 +272,15 @@ def test_a_site_that_refuses_the_histogram_leaves_the_means(consortium, tmp_path
 
 def test_a_site_refuses_a_plan_that_is_not_that_of_its_settings() -> None:
     config = load("capemean").config.from_input({"epsilon": 8, "delta": 1e-5})
-    draft = capemean.plan_run(config, 3, 9, FeatureSpace.of_matrix(D))
-    loud = tuple(replace(event, variance=event.variance // 2) for event in draft.plan)
+    run_plan = capemean.plan_run(config, 3, 9, FeatureSpace.of_matrix(D))
+    loud = tuple(replace(event, variance=event.variance // 2) for event in run_plan.releases)
     here = SimpleNamespace(id="local0", config=config)
     told = Roster(
         sites=tuple(
             RosterEntry(site=f"local{s}", nonce=f"{s}" * 32, n_subjects=3) for s in range(3)
         ),
         config=config.digest(), space=FeatureSpace.of_matrix(D), n_basis=D, colluders=1,
-        survivors=3, seeded=False, plan=draft.plan, warnings=(),
+        survivors=3, seeded=False, plan=run_plan.releases, warnings=(),
     )  # fmt: skip
     verify_plan(here, told, capemean.stages(config, D))
     with pytest.raises(PrivacyBudgetError, match="E230 the plan of 2 releases"):

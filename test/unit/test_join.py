@@ -14,7 +14,7 @@ from cape.config import VERSION, Config
 from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.privacy.event import Event
 from cape.protocol import wire
-from cape.protocol.join import Draft, compare, join, make_roster
+from cape.protocol.join import RunPlan, compare, join, make_roster
 from cape.protocol.messages import FORMAT, FeatureSpace, Roster, SiteCard
 from cape.protocol.model import Model, attendance, joined
 from cape.protocol.phases import Attendance
@@ -26,7 +26,7 @@ EVENT = Event(
     phase="pca", round=1, field="total", shape="psd", size=21, log2_gamma=17, clip_int=10**6,
     delta_int=1414220, variance=10**12, shares=2,
 )  # fmt: skip
-DRAFT = Draft(plan=(EVENT,), n_basis=5, warnings=("a warning",))
+RUN_PLAN = RunPlan(releases=(EVENT,), n_basis=5, warnings=("a warning",))
 
 
 def card(i: int, **changed: Any) -> SiteCard:
@@ -119,9 +119,9 @@ def test_repetition_times_fit_the_one_that_the_owner_named(low, high, wrong) -> 
 def test_the_roster_lists_the_sites_and_the_whole_plan() -> None:
     seen = []
 
-    def planner(*given: Any) -> Draft:
+    def planner(*given: Any) -> RunPlan:
         seen.append(given)
-        return DRAFT
+        return RUN_PLAN
 
     roster = make_roster(cards(), CONFIG, planner)
     assert seen == [(CONFIG, 3, 18, SPACE)]
@@ -139,9 +139,9 @@ def test_the_roster_lists_the_sites_and_the_whole_plan() -> None:
 
 def test_different_repetition_times_are_a_warning_if_the_owner_named_none() -> None:
     found = cards(tr_low=2.0, tr_high=2.0)
-    (_, warning) = make_roster(found, CONFIG, lambda *a: DRAFT).warnings
+    (_, warning) = make_roster(found, CONFIG, lambda *a: RUN_PLAN).warnings
     assert warning.startswith("The repetition time differs between sites")
-    named = make_roster(found, replace(CONFIG, tr=2.0), lambda *a: DRAFT)
+    named = make_roster(found, replace(CONFIG, tr=2.0), lambda *a: RUN_PLAN)
     assert named.warnings == ("a warning",)
 
 
@@ -149,9 +149,9 @@ def test_different_repetition_times_are_a_warning_if_the_owner_named_none() -> N
 def test_as_many_colluders_as_sites_are_refused(number) -> None:
     config = replace(CONFIG, assumed_colluders=number)
     with pytest.raises(ConfigError, match=f"assumed_colluders={number} of 3 sites; allowed 0 to 2"):
-        make_roster(cards(), config, lambda *a: DRAFT)
+        make_roster(cards(), config, lambda *a: RUN_PLAN)
     assert (
-        make_roster(cards(), replace(CONFIG, assumed_colluders=2), lambda *a: DRAFT).noise_shares
+        make_roster(cards(), replace(CONFIG, assumed_colluders=2), lambda *a: RUN_PLAN).noise_shares
         == 1
     )
 
@@ -180,7 +180,7 @@ def fake(refuses: str = "", *, shares: bool = False) -> Any:
 
 
 def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
-    phase = join("toy", lambda *a: DRAFT, then="next").phase
+    phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
     site = fake()
     sent = phase.answer(site, Model())
     assert site.log == ["NoneType", "data", "SiteCard"]
@@ -197,7 +197,7 @@ def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
 
 
 def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
-    phase = join("toy", lambda *a: DRAFT, then="next").phase
+    phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
     party = SimpleNamespace(config=CONFIG)
     roster, then = phase.combine(party, cards(), Model())
     assert (type(roster), then, phase.then) == (Roster, "next", ("next",))
@@ -207,7 +207,7 @@ def test_the_phase_compares_makes_the_roster_and_opens_the_next_one() -> None:
 
 
 def test_the_roster_fixes_who_is_asked() -> None:
-    roster = make_roster(cards(), CONFIG, lambda *a: DRAFT)
+    roster = make_roster(cards(), CONFIG, lambda *a: RUN_PLAN)
     assert attendance(Model(roster=roster)) == Attendance(sites=("A", "B", "C"), least=3)
     assert attendance(Model()) is None
     with pytest.raises(RuntimeError, match="no roster before join"):
@@ -223,14 +223,14 @@ def test_survivors_that_protect_nobody_are_refused(colluders, survivors, expecte
         CONFIG, aggregation="secagg", assumed_colluders=colluders, min_survivors=survivors
     )
     if expected:
-        assert make_roster(cards(), config, lambda *a: DRAFT).survivors == expected
+        assert make_roster(cards(), config, lambda *a: RUN_PLAN).survivors == expected
         return
     with pytest.raises(ConfigError, match=r"E152 min_survivors=., assumed_colluders=. of 3 sites"):
-        make_roster(cards(), config, lambda *a: DRAFT)
+        make_roster(cards(), config, lambda *a: RUN_PLAN)
 
 
 def test_the_length_of_recordings_is_told_only_where_the_policy_of_the_site_allows_it() -> None:
-    phase = join("toy", lambda *a: DRAFT, then="next").phase
+    phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
     told = [phase.answer(fake(shares=shares), Model()) for shares in (False, True)]
     assert [(c.timepoints_low, c.timepoints_high) for c in told] == [(0, 0), (40, 44)]
     silent, open_hearted = (wire.encode_reply(card) for card in told)

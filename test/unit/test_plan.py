@@ -20,7 +20,7 @@ from cape.privacy.cost import FREE
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
-from cape.protocol.plan import Stage, make_plan, noise_shares_of, verify_plan
+from cape.protocol.plan import PlannedStage, make_plan, noise_shares_of, verify_plan
 
 CONFIG = Config(epsilon=1.0, delta=1e-5)
 SIZES = {"local0": 5, "local1": 7, "local2": 4, "local3": 9}
@@ -33,8 +33,8 @@ def asked(
 
 
 STAGES = (
-    Stage(phase="pca", asked=(asked(size=21, shape="psd"),), share=0.4),
-    Stage(phase="iterate", asked=(asked(weight=1.0), asked(weight=3.0)), share=0.6),
+    PlannedStage(phase="pca", releases=(asked(size=21, shape="psd"),), mu2_weight=0.4),
+    PlannedStage(phase="iterate", releases=(asked(weight=1.0), asked(weight=3.0)), mu2_weight=0.6),
 )
 
 
@@ -98,10 +98,10 @@ def test_noise_is_calibrated_for_the_shares_that_nobody_can_subtract(changed, sh
         )
 
 
-def test_shares_are_relative_and_stages_without_a_release_take_none() -> None:
-    doubled = tuple(replace(stage, share=2 * stage.share) for stage in STAGES)
+def test_weights_are_relative_and_stages_without_a_release_take_none() -> None:
+    doubled = tuple(replace(stage, mu2_weight=2 * stage.mu2_weight) for stage in STAGES)
     assert plan_of(stages=doubled) == plan_of()
-    empty = (*STAGES, Stage(phase="whitening", asked=(), share=5.0))
+    empty = (*STAGES, PlannedStage(phase="whitening", releases=(), mu2_weight=5.0))
     assert plan_of(stages=empty) == plan_of()
 
 
@@ -131,7 +131,9 @@ def test_fixed_rounds_that_leave_nothing_are_refused_with_figures(factor) -> Non
 
 def test_fixed_rounds_alone_past_the_budget_are_refused_with_what_would_fit() -> None:
     mu = Budget.of(epsilon=1.0, delta=1e-5).mu
-    rounds = Stage(phase="iterate", asked=(asked(),) * 5, share=1.0, fixed_mu=0.6 * mu)
+    rounds = PlannedStage(
+        phase="iterate", releases=(asked(),) * 5, mu2_weight=1.0, fixed_mu=0.6 * mu
+    )
     with pytest.raises(PrivacyBudgetError, match=r"plan of 5 releases .*the first 2 fit; .*raise"):
         plan_of(stages=(rounds,))
 
@@ -256,9 +258,9 @@ def test_a_sum_that_could_overflow_is_refused_by_the_site_too() -> None:
 def test_a_low_pass_filter_that_takes_something_out_is_warned_of(low_pass, tr, warned, separation):
     given = {"epsilon": 8.0, "delta": 1e-5, "low_pass": low_pass, "tr": tr, "n_components": 5}
     config = load("capedjica").config.from_input({**given, "separation": separation})
-    draft = capedjica.plan_run(config, 4, 1024, mask_space(config))
-    assert [text for text in draft.warnings if "low_pass = 0.1 Hz" in text] == (
-        list(draft.warnings[-1:]) if warned else []
+    run_plan = capedjica.plan_run(config, 4, 1024, mask_space(config))
+    assert [text for text in run_plan.warnings if "low_pass = 0.1 Hz" in text] == (
+        list(run_plan.warnings[-1:]) if warned else []
     )
     budget = plan_run({**given, "separation": separation}, n_sites=4, n_subjects=1024)
     assert ("low_pass" in " ".join(budget.warnings)) is warned

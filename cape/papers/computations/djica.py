@@ -27,12 +27,12 @@ from cape.papers.algorithms.djica import (
 from cape.papers.no_guarantee import as_one_record, check_n_local, check_not_private, plan_of
 from cape.protocol import subject_views
 from cape.protocol.ica_model import IcaModel
-from cape.protocol.join import Draft, join
+from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import joined, n_basis, progress, settings_of
 from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.phases import Computation
-from cape.protocol.plan import PROTECTS_NOBODY, Stage, filtered, verify_basis, verify_plan
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, filtered, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
@@ -131,15 +131,17 @@ def solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
     )
 
 
-def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[Stage, ...]:
+def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[PlannedStage, ...]:
     """Return all sums of a run; the shares mean nothing without noise."""
     R = own(config).n_components
     sphere = GlobalSphere(n_subjects=n_subjects, n_sites=n_sites)
     solver = solver_of(config, n_subjects, 0)
     return (
-        Stage(phase="pca", asked=pca_of(config, n_subjects).schedule(n_basis), share=1.0),
-        Stage(phase="sphere", asked=sphere.schedule(R), share=1.0),
-        Stage(phase="iterate", asked=solver.schedule(R), share=1.0),
+        PlannedStage(
+            phase="pca", releases=pca_of(config, n_subjects).schedule(n_basis), mu2_weight=1.0
+        ),
+        PlannedStage(phase="sphere", releases=sphere.schedule(R), mu2_weight=1.0),
+        PlannedStage(phase="iterate", releases=solver.schedule(R), mu2_weight=1.0),
     )
 
 
@@ -156,14 +158,14 @@ def n_basis_of(config: Config, space: FeatureSpace) -> int:
     return d
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`."""
     if n_subjects < own(config).n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=own(config).n_components)
     d = n_basis_of(config, space)
     found = stages(config, n_sites, n_subjects, d)
     plan = plan_of(config, found, n_sites, n_subjects)
-    return Draft(plan=plan, n_basis=d, warnings=(PROTECTS_NOBODY, *filtered(config)))
+    return RunPlan(releases=plan, n_basis=d, warnings=(PROTECTS_NOBODY, *filtered(config)))
 
 
 def _verify(site: Site, roster: Roster) -> None:

@@ -19,7 +19,7 @@ from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcom
 from cape.config import Config, option
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
-from cape.protocol.join import Draft, join
+from cape.protocol.join import RunPlan, join
 from cape.protocol.local_sum import LocalReduction
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import progress, settings_of
@@ -60,14 +60,14 @@ def own(config: Config) -> DpDisPcaConfig:
     return settings_of(DpDisPcaConfig, config)
 
 
-def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
-    draft = plan_run(config, n_sites, n_subjects, space)
-    if own(config).n_sent > draft.n_basis:
+def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+    run_plan = plan_run(config, n_sites, n_subjects, space)
+    if own(config).n_sent > run_plan.n_basis:
         raise ConfigError(
-            "E011", setting="n_sent", got=own(config).n_sent, allowed=f"up to {draft.n_basis}",
-            do=f"the data have {draft.n_basis} directions.",
+            "E011", setting="n_sent", got=own(config).n_sent, allowed=f"up to {run_plan.n_basis}",
+            do=f"the data have {run_plan.n_basis} directions.",
         )  # fmt: skip
-    return draft
+    return run_plan
 
 
 def _reduce(config: Config, mean: Array) -> Array:

@@ -31,12 +31,12 @@ from cape.papers.algorithms.dpdjica import (
 from cape.papers.no_guarantee import check_n_local, check_not_private, plan_of, refuse_real_data
 from cape.protocol import subject_views
 from cape.protocol.ica_model import IcaModel
-from cape.protocol.join import Draft, join
+from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import joined, n_basis, progress, settings_of
 from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.phases import Computation
-from cape.protocol.plan import Stage, verify_basis, verify_plan
+from cape.protocol.plan import PlannedStage, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
@@ -120,13 +120,13 @@ def solver_of(config: Config, model: object = None) -> LaplaceInfomax:
     )
 
 
-def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[Stage, ...]:
+def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[PlannedStage, ...]:
     """Return all sums of a run."""
     parcel = parcel_of(config, n_sites, n_subjects)
     asked = solver_of(config).schedule(own(config).n_components)
     return (
-        Stage(phase="parcel", asked=parcel.schedule(n_basis), share=1.0),
-        Stage(phase="iterate", asked=asked, share=1.0),
+        PlannedStage(phase="parcel", releases=parcel.schedule(n_basis), mu2_weight=1.0),
+        PlannedStage(phase="iterate", releases=asked, mu2_weight=1.0),
     )
 
 
@@ -145,13 +145,13 @@ def n_basis_of(config: Config, space: FeatureSpace) -> int:
     return d
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> Draft:
+def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`."""
     if n_subjects < own(config).n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=own(config).n_components)
     d = n_basis_of(config, space)
     plan = plan_of(config, stages(config, n_sites, n_subjects, d), n_sites, n_subjects)
-    return Draft(plan=plan, n_basis=d, warnings=(WARNING,))
+    return RunPlan(releases=plan, n_basis=d, warnings=(WARNING,))
 
 
 def _verify(site: Site, roster: Roster) -> None:
