@@ -187,7 +187,7 @@ def rows_of(check: SiteCheck) -> list[tuple[str, ...]]:
 
 def _content_of(subject: Subject) -> tuple[str, str, str]:
     """Return coverage, NaN and rank of a subject; dashes if its data were not looked at."""
-    from cape.data.signals import UNREAD
+    from cape.data.cleaning import UNREAD
 
     quality = subject.quality
     if quality is UNREAD:

@@ -1,37 +1,45 @@
-"""Does an image lie on the consortium's grid?  Flips and swapped axes are undone, no more.
+"""Where the mask's voxels lie in an image, and what brings a volume onto another grid.
 
-Rule (docs: common-space handshake): after flips and permutations the shape is that of the mask, and
-no corner of the grid is displaced by more than a hundredth of the smallest voxel edge.
+An image lies on the consortium's grid if after flips and permutations of its axes the shape is that
+of the mask, and no corner of the grid is displaced by more than a hundredth of the smallest voxel
+edge.  Flips and swapped axes are undone, no more, unless the owner asks for resampling.
+Everything works on one volume, so that one is in memory at a time, whatever the length of a run.
 """
 
 from __future__ import annotations
 
 import itertools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
-from cape.data.findings import Rejected
-from cape.data.series import Note
+from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.space import Grid
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
-SILENT = 0.001
+SILENT: Final = 0.001
 """Displacement in voxels below which nothing is said: rounding of single precision."""
 
-ACCEPTED = 0.01
+ACCEPTED: Final = 0.01
 """Displacement in voxels below which an image is accepted with a warning."""
+
+SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
+
+_RESAMPLED = {
+    IssueCode.GRID_OTHER: IssueCode.GRID_RESAMPLED,
+    IssueCode.PLACE_OTHER: IssueCode.PLACE_RESAMPLED,
+}
 
 Index = npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Placement:
+class Alignment:
     """Where the mask's voxels lie in a stored volume.
 
     Attributes
@@ -52,21 +60,22 @@ class Placement:
 
 def displacement(a: Array, b: Array, shape: tuple[int, ...]) -> float:
     """Return the largest distance, mm, of the outer corners of a grid under two affines (4, 4)."""
+    # In mm at the corners, not number by number: a tiny rotation moves the far end by a voxel.
     ends = np.asarray(list(itertools.product(*((-0.5, n - 0.5) for n in shape))))
     moved = ends @ (a - b)[:3, :3].T + (a - b)[:3, 3]
     return float(np.max(np.linalg.norm(moved, axis=1)))
 
 
-def place(
+def align_to_grid(
     header: Nifti1Header,
     shape: tuple[int, ...],
     grid: Grid | None,
-    notes: list[Note],
+    issues: list[Issue],
     *,
     trust: bool,
     to_mask: bool = False,
-) -> Placement:
-    """Return where the mask's voxels lie in a stored volume.
+) -> Alignment:
+    """Find the mask's voxels in a stored volume.
 
     Parameters
     ----------
@@ -76,18 +85,18 @@ def place(
         Its first three axes.
     grid : Grid or None
         The consortium's grid; None checks the image alone.
-    notes : list of Note
-        Receives rows 15, 16, 18, 20.
+    issues : list of Issue
+        Receives warnings.
     trust : bool
         Accept an image without affine if its shape fits.
     to_mask : bool
         Accept an image on another grid, to be resampled.
     """
-    affine = _affine(header, shape, notes)
+    affine = _affine_of(header, shape, issues)
     if affine is None:
-        affine = _trusted(shape, grid, notes, trust=trust)
+        affine = _trusted_affine(shape, grid, issues, trust=trust)
     if grid is None:
-        return Placement(index=None, word="-", affine=affine)
+        return Alignment(index=None, word="-", affine=affine)
     from nibabel import orientations
 
     try:
@@ -96,59 +105,45 @@ def place(
         raise _no_affine("an affine that no grid can have") from None
     if np.isnan(turn).any():
         raise _no_affine("a singular affine")
+    # An image of positions is turned in place of the data: what comes out says where to read.
     stored = np.arange(int(np.prod(shape)), dtype=np.intp).reshape(shape, order="F")
     turned = orientations.apply_orientation(stored, turn)
-    as_stored = affine
-    affine = affine @ orientations.inv_ornt_aff(turn, shape)
+    turned_affine = affine @ orientations.inv_ornt_aff(turn, shape)
     try:
-        word = _compare(affine, turned.shape, grid, notes)
-    except Rejected as verdict:
+        word = _compare(turned_affine, turned.shape, grid, issues)
+    except UnusableFile as verdict:
         if not to_mask:
             raise
-        notes.append(
-            Note(
-                row=verdict.row, what="An image on another grid was resampled to the mask's",
-                found=verdict.found, expected=verdict.expected,
-            )
-        )  # fmt: skip
-        return Placement(index=None, word="resampled", affine=as_stored)
+        issue = verdict.issue
+        issues.append(Issue(_RESAMPLED[issue.code], issue.observed, issue.values))
+        return Alignment(index=None, word="resampled", affine=affine)
     if not np.array_equal(turn, [[0, 1], [1, 1], [2, 1]]):
         codes = "".join(str(c) for c in orientations.ornt2axcodes(turn))
-        notes.append(
-            Note(row=20, what="Axes were flipped or swapped to the mask's", found=f"{codes} to RAS")
-        )
+        issues.append(Issue(IssueCode.AXES_TURNED, f"{codes} to RAS"))
         word = "reoriented"
     index = np.asarray(turned[grid.inside], dtype=np.intp)
-    return Placement(index=index, word=word, affine=as_stored)
+    return Alignment(index=index, word=word, affine=affine)
 
 
-def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, notes: list[Note]) -> str:
-    """Return a word on the displacement, or raise row 17 or 19."""
+def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, issues: list[Issue]) -> str:
+    """Return a word on the displacement of a grid, or raise."""
     if shape != grid.shape:
         edges = np.linalg.norm(affine[:3, :3], axis=0)
-        raise Rejected(
-            17, "Image grid differs from the consortium mask",
-            found=f"shape {shape}, voxel {_edges(edges)}",
-            expected=f"{grid.shape}, {grid.voxel_size:.1f} mm",
-            fix='resample to the mask first, or ask the owner for resample = "to_mask"',
-        )  # fmt: skip
+        raise UnusableFile(
+            IssueCode.GRID_OTHER,
+            f"shape {shape}, voxel {_edges(edges)}",
+            shape=grid.shape,
+            voxel=grid.voxel_size,
+        )
     mm = displacement(affine, grid.affine, grid.shape)
     voxels = mm / grid.voxel_size
+    most = ACCEPTED * grid.voxel_size
     if voxels > ACCEPTED:
-        raise Rejected(
-            19, "Image lies elsewhere than the consortium mask",
-            found=f"displaced by {mm:.3g} mm ({voxels:.2g} voxels)",
-            expected=f"at most {ACCEPTED * grid.voxel_size:.2g} mm",
-            fix="another MNI variant? Use the images of the mask's space",
-        )  # fmt: skip
+        observed = f"displaced by {mm:.3g} mm ({voxels:.2g} voxels)"
+        raise UnusableFile(IssueCode.PLACE_OTHER, observed, most=most)
     if voxels <= SILENT:
         return "ok"
-    notes.append(
-        Note(
-            row=18, what="Affine differs from the mask's by rounding, accepted",
-            found=f"{mm:.2g} mm", expected=f"at most {ACCEPTED * grid.voxel_size:.2g} mm",
-        )
-    )  # fmt: skip
+    issues.append(Issue(IssueCode.GRID_ROUNDED, f"{mm:.2g} mm", {"most": most}))
     return f"{voxels:.3f} vox"
 
 
@@ -157,8 +152,8 @@ def _edges(edges: Array) -> str:
     return f"{edges[0]:.1f} mm" if same else " x ".join(f"{e:.1f}" for e in edges) + " mm"
 
 
-def _affine(header: Nifti1Header, shape: tuple[int, ...], notes: list[Note]) -> Array | None:
-    """Return sform before qform, None without both; row 16 if they disagree."""
+def _affine_of(header: Nifti1Header, shape: tuple[int, ...], issues: list[Issue]) -> Array | None:
+    """Return sform before qform, None without both."""
     import nibabel as nib
 
     sform = header.get_sform(coded=True)[0]
@@ -171,44 +166,88 @@ def _affine(header: Nifti1Header, shape: tuple[int, ...], notes: list[Note]) -> 
     if qform is not None and not np.isfinite(qform).all():
         raise _no_affine("a qform that is not finite")
     if sform is None or qform is None:
-        chosen = qform if sform is None else sform
-        return None if chosen is None else np.asarray(chosen, dtype=np.float64)
+        only = qform if sform is None else sform
+        return None if only is None else np.asarray(only, dtype=np.float64)
     sform, qform = np.asarray(sform, dtype=np.float64), np.asarray(qform, dtype=np.float64)
     edge = float(np.min(np.linalg.norm(sform[:3, :3], axis=0)))
     mm = displacement(sform, qform, shape)
     if edge > 0 and mm / edge > ACCEPTED:
         codes = ["".join(str(c) for c in nib.aff2axcodes(a)) for a in (sform, qform)]
+        # Left and right cannot be told from the brain itself, so nobody would notice later.
         if ("L" in codes[0]) != ("L" in codes[1]):
-            raise Rejected(
-                16, "The two affines of an image disagree about left and right",
-                found=f"sform {codes[0]}, qform {codes[1]}", expected="the same axes",
-                fix="set both to the one you checked by eye",
-            )  # fmt: skip
-        notes.append(
-            Note(
-                row=16, what="The two affines of an image differ; sform was used",
-                found=f"{mm:.3g} mm", expected=f"at most {ACCEPTED * edge:.2g} mm",
-            )
-        )  # fmt: skip
+            observed = f"sform {codes[0]}, qform {codes[1]}"
+            raise UnusableFile(IssueCode.AFFINES_FLIPPED, observed)
+        most = ACCEPTED * edge
+        issues.append(Issue(IssueCode.AFFINES_DIFFER, f"{mm:.3g} mm", {"most": most}))
     return sform
 
 
-def _trusted(shape: tuple[int, ...], grid: Grid | None, notes: list[Note], *, trust: bool) -> Array:
-    """Return the mask's affine for an image without one, or raise row 15."""
+def _trusted_affine(
+    shape: tuple[int, ...], grid: Grid | None, issues: list[Issue], *, trust: bool
+) -> Array:
+    """Return the mask's affine for an image without one, if the manifest says so."""
     if not trust or (grid is not None and shape != grid.shape):
         raise _no_affine(f"sform and qform are 0, shape {shape}")
-    notes.append(
-        Note(
-            row=15, what="An image has no affine; the mask's was taken, as the manifest says",
-            found=f"shape {shape}",
-        )
-    )  # fmt: skip
+    issues.append(Issue(IssueCode.AFFINE_TRUSTED, f"shape {shape}"))
     return np.eye(4) if grid is None else grid.affine
 
 
-def _no_affine(found: str) -> Rejected:
-    return Rejected(
-        15, "An image has no affine, so nobody knows where it lies", found=found,
-        expected="sform or qform", fix="save it with its affine; if it was made on the mask's "
-        "grid, write trust_grid = 1 in the manifest",
-    )  # fmt: skip
+def _no_affine(observed: str) -> UnusableFile:
+    return UnusableFile(IssueCode.AFFINE_MISSING, observed)
+
+
+# ------------------------------------------------------------------------------- volumes
+
+
+def smooth(volume: Array, affine: Array, fwhm: float) -> Array:
+    """Return a volume (x, y, z) convolved with a Gaussian of `fwhm` mm; borders are repeated.
+
+    Entries that are not finite count as 0 and stay what they were: a NaN does not spread.
+    """
+    from scipy import ndimage
+
+    bad = ~np.isfinite(volume)
+    edges = np.linalg.norm(affine[:3, :3], axis=0)
+    filled = np.where(bad, 0.0, volume)
+    done = ndimage.gaussian_filter(filled, fwhm * SD_PER_FWHM / edges, mode="nearest")
+    return np.where(bad, volume, done)
+
+
+def resample(volume: Array, affine: Array, shape: tuple[int, ...], target: Array) -> Array:
+    """Return a volume on another grid, trilinear; 0 outside its field of view.
+
+    Parameters
+    ----------
+    volume : ndarray, shape (x, y, z)
+        Entries that are not finite stay so at the nearest new voxels.
+    affine, target : ndarray, shape (4, 4)
+        Old and new voxel to mm.
+    shape : tuple of int
+        New shape.
+    """
+    from scipy import ndimage
+
+    matrix = np.linalg.inv(affine) @ target
+    bad = ~np.isfinite(volume)
+    filled = np.where(bad, 0.0, volume)
+    old = np.linalg.norm(affine[:3, :3], axis=0)
+    new = _edges_along(affine, target)
+    # Along an axis that becomes coarser the volume is smoothed first, with the new edge as full
+    # width at half maximum: else what is above the new sampling rate is folded back.
+    wide = np.where(new > old * (1 + 1e-6), new, 0.0)
+    if wide.any():
+        filled = ndimage.gaussian_filter(filled, wide * SD_PER_FWHM / old, mode="nearest")
+    done = ndimage.affine_transform(
+        filled, matrix[:3, :3], offset=matrix[:3, 3], output_shape=shape, order=1, cval=0.0
+    )
+    if bad.any():
+        nearest = {"offset": matrix[:3, 3], "output_shape": shape, "order": 0}
+        spoiled = ndimage.affine_transform(bad.astype(np.float64), matrix[:3, :3], **nearest)
+        done[spoiled > 0.5] = np.nan
+    return np.asarray(done, dtype=np.float64)
+
+
+def _edges_along(affine: Array, target: Array) -> Array:
+    """Return the edge of the new voxels in mm along each old axis, shape (3,)."""
+    axes = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
+    return np.asarray(np.max(np.abs(axes.T @ target[:3, :3]), axis=1))

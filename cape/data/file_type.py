@@ -1,18 +1,30 @@
-"""What a file really is, by its first bytes: a name promises nothing (rows 7, 8, 9, 40, 63)."""
+"""What a file really is, by its first bytes: a name promises nothing."""
 
 from __future__ import annotations
 
 import struct
 from pathlib import Path
+from typing import Final
 
-from cape.data.findings import Rejected
+from cape.data.issues import IssueCode, UnusableFile
 
-TABLES = (".csv", ".tsv")
-SURFACE = (".gii", ".gii.gz", ".dtseries.nii", ".dscalar.nii", ".dlabel.nii", ".ptseries.nii",
-           ".pscalar.nii", ".dconn.nii", ".pconn.nii")  # fmt: skip
-PROMISED = {".nii": "NIfTI", ".nii.gz": "gzip", ".img": "NIfTI", ".npy": "NumPy array",
-            ".npz": "zip", ".mat": "MATLAB 5", ".csv": "text", ".tsv": "text"}  # fmt: skip
+IMAGE_SUFFIXES: Final = (".nii", ".nii.gz", ".img")
+MATRIX_SUFFIXES: Final = (".npy", ".npz", ".csv", ".tsv", ".mat")
+TABLES: Final = (".csv", ".tsv")
+PROMISED: Final = {
+    ".nii": "NIfTI",
+    ".nii.gz": "gzip",
+    ".img": "NIfTI",
+    ".npy": "NumPy array",
+    ".npz": "zip",
+    ".mat": "MATLAB 5",
+    ".csv": "text",
+    ".tsv": "text",
+}
 
+# CIFTI files are NIfTI-2 inside: only their names and their intent codes give them away.
+_CIFTI = ("dtseries", "dscalar", "dlabel", "ptseries", "pscalar", "dconn", "pconn")
+_SURFACE = (".gii", ".gii.gz", *(f".{kind}.nii" for kind in _CIFTI))
 _MAGIC = (
     (b"\x1f\x8b", "gzip"),
     (b"PK\x03\x04", "zip"),
@@ -32,15 +44,15 @@ _MAGIC = (
 )
 
 
-def kind_of(head: bytes) -> str:
+def sniff(head: bytes) -> str:
     """Return what a file is by its first 352 bytes or more ("unknown" if nothing fits)."""
     for magic, name in _MAGIC:
         if head.startswith(magic):
             return name
-    if len(head) >= 4 and {348, 540} & {
-        *struct.unpack("<i", head[:4]),
-        *struct.unpack(">i", head[:4]),
-    }:
+    # NIfTI has its magic word only at byte 344; the size of the header stands first, in the byte
+    # order of the computer that wrote it: 348 for NIfTI-1, 540 for NIfTI-2.
+    sizes = {order: struct.unpack(f"{order}i", head[:4])[0] for order in "<>" if len(head) >= 4}
+    if {348, 540} & set(sizes.values()):
         return "NIfTI"
     if head[128:132] == b"DICM":
         return "DICOM"
@@ -52,12 +64,12 @@ def kind_of(head: bytes) -> str:
 def suffix_of(name: str) -> str:
     """Return the ending of a data file that `PROMISED` knows, or its last ending."""
     lowered = name.lower()
-    known = [suffix for suffix in PROMISED if lowered.endswith(suffix)]
-    return max(known, key=len) if known else Path(lowered).suffix
+    suffixes = [suffix for suffix in PROMISED if lowered.endswith(suffix)]
+    return max(suffixes, key=len) if suffixes else Path(lowered).suffix
 
 
-def check_contents(path: Path, accepted: tuple[str, ...]) -> None:
-    """Raise `Rejected` for a file that is empty, a pointer or of another type than its name.
+def check_type(path: Path, accepted: tuple[str, ...]) -> None:
+    """Raise `UnusableFile` for a file that is empty, a pointer or of another type than its name.
 
     Parameters
     ----------
@@ -67,68 +79,38 @@ def check_contents(path: Path, accepted: tuple[str, ...]) -> None:
         Endings that this feature space can use.
     """
     suffix = suffix_of(path.name)
-    if path.name.lower().endswith(SURFACE):
-        raise surface("named as a surface or CIFTI file")
-    size = path.stat().st_size
-    if size == 0:
-        raise Rejected(
-            7, "A file is empty", found="0 bytes", expected="an image or a matrix",
-            fix="copy or convert it again", severity="X",
-        )  # fmt: skip
+    if path.name.lower().endswith(_SURFACE):
+        raise UnusableFile(IssueCode.SURFACE_DATA, "named as a surface or CIFTI file")
+    if path.stat().st_size == 0:
+        raise UnusableFile(IssueCode.FILE_EMPTY, "0 bytes")
     with path.open("rb") as stream:
         head = stream.read(512)
-    kind = kind_of(head)
+    kind = sniff(head)
+    # Before the ending is judged: a pointer has the name of the file that it stands for.
     if kind.endswith("pointer"):
-        raise Rejected(
-            8, "A file is a pointer, its content is not here",
-            found=f"{kind}, first bytes {head[:24]!r}", expected="the content",
-            fix="fetch the content first: git lfs pull, or datalad get",
-        )  # fmt: skip
+        observed = f"{kind}, first bytes {head[:24]!r}"
+        raise UnusableFile(IssueCode.FILE_POINTER, observed)
     if suffix not in accepted:
-        raise Rejected(
-            9, "A file is not of a type that this feature space can use",
-            found=f"ends in {suffix or 'nothing'}, looks like {kind}",
-            expected=" or ".join(accepted), fix="convert it, or leave it out",
-        )  # fmt: skip
+        observed = f"ends in {suffix or 'nothing'}, looks like {kind}"
+        usable = " or ".join(accepted)
+        raise UnusableFile(IssueCode.FILE_TYPE_UNUSABLE, observed, accepted=usable)
     if kind == "pickle":
-        raise pickled("a pickle")
+        raise UnusableFile(IssueCode.ARRAY_PICKLED, "a pickle")
     if suffix == ".img":
         kind = _kind_of_pair(path)
     if suffix in TABLES and kind == "unknown":
         kind = "text"  # with letters beyond ASCII; its decoding is checked by the reader
     if suffix == ".mat" and kind in ("MATLAB 7.3", "HDF5"):
-        return  # `cape.data.mat73`
+        return
     if kind != PROMISED[suffix]:
-        raise Rejected(
-            9, "A file is of another type than its name says",
-            found=f"named {suffix}, is {kind}", expected=PROMISED[suffix],
-            fix="convert or rename it",
-        )  # fmt: skip
+        observed = f"named {suffix}, is {kind}"
+        raise UnusableFile(IssueCode.FILE_TYPE_OTHER, observed, promised=PROMISED[suffix])
 
 
 def _kind_of_pair(image: Path) -> str:
-    """Return what the header beside an .img file is; row 9 without one."""
+    """Return what the header beside an .img file is."""
     header = image.with_suffix(".hdr")
     if not header.is_file():
-        raise Rejected(
-            9, "An .img file has no header beside it", found=f"no {header.name}",
-            expected="a NIfTI pair, .hdr and .img", fix="copy both, or convert it to .nii.gz",
-        )  # fmt: skip
+        raise UnusableFile(IssueCode.PAIR_WITHOUT_HEADER, f"no {header.name}")
     with header.open("rb") as stream:
-        return kind_of(stream.read(540))
-
-
-def surface(found: str) -> Rejected:
-    """Return the verdict on surface and CIFTI files (row 63)."""
-    return Rejected(
-        63, "A file holds surface data", found=f"{found}",
-        expected="volumetric images only in this version", fix="use the volumetric images",
-    )  # fmt: skip
-
-
-def pickled(found: str) -> Rejected:
-    """Return the verdict on array files that hold Python objects (row 40)."""
-    return Rejected(
-        40, "An array file holds Python objects, which are never unpickled", found=found,
-        expected="a plain array of numbers", fix="re-save as a float array",
-    )  # fmt: skip
+        return sniff(stream.read(540))

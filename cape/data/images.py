@@ -8,42 +8,85 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import math
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_PACKED
-from cape.data.alignment import Placement, place
-from cape.data.file_type import PROMISED, check_contents, kind_of, suffix_of, surface
-from cape.data.files import IMAGE_SUFFIXES, RunFile
-from cape.data.findings import Rejected
-from cape.data.series import HashingReader, Note, Series, unread
+from cape.data.alignment import Alignment, align_to_grid, resample, smooth
+from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
+from cape.data.issues import Issue, IssueCode, UnusableFile
+from cape.data.runs import RunFile, Series, unread
 from cape.data.space import Grid
-from cape.data.volumes import Resampling, resample, smooth
 from cape.feature_space import MOST_LABELS
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
-LONGEST_TR = 20.0
+LONGEST_TR: Final = 20.0
 """s; a larger number in a header of unknown units is taken as ms."""
 
-_ALL_HEADER_BYTES = 540
-AS_STORED = Resampling()
-
-Picker = Callable[[npt.NDArray[np.generic]], Array]
+HEADER_BYTES: Final = 540
+"""Of NIfTI-2, the longer one."""
 
 _CIFTI_INTENTS = range(3000, 3100)
 _LABEL_INTENT = 1002
+
+Picker = Callable[[npt.NDArray[np.generic]], Array]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resampling:
+    """What the owner wants done to volumes.
+
+    Attributes
+    ----------
+    smoothing_fwhm : float
+        mm; 0 for none.
+    to_mask : bool
+        Bring images on another grid to that of the mask.
+    """
+
+    smoothing_fwhm: float = 0.0
+    to_mask: bool = False
+
+
+AS_STORED: Final = Resampling()
+
+
+class HashingReader:
+    """Passes on the bytes of a file and hashes them; reads forward only."""
+
+    def __init__(self, stream: BinaryIO) -> None:
+        self._stream = stream
+        self._hash = hashlib.sha256()
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, at most `size`."""
+        block = self._stream.read(size)
+        self._hash.update(block)
+        return block
+
+    # What was skipped would not be hashed; gzip never asks for it when reading forward.
+    def seek(self, offset: int) -> None:
+        """Refuse."""
+        raise io.UnsupportedOperation(f"seek to {offset}")
+
+    def finish(self) -> str:
+        """Read to the end and return the SHA-256 of the whole file, 64 hex digits."""
+        while self.read(1 << 20):
+            pass
+        return self._hash.hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,6 +98,21 @@ class _Layout:
     offset: int
     slope: float
     inter: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _OpenImage:
+    """An image whose header was read and aligned; `read` goes on behind `head`."""
+
+    reader: HashingReader
+    read: Callable[[int], bytes]
+    compressed: bool
+    pair: bytes
+    head: bytes
+    header: Nifti1Header
+    layout: _Layout
+    alignment: Alignment
+    issues: list[Issue]
 
 
 def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
@@ -71,14 +129,15 @@ def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> 
 
     Raises
     ------
-    Rejected
-        Rows 7 to 17, 19, 63.
+    UnusableFile
+        It is no 4-D series of real numbers on the grid, or not whole.
     """
     with _opened(run, grid, how) as image:
-        values = _volumes(image, _picker(image.layout, image.placed, grid, how), grid)
+        values = _read_volumes(image, _picker(image.layout, image.alignment, grid, how), grid)
         if image.compressed:
+            # The check sum of gzip stands at its end: a damaged file is found nowhere else.
             while image.read(1 << 20):
-                pass  # to the check sum at the end of the file
+                pass
         digest = image.reader.finish()
     if image.pair:
         digest = hashlib.sha256(image.pair + bytes.fromhex(digest)).hexdigest()
@@ -92,156 +151,133 @@ def read_image_header(run: RunFile, grid: Grid | None, how: Resampling = AS_STOR
     return _series(image, unread(n_features, image.layout.shape[3]), run, "")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Opened:
-    """An image whose header was read and placed; `read` goes on behind `head`."""
-
-    reader: HashingReader
-    read: Callable[[int], bytes]
-    compressed: bool
-    pair: bytes
-    head: bytes
-    header: Nifti1Header
-    layout: _Layout
-    placed: Placement
-    notes: list[Note]
-
-
 @contextmanager
-def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_Opened]:
-    """Open an image, read its header and find the mask's voxels; row 10 if reading it breaks."""
-    check_contents(run.path, IMAGE_SUFFIXES)
+def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenImage]:
+    """Open an image, read its header and find the mask's voxels."""
+    check_type(run.path, IMAGE_SUFFIXES)
     compressed = run.path.name.lower().endswith(".gz")
     pair = run.path.with_suffix(".hdr").read_bytes() if suffix_of(run.path.name) == ".img" else b""
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
         stream = gzip.GzipFile(fileobj=reader, mode="rb") if compressed else reader
         try:
-            head = pair[:_ALL_HEADER_BYTES] or stream.read(_ALL_HEADER_BYTES)
+            head = pair[:HEADER_BYTES] or stream.read(HEADER_BYTES)
             header = _header(head, run.path)
-            notes: list[Note] = []
-            layout = _checked_layout(header, notes)
+            issues: list[Issue] = []
+            layout = _layout(header, issues)
             _check_size(run.path, layout, MOST_PACKED if compressed else 1)
-            placed = place(
-                header, layout.shape[:3], grid, notes, trust=run.trust_grid, to_mask=how.to_mask
-            )  # fmt: skip
-            yield _Opened(
-                reader=reader, read=stream.read, compressed=compressed, pair=pair,
-                head=b"" if pair else head, header=header, layout=layout, placed=placed,
-                notes=notes,
-            )  # fmt: skip
+            shape, trust = layout.shape[:3], run.trust_grid
+            yield _OpenImage(
+                reader=reader,
+                read=stream.read,
+                compressed=compressed,
+                pair=pair,
+                head=b"" if pair else head,
+                header=header,
+                layout=layout,
+                alignment=align_to_grid(
+                    header, shape, grid, issues, trust=trust, to_mask=how.to_mask
+                ),
+                issues=issues,
+            )
+        # Whatever reading goes wrong inside the `with` of a caller ends here, too.
         except (EOFError, zlib.error, gzip.BadGzipFile) as err:
-            raise Rejected(
-                10, "A compressed image is truncated or damaged", found=str(err),
-                expected="a whole file", fix="copy or compress it again",
-            ) from err  # fmt: skip
+            raise UnusableFile(IssueCode.GZIP_DAMAGED, str(err)) from err
 
 
-def _series(image: _Opened, values: Data, run: RunFile, digest: str) -> Series:
-    tr = run.tr or _sidecar_tr(run.path) or _header_tr(image.header, image.notes)
+def _series(image: _OpenImage, values: Data, run: RunFile, digest: str) -> Series:
+    # Who wrote the manifest knows better than a converter; the sidecar better than the header.
+    tr = run.tr or _sidecar_tr(run.path) or _header_tr(image.header, image.issues)
     return Series(
-        values=values, tr=tr, digest=digest, grid=image.placed.word, notes=tuple(image.notes)
+        values=values,
+        tr=tr,
+        digest=digest,
+        grid=image.alignment.word,
+        issues=tuple(image.issues),
     )
 
 
+# ------------------------------------------------------------------------------- header
+
+
 def _header(head: bytes, path: Path) -> Nifti1Header:
-    """Return the NIfTI-1 or NIfTI-2 header, or raise row 9 or 11."""
+    """Return the NIfTI-1 or NIfTI-2 header."""
     import nibabel as nib
 
-    kind = kind_of(head)
+    kind = sniff(head)
     if kind != "NIfTI":
-        name = "nothing" if not head else kind
-        raise Rejected(
-            9, "A file is of another type than its name says",
-            found=f"named {suffix_of(path.name)}, holds {name}", expected="a NIfTI image",
-            fix="convert or rename it",
-        )  # fmt: skip
+        observed = f"named {suffix_of(path.name)}, holds {kind if head else 'nothing'}"
+        raise UnusableFile(IssueCode.FILE_TYPE_OTHER, observed, promised="a NIfTI image")
     second = 540 in (int.from_bytes(head[:4], "little"), int.from_bytes(head[:4], "big"))
     size = 540 if second else 348
     if len(head) < size:
-        raise Rejected(
-            11, "An image is truncated", found=f"{len(head)} bytes",
-            expected=f"a header of {size} bytes and the volumes", fix="copy it again",
-        )  # fmt: skip
+        needed = f"a header of {size} bytes and the volumes"
+        raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{len(head)} bytes", needed=needed)
     try:
+        # check=False: nibabel would mend a header and go on; here it is read as it stands.
         if second:
             header: Nifti1Header = nib.Nifti2Header(head[:size], check=False)
         else:
             header = nib.Nifti1Header(head[:size], check=False)
         header.get_data_shape()
     except (nib.spatialimages.HeaderDataError, ValueError) as err:
-        raise _damaged(str(err)) from err
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
     return header
 
 
-def _checked_layout(header: Nifti1Header, notes: list[Note]) -> _Layout:
-    """Return the layout; numbers that no header can hold are row 9."""
+def _layout(header: Nifti1Header, issues: list[Issue]) -> _Layout:
+    """Return shape and type of the voxels of a 4-D series of real numbers."""
     import nibabel as nib
 
-    try:
-        return _layout(header, notes)
-    except (nib.spatialimages.HeaderDataError, ValueError, KeyError) as err:
-        raise _damaged(str(err)) from err
-
-
-def _damaged(found: str) -> Rejected:
-    return Rejected(
-        9, "The header of an image is damaged", found=found, expected="a NIfTI header",
-        fix="convert it again",
-    )  # fmt: skip
-
-
-def _layout(header: Nifti1Header, notes: list[Note]) -> _Layout:
-    """Return shape and type of the voxels, or raise rows 9, 12, 13, 14, 63."""
     intent = int(header["intent_code"])
     if intent in _CIFTI_INTENTS:
-        raise surface(f"CIFTI intent {intent}")
+        raise UnusableFile(IssueCode.SURFACE_DATA, f"CIFTI intent {intent}")
+    try:
+        shape = _series_shape(header, issues)
+        dtype = np.dtype(header.get_data_dtype())
+        if dtype.kind not in "iuf" or intent == _LABEL_INTENT:
+            observed = "a label image" if intent == _LABEL_INTENT else f"type {dtype}"
+            raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, observed)
+        slope, inter = header.get_slope_inter()
+        return _Layout(
+            shape=shape,
+            dtype=dtype,
+            offset=int(header.get_data_offset()),
+            slope=1.0 if slope is None else float(slope),
+            inter=0.0 if inter is None else float(inter),
+        )
+    except (nib.spatialimages.HeaderDataError, ValueError, KeyError) as err:
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
+
+
+def _series_shape(header: Nifti1Header, issues: list[Issue]) -> tuple[int, int, int, int]:
     shape = tuple(int(n) for n in header.get_data_shape())
     if len(shape) > 4:
-        kept = (*shape[:3], *(n for n in shape[3:] if n != 1))
-        if len(kept) > 4:
-            raise Rejected(
-                13, "An image has more than four axes", found=f"shape {shape}",
-                expected="x, y, z, time", fix="save one 4-D series per run",
-            )  # fmt: skip
-        notes.append(Note(row=13, what="Axes of length 1 were squeezed", found=f"shape {shape}"))
-        shape = kept
+        squeezed = (*shape[:3], *(n for n in shape[3:] if n != 1))
+        if len(squeezed) > 4:
+            raise UnusableFile(IssueCode.IMAGE_MORE_AXES, f"shape {shape}")
+        issues.append(Issue(IssueCode.IMAGE_SQUEEZED, f"shape {shape}"))
+        shape = squeezed
     if len(shape) != 4 or min(shape) < 1:
-        raise Rejected(
-            12, "An image is not a 4-D series", found=f"one volume, shape {shape}",
-            expected="a 4-D series (x, y, z, time)",
-            fix="join the volumes of the run into one 4-D file",
-        )  # fmt: skip
-    dtype = np.dtype(header.get_data_dtype())
-    if dtype.kind not in "iuf" or intent == _LABEL_INTENT:
-        raise Rejected(
-            14, "An image does not hold a real signal",
-            found="a label image" if intent == _LABEL_INTENT else f"type {dtype}",
-            expected="real numbers", fix="save the magnitude as float32",
-        )  # fmt: skip
-    slope, inter = header.get_slope_inter()
-    return _Layout(
-        shape=(shape[0], shape[1], shape[2], shape[3]),
-        dtype=dtype,
-        offset=int(header.get_data_offset()),
-        slope=1.0 if slope is None else float(slope),
-        inter=0.0 if inter is None else float(inter),
-    )
+        raise UnusableFile(IssueCode.IMAGE_NO_SERIES, f"one volume, shape {shape}")
+    return shape[0], shape[1], shape[2], shape[3]
 
 
 def _check_size(path: Path, layout: _Layout, packed: int) -> None:
     """Refuse a header that declares more than the file can hold, before anything is allocated."""
+    size = path.stat().st_size
     needed = layout.offset + math.prod(layout.shape) * layout.dtype.itemsize
     if math.prod(layout.shape[:3]) > MOST_LABELS:
-        raise _damaged(f"shape {layout.shape}, at most {MOST_LABELS} voxels a volume")
-    if layout.offset < 0 or path.stat().st_size * packed < needed:
-        raise Rejected(
-            11, "An image is truncated", found=f"{path.stat().st_size} bytes",
-            expected=f"{needed} bytes", fix="copy it again",
-        )  # fmt: skip
+        observed = f"shape {layout.shape}, at most {MOST_LABELS} voxels a volume"
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
+    if layout.offset < 0 or size * packed < needed:
+        raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{size} bytes", needed=f"{needed} bytes")
 
 
-def _volumes(image: _Opened, pick: Picker, grid: Grid | None) -> Data:
+# ------------------------------------------------------------------------------- volumes
+
+
+def _read_volumes(image: _OpenImage, pick: Picker, grid: Grid | None) -> Data:
     """Return features by time, shape (D, T); one volume is in memory at a time."""
     layout, read = image.layout, image.read
     before = image.head[layout.offset :]  # voxels that came along with the header
@@ -262,35 +298,34 @@ def _volumes(image: _Opened, pick: Picker, grid: Grid | None) -> Data:
     return np.ascontiguousarray(by_time.T)
 
 
-def _picker(layout: _Layout, placed: Placement, grid: Grid | None, how: Resampling) -> Picker:
+def _picker(layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resampling) -> Picker:
     """Return the function that takes the scaled voxels of the mask out of a stored volume."""
 
-    def whole(stored: npt.NDArray[np.generic]) -> Array:
-        volume = stored.reshape(layout.shape[:3], order="F").astype(np.float64)
-        return volume * layout.slope + layout.inter
-
     def pick(stored: npt.NDArray[np.generic]) -> Array:
-        if placed.index is not None and not how.smoothing_fwhm:
-            return stored[placed.index].astype(np.float64) * layout.slope + layout.inter
+        if alignment.index is not None and not how.smoothing_fwhm:
+            return stored[alignment.index].astype(np.float64) * layout.slope + layout.inter
         if grid is None:
             return np.zeros(0)
-        volume = whole(stored)
-        if placed.index is None:
-            volume = resample(volume, placed.affine, grid.shape, grid.affine)
+        volume = stored.reshape(layout.shape[:3], order="F").astype(np.float64)
+        volume = volume * layout.slope + layout.inter
+        if alignment.index is None:
+            volume = resample(volume, alignment.affine, grid.shape, grid.affine)
         if how.smoothing_fwhm:
-            affine = grid.affine if placed.index is None else placed.affine
+            affine = grid.affine if alignment.index is None else alignment.affine
             volume = smooth(volume, affine, how.smoothing_fwhm)
-        if placed.index is None:
+        if alignment.index is None:
             return np.asarray(volume[grid.inside])
-        return np.asarray(volume.ravel(order="F")[placed.index])
+        return np.asarray(volume.ravel(order="F")[alignment.index])
 
     return pick
 
 
+# ------------------------------------------------------------------------------- repetition time
+
+
 def _sidecar_tr(path: Path) -> float:
     """Return RepetitionTime of the JSON file beside the image, s; 0 if there is none."""
-    suffix = max((s for s in PROMISED if path.name.lower().endswith(s)), key=len)
-    sidecar = path.with_name(path.name[: -len(suffix)] + ".json")
+    sidecar = path.with_name(path.name[: -len(suffix_of(path.name))] + ".json")
     try:
         value = json.loads(sidecar.read_text(encoding="utf-8"))["RepetitionTime"]
         return max(float(value), 0.0)
@@ -298,30 +333,22 @@ def _sidecar_tr(path: Path) -> float:
         return 0.0
 
 
-def _header_tr(header: Nifti1Header, notes: list[Note]) -> float:
-    """Return the repetition time of the header, s; 0 if it says nothing (rows 32, 33)."""
+def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
+    """Return the repetition time of the header, s; 0 if it says nothing."""
     tr = float(header["pixdim"][4])
     try:
         units = header.get_xyzt_units()[1]
     except KeyError:
         units = "unknown"
+    # 1.0 without a unit is what converters write that know nothing.
     if units == "unknown" and tr == 1.0:
         tr = 0.0
     if not 0 < tr < np.inf:
-        notes.append(
-            Note(
-                row=32, what="The repetition time is not known",
-                found="sought in the manifest, the JSON sidecar and the header",
-                fix="write it into column 'tr' of the manifest",
-            )
-        )  # fmt: skip
+        observed = "sought in the manifest, the JSON sidecar and the header"
+        issues.append(Issue(IssueCode.TR_UNKNOWN, observed))
         return 0.0
+    # A number past 20 s without a unit can only be ms: no scanner is that slow.
     scale = {"msec": 1e-3, "usec": 1e-6}.get(units, 1e-3 if tr > LONGEST_TR else 1.0)
     if scale != 1.0:
-        notes.append(
-            Note(
-                row=33, what="The repetition time was converted to seconds",
-                found=f"{tr:g}, units {units}", expected="seconds",
-            )
-        )  # fmt: skip
+        issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g}, units {units}"))
     return tr * scale

@@ -12,29 +12,38 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, BinaryIO, Final, Literal
+from typing import IO, Any, BinaryIO, Final, Literal
 
 import numpy as np
 
 from cape import arrays
-from cape.data import mat73
-from cape.data.file_type import TABLES, check_contents, pickled, suffix_of
-from cape.data.files import MATRIX_SUFFIXES, RunFile
-from cape.data.findings import Rejected
-from cape.data.series import Series, unread
-from cape.data.tables import read_numbers
+from cape.arrays import MOST_PACKED
+from cape.data.file_type import MATRIX_SUFFIXES, TABLES, check_type, suffix_of
+from cape.data.issues import IssueCode, UnusableFile
+from cape.data.runs import RunFile, Series, unread
+from cape.data.tables import read_text_matrix
+from cape.delimited import delimiter_of
 
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
+Orientation = Literal["time_by_feature", "feature_by_time"]
 
 MAT_KINDS: Final = {"double": "f8", "single": "f4", "logical": "u1"}
 """Classes of MATLAB that have another name in NumPy; whole numbers have the same."""
 
+MAT73_MAGIC: Final = (b"MATLAB 7.3", b"\x89HDF")
+MAT73_FILTERS: Final = {1, 2, 3}
+"""Deflate, shuffle, check sum: all that MATLAB writes; others are programs of somebody else."""
 
-def read_matrix(
-    run: RunFile,
-    orientation: Literal["time_by_feature", "feature_by_time"],
-    variable: str = "X",
-) -> Series:
+MAT73_NUMBERS: Final = {"double", "single", "logical"} | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
+"""Classes of MATLAB whose values are what is stored."""
+
+MAT73: Final = "MATLAB 7.3, which is HDF5"
+MOST_NAMED: Final = 12
+
+
+def read_matrix(run: RunFile, orientation: Orientation, variable: str = "X") -> Series:
     """Return an array file as features by time.
 
     Parameters
@@ -48,10 +57,10 @@ def read_matrix(
 
     Raises
     ------
-    Rejected
-        Rows 7, 8, 9, 11, 14, 38, 40, 41, 42.
+    UnusableFile
+        It is no whole matrix of real numbers, or lacks the variable.
     """
-    check_contents(run.path, MATRIX_SUFFIXES)
+    check_type(run.path, MATRIX_SUFFIXES)
     content = run.path.read_bytes()
     columns, array = _read(run.path, content, variable)
     _check(array.shape, array.dtype, orientation)
@@ -63,49 +72,36 @@ def read_matrix(
         tr=run.tr,
         digest=hashlib.sha256(content).hexdigest(),
         grid="-",
-        notes=(),
         columns=columns if orientation == "time_by_feature" else (),
     )
 
 
-def read_matrix_header(
-    run: RunFile,
-    orientation: Literal["time_by_feature", "feature_by_time"],
-    variable: str = "X",
-) -> Series:
+def read_matrix_header(run: RunFile, orientation: Orientation, variable: str = "X") -> Series:
     """Return what the header of an array file says, with values that are `unread`.
 
     Text has no header that tells its size: a table is read whole.  As `read_matrix`.
     """
-    check_contents(run.path, MATRIX_SUFFIXES)
+    check_type(run.path, MATRIX_SUFFIXES)
     if suffix_of(run.path.name) in TABLES:
         return read_matrix(run, orientation, variable)
     with run.path.open("rb") as stream:
-        shape, dtype = _outline(run.path, stream, variable)
+        shape, dtype = _header(run.path, stream, variable)
     _check(shape, dtype, orientation)
     n_features, n_times = reversed(shape) if orientation == "time_by_feature" else shape
     values = unread(n_features, n_times)
-    return Series(values=values, tr=run.tr, digest="", grid="-", notes=())
+    return Series(values=values, tr=run.tr, digest="", grid="-")
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:
-    """Refuse what is no matrix of real numbers, or one without features (rows 14, 40)."""
+    """Refuse what is no matrix of real numbers, or one without features."""
     if dtype.kind not in "iuf":
-        raise Rejected(
-            14, "An array does not hold real numbers", found=f"type {dtype}",
-            expected="integers or floats", fix="save the magnitude as float32",
-        )  # fmt: skip
+        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, f"type {dtype}")
     if len(shape) != 2 or shape[orientation == "time_by_feature"] == 0:
-        raise Rejected(
-            40, "An array is not a matrix", found=f"shape {shape}",
-            expected="two axes, features and time", fix="save one matrix per run",
-        )  # fmt: skip
+        raise UnusableFile(IssueCode.ARRAY_NO_MATRIX, f"shape {shape}")
 
 
-def _outline(
-    path: Path, stream: BinaryIO, variable: str
-) -> tuple[tuple[int, ...], np.dtype[np.generic]]:
-    """Return shape and type of the array of a .npy, .npz or .mat file, from its header."""
+def _header(path: Path, stream: BinaryIO, variable: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Return shape and type of the array of a .npy, .npz or .mat file, without its numbers."""
     size = path.stat().st_size
     if suffix_of(path.name) != ".mat":
         with _opened(stream, size, variable) as (member, held):
@@ -113,8 +109,9 @@ def _outline(
             return shape, dtype
     head = stream.read(16)
     stream.seek(0)
-    if mat73.is_version_73(head):
-        return mat73.outline(stream, variable, size)
+    if head.startswith(MAT73_MAGIC):
+        with _mat73_dataset(stream, variable, size) as dataset:
+            return tuple(reversed(dataset.shape)), dataset.dtype
     shape, kind = _shape_in_mat(stream, variable, size)
     return shape, np.dtype(kind)
 
@@ -123,12 +120,14 @@ def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], N
     """Return names of columns, if there are any, and the array."""
     suffix, stream, size = suffix_of(path.name), io.BytesIO(content), len(content)
     if suffix in TABLES:
-        return read_numbers(content, "\t" if suffix == ".tsv" else ",")
+        return read_text_matrix(content, delimiter_of(path.name))
     if suffix != ".mat":
         with _opened(stream, size, variable) as (member, held):
             return (), arrays.read_array(member, held)
-    if mat73.is_version_73(content):
-        return (), mat73.read(stream, variable, size)
+    if content.startswith(MAT73_MAGIC):
+        # MATLAB stores columns first: its rows are the last axis of the file.
+        with _mat73_dataset(stream, variable, size) as dataset:
+            return (), np.asarray(dataset[()]).T
     return (), _load_mat(stream, variable, size)
 
 
@@ -152,10 +151,10 @@ def _shape_in_mat(stream: BinaryIO, variable: str, size: int) -> tuple[tuple[int
     except Exception as err:  # its reader raises whatever a damaged file leads it to
         raise _truncated(size) from err
     if variable not in there:
-        shown = ", ".join(f"{name} {shape}" for name, (shape, _) in there.items())
-        raise _no_variable(variable, shown or "no variables", f"save(file, '{variable}')")
+        names = ", ".join(f"{name} {shape}" for name, (shape, _) in there.items())
+        raise _no_variable(variable, names, f"save(file, '{variable}')")
     shape, kind = there[variable]
-    if math.prod(shape) > arrays.MOST_PACKED * size:
+    if math.prod(shape) > MOST_PACKED * size:
         raise _truncated(size)
     return shape, MAT_KINDS.get(kind, kind if kind[:3] in ("int", "uin") else "O")
 
@@ -170,36 +169,91 @@ def _opened(stream: BinaryIO, size: int, variable: str) -> Iterator[tuple[IO[byt
             return
         with zipfile.ZipFile(stream) as archive:
             if f"{variable}.npy" not in archive.namelist():
-                raise _no_variable(
-                    variable, _variables(archive), f"np.savez(file, {variable}=matrix)"
-                )
+                how = f"np.savez(file, {variable}=matrix)"
+                raise _no_variable(variable, _variables(archive), how)
             with arrays.open_member(archive, variable, size) as (member, held):
                 yield member, held
     except arrays.BROKEN as err:
         if "pickle" in str(err).lower():
-            raise pickled("an array of Python objects") from err
+            raise UnusableFile(IssueCode.ARRAY_PICKLED, "an array of Python objects") from err
         raise _truncated(size) from err
-
-
-def _no_variable(variable: str, found: str, how: str) -> Rejected:
-    return Rejected(
-        42, f"An array file lacks the variable {variable}", found=found,
-        expected=f"a matrix named {variable}",
-        fix=f"save it as {how}, or ask the owner for another 'variable'",
-    )  # fmt: skip
-
-
-def _truncated(size: int) -> Rejected:
-    return Rejected(
-        11, "An array file is truncated or damaged", found=f"{size} bytes",
-        expected="as many as its header says", fix="copy it again",
-    )  # fmt: skip
 
 
 def _variables(archive: zipfile.ZipFile) -> str:
     """Return names and shapes of the variables of a .npz, read from their headers."""
-    shown = []
+    names = []
     for member in archive.namelist():
         with archive.open(member) as stream:
-            shown.append(f"{member.removesuffix('.npy')} {arrays.read_header(stream)[0]}")
-    return ", ".join(shown) or "no variables"
+            names.append(f"{member.removesuffix('.npy')} {arrays.read_header(stream)[0]}")
+    return ", ".join(names)
+
+
+def _no_variable(variable: str, names: str, how: str) -> UnusableFile:
+    observed = names or "no variables"
+    return UnusableFile(IssueCode.NO_VARIABLE, observed, variable=variable, how=how)
+
+
+def _truncated(size: int) -> UnusableFile:
+    return UnusableFile(IssueCode.ARRAY_TRUNCATED, f"{size} bytes")
+
+
+# ------------------------------------------------------------------------------- MATLAB 7.3
+
+
+@contextmanager
+def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]:
+    """Yield the HDF5 dataset of a variable of a .mat file that was checked to be sound."""
+    try:
+        import h5py
+    except ImportError:
+        raise UnusableFile(IssueCode.MAT73_NO_READER, MAT73) from None
+    try:
+        with h5py.File(stream, "r") as file:
+            # Links into other files are listed, and never followed.
+            links = {name: file.get(name, getlink=True) for name in file}
+            names = [name for name, link in links.items() if isinstance(link, h5py.HardLink)]
+            if variable not in names:
+                plain = [name for name in names if not name.startswith("#")]
+                how = f"save(file, '{variable}', '-v7.3')"
+                raise _no_variable(variable, ", ".join(plain[:MOST_NAMED]), how)
+            dataset = file[variable]
+            if not isinstance(dataset, h5py.Dataset):
+                what = "a struct, an object or a sparse matrix"
+                raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, what)
+            _check_dataset(dataset, size)
+            yield dataset
+    except UnusableFile:
+        raise
+    except Exception as err:  # its reader raises whatever a damaged file leads it to
+        raise _damaged("it cannot be read to its end") from err
+
+
+# HDF5 can declare more than a file holds, point into other files and ask for filters from
+# elsewhere, which are programs: all of that is refused before anything is allocated or loaded.
+def _check_dataset(dataset: Any, size: int) -> None:
+    """Refuse a dataset that is not numbers of this file, or larger than they can be."""
+    if dataset.dtype.kind not in "iuf":  # a pair of reals is complex; references are cells
+        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, f"type {dataset.dtype}")
+    if (kind := _matlab_class(dataset)) not in MAT73_NUMBERS:  # letters are whole numbers, too
+        raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, f"class {kind}")
+    if "MATLAB_empty" in dataset.attrs:
+        raise _damaged("the variable is empty")
+    if dataset.external or dataset.is_virtual:
+        raise _damaged("the variable lies in another file")
+    chain = dataset.id.get_create_plist()
+    if {chain.get_filter(i)[0] for i in range(chain.get_nfilters())} - MAT73_FILTERS:
+        raise _damaged("the variable is packed in a way that MATLAB does not use")
+    stored = dataset.id.get_storage_size()
+    for shape in (dataset.shape, dataset.chunks or ()):
+        if math.prod(shape) * dataset.dtype.itemsize > MOST_PACKED * stored or stored > size:
+            raise _damaged("its header declares more than the file holds")
+
+
+def _matlab_class(dataset: Any) -> str:
+    """Return MATLAB's name for the type of a dataset; double if other programs gave it none."""
+    name = dataset.attrs.get("MATLAB_class", b"double")
+    return name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
+
+
+def _damaged(why: str) -> UnusableFile:
+    return UnusableFile(IssueCode.MAT73_DAMAGED, f"{MAT73}: {why}")

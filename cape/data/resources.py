@@ -6,22 +6,23 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 from cape.data.checks import Subject
-from cape.data.findings import Findings
+from cape.data.issues import Findings, IssueCode
 from cape.frozen import dataclass
 
-BASE_MEMORY = 120_000_000
+BASE_MEMORY: Final = 120_000_000
 """Bytes of Python with numpy, scipy and nibabel loaded."""
 
-COPIES = 4
+COPIES: Final = 4
 """Of the largest subject's voxels: as read, turned, cleaned, joined."""
 
-MEMINFO = Path("/proc/meminfo")
+MEMINFO: Final = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Needs:
+class ResourceEstimate:
     """Memory and disk in bytes, needed and free; 0 free means that it is not known.
 
     Attributes
@@ -38,9 +39,9 @@ class Needs:
     free_disk: int
 
 
-def needs_of(
+def estimate_resources(
     subjects: Sequence[Subject], n_features: int, n_basis: int, working: Path | None
-) -> Needs:
+) -> ResourceEstimate:
     """Return what a run needs at this site.
 
     Parameters
@@ -54,8 +55,9 @@ def needs_of(
     """
     longest = max((subject.n_timepoints for subject in subjects), default=0)
     in_basis = 4 * n_basis * sum(subject.n_timepoints for subject in subjects)
+    # B in doubles, and two copies of it while its columns are made orthonormal.
     basis = 24 * n_features * n_basis if n_basis < n_features else 0
-    return Needs(
+    return ResourceEstimate(
         memory=BASE_MEMORY + COPIES * 4 * n_features * longest + 2 * in_basis + basis,
         disk=3 * in_basis,  # in the basis, in the subspace, whitened
         free_memory=free_memory(),
@@ -63,19 +65,15 @@ def needs_of(
     )
 
 
-def check_room(needs: Needs, findings: Findings) -> None:
-    """Note row 46 if memory or disk do not suffice."""
+def check_room(needs: ResourceEstimate, findings: Findings) -> None:
+    """Note too little memory or disk: a run that dies half way has spent its budget."""
     for what, needed, free in (
         ("memory", needs.memory, needs.free_memory),
         ("disk space for working files", needs.disk, needs.free_disk),
     ):
         if 0 < free < needed:
-            findings.add(
-                46, "E", f"There is too little {what}",
-                f"{needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free",
-                expected=f"{needed / 1e6:.0f} MB or more",
-                fix="free some, use a larger computer, or ask the owner for a smaller n_basis",
-            )  # fmt: skip
+            place = f"{needed / 1e6:.0f} MB needed, {free / 1e6:.0f} MB free"
+            findings.add(IssueCode.NO_ROOM, place, what=what, needed=needed / 1e6)
 
 
 def free_memory() -> int:

@@ -1,37 +1,52 @@
-"""The public feature space of a run: bundled masks, mapped mask and atlas files.
+"""The public feature space of a run, from files: bundled masks, a mapped mask, atlas, templates.
 
 Everything is reoriented to the closest RAS axes before it is hashed, so that the same mask in
-another storage order has the same digest.
+another storage order has the same digest.  Every site maps the same files; digests are compared in
+`join` before any site shows its own.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
+from cape.arrays import read_array, read_member
 from cape.config import Config
-from cape.data.file_type import check_contents
-from cape.data.findings import Findings, Rejected
-from cape.feature_space import MOST_LABELS, FeatureSpace
+from cape.data.file_type import check_type
+from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.delimited import is_number, read_lines, read_matrix_lines
+from cape.errors import DataError
+from cape.feature_space import MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     import nibabel as nib
 
-MASKS = Path(__file__).resolve().parents[1] / "masks"
-MASK_FILES = ("mask.nii", "mask.nii.gz")
-ATLAS_FILES = ("atlas.nii", "atlas.nii.gz")
-TEMPLATE_FILES = ("templates.nii.gz", "templates.nii", "templates.npy",
-                  "templates.npz", "templates.csv")  # fmt: skip
+MASKS: Final = Path(__file__).resolve().parents[1] / "masks"
+MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
+ATLAS_FILES: Final = ("atlas.nii", "atlas.nii.gz")
+TEMPLATE_FILES: Final = (
+    "templates.nii.gz",
+    "templates.nii",
+    "templates.npy",
+    "templates.npz",
+    "templates.csv",
+)
 
-MOST_VOXELS = 70_000
+MOST_VOXELS: Final = 70_000
 """Largest mask: 3 mm has 69,765 voxels; finer grids give smoother pictures, no information."""
+
+TEMPLATE_SHIFT: Final = 0.01
+"""Voxels by which the grid of the templates may be off."""
+
+Labels = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -104,11 +119,6 @@ def mask_space(
     site : str
         Public id for texts.
 
-    Returns
-    -------
-    FeatureSpace
-        Of kind "mask" or "atlas".
-
     Raises
     ------
     DataError
@@ -132,19 +142,21 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
         return None
     try:
         if path.parent != MASKS:
-            check_contents(path, (".nii", ".nii.gz"))
+            check_type(path, (".nii", ".nii.gz"))
         labels, affine = _labels(path, kind, findings)
-    except Rejected as verdict:
-        findings.reject(verdict, path.name)
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, path.name)
         return None
     space = FeatureSpace.of_labels(kind, labels, affine)
     _check_limits(space, config, findings)
     if config.mask_hash and config.mask_hash.lower() != space.digest:
         findings.add(
-            24, "E", f"The {kind} is another one than the owner's",
-            f"{path.name}: {space.digest}", expected=config.mask_hash,
-            fix="use the owner's file", field=kind, sites=f"{findings.site} and mask_hash",
-        )  # fmt: skip
+            IssueCode.MASK_OTHER,
+            f"{path.name}: {space.digest}",
+            public={"field": kind, "sites": f"{findings.site} and mask_hash"},
+            kind=kind,
+            wanted=config.mask_hash,
+        )
     return space
 
 
@@ -158,16 +170,14 @@ def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -
         return MASKS / f"{config.mask}.nii.gz"
     names = MASK_FILES if kind == "mask" else (config.atlas,) if config.atlas else ATLAS_FILES
     for name in names:
+        # The name is the owner's: one with a path in it would lead out of the site's folder.
         if base is not None and Path(name).name == name and (base / name).is_file():
             return base / name
-    findings.add(
-        1, "E", f"The {kind} file is missing", f"{' or '.join(names)} in {base}",
-        expected=f"the {kind} that the owner sent, in the site's folder", fix="put it there",
-    )  # fmt: skip
+    findings.add(IssueCode.MASK_MISSING, f"{' or '.join(names)} in {base}", kind=kind)
     return None
 
 
-def _labels(path: Path, kind: str, findings: Findings) -> tuple[npt.NDArray[np.int32], Array]:
+def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array]:
     """Return labels (x, y, z) on the closest RAS axes, and the affine."""
     import nibabel as nib
 
@@ -177,36 +187,22 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[npt.NDArray[np.i
             raise ValueError(f"shape {image.shape}, at most {MOST_LABELS} voxels")
         values = np.asarray(image.dataobj, dtype=np.float64)
     except Exception as err:  # its reader raises whatever a damaged file leads it to
-        raise Rejected(
-            22, f"The {kind} cannot be read", found=str(err), fix="copy it again"
-        ) from err
+        raise UnusableFile(IssueCode.MASK_UNREADABLE, str(err), kind=kind) from err
     if int(image.header["sform_code"]) == 0 and int(image.header["qform_code"]) == 0:
-        raise Rejected(
-            15, f"The {kind} has no affine", found="sform and qform are 0",
-            expected="a space", fix="save it with its affine",
-        )  # fmt: skip
+        raise UnusableFile(IssueCode.MASK_AFFINE_MISSING, "sform and qform are 0", kind=kind)
     if values.ndim == 4 and values.shape[3] == 1:
-        findings.add(23, "W", f"The {kind} has a fourth axis of length 1, squeezed", path.name)
+        findings.add(IssueCode.MASK_SQUEEZED, path.name, kind=kind)
         values = values[..., 0]
     if values.ndim != 3:
-        raise Rejected(
-            22, f"The {kind} is not one volume", found=f"shape {values.shape}",
-            expected="three axes", fix=f"use the {kind} that the owner sent",
-        )  # fmt: skip
+        raise UnusableFile(IssueCode.MASK_AXES, f"shape {values.shape}", kind=kind)
     try:
         plain = nib.as_closest_canonical(_image(values, image.affine))
     except Exception as err:  # of nibabel and of numpy, by what is wrong with it
-        raise Rejected(
-            15, f"The {kind} has an affine that no grid can have", found=str(err),
-            expected="an invertible affine", fix="save it with its affine",
-        ) from err  # fmt: skip
+        raise UnusableFile(IssueCode.MASK_AFFINE_SINGULAR, str(err), kind=kind) from err
     values = np.asarray(plain.dataobj)
     labels = _binary(values, path.name, findings) if kind == "mask" else _whole(values)
     if not (labels > 0).any():
-        raise Rejected(
-            23, f"The {kind} is empty", found=f"0 of {labels.size} voxels",
-            expected="voxels above 0", fix=f"use the {kind} that the owner sent",
-        )  # fmt: skip
+        raise UnusableFile(IssueCode.MASK_EMPTY, f"0 of {labels.size} voxels", kind=kind)
     return labels, np.asarray(plain.affine, dtype=np.float64)
 
 
@@ -216,59 +212,154 @@ def _image(values: Array, affine: Array) -> nib.Nifti1Image:
     return nib.Nifti1Image(values, affine)
 
 
-def _binary(values: Array, name: str, findings: Findings) -> npt.NDArray[np.int32]:
+def _binary(values: Array, name: str, findings: Findings) -> Labels:
     if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
-        raise Rejected(
-            22, "The mask holds numbers outside 0 to 1",
-            found=f"{np.nanmin(values):g} to {np.nanmax(values):g}", expected="0 and 1",
-            fix="save it as 0 and 1",
-        )  # fmt: skip
+        observed = f"{np.nanmin(values):g} to {np.nanmax(values):g}"
+        raise UnusableFile(IssueCode.MASK_RANGE, observed)
     inside = values > 0.5
     if not np.isin(values, (0.0, 1.0)).all():
-        findings.add(
-            22, "W", "The mask is not binary; voxels above 0.5 are inside",
-            f"{name}: {int(inside.sum())} voxels", expected="0 and 1",
-        )  # fmt: skip
+        findings.add(IssueCode.MASK_NOT_BINARY, f"{name}: {int(inside.sum())} voxels")
     if inside.all():
-        findings.add(23, "W", "The mask has all voxels inside", f"{name}: {inside.size} voxels")
+        findings.add(IssueCode.MASK_FULL, f"{name}: {inside.size} voxels")
     return inside.astype(np.int32)
 
 
-def _whole(values: Array) -> npt.NDArray[np.int32]:
+def _whole(values: Array) -> Labels:
     limit = np.iinfo(np.int32).max
     whole = np.isfinite(values).all() and (values == np.rint(values)).all()
     if not whole or values.min() < 0 or values.max() > limit:
-        raise Rejected(
-            22, "The atlas holds numbers that are no labels",
-            found=f"{np.nanmin(values):g} to {np.nanmax(values):g}",
-            expected="whole numbers, 0 outside", fix="use a label image, not probabilities",
-        )  # fmt: skip
+        observed = f"{np.nanmin(values):g} to {np.nanmax(values):g}"
+        raise UnusableFile(IssueCode.ATLAS_LABELS, observed)
     return values.astype(np.int32)
 
 
 def _check_limits(space: FeatureSpace, config: Config, findings: Findings) -> None:
-    """Note row 45: more features than can be worked on."""
-    if space.kind == "mask" and space.n_features > MOST_VOXELS:
+    """Note more features than can be worked on."""
+    n = space.n_features
+    if space.kind == "mask" and n > MOST_VOXELS:
         findings.add(
-            45, "E", "The mask has too many voxels",
-            f"{space.n_features} voxels, {space.n_features * 4e-6 * 250:.0f} MB per subject of "
-            "250 time points",
-            expected=f"at most {MOST_VOXELS}", fix="use a coarser grid such as MNI152-4mm",
-            setting="mask", got=f"{space.n_features} voxels", allowed=MOST_VOXELS,
-            do="use a coarser grid such as MNI152-4mm.",
-        )  # fmt: skip
+            IssueCode.MASK_TOO_LARGE,
+            f"{n} voxels, {n * 4e-6 * 250:.0f} MB per subject of 250 time points",
+            public={
+                "setting": "mask",
+                "got": f"{n} voxels",
+                "allowed": MOST_VOXELS,
+                "do": "use a coarser grid such as MNI152-4mm.",
+            },
+            most=MOST_VOXELS,
+        )
     if space.kind == "atlas":
-        too_many_features(space.n_features, config, findings)
+        check_feature_count(n, config, findings)
 
 
-def too_many_features(n_features: int, config: Config, findings: Findings) -> None:
-    """Note row 45 for spaces without a basis, where d = D."""
-    if n_features > config.max_features and config.basis != "dct":
-        mb = n_features * (n_features + 1) * 4 / 1e6
-        findings.add(
-            45, "E", "There are too many features for a run without a basis",
-            f"{n_features} features, {mb:.0f} MB per release", expected=f"at most "
-            f"{config.max_features}", fix="use fewer parcels, a basis, or raise max_features",
-            setting="max_features", got=n_features, allowed=config.max_features,
-            do="use fewer parcels or columns, or basis = dct.",
-        )  # fmt: skip
+def check_feature_count(n_features: int, config: Config, findings: Findings) -> None:
+    """Note too many features for spaces without a basis, where d = D."""
+    if n_features <= config.max_features or config.basis == "dct":
+        return
+    # A release holds the upper triangle of a D x D matrix in 64-bit integers.
+    mb = n_features * (n_features + 1) * 4 / 1e6
+    findings.add(
+        IssueCode.FEATURES_TOO_MANY,
+        f"{n_features} features, {mb:.0f} MB per release",
+        public={
+            "setting": "max_features",
+            "got": n_features,
+            "allowed": config.max_features,
+            "do": "use fewer parcels or columns, or basis = dct.",
+        },
+        most=config.max_features,
+    )
+
+
+# ------------------------------------------------------------------------------- templates
+
+
+def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
+    """Return the space with the template maps of a site's folder.
+
+    Parameters
+    ----------
+    space : FeatureSpace
+        Of the site.
+    base : Path
+        Its folder: ``templates.nii.gz`` (4-D, on the consortium's grid), or for matrices
+        ``templates.npy``, ``.npz`` with one array, or ``.csv`` (a row per feature, a column per
+        map).
+    site : str
+        Public id.
+
+    Raises
+    ------
+    DataError
+        CAPE-E280: no file, another grid, numbers that are not finite, constant or too many maps.
+    """
+    # Templates must be public: never computed from the consortium's data.  Nothing can check that,
+    # so the owner sends the file, and the digests of all sites are compared.
+    path = next((base / name for name in TEMPLATE_FILES if (base / name).is_file()), None)
+    if path is None:
+        problem = f"none of {', '.join(TEMPLATE_FILES)} is in {base}; put the owner's there"
+        raise DataError("E280", site=site, detail=problem)
+    try:
+        maps = _template_image(path, space) if ".nii" in path.name else _template_array(path)
+    except Exception as err:  # readers raise what they like; the text stays here
+        detail = f"{path.name} cannot be read: {err}"
+        raise DataError("E280", site=site, detail=detail) from err
+    if problem := _template_problem(maps, space.n_features):
+        raise DataError("E280", site=site, detail=f"{path.name} {problem}")
+    return space.with_templates(maps)
+
+
+def _template_problem(maps: Array, n_features: int) -> str:
+    """Return what is wrong with template maps, shape (D, K), or ""."""
+    if maps.ndim != 2 or len(maps) != n_features or maps.shape[1] < 2:
+        return f"holds {maps.shape}, needed {n_features} features and 2 maps or more"
+    if not np.all(np.isfinite(maps)):
+        return "holds NaN or infinite numbers; replace them"
+    if maps.size > MOST_TEMPLATE_NUMBERS:
+        return (
+            f"holds {maps.size} numbers, allowed {MOST_TEMPLATE_NUMBERS}; use a coarser grid or "
+            "fewer maps"
+        )
+    # The maps are regressors: one that others explain leaves their time courses undetermined.
+    if float(np.min(np.std(maps, axis=0))) == 0.0 or np.linalg.matrix_rank(maps) < maps.shape[1]:
+        return "has a constant map, or maps that depend on each other"
+    return ""
+
+
+def _template_array(path: Path) -> Array:
+    if path.suffix == ".npz":
+        with zipfile.ZipFile(path) as archive:
+            names = archive.namelist()
+            if len(names) != 1:
+                raise ValueError(f"{len(names)} arrays, expected one")
+            name = names[0].removesuffix(".npy")
+            maps = read_member(archive, name, path.stat().st_size)
+        return np.asarray(maps, dtype=np.float64)
+    if path.suffix == ".npy":
+        with path.open("rb") as stream:
+            return np.asarray(read_array(stream, path.stat().st_size), dtype=np.float64)
+    lines = read_lines(path.read_bytes(), ",")
+    # Maps may have names; a header of numbers cannot be told from a feature.
+    head = 0 if all(is_number(cell) for cell in lines[0].text.split(",")) else 1
+    return read_matrix_lines(lines[head:])
+
+
+def _template_image(path: Path, space: FeatureSpace) -> Array:
+    import nibabel as nib
+
+    image: Any = nib.load(path)
+    plain: Any = nib.as_closest_canonical(image)
+    if space.kind == "matrix":
+        raise ValueError("an image, but the features are columns of matrices")
+    values = np.asarray(plain.dataobj, dtype=np.float64)
+    grid = grid_of(space)
+    if values.ndim != 4 or values.shape[:3] != grid.shape:
+        raise ValueError(f"shape {values.shape}, expected {(*grid.shape, 'K')}")
+    corners = np.array(np.meshgrid(*[(-0.5, n - 0.5) for n in grid.shape])).reshape(3, -1)
+    corners = np.vstack([corners, np.ones(corners.shape[1])])
+    off = np.linalg.norm(((plain.affine - grid.affine) @ corners)[:3], axis=0).max()
+    if off > TEMPLATE_SHIFT * grid.voxel_size:
+        raise ValueError(f"the grid is {off:.2f} mm off; resample it to the mask")
+    return np.stack(
+        [grid.gather(values[..., k][grid.inside]) for k in range(values.shape[3])], axis=1
+    ).astype(np.float64)

@@ -1,103 +1,235 @@
-"""Matrices in text: a header of names, then rows of numbers with a decimal point."""
+"""Tables of text that a site supplies: matrices, records of subjects, confounds.
+
+All are read by `cape.delimited`; what breaks a rule of the catalogue is refused with its line.
+"""
 
 from __future__ import annotations
 
 import csv
+import functools
+import hashlib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
 
 import numpy as np
 
-from cape.algorithms.estimators import Array
-from cape.data.findings import Rejected
+from cape.algorithms.estimators import Array, Data
+from cape.config import did_you_mean
+from cape.data.issues import Issue, IssueCode, UnusableFile
+from cape.delimited import (
+    SEPARATORS,
+    Line,
+    delimiter_of,
+    is_number,
+    other_separator,
+    read_lines,
+    read_matrix_lines,
+)
+from cape.frozen import dataclass
 
-OTHERS = {",": "commas", ";": "semicolons", "\t": "tabs"}
-FIX = "save the table again: a header, one separator, a decimal point, equal rows"
+RECORDS: Final = ("records.csv", "records.tsv")
+MISSING: Final = ("", "n/a", "na", "nan")
+MOST_CONFOUND_BYTES: Final = 200 * 2**20
+"""A larger confound table is none: 10,000 rows of 1000 columns of 20 characters."""
+
+MOST_NAMED: Final = 12
 
 
-def read_numbers(content: bytes, delimiter: str) -> tuple[tuple[str, ...], Array]:
-    """Return the header of a table and the numbers below it, shape (rows, columns), float64.
+def table_lines(content: bytes, delimiter: str) -> list[Line]:
+    """Return header and rows of a table; raises `UnusableFile` unless there is a header."""
+    try:
+        lines = read_lines(content, delimiter)
+    except UnicodeDecodeError as err:
+        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, f"byte {err.start} is no UTF-8") from err
+    if not lines:
+        raise UnusableFile(IssueCode.TABLE_EMPTY, "no lines")
+    cells_of(lines[0])
+    if other := other_separator(lines[0]):
+        observed = f"{lines[0]} looks separated by {SEPARATORS[other]}"
+        expected = SEPARATORS[delimiter]
+        raise UnusableFile(IssueCode.TABLE_SEPARATOR, observed, separator=expected)
+    return lines
+
+
+def cells_of(line: Line) -> tuple[str, ...]:
+    """Return the cells of a line; raises `UnusableFile` where it cannot be split."""
+    try:
+        return line.cells()
+    except csv.Error as err:
+        raise UnusableFile(IssueCode.TABLE_LINE, f"{line}: {err}") from err
+
+
+def table_cells(content: bytes, delimiter: str) -> list[tuple[Line, tuple[str, ...]]]:
+    """Return the lines of a table with their cells, all as many as the header has."""
+    rows = [(line, cells_of(line)) for line in table_lines(content, delimiter)]
+    width = len(rows[0][1])
+    ragged = [(line, cells) for line, cells in rows if len(cells) != width]
+    if ragged:
+        lengths = (f"{line} has {len(cells)} cells, the header {width}" for line, cells in ragged)
+        raise UnusableFile(IssueCode.TABLE_RAGGED, "; ".join(lengths), n_cells=width)
+    return rows
+
+
+# ------------------------------------------------------------------------------- matrices
+
+
+def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], Array]:
+    """Return the header of a table and the numbers below it, shape (rows, columns)."""
+    header, *rows = table_lines(content, delimiter)
+    names = cells_of(header)
+    # A header that is all numbers is the first row of a table without one: it would be lost.
+    if all(is_number(name) for name in names):
+        raise UnusableFile(IssueCode.TABLE_NO_HEADER, str(header))
+    if not rows:
+        raise UnusableFile(IssueCode.TABLE_EMPTY, "1 line")
+    try:
+        values = read_matrix_lines(rows)
+    except ValueError as err:
+        # NumPy says that it failed, not where: look for the line, which costs time only now.
+        for line in rows:
+            _check_numbers(line, len(names))
+        raise UnusableFile(IssueCode.TABLE_CELL, str(err)[:60]) from err
+    if values.shape[1] != len(names):
+        _check_numbers(rows[0], len(names))
+    return names, values
+
+
+def _check_numbers(line: Line, width: int) -> None:
+    cells = cells_of(line)
+    if len(cells) != width:
+        observed = f"{line} has {len(cells)} cells, the header {width}"
+        raise UnusableFile(IssueCode.TABLE_RAGGED, observed, n_cells=width)
+    wrong = [cell for cell in cells if not is_number(cell)]
+    if wrong:
+        raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
+
+
+# ------------------------------------------------------------------------------- records
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Records:
+    """One row per subject, one column per feature.
+
+    Attributes
+    ----------
+    names : tuple of str
+        Features, the header without its first cell.
+    labels : tuple of str
+        Subjects, the first column.
+    values : ndarray, shape (n, D)
+        float32; NaN where a value is missing, so that its subject is left out.
+    """
+
+    names: tuple[str, ...]
+    labels: tuple[str, ...]
+    values: Data
+
+
+def is_records(path: Path) -> bool:
+    """Tell whether a file is a table of records: by its name; other tables are one run each."""
+    return path.name in RECORDS
+
+
+def read_records(path: Path) -> Records:
+    """Return a table of records; raises `UnusableFile` or OSError."""
+    state = path.stat()
+    return _read_records(path, state.st_mtime_ns, state.st_size)
+
+
+# Every row asks for its table; time and size are in the key, so that new content is read again.
+@functools.lru_cache(maxsize=8)
+def _read_records(path: Path, _changed: int, _size: int) -> Records:
+    (_, header), *rows = table_cells(path.read_bytes(), delimiter_of(path.name))
+    names = header[1:]
+    if not rows or not names:
+        raise UnusableFile(IssueCode.RECORDS_EMPTY, f"{1 + len(rows)} lines, {len(names)} features")
+    if len(set(names)) < len(names) or "" in names:
+        raise UnusableFile(IssueCode.RECORDS_NAMES, "header")
+    values = np.array([[_record(cell, line) for cell in cells[1:]] for line, cells in rows])
+    return Records(
+        names=names,
+        labels=tuple(cells[0] for _, cells in rows),
+        values=values.astype(np.float32),
+    )
+
+
+def _record(cell: str, line: Line) -> float:
+    if cell.lower() in MISSING:
+        return np.nan
+    if not is_number(cell):
+        raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{cell[:20]}'")
+    return float(cell)
+
+
+# ------------------------------------------------------------------------------- confounds
+
+
+def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> tuple[Array, str]:
+    """Return the named columns of a confound table, shape (T, K), and the SHA-256 of the file.
 
     Parameters
     ----------
-    content : bytes
-        UTF-8; a byte order mark and lines that start with ``#`` are skipped.
-    delimiter : str
-        Comma or tab.
+    path : Path
+        .tsv as fMRIPrep writes it, or .csv.
+    columns : sequence of str
+        What to regress out.
+    issues : list of Issue
+        Receives empty cells of the first row.
 
     Raises
     ------
-    Rejected
-        Row 38, naming the line and its first 60 characters.
+    UnusableFile
+        No table, a column is missing, or a cell is no number.
     """
+    # fMRIPrep's tables are small; somebody's 10 GB file is not to be held in memory.
+    if path.stat().st_size > MOST_CONFOUND_BYTES:
+        observed = f"{path.name}: {path.stat().st_size} bytes"
+        raise UnusableFile(IssueCode.TABLE_TOO_LARGE, observed, most=MOST_CONFOUND_BYTES)
+    content = path.read_bytes()
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as err:
-        raise _broken("A table is not UTF-8 text", f"byte {err.start}") from err
-    lines = [
-        (number, line)
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip() and not line.startswith("#")
-    ]
-    if len(lines) < 2:
-        raise _broken("A table is empty", f"{len(lines)} lines")
-    header = _cells(lines[0][1], delimiter)
-    _check_header(lines[0], header, delimiter)
-    try:
-        values = np.loadtxt([line for _, line in lines[1:]], delimiter=delimiter, ndmin=2)
-    except ValueError as err:
-        for number, line in lines[1:]:
-            _check_line(number, line, len(header), delimiter)
-        raise _broken("A table holds something else than numbers", str(err)[:60]) from err
-    if values.shape[1] != len(header):
-        _check_line(*lines[1], len(header), delimiter)
-    return tuple(header), np.asarray(values, dtype=np.float64)
-
-
-def _cells(line: str, delimiter: str) -> list[str]:
-    try:
-        return [cell.strip() for cell in next(csv.reader([line], delimiter=delimiter))]
-    except csv.Error as err:
-        raise _broken("A line of a table cannot be read", f"{err}, '{line[:60]}'") from err
-
-
-def _check_header(first: tuple[int, str], header: list[str], delimiter: str) -> None:
-    number, line = first
-    other = [sign for sign in OTHERS if sign != delimiter and sign in line]
-    if len(header) == 1 and other:
-        raise _broken(
-            "A table is separated by another character than its name says",
-            f"line {number} '{line[:60]}' looks separated by {OTHERS[other[0]]}",
-            expected=f"{OTHERS[delimiter]} between cells",
+        (_, header), *rows = table_cells(content, delimiter_of(path.name, "\t"))
+    except UnusableFile as verdict:
+        # The catcher names the image; this is about the table beside it.
+        issue = verdict.issue
+        observed = f"{path.name}: {issue.observed}"
+        raise UnusableFile(issue.code, observed, **issue.values) from None
+    absent = [name for name in columns if name not in header]
+    if absent:
+        more = " ..." if len(header) > MOST_NAMED else ""
+        observed = (
+            f"{path.name} has no {', '.join(absent)}{did_you_mean(absent[0], header)}; "
+            f"it has {', '.join(header[:MOST_NAMED])}{more}"
         )
-    if all(_is_number(cell) for cell in header):
-        raise _broken(
-            "A table has no header", f"line {number} '{line[:60]}'",
-            expected="a first line with the names of the columns",
-        )  # fmt: skip
+        wanted = ", ".join(columns)
+        raise UnusableFile(IssueCode.CONFOUND_COLUMNS, observed, columns=wanted)
+    where = [header.index(name) for name in columns]
+    values = [[_confound(cells[i]) for i in where] for _, cells in rows]
+    table = np.array(values, dtype=np.float64).reshape(len(values), len(where))
+    _fill_first_row(table, path, columns, issues)
+    bad = np.argwhere(~np.isfinite(table))
+    if len(bad):
+        row, column = (int(i) for i in bad[0])
+        observed = f"{path.name}: line {rows[row][0].number}, column {columns[column]}"
+        raise UnusableFile(IssueCode.CONFOUND_CELL, observed)
+    return table, hashlib.sha256(content).hexdigest()
 
 
-def _check_line(number: int, line: str, n_cells: int, delimiter: str) -> None:
-    """Raise row 38 if a line has another number of cells or a cell that is no number."""
-    cells = _cells(line, delimiter)
-    if len(cells) != n_cells:
-        raise _broken(
-            "Rows of a table have another number of cells than its header",
-            f"line {number} '{line[:60]}' has {len(cells)} cells", expected=f"{n_cells} cells",
-        )  # fmt: skip
-    wrong = [cell for cell in cells if not _is_number(cell)]
-    if wrong:
-        raise _broken(
-            "A cell of a table is not a number", f"line {number} '{line[:60]}': '{wrong[0][:20]}'",
-            expected="numbers with a decimal point",
-        )  # fmt: skip
+def _confound(cell: str) -> float:
+    """Return a cell as a number: NaN for an empty one, infinity for what is none."""
+    if cell.lower() in MISSING:
+        return np.nan
+    return float(cell) if is_number(cell) else np.inf
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        float(cell)
-    except ValueError:
-        return False
-    return True
-
-
-def _broken(what: str, found: str, expected: str = "") -> Rejected:
-    return Rejected(38, what, found=found, expected=expected, fix=FIX)
+def _fill_first_row(table: Array, path: Path, columns: Sequence[str], issues: list[Issue]) -> None:
+    # A derivative such as framewise displacement has no value at the first volume: fMRIPrep
+    # writes n/a there, and 0 is what all who use its tables put.
+    empty = np.isnan(table[:1])
+    if not empty.any() or np.isinf(table[:1]).any():
+        return
+    names = [name for name, gap in zip(columns, empty[0], strict=True) if gap]
+    shown = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+    issues.append(Issue(IssueCode.CONFOUND_FILLED, f"{path.name}: {shown}"))
+    table[0, empty[0]] = 0.0

@@ -15,8 +15,8 @@ from typing import Any
 
 from cape.config import Config
 from cape.data import Finding, Inspection, inspect_site
-from cape.data.bids import is_bids
-from cape.data.files import IMAGE_SUFFIXES, MANIFEST_NAMES, MATRIX_SUFFIXES, NO_DATA
+from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
+from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.errors import CapeError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.planning.owner_settings import (
@@ -200,7 +200,7 @@ def check_site(
     began = time.monotonic()
     inspection = inspect_site(
         base, given, asked.config, site=site, working=working or Path.cwd(),
-        progress=None if on_progress is None else lambda n, of: on_progress(site, n, of),
+        on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
     )  # fmt: skip
     inspection = _with_templates(inspection, base, asked.config, site)
@@ -217,7 +217,7 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
     accepted = inspection.accepted
     if accepted is None or not config.needs_templates:
         return inspection
-    from cape.data.templates import with_templates
+    from cape.data.space import with_templates
 
     try:
         space = with_templates(accepted.space, base, site=site)

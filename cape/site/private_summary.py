@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from cape.algorithms.estimators import Data
 from cape.config import Config
-from cape.data.site import SiteData
-from cape.data.subjects import subject_matrix
+from cape.data import SiteData, subject_matrix
 from cape.errors import DataError
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 from cape.site.policy import SitePolicy

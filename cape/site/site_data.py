@@ -8,80 +8,75 @@ import os
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Data
+from cape.algorithms.estimators import Data
 from cape.arrays import read_member
 from cape.config import Config
 from cape.errors import DataError
-from cape.protocol.messages import FeatureSpace
+from cape.feature_space import FeatureSpace
 from cape.protocol.ports import Stacks
 from cape.public_basis import public_basis, widest_basis
 from cape.site.ledger_file import Person
 from cape.site.policy import SitePolicy
 
 if TYPE_CHECKING:
+    from cape.data import SiteData
     from cape.report.private_summary import PrivateSummary
 
 
 class FileSource:
     """The data of a site in its folder, read and checked when first asked.
 
-    `given` may hold ``contents``, the fingerprint of the files that were accepted in `join`: then
-    nothing but these is read (CAPE-E161).
+    Most rounds of a site need working arrays only: they never come here, and read no file.
+
+    Parameters
+    ----------
+    base : Path
+        The site's folder.
+    listing : mapping
+        `data`, `manifest` or `bids`, as for `cape.data.load_site`; and maybe ``contents``, the
+        fingerprint of the files that were accepted in `join`: then nothing but these is read
+        (CAPE-E161).
+    config : Config
+        The owner's settings.
+    site : str
+        Public id.
+    working : Path, optional
+        Folder of the working files.
     """
 
     def __init__(
         self,
         base: Path,
-        given: Mapping[str, object],
+        listing: Mapping[str, object],
         config: Config,
         site: str,
         working: Path | None = None,
     ) -> None:
-        self._base, self._config, self._site = base, config, site
-        self._working = working
-        self._given = {name: given[name] for name in ("data", "manifest", "bids") if name in given}
-        self._expected = given.get("contents")
-        self._loaded: Any = None
-        self._kept: list[tuple[str, Data]] = []
-        self._basis: Array | None = None
+        self._base, self._config, self._site, self._working = base, config, site, working
+        self._listing = {
+            name: listing[name] for name in ("data", "manifest", "bids") if name in listing
+        }
+        self._expected = listing.get("contents")
+        self._accepted: SiteData | None = None
+        self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
 
-    def _data(self) -> Any:
-        if self._loaded is None:
+    def _data(self) -> SiteData:
+        if self._accepted is None:
+            # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data import load_site
 
-            self._kept = []
-            self._loaded = load_site(
-                self._base,
-                self._given,
-                self._config,
-                site=self._site,
-                working=self._working,
-                keep=self._keep,
+            accepted, self._reduced = load_site(
+                self._base, self._listing, self._config, site=self._site, working=self._working
             )
-            if self._expected not in (None, self._loaded.fingerprint):
+            if self._expected not in (None, accepted.fingerprint):
                 raise DataError("E161", site=self._site, detail="not the files of the first round")
-        return self._loaded
-
-    def _keep(self, space: FeatureSpace | None, label: str, values: Data) -> None:
-        """Project an accepted subject while it is in memory, so that no file is read twice."""
-        from cape.data import project
-
-        if not self._kept:
-            known = space or FeatureSpace.of_matrix(len(values))
-            if self._config.needs_templates:
-                from cape.data.templates import with_templates
-
-                known = with_templates(known, self._base, site=self._site)
-            n_basis = widest_basis(self._config, known)
-            self._basis = public_basis(self._config, known, n_basis)
-        # Another number of features than the basis has: row 44 stops the site.
-        if self._basis is None or len(self._basis) == len(values):
-            self._kept.append((label, project(values, self._basis)))
+            self._accepted = accepted
+        return self._accepted
 
     @property
     def contents(self) -> str:
@@ -90,10 +85,9 @@ class FileSource:
 
     @property
     def people(self) -> list[Person]:
-        """Every accepted subject: its name, and digests of its files; never leave the site.
-
-        Without confounds: the owner chooses them, and must not make other people of the same data.
-        """
+        """Every accepted subject: its name, and digests of its files; never leave the site."""
+        # Without confounds: the owner chooses them, and must not make other people of the same
+        # data, whose budget would begin anew.
         return [
             Person(
                 label=subject.label,
@@ -105,11 +99,11 @@ class FileSource:
     @property
     def space(self) -> FeatureSpace:
         """Feature space of the data, with the templates that the settings ask for."""
-        space: FeatureSpace = self._data().space
+        space = self._data().space
         if not self._config.needs_templates:
             return space
         if self._templated is None:
-            from cape.data.templates import with_templates
+            from cape.data.space import with_templates
 
             self._templated = with_templates(space, self._base, site=self._site)
         return self._templated
@@ -117,26 +111,26 @@ class FileSource:
     @property
     def n_subjects(self) -> int:
         """M_s."""
-        return len(self._data().subjects)
+        return self._data().n_subjects
 
     @property
     def tr_range(self) -> tuple[float, float]:
         """Shortest and longest repetition time, s."""
-        found: tuple[float, float] = self._data().tr_range
-        return found
+        return self._data().tr_range
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        """Yield (label, Y_m (d, T_m)) subject by subject: as kept when checked, else read again."""
-        from cape.data import reduce_to_basis
-
-        data = self._data()
-        kept, self._kept = self._kept[::-1], []
-        if kept and n_basis == widest_basis(self._config, self.space):
-            while kept:  # handed over, not held twice
-                yield kept.pop()
+        """Yield (label, Y_m (d, T_m)) subject by subject: as reduced in `join`, else read again."""
+        accepted = self._data()
+        first_pass, self._reduced = self._reduced[::-1], []
+        if first_pass and n_basis == widest_basis(self._config, self.space):
+            # Handed over one by one: the caller stacks them, and they are not held twice.
+            while first_pass:
+                yield first_pass.pop()
             return
+        from cape.data import reduce_again
+
         B = public_basis(self._config, self.space, n_basis)
-        yield from reduce_to_basis(data, B, self._config)
+        yield from reduce_again(accepted, B, self._config)
 
     def inside(self, policy: SitePolicy, sent: Sequence[Mapping[str, object]]) -> PrivateSummary:
         """Return what the site's private page tells of its subjects beside the result."""

@@ -1,8 +1,8 @@
 """What is fuzzed: every decoder and every reader of files, each as a function of some bytes.
 
-A target returns if the bytes were accepted or properly refused (`CapeError`, and `Rejected` of the
-data layer); any other exception is a finding.  So is an accepted document that does not come back
-as itself, and more memory or time than `run.py` and `test_fuzz.py` allow.
+A target returns if the bytes were accepted or properly refused (`CapeError`, and `UnusableFile` of
+the data layer); any other exception is a finding.  So is an accepted document that does not come
+back as itself, and more memory or time than `run.py` and `test_fuzz.py` allow.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ from cape.coinstac.documents import (
 from cape.coinstac.stdio import document_of
 from cape.computations import load, names
 from cape.config import VERSION, Config
-from cape.data.files import MATRIX_SUFFIXES, RunFile, discover
-from cape.data.findings import Findings, Rejected
+from cape.data.discovery import discover, read_manifest
 from cape.data.images import read_image
-from cape.data.manifest import read_manifest
+from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix, read_matrix_header
+from cape.data.runs import RunFile
 from cape.data.space import grid_of, read_space
-from cape.data.tables import read_numbers
+from cape.data.tables import read_text_matrix
 from cape.errors import CapeError
 from cape.feature_space import FeatureSpace
 from cape.privacy.chain import read_entries
@@ -76,7 +76,7 @@ from cape.site.identity import read_identity
 from cape.site.journal import Journal
 from cape.site.site_data import FileCache
 
-REFUSED = (CapeError, Rejected)
+REFUSED = (CapeError, UnusableFile)
 Target = Callable[[bytes], None]
 
 MESSAGES = (
@@ -186,13 +186,16 @@ def manifest(data: bytes) -> None:
         findings = Findings("x")
         rows = read_manifest(Path(top), f"manifest{suffix}", findings)
         assert rows or findings.listing()
-        discover(Path(top), {}, findings, suffixes=MATRIX_SUFFIXES)
+        config: Config = load("capedjica").config.from_input(
+            {"epsilon": 1.0, "delta": 1e-5, "feature_space": "matrix"}
+        )
+        discover(Path(top), {}, config, findings)
 
 
 def numbers(data: bytes) -> None:
     """A matrix in text."""
     delimiter, text = chosen(data, (",", "\t"))
-    _, values = read_numbers(text, delimiter)
+    _, values = read_text_matrix(text, delimiter)
     assert values.ndim == 2
 
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from cape.data.bids import confounds_of
+from cape.data.discovery import confounds_beside
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -270,7 +270,7 @@ def _table(change: Callable[[list[list[str]]], list[list[str]]]) -> Callable[[li
     """Return a defect that changes the cells of the first run's confound table."""
 
     def make(files: list[Path]) -> None:
-        path = confounds_of(files[0])
+        path = confounds_beside(files[0])
         assert path is not None, "the first run has no confound table: use layout bids"
         cells = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
         lines = ["\t".join(row) for row in change(cells)]

@@ -14,7 +14,7 @@ import pytest
 
 import cape
 from cape.computations._capedjica_settings import CapeDjicaConfig
-from cape.data.signals import cosines
+from cape.data.cleaning import cosines
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.site.array_source import ArraySource
 

@@ -22,8 +22,9 @@ import pytest
 
 from cape.computations import load
 from cape.config import Config
-from cape.data import discover, inspect_site, load_site, reduce_to_basis, resources
-from cape.data.findings import Findings
+from cape.data import inspect_site, reduce_again, resources
+from cape.data.discovery import discover
+from cape.data.issues import Findings
 from cape.errors import CapeError, DataError
 from cape.planning.owner_settings import read_settings, site_folders
 from cape.planning.validate import check_site, handshake
@@ -31,6 +32,7 @@ from cape.protocol import wire
 from cape.protocol.join import compare, make_card
 from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
+from support.sites import load_site
 
 CANARY = "zebra"
 SITES = ("local0", "local1", "local2")
@@ -364,7 +366,7 @@ def test_a_budget_that_protects_nobody_or_shows_nothing_is_refused_with_numbers(
 def test_what_is_the_owners_is_not_taken_from_a_site_and_differences_are_named(tmp_path):
     folder = consortium(tmp_path / "data")
     findings = Findings("local1")
-    discover(folder / "local1", {"n_component": 5}, findings, suffixes=(".npy",))
+    discover(folder / "local1", {"n_component": 5}, config(), findings)
     finding = findings.listing()[0]
     assert finding.code == "CAPE-E151"
     for part in ("'n_component'", " Expected data or manifest or bids", "Fix: remove it"):
@@ -489,7 +491,7 @@ def test_files_that_changed_after_join_end_the_run_without_saying_which(tmp_path
     changed = folder / f"sub-{CANARY}12.npy"
     np.save(changed, matrix(99))
     with pytest.raises(DataError) as caught:
-        list(reduce_to_basis(site, None, config()))
+        list(reduce_again(site, None, config()))
     assert str(caught.value).startswith("CAPE-E161 Files changed during the run at site local1; ")
     assert changed.name in caught.value.detail
 

@@ -18,7 +18,7 @@ from hypothesis.extra import numpy as hnp
 from cape.algorithms.marginals import ColumnHistogram, ColumnMean
 from cape.cli.check import check_file
 from cape.computations import capemean, load, names
-from cape.data.signals import clean
+from cape.data.cleaning import clean
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
 from cape.protocol.plan import make_plan, verify_plan

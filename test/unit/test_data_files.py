@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from cape.data import Findings, discover
-from cape.data.file_type import kind_of
-from cape.data.files import natural_key, subject_of
+from cape.config import Config
+from cape.data import Findings, IssueCode
+from cape.data.discovery import discover, natural_key, subject_of
+from cape.data.file_type import sniff
 from cape.errors import CATALOGUE, DataError
+
+IMAGES = Config(epsilon=1.0, delta=1e-5)
 
 
 def site_with(folder: Path, *names: str) -> Path:
@@ -22,7 +25,7 @@ def site_with(folder: Path, *names: str) -> Path:
 
 def found(base: Path, given: dict[str, object]) -> tuple[dict[str, list[str]], list[str]]:
     findings = Findings("B")
-    subjects = discover(base, given, findings, reserved=("mask.nii.gz",))
+    subjects = discover(base, given, IMAGES, findings)
     labels = {subject.label: [run.name for run in subject.runs] for subject in subjects}
     return labels, [finding.private for finding in findings.listing()]
 
@@ -56,7 +59,7 @@ def test_a_table_beside_an_image_is_not_read_through_a_link_to_another_place(tmp
     (base / name.format(1)).symlink_to(outside)
     site_with(base, name.format(2))
     findings = Findings("B")
-    one, two = discover(base, {}, findings)
+    one, two = discover(base, {}, IMAGES, findings)
     assert one.runs[0].confounds is None
     assert two.runs[0].confounds == base / name.format(2)
     (said,) = (finding.private for finding in findings.listing())
@@ -74,7 +77,7 @@ def test_a_manifest_in_the_folder_is_used_when_nothing_is_given(tmp_path):
         "c.nii\tP2\t1\t\t\t1\t\n",
         encoding="utf-8",
     )
-    subjects = discover(tmp_path, {}, Findings("B"))
+    subjects = discover(tmp_path, {}, IMAGES, Findings("B"))
     assert [subject.label for subject in subjects] == ["P1"]
     first, second = subjects[0].runs
     assert (first.name, first.tr, first.n_dummy, first.trust_grid) == ("a.nii", 0.0, 0, True)
@@ -156,8 +159,8 @@ def test_files_that_an_engine_linked_flat_are_found_by_their_base_name(tmp_path)
 
 def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_holds(monkeypatch):
     monkeypatch.setitem(CATALOGUE, "E125", "Site {site} has NaN in its images.")
-    findings = Findings("B")
-    findings.add(25, "E", "NaN", "sub-1: 3 values")
+    findings = Findings("B", exclude=False)
+    findings.add(IssueCode.NAN_TOO_MANY, "sub-1: 3 values", most=0.1)
     assert findings.listing()[0].public == f"CAPE-E100 {CATALOGUE['E100'].format(site='B')}"
     with pytest.raises(DataError, match="CAPE-E100"):
         findings.raise_if_blocked()
@@ -166,7 +169,7 @@ def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_
 def test_equal_problems_become_one_finding_and_long_lists_are_counted():
     findings = Findings("B")
     for m in range(25):
-        findings.add(18, "W", "Affine differs", f"sub-{m}: 0.01 mm")
+        findings.add(IssueCode.GRID_ROUNDED, f"sub-{m}: 0.01 mm", most=0.1)
     (only,) = findings.listing()
     assert "sub-19: 0.01 mm; and 5 more." in only.private
     assert not findings.blocked
@@ -197,4 +200,4 @@ def test_subjects_and_order_follow_the_names():
     ],
 )
 def test_files_are_known_by_their_first_bytes(head, kind):
-    assert kind_of(head) == kind
+    assert sniff(head) == kind

@@ -15,11 +15,12 @@ import scipy.io
 
 from cape.cli import validate_command
 from cape.config import Config
-from cape.data import Findings, discover, inspect_site, load_site, subject_matrix
-from cape.data.bids import confounds_of, entities_of
-from cape.data.files import RunFile
+from cape.data import Findings, inspect_site, subject_matrix
+from cape.data.discovery import confounds_beside, discover, entities_of
 from cape.data.images import read_image
+from cape.data.runs import RunFile
 from cape.data.space import grid_of, mask_space
+from support.sites import load_site
 
 MATRIX = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5,
@@ -42,7 +43,8 @@ def runs(
     folder: Path, given: dict[str, object], wanted: str
 ) -> tuple[dict[str, list[str]], list[str]]:
     findings = Findings("B")
-    found = discover(folder, given, findings, bids_filter=wanted)
+    config = replace(MATRIX, feature_space="mask", bids_filter=wanted)
+    found = discover(folder, given, config, findings)
     names = {s.label: [run.path.name for run in s.runs] for s in found}
     return names, [finding.private for finding in findings.listing()]
 
@@ -101,10 +103,10 @@ def test_confounds_are_those_of_the_run_whatever_its_space(tmp_path):
     for name in ("sub-1_task-rest_run-1", "sub-1_task-rest_run-2"):
         (folder / f"{name}_desc-confounds_timeseries.tsv").write_text("csf\n")
     image = folder / f"sub-1_task-rest_run-2_{MNI}_res-2_desc-preproc_bold.nii.gz"
-    found = confounds_of(image)
+    found = confounds_beside(image)
     assert found is not None
     assert found.name == "sub-1_task-rest_run-2_desc-confounds_timeseries.tsv"
-    assert confounds_of(folder / "scan.nii.gz") is None
+    assert confounds_beside(folder / "scan.nii.gz") is None
     assert entities_of("sub-1_ses-a_bold.nii.gz") == {"sub": "1", "ses": "a"}
 
 
@@ -302,7 +304,7 @@ def test_damaged_mat_files_of_version_5(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        ("a;b\n1;2\n3;4\n", "looks separated by semicolons"),
+        ("a;b\n1;2\n3;4\n", "looks separated by a semicolon"),
         ("1,2\n3,4\n", "A table has no header"),
         ("a,b\n1,2\n3\n", "line 3 '3' has 1 cells"),
         ("a,b\n1,2\n3,4,5\n", "line 3 '3,4,5' has 3 cells"),

@@ -13,8 +13,8 @@ import pytest
 
 from cape.config import Config
 from cape.data import RunFile, grid_of, mask_space
-from cape.data.findings import Rejected
 from cape.data.images import read_image
+from cape.data.issues import IssueCode, UnusableFile
 from cape.data.space import Grid
 from cape.errors import DataError
 from cape.protocol.messages import FeatureSpace
@@ -214,7 +214,7 @@ def test_a_real_scan_of_the_nibabel_wheel_is_read_in_the_right_place():
 def test_a_fifth_axis_of_length_one_is_squeezed_with_a_warning(tmp_path, grid, values):
     run = save(tmp_path / "s.nii", nib.Nifti1Image(values[:, :, :, None], AFFINE))
     series = read_image(run, grid)
-    assert [note.row for note in series.notes if note.row == 13] == [13]
+    assert [issue.code for issue in series.issues].count(IssueCode.IMAGE_SQUEEZED) == 1
     np.testing.assert_array_equal(series.values, values[grid.inside])
 
 
@@ -229,9 +229,9 @@ def test_affines_are_judged_by_the_displacement_of_corners(tmp_path, grid, value
     if isinstance(verdict, str):
         assert read_image(run, grid).grid == verdict
         return
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(UnusableFile) as caught:
         read_image(run, grid)
-    assert caught.value.row == verdict
+    assert caught.value.issue.code.number == verdict
 
 
 def test_a_small_rotation_is_found_at_the_corners(tmp_path, grid, values):
@@ -239,18 +239,21 @@ def test_a_small_rotation_is_found_at_the_corners(tmp_path, grid, values):
     turn = np.eye(4)
     turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
     run = save(tmp_path / "s.nii", nib.Nifti1Image(values, turn @ AFFINE))
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(UnusableFile) as caught:
         read_image(run, grid)
-    assert caught.value.row == 19
+    assert caught.value.issue.code.number == 19
 
 
 def test_voxels_that_are_slightly_too_large_are_found_at_the_far_corner(tmp_path, grid, values):
     wide = AFFINE.copy()
     wide[0, 0] += 0.02  # 0.01 mm at the first corner, 0.09 mm = 0.0225 voxels at the last
     run = save(tmp_path / "s.nii", nib.Nifti1Image(values, wide))
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(UnusableFile) as caught:
         read_image(run, grid)
-    assert (caught.value.row, caught.value.found) == (19, "displaced by 0.09 mm (0.022 voxels)")
+    assert (caught.value.issue.code.number, caught.value.issue.observed) == (
+        19,
+        "displaced by 0.09 mm (0.022 voxels)",
+    )
 
 
 def test_an_image_without_affine_is_taken_on_trust_only_with_an_equal_shape(tmp_path, grid, values):
@@ -259,11 +262,11 @@ def test_an_image_without_affine_is_taken_on_trust_only_with_an_equal_shape(tmp_
         nib.save(image, tmp_path / name)
     series = read_image(run_of(tmp_path / "good.nii", trust_grid=True), grid)
     np.testing.assert_array_equal(series.values, values[grid.inside])
-    assert 15 in [note.row for note in series.notes]
+    assert IssueCode.AFFINE_TRUSTED in [issue.code for issue in series.issues]
     for name, trust in (("good.nii", False), ("bad.nii", True)):
-        with pytest.raises(Rejected) as caught:
+        with pytest.raises(UnusableFile) as caught:
             read_image(run_of(tmp_path / name, trust_grid=trust), grid)
-        assert caught.value.row == 15
+        assert caught.value.issue.code.number == 15
 
 
 def test_sform_wins_over_a_shifted_qform_with_a_warning(tmp_path, grid, values):
@@ -274,7 +277,8 @@ def test_sform_wins_over_a_shifted_qform_with_a_warning(tmp_path, grid, values):
     image.set_qform(moved, code=1)
     series = read_image(save(tmp_path / "s.nii", image), grid)
     assert series.grid == "ok"
-    assert [note.found for note in series.notes if note.row == 16] == ["3 mm"]
+    issues = [issue for issue in series.issues if issue.code is IssueCode.AFFINES_DIFFER]
+    assert [issue.observed for issue in issues] == ["3 mm"]
 
 
 @pytest.mark.parametrize(
@@ -313,9 +317,9 @@ def test_a_damaged_check_sum_at_the_end_of_a_gzip_file_is_found(tmp_path, grid, 
     content = bytearray(run.path.read_bytes())
     content[-6] ^= 0xFF
     run.path.write_bytes(content)
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(UnusableFile) as caught:
         read_image(run, grid)
-    assert caught.value.row == 10
+    assert caught.value.issue.code.number == 10
 
 
 @pytest.mark.parametrize(
@@ -326,16 +330,19 @@ def test_headers_that_hold_something_else_are_refused(tmp_path, grid, values, pl
     raw = bytearray(nib.Nifti1Image(values, AFFINE).to_bytes())
     raw[place : place + 2] = np.array(value, dtype="<i2").tobytes()
     (tmp_path / "s.nii").write_bytes(raw)
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(UnusableFile) as caught:
         read_image(run_of(tmp_path / "s.nii"), grid)
-    assert caught.value.row == row
+    assert caught.value.issue.code.number == row
 
 
 def test_a_gzip_file_that_holds_text_is_refused(tmp_path, grid):
     (tmp_path / "s.nii.gz").write_bytes(gzip.compress(b"hello " * 200))
-    with pytest.raises(Rejected) as caught:
+    with pytest.raises(UnusableFile) as caught:
         read_image(run_of(tmp_path / "s.nii.gz"), grid)
-    assert (caught.value.row, caught.value.found) == (9, "named .nii.gz, holds text")
+    assert (caught.value.issue.code.number, caught.value.issue.observed) == (
+        9,
+        "named .nii.gz, holds text",
+    )
 
 
 def test_without_a_grid_a_file_is_checked_to_its_end_and_gives_no_values(tmp_path, values):
@@ -343,5 +350,5 @@ def test_without_a_grid_a_file_is_checked_to_its_end_and_gives_no_values(tmp_pat
     series = read_image(run, None)
     assert series.values.shape == (0, 12)
     run.path.write_bytes(run.path.read_bytes()[:-200])
-    with pytest.raises(Rejected):
+    with pytest.raises(UnusableFile):
         read_image(run, None)

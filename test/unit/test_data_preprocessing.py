@@ -13,10 +13,11 @@ import pytest
 from nibabel.processing import resample_from_to
 
 from cape.config import CONFOUND_SETS, Config
-from cape.data import inspect_site, load_site, subject_matrix
-from cape.data.signals import clean, cosines, nuisance, regressors
-from cape.data.volumes import SD_PER_FWHM, resample, smooth
+from cape.data import inspect_site, subject_matrix
+from cape.data.alignment import SD_PER_FWHM, resample, smooth
+from cape.data.cleaning import clean, cosines, nuisance, regressors
 from cape.errors import ConfigError
+from support.sites import load_site
 
 CONFIG = replace(Config(epsilon=1.0, delta=1e-5), min_timepoints=5)
 T = 60
@@ -77,7 +78,7 @@ def test_detrending_takes_out_the_polynomial_of_its_degree(detrend, degree):
 
 
 def test_a_floored_deviation_leaves_quiet_voxels_quiet(monkeypatch):
-    monkeypatch.setattr("cape.data.signals.BLOCK", 3)
+    monkeypatch.setattr("cape.data.cleaning.BLOCK", 3)
     rng = np.random.default_rng(0)
     sizes = np.array([1.0, 2.0, 3.0, 4.0, 0.1, 0.0, 5.0])  # the sixth is constant
     values = (100 + sizes * rng.standard_normal((T, 7))).astype(np.float32)
@@ -279,7 +280,7 @@ def test_the_table_of_the_manifest_comes_first(tmp_path):
         (T, {}, "csff", "E137", ["no csff; did you mean 'csf'?", "it has trans_x"]),
         (T, {"csf": (9, "n/a")}, "csf", "E137", ["line 9, column csf", "first one only"]),
         (T, {"csf": (2, "high")}, "csf", "E137", ["line 2, column csf"]),
-        (T, {"rot_x": (3, "a\tb")}, "csf", "E138", ["line 3 has 28 cells, the header 27"]),
+        (T, {"rot_x": (3, "a\tb")}, "csf", "E138", ["line 3 '", "has 28 cells, the header 27"]),
     ],
 )  # fmt: skip
 def test_bad_tables_stop_the_site(tmp_path, n_rows, cells, confounds, code, parts):

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from cape.computations import load
-from cape.data import inspect_site, load_site, reduce_to_basis
+from cape.data import inspect_site, reduce_again
 from cape.errors import CapeError, DataError
 from cape.simulation.simulate import simulate
 from cape.site.site_data import FileSource
 from cape.synthetic import write_consortium
+from support.sites import load_site
 
 CONFIG = load("capecca").config.from_input({"epsilon": 1.0, "delta": 1e-3, "n_pairs": 1})
 GOOD = "subject,a,b,c\nsub-2,1,2,3\nsub-1,4,5.5,-6\nsub-3,1,2,3\n"
@@ -36,7 +37,7 @@ def test_every_row_is_a_subject_with_one_record(tmp_path, name, text) -> None:
     """Equal rows are allowed: two people may have given the same answers."""
     data = load_site(written(tmp_path, text, name), {}, CONFIG, site="A")
     assert [subject.label for subject in data.subjects] == ["sub-2", "sub-1", "sub-3"]
-    rows = {label: X.ravel().tolist() for label, X in reduce_to_basis(data, None, CONFIG)}
+    rows = {label: X.ravel().tolist() for label, X in reduce_again(data, None, CONFIG)}
     assert rows == {"sub-2": [1, 2, 3], "sub-1": [4, 5.5, -6], "sub-3": [1, 2, 3]}
     assert data.space.n_features == 3
 
@@ -72,7 +73,7 @@ def test_a_missing_value_leaves_its_subject_out(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("text", "code", "private"),
     [
-        ("subject,a,b\ns1,1\n", "E138", "row 1"),
+        ("subject,a,b\ns1,1\n", "E138", "line 2 's1,1' has 2 cells"),
         ("subject,a,b\ns1,1,many\n", "E138", "'many'"),
         ("subject,a,a\ns1,1,2\n", "E138", "with the same"),
         ("subject\ns1\n", "E138", "no columns"),
@@ -101,7 +102,7 @@ def test_a_table_that_changes_during_a_run_is_refused(tmp_path) -> None:
     data = load_site(written(tmp_path, GOOD), {}, CONFIG, site="A")
     written(tmp_path, GOOD.replace("5.5", "5.25"))
     with pytest.raises(DataError, match="E161"):
-        list(reduce_to_basis(data, None, CONFIG))
+        list(reduce_again(data, None, CONFIG))
 
 
 def test_the_planted_correlations_of_synthetic_records_are_found(tmp_path) -> None:

@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from cape.config import Config
-from cape.data import Inspection, inspect_site, load_site
+from cape.data import Inspection, inspect_site
 from cape.errors import DataError
 from cape.synthetic import write_consortium
 from support.defects import DEFECTS, make_defect
+from support.sites import load_site
 
 # name: code of the finding, severity, public code if the site stops, parts of the private text
 IMAGE_ROWS = {
@@ -132,7 +133,7 @@ def _assert_headers_tell_the_same(
     found: Inspection, folder: Path, config: Config, *, unless: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        for reader in ("images._volumes", "arrays.read_array"):
+        for reader in ("images._read_volumes", "arrays.read_array"):
             patch.setattr(f"cape.{'data.' * reader.startswith('images')}{reader}", _no_data)
         quick = inspect_site(folder, {}, config, site="local1", headers_only=True)
     told = {finding.private for finding in quick.findings}

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from cape.config import Config
-from cape.data import inspect_site, load_site, project, reduce_to_basis, subject_matrix
-from cape.data.signals import clean, rank_of, regressors
+from cape.data import inspect_site, project, reduce_again, subject_matrix
+from cape.data.cleaning import clean, rank_of, regressors
 from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.synthetic import write_consortium
+from support.sites import load_site
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"
@@ -78,7 +79,7 @@ def test_dummies_are_dropped_before_anything_else():
 def test_work_in_blocks_gives_what_one_block_gives(monkeypatch):
     raw = np.random.default_rng(0).standard_normal((23, 30)).astype(np.float32)
     whole, quality = clean(raw, 0, CONFIG)
-    monkeypatch.setattr("cape.data.signals.BLOCK", 5)
+    monkeypatch.setattr("cape.data.cleaning.BLOCK", 5)
     parts, counts = clean(raw, 0, CONFIG)
     np.testing.assert_allclose(parts, whole, atol=1e-6)
     assert counts.n_bad == quality.n_bad
@@ -132,7 +133,7 @@ def test_loading_again_gives_the_same_bits(tmp_path):
     passes = []
     for _ in range(2):
         loaded = load_site(tmp_path / "c" / "local1", {}, config, site="B")
-        reduced = [y.tobytes() for _, y in reduce_to_basis(loaded, basis, config)]
+        reduced = [y.tobytes() for _, y in reduce_again(loaded, basis, config)]
         passes.append((loaded, reduced))
     assert passes[0] == passes[1]
 
@@ -141,8 +142,8 @@ def test_reduced_subjects_are_float32_and_the_identity_changes_nothing(tmp_path)
     matrices(tmp_path, (8, 20), (8, 25))
     loaded = load_site(tmp_path, {}, CONFIG, site="B")
     basis = np.linalg.qr(np.random.default_rng(0).standard_normal((8, 3)))[0]
-    plain = dict(reduce_to_basis(loaded, None, CONFIG))
-    reduced = dict(reduce_to_basis(loaded, basis, CONFIG))
+    plain = dict(reduce_again(loaded, None, CONFIG))
+    reduced = dict(reduce_again(loaded, basis, CONFIG))
     assert {label: y.shape for label, y in reduced.items()} == {"sub-0": (3, 20), "sub-1": (3, 25)}
     for label, y in reduced.items():
         assert y.dtype == np.float32
@@ -157,13 +158,13 @@ def test_a_file_that_changes_after_acceptance_is_refused(tmp_path):
     path = tmp_path / "sub-1_run-0.npy"
     np.save(path, np.load(path) + 1)
     with pytest.raises(DataError) as caught:
-        list(reduce_to_basis(loaded, None, CONFIG))
+        list(reduce_again(loaded, None, CONFIG))
     assert caught.value.code == "CAPE-E161"
     assert "sub-1" in caught.value.detail
     assert "sub-1" not in str(caught.value)
     path.unlink()
     with pytest.raises(DataError, match="CAPE-E161"):
-        list(reduce_to_basis(loaded, None, CONFIG))
+        list(reduce_again(loaded, None, CONFIG))
 
 
 def test_the_fingerprint_depends_on_contents_and_not_on_names(tmp_path):
@@ -198,7 +199,7 @@ def test_max_timepoints_cuts_for_memory_and_says_so(tmp_path):
 def test_progress_counts_subjects(tmp_path):
     matrices(tmp_path, (8, 20), (8, 20))
     seen: list[tuple[int, int]] = []
-    load_site(tmp_path, {}, CONFIG, site="B", progress=lambda *step: seen.append(step))
+    load_site(tmp_path, {}, CONFIG, site="B", on_subject=lambda *step: seen.append(step))
     assert seen == [(1, 2), (2, 2)]
 
 

@@ -6,7 +6,7 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape.data.templates import with_templates
+from cape.data.space import with_templates
 from cape.errors import DataError
 from cape.protocol.messages import FeatureSpace
 
@@ -96,9 +96,9 @@ def test_no_file_another_grid_and_no_image_are_refused(tmp_path) -> None:
 
 
 def test_too_many_numbers_are_refused(tmp_path, monkeypatch) -> None:
-    from cape.data import templates
+    from cape.data import space
 
-    monkeypatch.setattr(templates, "MOST_TEMPLATE_NUMBERS", 50)
+    monkeypatch.setattr(space, "MOST_TEMPLATE_NUMBERS", 50)
     np.save(tmp_path / "templates.npy", MAPS)
     with pytest.raises(DataError) as caught:
         with_templates(SPACE, tmp_path, site="B")

@@ -33,7 +33,9 @@ def peak_of_join(folder: Path, images: Path, n_subjects: int, monkeypatch) -> tu
     for name in ("base", "output", "cache", "transfer"):
         state[f"{name}Directory"] = str(folder / name)
         (folder / name).mkdir(parents=True)
-    for file in sorted(images.glob("sub-*"))[:n_subjects]:
+    # The longest first: the peak is that of the longest subject, which all sizes share then.
+    by_size = sorted(images.glob("sub-*"), key=lambda file: -file.stat().st_size)
+    for file in by_size[:n_subjects]:
         os.link(file, folder / "base" / file.name)
     policy = folder / "site-policy.toml"
     policy.write_text(helper.policy_text(helper.POLICY))

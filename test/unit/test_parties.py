@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cape.config import Config
-from cape.data import subjects as one_subject
+from cape.data import reading
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Ledger
@@ -322,16 +322,16 @@ def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
 def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None:
     loads: list[Any] = []
     data = SimpleNamespace(
-        space=FeatureSpace.of_matrix(6), subjects=(1, 2), tr_range=(2.0, 2.5), fingerprint="f"
+        space=FeatureSpace.of_matrix(6), n_subjects=2, tr_range=(2.0, 2.5), fingerprint="f"
     )
 
-    def load(base, given, config, *, site, working, keep):
+    def load(base, given, config, *, site, working):
         loads.append((base, given, site))
-        return data
+        return data, []
 
     monkeypatch.setattr("cape.data.load_site", load)
     monkeypatch.setattr(
-        "cape.data.reduce_to_basis", lambda data, B, config: iter([("a", (B, config))])
+        "cape.data.reduce_again", lambda data, B, config: iter([("a", (B, config))])
     )
     chosen = {"data": ["a.npy"], "policy": ["p.toml"], "contents": "f"}
     source = FileSource(tmp_path, chosen, CONFIG, "B")
@@ -357,9 +357,9 @@ def test_every_file_is_read_once_and_what_is_kept_is_what_a_second_reading_gives
              "image_shape": "6,6", "max_timepoints": 51, "epsilon": 1.0, "delta": 1e-5}  # fmt: skip
     config = Config.from_input(given)
     reads: list[str] = []
-    real = one_subject.read_matrix
+    real = reading.read_matrix
     monkeypatch.setattr(
-        one_subject, "read_matrix", lambda run, *a: (reads.append(run.name), real(run, *a))[1]
+        reading, "read_matrix", lambda run, *a: (reads.append(run.name), real(run, *a))[1]
     )
     source = FileSource(tmp_path, {}, config, "B")
     once = {label: Y.tobytes() for label, Y in source.reduced(9)}

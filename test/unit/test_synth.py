@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 from cape.config import Config
-from cape.data import load_site, reduce_to_basis
+from cape.data import reduce_again
 from cape.errors import ConfigError
 from cape.synthetic import NETWORKS, split_unequally, write_consortium
 from support.defects import make_defect
+from support.sites import load_site
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -86,7 +87,7 @@ def test_the_planted_maps_are_in_the_data_of_every_site(brain):
     for site in range(4):
         loaded = load_site(brain / f"local{site}", {}, config, site=f"local{site}")
         assert loaded.tr_range == (2.0, 2.0)
-        for _, values in reduce_to_basis(loaded, None, config):
+        for _, values in reduce_again(loaded, None, config):
             left = np.linalg.svd(values.astype(float), full_matrices=False)[0][:, :4]
             cosines = np.linalg.svd(plane.T @ left, compute_uv=False)
             assert cosines.min() > 0.9
@@ -101,7 +102,7 @@ def test_another_seed_draws_other_noise_too(brain, tmp_path):
     noise = []
     for folder in (brain, tmp_path / "other"):
         loaded = load_site(folder / "local3", {}, config, site="local3")
-        values = next(reduce_to_basis(loaded, None, config))[1].astype(float)
+        values = next(reduce_again(loaded, None, config))[1].astype(float)
         noise.append((values - plane @ (plane.T @ values))[0, :50])  # the first draws
     assert abs(np.corrcoef(noise)[0, 1]) < 0.6
 
@@ -123,7 +124,7 @@ def test_matrix_presets_hold_images_of_30_by_30_pixels(tmp_path, preset):
     loaded = load_site(tmp_path / "c" / "local0", {}, config, site="local0")
     assert (loaded.space.n_features, loaded.space.shape, made.n_features) == (900, (30, 30), 900)
     maps = np.load(tmp_path / "c" / "truth.npz")["A"]
-    values = dict(reduce_to_basis(loaded, None, config))["sub-001"].astype(float)
+    values = dict(reduce_again(loaded, None, config))["sub-001"].astype(float)
     outside = values - maps @ np.linalg.lstsq(maps, values, rcond=None)[0]
     share = np.sum(outside**2) / np.sum(values**2)
     assert share < (1e-6 if preset == "paper" else 0.5)

@@ -1,9 +1,7 @@
 """Preprocessing of one run, features by time: numpy only, nothing of other subjects.
 
 Order: drop dummies -> NaN and constant rules -> one least squares for intercept, trend, confounds
-and the cosines outside the pass band -> standardise.  One least squares, because of two steps in a
-row the second brings back what the first removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
-Rows are worked on in blocks, so that only float32 data are held whole.
+and the cosines outside the pass band -> standardise.
 """
 
 from __future__ import annotations
@@ -16,19 +14,19 @@ from cape.algorithms.estimators import Array, Data
 from cape.config import Config
 from cape.frozen import dataclass
 
-BLOCK = 4096
+BLOCK: Final = 4096
 """Rows per block: 4096 x 400 doubles are 13 MB."""
 
-FLAT = 1e-6
+FLAT: Final = 1e-6
 """A feature that varies by less than this fraction of its size is constant: float32 holds 6e-8."""
 
-FLOOR = 0.3
+FLOOR: Final = 0.3
 """Least deviation to divide by, in medians of the run's features (the recipe of spatial maps)."""
 
 DEGREES: Final = {"none": 0, "linear": 1, "quadratic": 2}
 """Degree of the polynomial that `detrend` takes out."""
 
-COLLINEAR = 1e-8
+COLLINEAR: Final = 1e-8
 """A regressor whose part that others do not explain is smaller than this adds nothing."""
 
 
@@ -55,7 +53,6 @@ class Quality:
     dummy_z: float
 
     def joined(self, other: Self) -> Quality:
-        """Return the counts of two runs of one subject together."""
         return Quality(
             n_values=self.n_values + other.n_values,
             n_bad=self.n_bad + other.n_bad,
@@ -88,7 +85,7 @@ UNREAD: Final = Quality(n_values=0, n_bad=0, n_features=0, n_zero=0, n_constant=
 def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Array:
     """Return orthonormal columns that span a polynomial and `others`, shape (T, k).
 
-    The first column is the intercept.  `others` (T, K) may be collinear or constant.
+    The first column is the intercept.
 
     Parameters
     ----------
@@ -97,7 +94,7 @@ def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Arr
     degree : int
         0: intercept; 1: and a line; 2: and a parabola.
     others : ndarray, shape (T, K), optional
-        Further signals.
+        Further signals; may be collinear or constant.
     """
     columns = [np.full(n_times, 1 / np.sqrt(n_times))]
     line = np.arange(n_times) - (n_times - 1) / 2
@@ -108,6 +105,8 @@ def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Arr
     if others is None or others.shape[1] == 0 or n_times < 2:
         return design
     centred = np.concatenate([design[:, 1:], others - others.mean(axis=0)], axis=1)
+    # Motion parameters and their derivatives are often collinear: columns that add nothing would
+    # divide by rounding errors, so that the result depended on the computer.
     norms = np.linalg.norm(centred, axis=0)
     varying = norms > COLLINEAR * np.linalg.norm(np.concatenate([design[:, 1:], others], 1), axis=0)
     left, size, _ = np.linalg.svd(centred[:, varying] / norms[varying], full_matrices=False)
@@ -185,9 +184,8 @@ def clean(
     Returns
     -------
     cleaned : ndarray, shape (D, T - n_dummy)
-        float32, every row has mean 0; constant rows are 0.  NaN and infinite entries count as the
-        mean of their row, which is 0 afterwards.  With ``standardize=none`` rows keep their mean
-        and scale, constant ones too.
+        float32, every row has mean 0; constant rows are 0.  With ``standardize=none`` rows keep
+        their mean and scale, constant ones too.
     quality : Quality
         Counts.
     """
@@ -198,17 +196,21 @@ def clean(
         return cleaned, Quality(
             n_values=0, n_bad=0, n_features=n_features, n_zero=0, n_constant=0, dummy_z=0.0
         )
+    # One least squares for all: of two steps in a row the second brings back what the first
+    # removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
     basis = regressors(n_times, degree=DEGREES[config.detrend], others=others)
     n_bad = n_zero = n_constant = 0
     spreads = np.zeros(n_features)
     level = np.zeros(n_times)
+    # In blocks of rows: doubles of the whole subject would be twice what is held anyway.
     for first in range(0, n_features, BLOCK):
         block = values[first : first + BLOCK].astype(np.float64)
-        n_bad += _fill(block)
+        n_bad += _fill(block)  # as the mean of their row: 0 once the mean is taken out
         zero = ~block.any(axis=1)
         size = np.sqrt(np.mean(block * block, axis=1))
         level += block.sum(axis=0)
-        as_is = _with_mean(block, basis[:, 1:]) if config.standardize == "none" else None
+        signals = basis[:, 1:]
+        as_is = block - (block @ signals) @ signals.T if config.standardize == "none" else None
         block -= (block @ basis) @ basis.T
         spread = np.sqrt(np.mean(block * block, axis=1))
         flat = spread <= FLAT * size  # zero rows included
@@ -220,19 +222,19 @@ def clean(
         block[flat] = 0.0
         spreads[first : first + BLOCK] = np.where(flat, 0.0, spread)
         cleaned[first : first + BLOCK] = block if as_is is None else as_is
+    # A voxel with almost no signal must not be blown up to the size of the others.
     if config.standardize == "floored" and spreads.any():
         floor = FLOOR * np.median(spreads[spreads > 0])
         cleaned /= np.maximum(spreads, floor).astype(np.float32)[:, None]
     quality = Quality(
-        n_values=values.size, n_bad=n_bad, n_features=n_features, n_zero=n_zero,
-        n_constant=n_constant, dummy_z=_first_volume_z(level / max(n_features, 1)),
-    )  # fmt: skip
+        n_values=values.size,
+        n_bad=n_bad,
+        n_features=n_features,
+        n_zero=n_zero,
+        n_constant=n_constant,
+        dummy_z=_first_volume_z(level / max(n_features, 1)),
+    )
     return cleaned, quality
-
-
-def _with_mean(block: Array, signals: Array) -> Array:
-    """Return the rows less `signals`, (T, K) orthonormal columns; their mean stays."""
-    return block - (block @ signals) @ signals.T
 
 
 def _fill(block: Array) -> int:
@@ -252,6 +254,7 @@ def _first_volume_z(level: Array) -> float:
     if level.size < 10:
         return 0.0
     rest = level[1:]
+    # Median and MAD: one spike of motion among the others would hide a first volume that is off.
     middle = np.median(rest)
     spread = 1.4826 * float(np.median(np.abs(rest - middle)))
     return abs(float(level[0] - middle)) / spread if spread > 0 else 0.0
@@ -259,6 +262,7 @@ def _first_volume_z(level: Array) -> float:
 
 def rank_of(cleaned: Data) -> int:
     """Return the numerical rank of a subject's data, from at most about 2000 of its rows."""
+    # Every n-th row: 70,000 voxels say no more of at most 400 time points than 2000 of them do.
     step = max(1, cleaned.shape[0] // 2000)
     rows = cleaned[::step].astype(np.float64)
     small = rows @ rows.T if rows.shape[0] < rows.shape[1] else rows.T @ rows

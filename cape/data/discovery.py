@@ -1,0 +1,529 @@
+"""Which files a site supplies, and whose they are.  Looks at names, never at image content.
+
+A site gives exactly one of `data` (names or a glob), `manifest` (a table) and `bids` (a folder of
+derivatives); with none of them, the folder's own manifest is used, else all data files in it, else
+the images of its BIDS layout.  All runs of one subject are joined, because the unit of privacy is
+the person.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+from typing import Final
+
+from cape.config import Config, did_you_mean, parse_entities
+from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
+from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.runs import RunFile, SubjectFiles
+from cape.data.space import reserved_names
+from cape.data.tables import MISSING, RECORDS, is_records, read_records, table_cells
+from cape.delimited import Line, delimiter_of
+from cape.frozen import dataclass
+
+LONGEST_NAME: Final = 255
+"""Bytes of one part of a path, on all common file systems."""
+
+LONGEST_PATH: Final = 2048
+SOURCES: Final = ("data", "manifest", "bids")
+MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
+NO_DATA: Final = (*MANIFEST_NAMES, "participants.tsv", "checks.tsv", "basis.npz")
+NEAREST: Final = 3
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ListedRun:
+    """One run as listed; empty texts and zeros where the list says nothing."""
+
+    file: str
+    subject: str = ""
+    ses: str = ""
+    run: str = ""
+    tr: float = 0.0
+    n_dummy: int = 0
+    confounds: str = ""
+    trust_grid: bool = False
+
+
+def discover(
+    base: Path, listing: Mapping[str, object], config: Config, findings: Findings
+) -> tuple[SubjectFiles, ...]:
+    """Return the subjects of a site in natural order of their labels.
+
+    Parameters
+    ----------
+    base : Path
+        The site's folder; nothing outside it is opened.
+    listing : mapping
+        What the site gave: `data`, `manifest` or `bids`, or nothing.  None counts as not given.
+    config : Config
+        The owner's settings: kind of the files, entities of a BIDS folder.
+    findings : Findings
+        Receives what is wrong with names and lists.
+    """
+    chosen = {name: value for name, value in listing.items() if value is not None and value != ""}
+    for name in chosen:
+        if name not in SOURCES:
+            findings.add(
+                IssueCode.OWNERS_SETTING,
+                f"'{name}'{did_you_mean(name, SOURCES)}",
+                public={"sites": findings.site},
+                sources=" or ".join(SOURCES),
+            )
+    sources = [name for name in SOURCES if name in chosen]
+    if len(sources) > 1:
+        every = ", ".join(SOURCES)
+        findings.add(IssueCode.SEVERAL_SOURCES, ", ".join(sources), sources=every)
+        return ()
+    if config.feature_space == "matrix" and not chosen:
+        # A site's own table of records needs no list; other files beside it are not its data.
+        records = [name for name in RECORDS if (base / name).is_file()]
+        chosen = {"data": records} if records else {}
+    subjects = _grouped(base, _listed_runs(base, chosen, config, findings), findings)
+    return _expand_records(subjects, findings) if config.feature_space == "matrix" else subjects
+
+
+def _listed_runs(
+    base: Path, chosen: Mapping[str, object], config: Config, findings: Findings
+) -> Sequence[ListedRun]:
+    """Return the runs of the one source that is given, or that the folder itself suggests."""
+    suffixes = MATRIX_SUFFIXES if config.feature_space == "matrix" else IMAGE_SUFFIXES
+    if "data" in chosen:
+        return _named_runs(_names_of(base, chosen["data"], findings))
+    if table := _manifest_name(base, chosen):
+        return read_manifest(base, table, findings)
+    names = _data_files(base, suffixes, reserved_names(config))
+    if "bids" in chosen or (not names and ".nii" in suffixes and is_bids(base)):
+        folder = str(chosen.get("bids", "."))
+        if _leads_out(folder):
+            findings.add(IssueCode.OUTSIDE_FOLDER, folder)
+            return ()
+        return bids_runs(base, folder, config.bids_filter, findings)
+    if not names:
+        _note_none(base, "files ending in " + ", ".join(suffixes), findings)
+    return _named_runs(names)
+
+
+def _manifest_name(base: Path, chosen: Mapping[str, object]) -> str:
+    if "manifest" in chosen or "bids" in chosen:
+        return str(chosen.get("manifest", ""))
+    return next((name for name in MANIFEST_NAMES if (base / name).is_file()), "")
+
+
+def _named_runs(names: Sequence[str]) -> tuple[ListedRun, ...]:
+    return tuple(ListedRun(file=name) for name in sorted(names, key=natural_key))
+
+
+def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:
+    """Return the names of a list, or those that match one glob."""
+    if not isinstance(listed, str):
+        names = [str(name) for name in listed] if isinstance(listed, Sequence) else []
+        if not names:
+            _note_none(base, "an empty list", findings)
+        return names
+    if not re.search(r"[*?\[]", listed):
+        return [listed]
+    if _leads_out(listed):
+        findings.add(IssueCode.OUTSIDE_FOLDER, listed)
+        return []
+    matches = [path.relative_to(base).as_posix() for path in base.glob(listed) if _visible(path)]
+    if not matches:
+        _note_none(base, f"the pattern {listed}", findings)
+    return matches
+
+
+def _data_files(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) -> list[str]:
+    """Return the data files of a folder: tables about people or confounds are none."""
+    names = [path.name for path in base.iterdir() if _visible(path)] if base.is_dir() else []
+    return [
+        name
+        for name in names
+        if name.lower().endswith(tuple(suffixes))
+        and name not in (*reserved, *NO_DATA)
+        and not name.endswith(CONFOUND_ENDS)
+    ]
+
+
+def _visible(path: Path) -> bool:
+    return not path.name.startswith(".") and (path.is_file() or path.is_symlink())
+
+
+def _leads_out(entry: str) -> bool:
+    return PurePath(entry).is_absolute() or ".." in PurePath(entry).parts
+
+
+def _note_none(base: Path, sought: str, findings: Findings) -> None:
+    there = len(list(base.rglob("*.nii*"))) if base.is_dir() else 0
+    findings.add(IssueCode.NO_FILES, f"{sought} in {base} ({there} *.nii* below it)")
+
+
+# ------------------------------------------------------------------------------- names to files
+
+
+def natural_key(name: str) -> tuple[tuple[tuple[int, int, str], ...], str]:
+    """Return a sort key that puts ``run-2`` before ``run-10``."""
+    parts = re.split(r"(\d+)", name.lower())
+    key = tuple((0, int(p), "") if p.isdecimal() else (1, 0, p) for p in parts if p)
+    return key, name
+
+
+def subject_of(name: str) -> str:
+    """Return ``sub-<label>`` of a file name or its folders, else the name without its ending."""
+    pure = PurePath(name)
+    for part in (pure.name, *reversed(pure.parts[:-1])):
+        if match := re.search(r"sub-[A-Za-z0-9]+", part):
+            return match.group()
+    return re.sub(r"(\.nii)?\.[A-Za-z0-9]+$", "", pure.as_posix())
+
+
+def _grouped(
+    base: Path, listed: Sequence[ListedRun], findings: Findings
+) -> tuple[SubjectFiles, ...]:
+    """Locate every listed run, and join the runs of each subject."""
+    listed = [row for row in listed if _can_be_a_name(row.file, findings)]
+    hidden = _hidden_names(base, listed, findings)
+    seen: dict[Path, str] = {}
+    missing: list[str] = []
+    runs: dict[str, list[tuple[ListedRun, RunFile]]] = {}
+    for row in listed:
+        path = None if row.file in hidden else _locate(base, row.file, missing, findings)
+        if path is None:
+            continue
+        # By the file behind all links: two names of one file are one run counted twice.
+        real = path.resolve()
+        if real in seen:
+            findings.add(IssueCode.DATA_TWICE, f"{seen[real]} and {row.file}")
+            continue
+        seen[real] = row.file
+        run = RunFile(
+            path=path,
+            name=row.file,
+            tr=row.tr,
+            n_dummy=row.n_dummy,
+            confounds=_confounds(base, path, row, missing, findings),
+            trust_grid=row.trust_grid,
+        )
+        runs.setdefault(row.subject or subject_of(row.file), []).append((row, run))
+    _note_missing(base, missing, findings)
+    subjects = []
+    for label in sorted(runs, key=natural_key):
+        ordered = sorted(runs[label], key=lambda p: (natural_key(p[0].ses), natural_key(p[0].run)))
+        subjects.append(SubjectFiles(label=label, runs=tuple(run for _, run in ordered)))
+    return tuple(subjects)
+
+
+def _confounds(
+    base: Path, path: Path, row: ListedRun, missing: list[str], findings: Findings
+) -> Path | None:
+    """Return the confound table of a run: the manifest's, else the one beside the image."""
+    entry = row.confounds if row.confounds.lower() != "n/a" else ""
+    if not entry:
+        beside = confounds_beside(path)
+        entry = "" if beside is None else beside.relative_to(base).as_posix()
+    return _locate(base, entry, missing, findings) if entry else None
+
+
+def _can_be_a_name(entry: str, findings: Findings) -> bool:
+    """Tell whether a file could have this name at all: systems raise what they like for others."""
+    parts = PurePath(entry).parts
+    longest = max((len(part.encode("utf-8", "surrogatepass")) for part in parts), default=0)
+    if "\0" not in entry and longest <= LONGEST_NAME and len(entry) <= LONGEST_PATH:
+        return True
+    place = f"'{entry[:60]!r}', {len(entry)} letters"
+    findings.add(IssueCode.FILE_NAME, place, most=LONGEST_NAME)
+    return False
+
+
+def _hidden_names(base: Path, listed: Sequence[ListedRun], findings: Findings) -> set[str]:
+    """Return entries that share a base name, where only one file of that name is there."""
+    # Engines link mapped files flat, by base name: the second replaces the first in silence.
+    folders: dict[str, set[str]] = {}
+    for row in listed:
+        if not _leads_out(row.file):
+            folders.setdefault(PurePath(row.file).name, set()).add(row.file)
+    hidden: set[str] = set()
+    for name, entries in folders.items():
+        absent = {entry for entry in entries if not (base / entry).exists()}
+        if len(entries) > 1 and absent and (base / name).is_file():
+            place = f"{len(entries)} rows ({', '.join(sorted(entries))}), 1 file {name}"
+            findings.add(IssueCode.NAMES_HIDE_FILES, place)
+            hidden |= entries
+    return hidden
+
+
+def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> Path | None:
+    """Return the file of an entry, or None after noting what is wrong with it."""
+    if _leads_out(entry):
+        findings.add(IssueCode.OUTSIDE_FOLDER, entry)
+        return None
+    path = base / entry
+    flat = base / path.name
+    if not path.exists() and not path.is_symlink() and flat.is_file():
+        path = flat  # COINSTAC links mapped files flat, by base name
+    if path.is_symlink() and not path.exists() and "annex" in str(path.readlink()):
+        findings.add(IssueCode.FILE_POINTER, f"{entry} (a DataLad link)")
+        return None
+    if not path.exists():
+        missing.append(entry)
+        return None
+    if not path.resolve().is_relative_to(base.resolve()):
+        findings.add(IssueCode.OUTSIDE_FOLDER, f"{entry} (a link to another place)")
+        return None
+    if path.is_dir():
+        findings.add(IssueCode.FOLDER_LISTED, f"{entry} is a folder")
+        return None
+    return path
+
+
+def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> None:
+    """Note all missing files, each with the nearest names that are there."""
+    if not missing:
+        return
+    there = [path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()]
+    for entry in missing:
+        near = difflib.get_close_matches(entry, there, n=NEAREST, cutoff=0.5)
+        hint = f" (nearest: {', '.join(near)})" if near else ""
+        findings.add(IssueCode.FILE_MISSING, f"{entry}{hint}", base=base)
+
+
+def _expand_records(listed: Sequence[SubjectFiles], findings: Findings) -> tuple[SubjectFiles, ...]:
+    """Return the subjects with every table of records replaced by its rows."""
+    subjects: list[SubjectFiles] = []
+    headers: dict[tuple[str, ...], str] = {}
+    for files in listed:
+        if not any(is_records(run.path) for run in files.runs):
+            subjects.append(files)
+            continue
+        for run in files.runs:
+            try:
+                table = read_records(run.path)
+            except UnusableFile as verdict:
+                findings.add_issue(verdict.issue, run.name)
+                continue
+            except OSError as err:
+                findings.add(IssueCode.FILE_UNREADABLE, f"{run.name}: {err.strerror}")
+                continue
+            headers.setdefault(table.names, run.name)
+            subjects += [
+                SubjectFiles(label=label, runs=(replace(run, row=i),))
+                for i, label in enumerate(table.labels)
+            ]
+    if len(headers) > 1:
+        findings.add(
+            IssueCode.RECORDS_DIFFER,
+            ", ".join(headers.values()),
+            public={"sites": f"within site {findings.site}"},
+        )
+    twice = [label for label, n in Counter(files.label for files in subjects).items() if n > 1]
+    if headers and twice:
+        findings.add(IssueCode.SUBJECT_TWICE, ", ".join(twice[:9]))
+    return tuple(subjects)
+
+
+# ------------------------------------------------------------------------------- manifest
+
+COLUMNS: Final = (
+    "file",
+    "subject",
+    "ses",
+    "run",
+    "tr",
+    "n_dummy",
+    "confounds",
+    "exclude",
+    "trust_grid",
+    "notes",
+)
+ALIASES: Final = {"filename": "file", "nii": "file"}
+
+
+def read_manifest(base: Path, name: str, findings: Findings) -> tuple[ListedRun, ...]:
+    """Return the runs of a manifest that are not marked ``exclude``; one row per run.
+
+    Parameters
+    ----------
+    base : Path
+        The site's folder.
+    name : str
+        Name of the table, relative to `base`.
+    findings : Findings
+        Receives what is wrong with it.
+    """
+    if _leads_out(name):
+        findings.add(IssueCode.MANIFEST_OUTSIDE, name)
+        return ()
+    try:
+        (first, cells), *rows = table_cells((base / name).read_bytes(), delimiter_of(name))
+    except OSError:
+        findings.add(IssueCode.MANIFEST_MISSING, name, base=base)
+        return ()
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, name)
+        return ()
+    header = [ALIASES.get(cell.lower(), cell.lower()) for cell in cells]
+    if not _check_header(name, first, header, findings):
+        return ()
+    runs = []
+    for line, row in rows:
+        named = dict(zip(header, row, strict=True))
+        if not _is_true(named.get("exclude", "")):
+            runs.append(_manifest_row(name, line, named, findings))
+    listed = tuple(run for run in runs if run is not None)
+    if not listed:
+        findings.add(IssueCode.NO_LISTED_RUNS, f"{name}: {len(rows)} rows, none used")
+    return listed
+
+
+def _check_header(name: str, first: Line, header: list[str], findings: Findings) -> bool:
+    """Note what is wrong with the columns; return whether rows can be read."""
+    every = ", ".join(COLUMNS)
+    for column in header:
+        if column == "mask":
+            findings.add(IssueCode.MANIFEST_MASK, name)
+        elif column not in COLUMNS and "file" in header:
+            place = f"{name}: '{column}'{did_you_mean(column, COLUMNS)}"
+            findings.add(IssueCode.MANIFEST_COLUMNS, place, columns=every)
+    if "file" in header and len(set(header)) == len(header):
+        return True
+    if first.cells()[0].endswith((*IMAGE_SUFFIXES, ".npy", ".npz", ".mat")):
+        findings.add(IssueCode.TABLE_NO_HEADER, f"{name}: {first}")
+    else:
+        place = f"{name}: found {', '.join(first.cells())}"
+        findings.add(IssueCode.MANIFEST_NO_COLUMN, place, columns=every)
+    return False
+
+
+def _is_true(cell: str) -> bool:
+    return cell.lower() in ("1", "true", "yes")
+
+
+def _manifest_row(
+    name: str, line: Line, cells: dict[str, str], findings: Findings
+) -> ListedRun | None:
+    """Return a checked row, or None after noting what is wrong with it."""
+    place = f"{name}: {line}"
+    if not cells["file"]:
+        findings.add(IssueCode.MANIFEST_NO_FILE, place)
+        return None
+    wanted = {"tr": "a number with a decimal point", "n_dummy": "a whole number"}
+    numbers = {column: _number(cells.get(column, "")) for column in wanted}
+    for column, number in numbers.items():
+        whole = column == "tr" or number == int(number) if math.isfinite(number) else False
+        if not whole or number < 0:
+            findings.add(
+                IssueCode.MANIFEST_CELL,
+                f"{place}: '{cells[column]}'",
+                column=column,
+                wanted=wanted[column],
+            )
+            return None
+    return ListedRun(
+        file=cells["file"],
+        subject=cells.get("subject", ""),
+        ses=cells.get("ses", ""),
+        run=cells.get("run", ""),
+        tr=numbers["tr"],
+        n_dummy=int(numbers["n_dummy"]),
+        confounds=cells.get("confounds", ""),
+        trust_grid=_is_true(cells.get("trust_grid", "")),
+    )
+
+
+def _number(cell: str) -> float:
+    # "nan" is no gap here: a repetition time that a program failed to compute is an error.
+    if cell.lower() in MISSING and cell.lower() != "nan":
+        return 0.0
+    try:
+        return float(cell)
+    except ValueError:
+        return math.nan
+
+
+# ------------------------------------------------------------------------------- BIDS derivatives
+
+PATTERNS: Final = ("sub-*/func/*_bold.nii*", "sub-*/ses-*/func/*_bold.nii*")
+CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
+VERSIONS: Final = ("space", "res", "desc", "den", "cohort")
+"""Entities that tell versions of one run apart."""
+
+MOST_SHOWN: Final = 6
+
+
+def is_bids(base: Path) -> bool:
+    """Tell whether a folder holds images in the BIDS layout, as fMRIPrep writes it."""
+    return any(True for pattern in PATTERNS for _ in base.glob(pattern))
+
+
+def entities_of(name: str) -> dict[str, str]:
+    """Return the entities of a file name, ``sub-01_task-rest_bold.nii.gz`` -> sub, task."""
+    parts = name.split(".")[0].split("_")[:-1]
+    pairs = (part.partition("-") for part in parts)
+    return {key: value for key, dash, value in pairs if dash}
+
+
+def confounds_beside(image: Path) -> Path | None:
+    """Return the confound table beside an image that has a BIDS name, None without one."""
+    # One table serves all versions of a run: its name has none of their entities.
+    run = [f"{k}-{v}" for k, v in entities_of(image.name).items() if k not in VERSIONS]
+    if not run:
+        return None
+    tables = (image.with_name("_".join(run) + end) for end in CONFOUND_ENDS)
+    return next((table for table in tables if table.is_file()), None)
+
+
+def bids_runs(
+    base: Path, folder: str, bids_filter: str, findings: Findings
+) -> tuple[ListedRun, ...]:
+    """Return the runs of a derivatives folder that have the wanted entities.
+
+    Parameters
+    ----------
+    base : Path
+        The site's folder.
+    folder : str
+        The derivatives, relative to `base`; "" or "." for the folder itself.
+    bids_filter : str
+        The owner's setting, such as ``task-rest_space-MNI152NLin2009cAsym``.
+    findings : Findings
+        Receives runs in several versions, or that there are none.
+    """
+    wanted = dict(parse_entities(bids_filter))
+    top = base / folder
+    images = sorted({path for pattern in PATTERNS for path in top.glob(pattern)})
+    listed: list[ListedRun] = []
+    versions: dict[tuple[tuple[str, str], ...], str] = {}
+    for path in images:
+        entities = entities_of(path.name)
+        if any(entities.get(key) != value for key, value in wanted.items()):
+            continue
+        name = path.relative_to(base).as_posix()
+        run = tuple((k, v) for k, v in entities.items() if k not in VERSIONS)
+        # Joined in time, two versions of one run would be the same person's data twice.
+        if run in versions:
+            findings.add(IssueCode.RUN_VERSIONS, f"{versions[run]} and {name}")
+            continue
+        versions[run] = name
+        order = "_".join(f"{key}-{value}" for key, value in run if key not in ("sub", "ses"))
+        subject = f"sub-{entities.get('sub', path.name)}"
+        session = entities.get("ses", "")
+        listed.append(ListedRun(file=name, subject=subject, ses=session, run=order))
+    if not listed:
+        _note_no_match(folder or ".", bids_filter, [path.name for path in images], findings)
+    return tuple(listed)
+
+
+def _note_no_match(folder: str, wanted: str, names: list[str], findings: Findings) -> None:
+    pairs = {
+        f"{key}-{value}"
+        for name in names
+        for key, value in entities_of(name).items()
+        if key in ("task", *VERSIONS[:3])
+    }
+    there = ", ".join(sorted(pairs)[:MOST_SHOWN])
+    place = f"{len(names)} images below {folder}" + (f" with {there}" if there else "")
+    findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=wanted)

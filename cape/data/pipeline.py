@@ -1,0 +1,541 @@
+"""From the folder of a site to reduced arrays: discover, read, check, clean, project.
+
+`load_site` is the whole road, in this order::
+
+    start_scan         which files there are, whose they are, in which feature space
+    accepted_subjects  reads, checks and cleans: one subject in memory at a time
+    project            Y_m = B' X_m in the public basis, while X_m is in memory
+    conclude           the checks of the site as a whole
+
+Nothing here mixes subjects: no group mean, no scale from several people.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Data
+from cape.config import Config, parse_shape
+from cape.data.checks import (
+    RunShape,
+    Subject,
+    check_equal_values,
+    column_names,
+    count_features,
+    judge,
+    judge_site,
+)
+from cape.data.cleaning import UNREAD, Quality, rank_of
+from cape.data.discovery import discover
+from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
+from cape.data.reading import clean_run, dummies, read_run
+from cape.data.resources import ResourceEstimate, check_room, estimate_resources
+from cape.data.runs import RunFile, Series, SubjectFiles
+from cape.data.space import (
+    Grid,
+    check_feature_count,
+    grid_of,
+    read_space,
+    with_templates,
+)
+from cape.data.tables import read_records
+from cape.errors import DataError
+from cape.feature_space import FeatureSpace
+from cape.frozen import dataclass
+from cape.public_basis import public_basis, widest_basis
+
+ROWS: Final = 8192
+"""Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB."""
+
+OnSubject = Callable[[int, int], None]
+"""Called with (subjects done, subjects in all)."""
+
+Reduced = list[tuple[str, Data]]
+"""Label and Y_m (d, T_m), float32, of the accepted subjects."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteData:
+    """The accepted subjects of one site; private but for `space`, M_s and the TR range.
+
+    Attributes
+    ----------
+    site : str
+        Public id.
+    space : FeatureSpace
+        What the D rows of every subject are; without templates.
+    subjects : tuple of Subject
+        Accepted subjects in natural order of their labels.
+    excluded : tuple of str
+        Labels of those left out.
+    findings : tuple of Finding
+        Warnings and exclusions.
+    tr_range : tuple of float
+        Shortest and longest of the repetition times, s, rounded to 1e-3; 0 if unknown.
+    fingerprint : str
+        SHA-256 over the contents of the accepted files, without their names.
+    """
+
+    site: str
+    space: FeatureSpace
+    subjects: tuple[Subject, ...]
+    excluded: tuple[str, ...]
+    findings: tuple[Finding, ...]
+    tr_range: tuple[float, float]
+    fingerprint: str
+
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+        return len(self.subjects)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Inspection:
+    """All that a pass over a site brought to light.
+
+    Attributes
+    ----------
+    subjects : tuple of Subject
+        All subjects that could be read, accepted or not.
+    findings : tuple of Finding
+        All problems, worst first.
+    accepted : SiteData or None
+        None if the site must stop; `error` says why then.
+    error : DataError or None
+        What `load_site` raises.
+    labels : tuple of str
+        All subjects that the site listed.
+    needs : ResourceEstimate or None
+        Memory and disk of a run, if anything could be read.
+    """
+
+    subjects: tuple[Subject, ...]
+    findings: tuple[Finding, ...]
+    accepted: SiteData | None
+    error: DataError | None
+    labels: tuple[str, ...] = ()
+    needs: ResourceEstimate | None = None
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class SiteScan:
+    """One pass over all files of a site, and what it came upon so far; private.
+
+    Attributes
+    ----------
+    config : Config
+        The owner's settings.
+    listed : tuple of SubjectFiles
+        What is to be read.
+    findings : Findings
+        Grows by what is wrong.
+    space : FeatureSpace or None
+        None for matrices until all were read, and where the mask could not be read.
+    subjects, accepted : list of Subject
+        Grow by those that could be read, and those that may take part.
+    shapes : list of RunShape
+        Grows by every run that could be read.
+    """
+
+    config: Config
+    listed: tuple[SubjectFiles, ...]
+    findings: Findings
+    space: FeatureSpace | None = None
+    subjects: list[Subject] = field(default_factory=list)
+    accepted: list[Subject] = field(default_factory=list)
+    shapes: list[RunShape] = field(default_factory=list)
+
+
+def load_site(
+    base: Path,
+    listing: Mapping[str, object],
+    config: Config,
+    *,
+    site: str,
+    working: Path | None = None,
+    on_subject: OnSubject | None = None,
+) -> tuple[SiteData, Reduced]:
+    """Check all data of a site; return its accepted subjects and their reduced arrays.
+
+    Parameters
+    ----------
+    base : Path
+        The site's folder.
+    listing : mapping
+        What the site gave: `data` (list of names, or one glob), `manifest` (name of a table) or
+        `bids` (a folder of derivatives), or nothing: then the folder's own manifest, else all its
+        data files, else its BIDS layout.
+    config : Config
+        The owner's settings.
+    site : str
+        Public id of the site.
+    working : Path, optional
+        Folder of the working files, to see whether its disk suffices.
+    on_subject : callable, optional
+        Called after every subject.
+
+    Raises
+    ------
+    DataError
+        Its public text is that of the worst finding; its detail holds all private texts.
+    """
+    scan = start_scan(base, listing, config, site=site)
+    reduced: Reduced = []
+    B: Array | None = None
+    for label, X in accepted_subjects(scan, on_subject=on_subject):
+        if not reduced:
+            B = _widest_basis_of(scan, base, n_features=len(X))
+        # Another number of features than the basis has stops the site in `conclude`.
+        if B is None or len(B) == len(X):
+            reduced.append((label, project(X, B)))
+        del X  # else it would stay in memory while the next subject is read
+    return accepted_site(conclude(scan, working)), reduced
+
+
+def inspect_site(
+    base: Path,
+    listing: Mapping[str, object],
+    config: Config,
+    *,
+    site: str,
+    working: Path | None = None,
+    on_subject: OnSubject | None = None,
+    headers_only: bool = False,
+) -> Inspection:
+    """Return everything that is wrong at a site, and its accepted subjects; never stops early.
+
+    Parameters are those of `load_site`, and `headers_only`: read headers and tables, no data.
+    """
+    scan = start_scan(base, listing, config, site=site)
+    if headers_only:
+        read_all_headers(scan, on_subject=on_subject)
+    else:
+        for _ in accepted_subjects(scan, on_subject=on_subject):
+            pass
+    return conclude(scan, working)
+
+
+# ------------------------------------------------------------------------------- discover
+
+
+def start_scan(base: Path, listing: Mapping[str, object], config: Config, *, site: str) -> SiteScan:
+    """Find the files of a site and its feature space; looks at no data of a subject."""
+    findings = Findings(site, exclude=config.exclude_bad_subjects)
+    space = read_space(config, base, findings)
+    listed = discover(base, listing, config, findings)
+    return SiteScan(config=config, listed=listed, findings=findings, space=space)
+
+
+def scan_of_arrays(
+    site: str, arrays: Sequence[Array], space: FeatureSpace, config: Config
+) -> SiteScan:
+    """Return a scan of subjects that are arrays (D, T_m) in memory: no names, grids or tables."""
+    listed = []
+    for m, X in enumerate(arrays, start=1):
+        label = f"sub-{m:03d}"
+        run = RunFile(path=Path(label), name=label, values=X)
+        listed.append(SubjectFiles(label=label, runs=(run,)))
+    findings = Findings(site, exclude=config.exclude_bad_subjects)
+    return SiteScan(config=config, listed=tuple(listed), findings=findings, space=space)
+
+
+# ------------------------------------------------------------------------------- read, check, clean
+
+
+def accepted_subjects(
+    scan: SiteScan, *, on_subject: OnSubject | None = None
+) -> Iterator[tuple[str, Data]]:
+    """Read every subject; yield label and cleaned X_m (D, T_m) of those that may take part."""
+    for done, files in enumerate(scan.listed, start=1):
+        subject, parts = read_subject(files, scan)
+        if _accepts(subject, scan):
+            yield files.label, joined_in_time(parts, scan.config)
+        parts.clear()  # one subject at a time: the next one needs this memory
+        if on_subject is not None:
+            on_subject(done, len(scan.listed))
+
+
+def read_all_headers(scan: SiteScan, *, on_subject: OnSubject | None = None) -> None:
+    """Judge every subject by what headers and tables say."""
+    for done, files in enumerate(scan.listed, start=1):
+        # A row of a table of records has no header: the table was read to list its subjects.
+        whole = any(run.row >= 0 for run in files.runs)
+        _accepts(read_subject(files, scan)[0] if whole else read_headers(files, scan), scan)
+        if on_subject is not None:
+            on_subject(done, len(scan.listed))
+
+
+def _accepts(subject: Subject | None, scan: SiteScan) -> bool:
+    if subject is None:
+        return False
+    scan.subjects.append(subject)
+    if not judge(subject, scan.config, scan.findings):
+        return False
+    scan.accepted.append(subject)
+    return True
+
+
+def read_subject(files: SubjectFiles, scan: SiteScan) -> tuple[Subject | None, list[Data]]:
+    """Read and clean all runs of a subject, noting what is wrong.
+
+    Returns
+    -------
+    subject : Subject or None
+        None if it cannot be judged: a run cannot be read, or runs differ in their features.
+    parts : list of ndarray, shape (D, T_run)
+        Its cleaned runs, float32; empty if it cannot be judged.
+    """
+    parts: list[Data] = []
+    read: list[Series] = []
+    quality: Quality | None = None
+    for run in files.runs:
+        series = _read_noting(run, scan)
+        if series is None:
+            continue
+        scan.shapes.append(_shape(run, series))
+        cleaned, counts = clean_run(series, run, scan.config)
+        quality = counts if quality is None else quality.joined(counts)
+        parts.append(cleaned)
+        read.append(replace(series, values=series.values[:0]))
+    complete = len(read) == len(files.runs) and len({len(part) for part in parts}) == 1
+    if quality is None or not complete or len(parts[0]) == 0:
+        return None, []
+    joined = np.concatenate(parts, axis=1)
+    rank = rank_of(joined) if joined.size else 0
+    return _subject(files, scan, read, joined.shape, quality, rank), parts
+
+
+def read_headers(files: SubjectFiles, scan: SiteScan) -> Subject | None:
+    """Return what headers and tables say of a subject; None if it cannot be judged.
+
+    No data are looked at, so what only they tell is `UNREAD` or bounded.
+    """
+    read = []
+    n_times = 0
+    for run in files.runs:
+        series = _read_noting(run, scan, headers_only=True)
+        if series is None:
+            continue
+        read.append(series)
+        scan.shapes.append(_shape(run, series))
+        n_times += max(series.values.shape[1] - dummies(run, scan.config), 0)
+    if len(read) < len(files.runs) or len({len(series.values) for series in read}) != 1:
+        return None
+    n_features = len(read[0].values)
+    if n_features == 0:
+        return None
+    return _subject(files, scan, read, (n_features, n_times), UNREAD, min(n_features, n_times))
+
+
+def _subject(
+    files: SubjectFiles,
+    scan: SiteScan,
+    read: Sequence[Series],
+    shape: tuple[int, ...],
+    quality: Quality,
+    rank: int,
+) -> Subject:
+    return Subject(
+        label=files.label,
+        site=scan.findings.site,
+        runs=files.runs,
+        digests=tuple(series.digest for series in read),
+        n_features=shape[0],
+        n_timepoints=shape[1],
+        trs=tuple(series.tr for series in read),
+        quality=quality,
+        rank=rank,
+        grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
+    )
+
+
+def _read_noting(run: RunFile, scan: SiteScan, *, headers_only: bool = False) -> Series | None:
+    """Return one run as stored, or None after noting why it cannot be used."""
+    try:
+        grid = _grid_of(run, scan.space)
+        series = read_run(run, scan.config, grid, headers_only=headers_only)
+    except UnusableFile as verdict:
+        scan.findings.add_issue(verdict.issue, run.name)
+        return None
+    except OSError as err:
+        scan.findings.add(IssueCode.FILE_UNREADABLE, f"{run.name}: {err.strerror}")
+        return None
+    for issue in series.issues:
+        scan.findings.add_issue(issue, run.name)
+    return series
+
+
+def _grid_of(run: RunFile, space: FeatureSpace | None) -> Grid | None:
+    """Return where the features lie in an image; None for matrices, and without a mask."""
+    if space is None or space.kind == "matrix" or run.values is not None:
+        return None
+    return grid_of(space)
+
+
+def _shape(run: RunFile, series: Series) -> RunShape:
+    n_features, n_times = series.values.shape
+    digest = ""
+    if series.digest:
+        # Two people may well have given the same answers: a row of a table counts as its own.
+        values = f"{run.name} {run.row}".encode() if run.row >= 0 else series.values.tobytes()
+        digest = hashlib.sha256(values).hexdigest()
+    return RunShape(
+        name=run.name,
+        n_features=n_features,
+        n_timepoints=n_times,
+        values_digest=digest,
+        columns=series.columns,
+    )
+
+
+def joined_in_time(parts: Sequence[Data], config: Config) -> Data:
+    """Return preprocessed runs of one subject as X_m (D, T_m), at most `max_timepoints` long."""
+    joined = np.concatenate(parts, axis=1)
+    if config.max_timepoints and joined.shape[1] > config.max_timepoints:
+        # Centred again: the mean over the first time points is not that over all.
+        cut = joined[:, : config.max_timepoints]
+        joined = np.ascontiguousarray(cut - cut.mean(axis=1, keepdims=True, dtype=np.float64))
+    return joined.astype(np.float32, copy=False)
+
+
+# ------------------------------------------------------------------------------- project
+
+
+def _widest_basis_of(scan: SiteScan, base: Path, n_features: int) -> Array | None:
+    """Return the widest basis that a run may ask for; None is the identity."""
+    # Of matrices only D is known while the first one is in memory: all that a basis needs.
+    space = scan.space or FeatureSpace.of_matrix(n_features)
+    if scan.config.needs_templates:
+        space = with_templates(space, base, site=scan.findings.site)
+    return public_basis(scan.config, space, widest_basis(scan.config, space))
+
+
+def project(values: Data, basis: Array | None) -> Data:
+    """Return ``B' X``, shape (d, T), float32; `values` is X (D, T), None the identity."""
+    if basis is None:
+        return values
+    if basis.shape[0] != values.shape[0]:
+        raise ValueError(f"basis has {basis.shape[0]} rows, the data have {values.shape[0]}")
+    # Sums in doubles: in float32 the result would depend on the order of 70,000 voxels.
+    total = np.zeros((basis.shape[1], values.shape[1]))
+    for first in range(0, values.shape[0], ROWS):
+        rows = slice(first, first + ROWS)
+        total += basis[rows].T @ values[rows].astype(np.float64)
+    return total.astype(np.float32)
+
+
+def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Data:
+    """Read an accepted subject again; return X_m (D, T_m), every row of mean 0 over each run.
+
+    Raises
+    ------
+    DataError
+        CAPE-E161: the files are not those that were accepted.
+    """
+    parts = []
+    for run, digest in zip(subject.runs, subject.digests, strict=True):
+        try:
+            series = read_run(run, config, _grid_of(run, space))
+        except (UnusableFile, OSError) as err:
+            raise DataError("E161", site=subject.site, detail=f"{run.name}: {err}") from err
+        # Other data under the same name would be summed into a run whose plan they are not of.
+        if series.digest != digest:
+            raise DataError("E161", site=subject.site, detail=f"{run.name}: other content")
+        parts.append(clean_run(series, run, config)[0])
+    return joined_in_time(parts, config)
+
+
+def reduce_again(site: SiteData, basis: Array | None, config: Config) -> Iterator[tuple[str, Data]]:
+    """Read every accepted subject again; yield label and Y_m (d, T_m) in a basis B (D, d).
+
+    Raises
+    ------
+    DataError
+        CAPE-E161: files changed since they were accepted.
+    """
+    for subject in site.subjects:
+        yield subject.label, project(subject_matrix(subject, site.space, config), basis)
+
+
+# ------------------------------------------------------------------------------- conclude
+
+
+def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
+    """Return what a finished pass brought to light, after the checks of the site as a whole."""
+    config, findings = scan.config, scan.findings
+    check_equal_values(scan.shapes, findings)
+    if config.feature_space == "matrix" and scan.space is None:
+        scan.space = _matrix_space(scan)
+    if scan.space is not None or config.feature_space == "matrix":
+        judge_site(scan.subjects, scan.accepted, len(scan.listed), config, findings)
+    needs = None
+    in_memory = any(run.values is not None for files in scan.listed for run in files.runs)
+    if scan.space is not None and scan.accepted and not in_memory:
+        n_basis = widest_basis(config, scan.space)
+        needs = estimate_resources(scan.accepted, scan.space.n_features, n_basis, working)
+        check_room(needs, findings)
+    accepted, error = None, None
+    try:
+        findings.raise_if_blocked()
+        if scan.space is None:
+            raise DataError("E100", site=findings.site)
+        accepted = _site_data(scan, scan.space)
+    except DataError as err:
+        error = err
+    return Inspection(
+        subjects=tuple(scan.subjects),
+        findings=findings.listing(),
+        accepted=accepted,
+        error=error,
+        labels=tuple(files.label for files in scan.listed),
+        needs=needs,
+    )
+
+
+def accepted_site(inspection: Inspection) -> SiteData:
+    """Return the accepted subjects; DataError if the site must stop."""
+    if inspection.accepted is None:
+        raise inspection.error or DataError("E000")
+    return inspection.accepted
+
+
+def _site_data(scan: SiteScan, space: FeatureSpace) -> SiteData:
+    labels = {subject.label for subject in scan.accepted}
+    trs = [tr for subject in scan.accepted for tr in subject.trs]
+    # Without names: a renamed file is the same data, and the same people.
+    digests = "\n".join(" ".join(subject.digests) for subject in scan.accepted)
+    return SiteData(
+        site=scan.findings.site,
+        space=space,
+        subjects=tuple(scan.accepted),
+        excluded=tuple(files.label for files in scan.listed if files.label not in labels),
+        findings=scan.findings.listing(),
+        tr_range=(round(min(trs, default=0.0), 3), round(max(trs, default=0.0), 3)),
+        fingerprint=hashlib.sha256(digests.encode()).hexdigest(),
+    )
+
+
+def _matrix_space(scan: SiteScan) -> FeatureSpace | None:
+    config = scan.config
+    n_features = count_features(scan.shapes, config, scan.findings)
+    if n_features == 0:
+        return None
+    check_feature_count(n_features, config, scan.findings)
+    shape = parse_shape(config.image_shape) if config.image_shape else ()
+    names = _record_names(scan.listed) or column_names(scan.shapes, scan.findings)
+    return FeatureSpace.of_matrix(n_features, shape, names)
+
+
+def _record_names(listed: Sequence[SubjectFiles]) -> tuple[str, ...]:
+    """Return the names of the features if the subjects are rows of tables, else ()."""
+    records = (run for files in listed for run in files.runs if run.row >= 0)
+    first = next(records, None)
+    return () if first is None else read_records(first.path).names

@@ -1,0 +1,127 @@
+"""One run read, checked and cleaned: nothing of other runs, nothing of other subjects.
+
+The same files give the same bits, so that a site that lost its working files can make them again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Data
+from cape.config import Config, confound_columns
+from cape.data.cleaning import DEGREES, Quality, clean, nuisance, regressors
+from cape.data.images import Resampling, read_image, read_image_header
+from cape.data.issues import IssueCode, UnusableFile
+from cape.data.matrices import read_matrix, read_matrix_header
+from cape.data.runs import RunFile, Series
+from cape.data.space import Grid
+from cape.data.tables import read_confounds, read_records
+
+LEAST_FREEDOM: Final = 3
+"""Time points that regression must leave over."""
+
+
+def read_run(
+    run: RunFile, config: Config, grid: Grid | None, *, headers_only: bool = False
+) -> Series:
+    """Return one run as stored with its confounds, if it can be filtered.
+
+    Of headers only, values are `cape.data.runs.unread`: their shape, not their content.
+
+    Raises
+    ------
+    UnusableFile
+        What is wrong with its file.
+    OSError
+        It cannot be read.
+    """
+    if run.row >= 0:
+        return _read_record(run)
+    if run.values is not None:
+        series = _read_array(run, config)
+    elif config.feature_space == "matrix":
+        read = read_matrix_header if headers_only else read_matrix
+        series = read(run, config.orientation, config.variable)
+    else:
+        how = Resampling(smoothing_fwhm=config.smoothing_fwhm, to_mask=config.resample == "to_mask")
+        series = (read_image_header if headers_only else read_image)(run, grid, how)
+    if columns := confound_columns(config.confounds):
+        series = _with_confounds(series, run, config, columns)
+    if (config.high_pass or config.low_pass) and not (series.tr or config.tr):
+        observed = "sought in the manifest, the JSON sidecar and the header"
+        raise UnusableFile(IssueCode.TR_NEEDED, observed)
+    _check_freedom(series, run, config)
+    return series
+
+
+def _read_record(run: RunFile) -> Series:
+    """Return one row of a table as features by one time point."""
+    table = read_records(run.path)
+    row = table.values[run.row]
+    # Of the row, not of the file: a row more must not make other people of the ones before.
+    content = json.dumps(table.names).encode() + row.astype("<f4").tobytes()
+    digest = hashlib.sha256(content).hexdigest()
+    return Series(values=row[:, None], tr=0.0, digest=digest, grid="-")
+
+
+def _read_array(run: RunFile, config: Config) -> Series:
+    with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
+        values = np.asarray(run.values, dtype=np.float32)
+    return Series(values=values, tr=config.tr, digest=run.name, grid="-")
+
+
+def _with_confounds(
+    series: Series, run: RunFile, config: Config, columns: tuple[str, ...]
+) -> Series:
+    if run.confounds is None:
+        raise UnusableFile(
+            IssueCode.CONFOUNDS_MISSING,
+            "sought in column 'confounds' of the manifest and beside the file as "
+            "*_desc-confounds_timeseries.tsv",
+            columns=", ".join(columns),
+        )
+    issues = list(series.issues)
+    table, digest = read_confounds(run.confounds, columns, issues)
+    n_times, n_dummy = series.values.shape[1], dummies(run, config)
+    if len(table) != n_times:
+        raise UnusableFile(
+            IssueCode.CONFOUND_ROWS,
+            f"{run.confounds.name}: {len(table)} rows, {n_times} volumes "
+            f"({n_times - n_dummy} after dropping {n_dummy} dummies)",
+        )
+    # The digest covers the table, so that a changed one is noticed as other content.
+    both = series.digest and f"{series.digest}+{digest}"
+    return replace(series, confounds=table, digest=both, issues=tuple(issues))
+
+
+def _check_freedom(series: Series, run: RunFile, config: Config) -> None:
+    """Refuse a run of which confounds and filters would leave nothing."""
+    n_times = max(series.values.shape[1] - dummies(run, config), 0)
+    others = _nuisance(series, run, config)
+    degree = DEGREES[config.detrend]
+    removed = regressors(n_times, degree=degree, others=others).shape[1] if others.shape[1] else 0
+    if removed and n_times - removed < LEAST_FREEDOM:
+        observed = f"{removed} signals are regressed out of {n_times} time points"
+        raise UnusableFile(IssueCode.NOTHING_LEFT, observed, least=LEAST_FREEDOM)
+
+
+def _nuisance(series: Series, run: RunFile, config: Config) -> Array:
+    n_times = series.values.shape[1]
+    tr = series.tr or config.tr
+    return nuisance(n_times, dummies(run, config), config, tr, series.confounds)
+
+
+def clean_run(series: Series, run: RunFile, config: Config) -> tuple[Data, Quality]:
+    """Return the preprocessed run, shape (D, T), and the counts behind its checks."""
+    others = _nuisance(series, run, config)
+    return clean(series.values, dummies(run, config), config, others if others.shape[1] else None)
+
+
+def dummies(run: RunFile, config: Config) -> int:
+    """Return the number of first volumes to drop."""
+    return config.drop_first_volumes + run.n_dummy

@@ -1,0 +1,91 @@
+"""One run of a subject: its file as listed, and what a reader makes of it."""
+
+from __future__ import annotations
+
+from dataclasses import field
+from pathlib import Path
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Data
+from cape.data.issues import Issue
+from cape.frozen import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunFile:
+    """One run: a file and what the site says about it.
+
+    Attributes
+    ----------
+    path : Path
+        Absolute path inside the site's folder.
+    name : str
+        As the site listed it; private.
+    tr : float
+        Repetition time in s by the manifest, 0 if not given there.
+    n_dummy : int
+        Volumes to drop on top of ``drop_first_volumes``.
+    confounds : Path or None
+        Table of the confounds: the manifest's, or the one beside an image with a BIDS name.
+    trust_grid : bool
+        Accept an image without affine if its shape is that of the mask.
+    row : int
+        Row of a table of records, from 0; -1 for a file of its own.
+    values : ndarray, shape (D, T), or None
+        A run that is an array of this process; there is no file then.
+    """
+
+    path: Path
+    name: str
+    tr: float = 0.0
+    n_dummy: int = 0
+    confounds: Path | None = None
+    trust_grid: bool = False
+    row: int = -1
+    values: Array | None = field(default=None, repr=False, compare=False)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SubjectFiles:
+    """All runs of one subject, in the order in which they are joined."""
+
+    label: str
+    runs: tuple[RunFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Series:
+    """One run as stored, before any preprocessing.
+
+    Attributes
+    ----------
+    values : ndarray, shape (D, T)
+        Features by time, float32, scaled.
+    tr : float
+        Repetition time in s, 0 if unknown.
+    digest : str
+        SHA-256 of the file's bytes, or of a row of a table; with ``+`` and that of the confounds.
+        Empty if only the header was read; values are `unread` then.
+    grid : str
+        "ok", "reoriented", "0.004 vox", or "-" for a matrix.
+    issues : tuple of Issue
+        Warnings.
+    confounds : ndarray, shape (T, K), or None
+        Signals to regress out, one row per stored volume.
+    columns : tuple of str
+        Names of the features, if the file has them.
+    """
+
+    values: Data
+    tr: float
+    digest: str
+    grid: str
+    issues: tuple[Issue, ...] = ()
+    confounds: Array | None = None
+    columns: tuple[str, ...] = ()
+
+
+def unread(n_features: int, n_times: int) -> Data:
+    """Return values of a shape (D, T) that were not read: one zero, seen D x T times."""
+    return np.broadcast_to(np.zeros((), dtype=np.float32), (n_features, n_times))

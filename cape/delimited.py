@@ -1,0 +1,120 @@
+"""Delimited text, CSV and TSV: the one reader for the tables of sites, of results and of others.
+
+A table is UTF-8 with or without a byte order mark, one row a line.  What a wrong table means is
+for the caller to say: nothing here knows whose it is.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.frozen import dataclass
+
+SEPARATORS: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
+MOST_SHOWN: Final = 60
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Line:
+    """One line of a table.
+
+    Attributes
+    ----------
+    number : int
+        In the file, from 1: what an editor shows.
+    text : str
+        As it stands.
+    delimiter : str
+        Between its cells.
+    quoted : bool
+        Whether a cell may stand in quotation marks.
+    """
+
+    number: int
+    text: str
+    delimiter: str
+    quoted: bool = True
+
+    # Split when asked: the cells of a matrix of 70,000 columns would need 50 times its numbers.
+    def cells(self) -> tuple[str, ...]:
+        """Split the line, blanks at the ends of cells removed; raises csv.Error."""
+        if not self.quoted:
+            return tuple(cell.strip() for cell in self.text.split(self.delimiter))
+        rows = csv.reader([self.text], delimiter=self.delimiter)
+        return tuple(cell.strip() for cell in next(rows))
+
+    def __str__(self) -> str:
+        return f"line {self.number} '{self.text[:MOST_SHOWN]}'"
+
+
+def delimiter_of(name: str, default: str = ",") -> str:
+    """Return the separator that the ending of a file's name promises."""
+    return {"csv": ",", "tsv": "\t"}.get(name.lower().rpartition(".")[2], default)
+
+
+def read_lines(
+    content: bytes | str, delimiter: str, *, comments: bool = True, quoted: bool = True
+) -> list[Line]:
+    """Return the lines of a table that are not blank.
+
+    Parameters
+    ----------
+    content : bytes or str
+        Of the whole file.
+    delimiter : str
+        Between cells.
+    comments : bool
+        Whether lines that begin with ``#`` are none of the table.
+    quoted : bool
+        Whether quotation marks mean anything.
+
+    Raises
+    ------
+    UnicodeDecodeError
+        Bytes that are no UTF-8.
+    """
+    text = content if isinstance(content, str) else content.decode("utf-8-sig")
+    return [
+        Line(number=number, text=line, delimiter=delimiter, quoted=quoted)
+        for number, line in enumerate(text.splitlines(), start=1)
+        if line.strip() and not (comments and line.lstrip().startswith("#"))
+    ]
+
+
+def rows_by_column(
+    content: bytes | str, delimiter: str, *, quoted: bool = True
+) -> list[dict[str, str]]:
+    """Return the rows below the header, column -> cell; ValueError for rows of another length."""
+    # No comments: a feature of somebody's table may well be called "#1".
+    header, *rows = read_lines(content, delimiter, comments=False, quoted=quoted)
+    columns = header.cells()
+    return [dict(zip(columns, row.cells(), strict=True)) for row in rows]
+
+
+def other_separator(header: Line) -> str:
+    """Return the separator that a header of one cell seems to have instead of its own, or ""."""
+    if len(header.cells()) > 1:
+        return ""
+    others = (sign for sign in SEPARATORS if sign != header.delimiter and sign in header.text)
+    return next(others, "")
+
+
+def is_number(cell: str) -> bool:
+    """Tell whether a cell is a number with a decimal point."""
+    try:
+        float(cell)
+    except ValueError:
+        return False
+    return True
+
+
+def read_matrix_lines(lines: Sequence[Line]) -> npt.NDArray[np.float64]:
+    """Return lines of numbers as a matrix (lines, cells); ValueError unless they are one."""
+    # NumPy parses line by line into doubles: cells never exist all at once as Python texts.
+    matrix = np.loadtxt([line.text for line in lines], delimiter=lines[0].delimiter, ndmin=2)
+    return np.asarray(matrix, dtype=np.float64)
