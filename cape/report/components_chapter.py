@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.delimited import read_lines, read_matrix_lines
 from cape.report import files
 from cape.report.page_model import Block, Entry, Picture, Text
 
@@ -118,8 +119,8 @@ def limit_of(z: Array) -> float:
 def _maps(folder: Path, space: str) -> Array:
     """Return the z-maps, one row per feature that any map shows."""
     if space == "matrix":
-        text = (folder / "group_maps.csv").read_text(encoding="utf-8").splitlines()[1:]
-        return np.array([[float(x) for x in line.split(",")] for line in text])
+        _, *rows = read_lines((folder / "group_maps.csv").read_bytes(), ",", comments=False)
+        return read_matrix_lines(rows)
     image = files.load_image(folder / "group_maps.nii.gz")
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     inside = np.any(volumes != 0, axis=3)

@@ -18,6 +18,7 @@ import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
+from cape.delimited import rows_by_column
 from cape.forecast.rules import rule_of
 from cape.forecast.size import g_eff
 from cape.protocol.messages import FeatureSpace
@@ -301,9 +302,8 @@ def write_table(path: Path, table: Table) -> None:
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """Return the rows of a table as header -> cell."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    header = lines[0].split("\t")
-    return [dict(zip(header, line.split("\t"), strict=True)) for line in lines[1:]]
+    # Written without quotation marks: one in a label is part of it.
+    return rows_by_column(path.read_bytes(), "\t", quoted=False)
 
 
 def write_json(path: Path, value: Mapping[str, object]) -> None:

@@ -10,6 +10,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+from cape.delimited import read_lines
 from cape.privacy.accounting import display_epsilon
 from cape.protocol.outcome import Outcome, Table
 from cape.report import files, page_html, privacy_chapter, privacy_json
@@ -90,7 +91,7 @@ def compose(folder: Path) -> Page:
 def _table(folder: Path, told: dict[str, str]) -> tuple[Block, ...]:
     """Return a table of the folder with its note; a long one is folded."""
     text = (folder / told["file"]).read_text(encoding="utf-8")
-    header, *rows = csv.reader(io.StringIO(text))
+    header, *rows = (line.cells() for line in read_lines(text, ",", comments=False))
     grid = Grid(caption=told["title"], header=tuple(header),
                 rows=tuple(tuple(row) for row in rows))  # fmt: skip
     short = len(rows) <= SHORT
