@@ -62,16 +62,16 @@ MUTANTS = (
     ),
     Mutant(
         "one more honest share is counted than there is (S_H = S)",
-        "cape/privacy/event.py", "top, bottom = self.delta_int**2, self.shares * self.variance",
-        "top, bottom = self.delta_int**2, (self.shares + 1) * self.variance",
+        "cape/privacy/event.py", "top, bottom = delta_int**2, shares * variance",
+        "top, bottom = delta_int**2, (shares + 1) * variance",
         UNIT + "test_privacy_mechanisms.py"
         "::test_mu_is_the_sensitivity_over_the_noise_of_the_unknown_shares",
     ),
     Mutant(
         "Gaussian seeds are charged as if replies were masked",
         "cape/privacy/event.py",
-        "top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)",
-        "top * (self.seed_ratio + 1), bottom * (self.seed_ratio + 1)",
+        "top * (seed_ratio + shares), bottom * (seed_ratio + 1)",
+        "top * (seed_ratio + 1), bottom * (seed_ratio + 1)",
         UNIT + "test_privacy_mechanisms.py"
         "::test_gaussian_seeds_are_charged_by_the_corrected_formula_and_calibrated_for_it",
     ),
@@ -145,7 +145,7 @@ MUTANTS = (
         "the view of Gaussian zero-sum noise forgets the colluders",
         "cape/papers/correlated.py", "Fraction(n_sites, honest) * (r + honest) / (r + 1)",
         "Fraction(n_sites, honest) * (r + n_sites) / (r + n_sites + 1)",
-        UNIT + "test_privacy_correlated.py"
+        UNIT + "test_papers_correlated.py"
         "::test_the_factor_is_the_pseudo_inverse_for_all_colluders_and_ratios",
     ),
     # -- secagg: integers, masks, keys, shares
