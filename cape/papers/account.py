@@ -18,7 +18,13 @@ from cape.cli.output import say, table
 from cape.cli.privacy_file import no_privacy_file, read_privacy_file
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
-from cape.papers.accountants import PaperDeltas, Row, compare, find, paper_deltas
+from cape.papers.accountants import (
+    ComparisonRow,
+    PaperDeltas,
+    accountant_named,
+    compare_accountants,
+    paper_deltas,
+)
 from cape.papers.correlated import paper_colluders, positive, view_factor
 from cape.papers.formulas import PAPER_RELEASE_DELTA, Releases, Sites
 from cape.privacy.accounting import display_epsilon
@@ -301,7 +307,7 @@ def as_document(case: Account | FigureFive) -> dict[str, object]:
                 "exact": row.exact,
                 "holds": row.holds,
             }
-            for row in compare(releases, delta=case.delta)
+            for row in compare_accountants(releases, delta=case.delta)
         ],
     }
 
@@ -319,7 +325,7 @@ def print_tables(case: Account | FigureFive) -> None:
         say(text + "accountant.", style="bold red")
         return
     # Computed before the first line is printed: an error must not follow half a table.
-    rows = compare(releases, delta=case.delta)
+    rows = compare_accountants(releases, delta=case.delta)
     say(
         f"{case.source}: {releases.count} releases, mu {releases.mu:.6g} in all, "
         f"zCDP rho {releases.mu**2 / 2.0:.6g}, asked delta {case.delta:g}"
@@ -350,7 +356,7 @@ def _delta(value: float | None) -> str:
     return "none" if value is None else f"{value:.3g}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ComparisonRow) -> tuple[str, ...]:
     """Return title, epsilon, its delta, the exact epsilon at that delta, and how they compare."""
     title, epsilon, delta = row.accountant.title, row.total.epsilon, f"{row.total.delta:.3g}"
     if epsilon is None or row.exact is None:
@@ -416,7 +422,7 @@ def epsilon_curve(account: Account, name: str) -> tuple[list[int], list[float]]:
     releases = account.releases
     if releases is None:
         return [], []
-    accountant = find(name)
+    accountant = accountant_named(name)
     points: dict[int, float] = {}
     for j in _rounds(releases.count // account.per_round):
         total = accountant.total(releases.first(j * account.per_round), account.delta)
@@ -434,7 +440,7 @@ def _epsilon_against_rounds(account: Account) -> Figure:
         rounds, epsilons = epsilon_curve(account, name)
         if rounds:
             marker = "." if len(rounds) == 1 else ""  # a line of one point cannot be seen
-            label = find(name).title
+            label = accountant_named(name).title
             axes.plot(rounds, epsilons, dash, color=colour, label=label, marker=marker)
     axes.set_xscale("log")
     _finish(axes, account.unit, f"total epsilon at delta {account.delta:g}")
