@@ -28,7 +28,7 @@ from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.protocol.messages import FeatureSpace, RoundRecord
 from cape.protocol.outcome import IcaOutcome
-from cape.report import files, write_consortium
+from cape.report import privacy_json, write_consortium
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
@@ -93,7 +93,7 @@ class Result:
 
 
 def _result(outcome: IcaOutcome, truth: Array | None) -> Result:
-    told = files.results_of(outcome)
+    figures = privacy_json.figures(outcome)
     q = correlation = None
     if truth is not None:
         correlation = float(match_maps(outcome.A, truth).mean)
@@ -106,9 +106,9 @@ def _result(outcome: IcaOutcome, truth: Array | None) -> Result:
         status=outcome.status,
         reason=outcome.reason,
         stability=outcome.stability,
-        private=bool(told["private"]),
-        epsilon=told["epsilon"],
-        delta=float(told["delta"]),
+        private=outcome.label == "dp",
+        epsilon=figures.epsilon,
+        delta=figures.delta,
         trace=outcome.trace,
         warnings=outcome.warnings,
         q_ngi=q,

@@ -2,8 +2,8 @@
 
 Two kinds of output that never share a page.  `write_consortium` writes what derives from releases
 and settings; `write_site` writes what one site may keep of its own subjects.  Pictures need the
-extra ``report`` (matplotlib, nilearn, jinja2), which is imported in the last phase only; without
-it all files are written and the page has tables only.
+extra ``report`` (matplotlib, nilearn), which is imported in the last phase only; without it all
+files are written and the pages have tables only.
 """
 
 from __future__ import annotations
@@ -13,8 +13,10 @@ from pathlib import Path
 
 from cape.errors import ConfigError
 from cape.protocol.outcome import IcaOutcome, Outcome, SiteOutcome
-from cape.report import files, methods
+from cape.report import consortium, consortium_page, files, private_folder, site_page
+from cape.report.maps import Component
 from cape.report.private_summary import PrivateSummary
+from cape.report.results import MapResults
 
 Cell = str | int | float
 
@@ -25,11 +27,9 @@ def write_consortium(folder: Path, outcome: Outcome) -> None:
     Equal outcomes give equal bytes: no clock, no host name.
     """
     if isinstance(outcome, IcaOutcome):
-        files.write_all(folder, outcome)
+        consortium.write_maps(folder, outcome)
     else:
-        from cape.report import tables
-
-        tables.write_all(folder, outcome)
+        consortium.write_tables(folder, outcome)
     render(folder)
 
 
@@ -38,11 +38,7 @@ def render(folder: Path) -> Path:
 
     The page sees nothing but these files, so it shows released quantities and settings only.
     """
-    from cape.report import page, tables
-
-    results = folder / "results.json"
-    in_tables = results.is_file() and "tables" in files.read_json(results)
-    return tables.write_page(folder) if in_tables else page.write_page(folder)
+    return consortium_page.write(folder)
 
 
 def score(
@@ -53,7 +49,7 @@ def score(
     simulation: bool,
     synthetic: bool = False,
 ) -> None:
-    """Add to results.json how close the result is to the planted truth, and render again.
+    """Add to the files how close the result is to the planted truth, and render again.
 
     Parameters
     ----------
@@ -68,22 +64,13 @@ def score(
     synthetic : bool
         Say that their data are those of `cape synth`, not of people.
     """
-    results = files.read_json(folder / "results.json")
-    if "tables" in results:  # nothing was planted that a table could be compared with
-        stamped = {**results, "simulation": simulation, "synthetic": synthetic}
-        files.write_json(folder / "results.json", stamped)
-        render(folder)
-        return
-    results.update(
-        q_ngi=q_ngi, map_correlation=map_correlation, simulation=simulation, synthetic=synthetic
+    consortium.score(
+        folder,
+        q_ngi=q_ngi,
+        map_correlation=map_correlation,
+        simulation=simulation,
+        synthetic=synthetic,
     )
-    files.write_json(folder / "results.json", results)
-    text = methods.document(
-        results,
-        files.read_json(folder / "privacy.json"),
-        files.read_json(folder / "settings.json")["settings"],
-    )
-    files.write_text(folder / "methods.md", text)
     render(folder)
 
 
@@ -106,13 +93,11 @@ def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
     ConfigError
         CAPE-E270 to E274.
     """
-    from cape.report.relabelling import relabel as rewrite
-
-    rewrite(folder, template, names)
+    consortium.relabel(folder, template, names)
     return render(folder)
 
 
-def write_site(folder: Path, site: SiteOutcome, inside: PrivateSummary | None = None) -> None:
+def write_site(folder: Path, site: SiteOutcome, summary: PrivateSummary | None = None) -> None:
     """Write `private/` of one site into `folder`; never sent.
 
     Parameters
@@ -121,19 +106,16 @@ def write_site(folder: Path, site: SiteOutcome, inside: PrivateSummary | None = 
         The site's own output folder.
     site : SiteOutcome
         Time courses, ledger, common maps.
-    inside : PrivateSummary, optional
-        What the driver knows of the subjects; without it there are no maps of single subjects.
+    summary : PrivateSummary, optional
+        What the site knows of the subjects; without it there are no maps of single subjects.
     """
-    from cape.report.site import write_site_files
+    private = private_folder.write(folder, site, summary or PrivateSummary())
+    site_page.write(private)
 
-    write_site_files(folder, site, inside)
 
-
-def append_sent(private: Path, line: Mapping[str, object]) -> None:
+def append_sent(private: Path, reply: Mapping[str, object]) -> None:
     """Add the reply that closes the run to the site's own list of what it sent, if it has one."""
-    from cape.report import site
-
-    site.append_sent(private, line)
+    private_folder.append_sent(private, reply)
 
 
 def rebuild(folder: Path) -> list[Path]:
@@ -147,12 +129,10 @@ def rebuild(folder: Path) -> list[Path]:
     ConfigError
         CAPE-E274: there is no result in it.
     """
-    from cape.report.site_page import write_page
-
     places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
     private = dict.fromkeys(p for place in places for p in (place, place / "private"))
     pages = [render(place) for place in places if (place / "results.json").is_file()]
-    pages += [write_page(place) for place in private if (place / "site.json").is_file()]
+    pages += [site_page.write(place) for place in private if (place / "site.json").is_file()]
     if not pages:
         raise ConfigError("E274")
     return pages
@@ -160,33 +140,42 @@ def rebuild(folder: Path) -> list[Path]:
 
 def summary(outcome: Outcome) -> dict[str, Cell]:
     """Return a few released numbers for the engine's own display: flat, no booleans, no null."""
-    own: tuple[str, ...] = ()
-    if isinstance(outcome, IcaOutcome):
-        results = files.results_of(outcome)
-        own = ("rounds", "n_components", "stability", "rank_status")
-    else:
-        from cape.report import tables
-
-        results = tables.results_of(outcome)
-    keys = ("status", "n_sites", "n_subjects", "epsilon", "delta", "mu", "unit", "relation",
-            "computation", "version", "run", "fingerprint", *own)  # fmt: skip
-    flat = {key: _flat(results[key]) for key in keys}
-    return {**flat, "private": "yes" if results["private"] else "no"}
+    results = consortium.results_of(outcome)
+    numbers: dict[str, object] = {
+        "status": results.status,
+        "n_sites": results.n_sites,
+        "n_subjects": results.n_subjects,
+        "epsilon": results.epsilon,
+        "delta": results.delta,
+        "mu": results.mu,
+        "unit": results.unit,
+        "relation": results.relation,
+        "computation": results.computation,
+        "version": results.version,
+        "run": results.run,
+        "fingerprint": results.fingerprint,
+    }
+    if isinstance(results, MapResults):
+        numbers["rounds"] = results.rounds
+        numbers["n_components"] = results.n_components
+        numbers["stability"] = results.stability
+        numbers["rank_status"] = results.rank_status
+    flat = {name: _flat(value) for name, value in numbers.items()}
+    return {**flat, "private": "yes" if results.private else "no"}
 
 
 def components_table(outcome: Outcome) -> dict[str, dict[str, Cell]]:
     """Return the rows of components.tsv by name, or of the first table: flat numbers and texts."""
     if not isinstance(outcome, IcaOutcome):
-        shown = outcome.tables[:1]
         return {
             str(row[0]): {n: _flat(v) for n, v in zip(table.header[1:], row[1:], strict=True)}
-            for table in shown
+            for table in outcome.tables[:1]
             for row in table.rows
         }
-    header, rows = files.component_rows(outcome)
+    names = [name for name in Component.__slots__ if name != "name"]
     return {
-        row[0]: {name: _cell(text) for name, text in zip(header[1:], row[1:], strict=True)}
-        for row in rows
+        row.name: {name: _shown(getattr(row, name)) for name in names}
+        for row in consortium.components_of(outcome)
     }
 
 
@@ -196,7 +185,9 @@ def _flat(value: object) -> Cell:
     return value if isinstance(value, int | float) else str(value)
 
 
-def _cell(text: str) -> Cell:
+def _shown(value: object) -> Cell:
+    """Return a number as it stands in the file, which has 12 digits."""
+    text = files.cell(value)
     try:
         number = float(text)
     except ValueError:

@@ -69,10 +69,9 @@ def confidence(outcome: IcaOutcome) -> Confidence:
     if reason := why_not(outcome):
         return Confidence(band=(), expected_r=(), why_not=reason)
     noise = _noise(outcome)
-    outside = _outside(outcome, noise["pca"][0])
-    inside = _inside(outcome, noise["whitening"], noise["iterate"])
     total = outcome.A.var(axis=0)
-    error = outside + inside
+    error = _off_subspace(outcome, noise["pca"][0])
+    error = error + _mixing(outcome, noise["whitening"], noise["iterate"])
     band = LEVEL * np.sqrt(error / total)
     expected = np.sqrt(np.maximum(0.0, 1.0 - error / total))
     return Confidence(
@@ -84,8 +83,10 @@ def confidence(outcome: IcaOutcome) -> Confidence:
 
 def why_not(outcome: IcaOutcome) -> str:
     """Return why no band can be given, empty if it can: public values only."""
+    # Each refusal is a condition under which the test on planted maps found the band wrong: a band
+    # that is too narrow is worse than none.
     settings, k = outcome.settings, outcome.A.shape[1]
-    strength = noise_strength(outcome)
+    strength = _noise_strength(outcome)
     if strength is None:
         return "no noise was added"
     if any(settings.get(name, value) != value for name, value in MEASURED.items()):
@@ -102,7 +103,7 @@ def why_not(outcome: IcaOutcome) -> str:
     return ""
 
 
-def noise_strength(outcome: IcaOutcome) -> float | None:
+def _noise_strength(outcome: IcaOutcome) -> float | None:
     """Return G of the noise that was added, whatever the label; None without noise."""
     events = outcome.roster.plan
     if not events or not all(event.private for event in events):
@@ -125,17 +126,18 @@ def above_edge(eigenvalues: Array, edge: float) -> int:
 def _noise(outcome: IcaOutcome) -> dict[str, list[float]]:
     """Return the std of the noise on each entry of every released mean, by phase."""
     sizes = {entry.site: entry.n_subjects for entry in outcome.roster.sites}
-    found: dict[str, list[float]] = {}
+    stds: dict[str, list[float]] = {}
     events = {(event.phase, event.round): event for event in outcome.ledger.events}
     for record in outcome.trace:
-        left = record.survivors or tuple(sizes)
+        # A sum of fewer sites has the noise of fewer, over fewer subjects.
+        present = record.survivors or tuple(sizes)
         event = events[record.phase, record.round]
-        std = event.noise_std(len(left), sum(sizes[site] for site in left))
-        found.setdefault(record.phase, []).append(std)
-    return found
+        std = event.noise_std(len(present), sum(sizes[site] for site in present))
+        stds.setdefault(record.phase, []).append(std)
+    return stds
 
 
-def _outside(outcome: IcaOutcome, noise_std: float) -> Array:
+def _off_subspace(outcome: IcaOutcome, noise_std: float) -> Array:
     """Return the mean squared error per feature from directions outside the subspace, (k,)."""
     k = outcome.A.shape[1]
     values = np.sort(outcome.eigenvalues)[::-1]
@@ -145,12 +147,12 @@ def _outside(outcome: IcaOutcome, noise_std: float) -> Array:
     x = values[:k] - (values[k:].mean() if d > k else 0.0)
     theta = (x + np.sqrt(np.maximum(x * x - 4.0 * s_off**2 * d, 0.0))) / 2.0
     per_coordinate = s_off**2 / np.maximum(theta, 1e-12) ** 2
-    into_map = np.linalg.inv(outcome.W @ outcome.U)  # A = B V (W U)^-1
+    mixing = np.linalg.inv(outcome.W @ outcome.U)  # A = B V (W U)^-1
     n_features = outcome.A.shape[0]
-    return np.asarray((into_map**2).T @ per_coordinate * (d - k) / n_features)
+    return np.asarray((mixing**2).T @ per_coordinate * (d - k) / n_features)
 
 
-def _inside(outcome: IcaOutcome, looks: Sequence[float], rounds: Sequence[float]) -> Array:
+def _mixing(outcome: IcaOutcome, looks: Sequence[float], rounds: Sequence[float]) -> Array:
     """Return the mean squared error per feature from mixing with the other maps, (k,)."""
     # U <- expm(-A/2) U: half of the noise of the last look stays, symmetric.
     symmetric = (looks[-1] / math.sqrt(2.0) / 2.0) ** 2 if looks else 0.0
@@ -164,11 +166,13 @@ def _rotation(rounds: Sequence[float]) -> float:
     A Newton step of length alpha forgets the share alpha of the error so far and adds alpha times
     its own noise.
     """
-    fixed, kappa = tuned_constants(math.inf), CURVATURE["volatility"]
+    constants, kappa = tuned_constants(math.inf), CURVATURE["volatility"]
     variance = 0.0
     for t, noise_std in enumerate(rounds):
         progress = t / (len(rounds) - 1) if len(rounds) > 1 else 0.0
-        alpha = fixed.alpha_first * (fixed.alpha_last / fixed.alpha_first) ** progress
-        own = (alpha * noise_std / (2.0 * kappa)) ** 2
-        variance = own if t == 0 else (1.0 - alpha) ** 2 * variance + own
+        ratio = constants.alpha_last / constants.alpha_first
+        alpha = constants.alpha_first * ratio**progress
+        added = (alpha * noise_std / (2.0 * kappa)) ** 2
+        # The first step starts from an arbitrary rotation: there is no error of before to keep.
+        variance = added if t == 0 else (1.0 - alpha) ** 2 * variance + added
     return variance

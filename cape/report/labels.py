@@ -10,20 +10,23 @@ coordinates nilearn installs; nilearn is not imported for it.
 
 from __future__ import annotations
 
+import csv
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.delimited import rows_by_column
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
-from cape.report import map_tables
+from cape.report import files, maps
+from cape.report.maps import Component
+from cape.report.results import LabelSource
 
 ATLAS = "dosenbach_2010"
 BLOB_SD = 9.0
@@ -33,7 +36,7 @@ DIRECTIONS = 500
 CHANCE = 95.0
 """Percentile of the best |r| of random directions."""
 
-CONDITIONS = 1e-3
+SAME_GRID = 1e-3
 """Largest difference of two affines, mm, that counts as the same grid."""
 
 
@@ -63,8 +66,10 @@ def bundled(space: FeatureSpace) -> Template | None:
     table = _table()
     if space.kind == "matrix" or table is None:
         return None
-    where = map_tables.coordinates(space)
-    rows = rows_by_column(table.read_bytes(), ",")
+    where = maps.coordinates(space)
+    # Single coordinates become blobs, because a released map is smooth and a point matches nothing.
+    with table.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
     networks: dict[str, list[Array]] = {}
     for row in rows:
         centre = np.array([float(row[axis]) for axis in "xyz"])
@@ -77,11 +82,12 @@ def bundled(space: FeatureSpace) -> Template | None:
 
 def _table() -> Path | None:
     """Return nilearn's table of coordinates without importing nilearn, None if it is not there."""
+    # Importing nilearn takes seconds, for a table of 160 lines.
     try:
-        found = importlib.util.find_spec("nilearn")
+        spec = importlib.util.find_spec("nilearn")
     except ValueError:  # a test's stand-in for a missing library
         return None
-    places = found.submodule_search_locations if found is not None else None
+    places = spec.submodule_search_locations if spec is not None else None
     for place in places or ():
         table = Path(place) / "datasets" / "data" / f"{ATLAS}.csv"
         if table.is_file():
@@ -114,15 +120,51 @@ def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Temp
     count = volumes.shape[3]
     if names and len(names) != count:
         raise ConfigError("E273", got=len(names), allowed=count)
-    labels = space.labels()
-    inside = np.nan_to_num(volumes[labels > 0])
+    grid = space.labels()
+    values = np.nan_to_num(volumes[grid > 0])
     if space.kind == "atlas":
-        owner = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
-        sums = np.stack([np.bincount(owner, weights=column) for column in inside.T], axis=1)
-        inside = sums / np.bincount(owner)[:, None]
-    made = tuple(names) or tuple(f"T{k:02d}" for k in range(1, count + 1))
-    return Template(name=path.name.removesuffix(".gz").removesuffix(".nii"), labels=made,
-                    values=inside)  # fmt: skip
+        values = maps.parcel_means(values, grid)
+    labels = tuple(names) or tuple(f"T{k:02d}" for k in range(1, count + 1))
+    name = path.name.removesuffix(".gz").removesuffix(".nii")
+    return Template(name=name, labels=labels, values=values)
+
+
+def of_user(
+    result: Path, template: Path, names: Path | None, *, feature_space: str
+) -> tuple[Array, Template]:
+    """Return the z-maps of a finished result, and the user's image on their voxels.
+
+    Parameters
+    ----------
+    result : Path
+        group_maps.nii.gz of a result folder.
+    template, names : Path
+        The user's image, and a text file with one name per volume.
+    feature_space : str
+        Of the run, for the refusal where there is no image.
+    """
+    if not result.is_file():
+        raise ConfigError("E270", got=feature_space)
+    image = files.load_image(result)
+    # The files do not hold the mask, so a voxel counts where any map is not 0; parcels therefore
+    # count by their size.
+    volumes = np.asarray(image.dataobj, dtype=np.float64)
+    mask = np.any(volumes != 0, axis=3)
+    space = FeatureSpace.of_labels("mask", mask.astype(np.int32), np.asarray(image.affine))
+    return volumes[mask], of_image(template, space, _names(names))
+
+
+def _names(path: Path | None) -> tuple[str, ...]:
+    """Return the lines of a text file that are not empty."""
+    if path is None:
+        return ()
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as err:
+        detail = f"{path.name}: {err}"
+        raise ConfigError("E271", got="no readable list of names", detail=detail) from err
+    # A tab inside a name would break the table of components.
+    return tuple(files.line(text) for text in lines if text.strip())
 
 
 def _read(path: Path) -> Any:
@@ -140,7 +182,7 @@ def _read(path: Path) -> Any:
 def _on_grid(image: Any, space: FeatureSpace) -> Any:
     """Return the image on the grid of the run, interpolated if it lies on another one."""
     affine = np.asarray(space.affine).reshape(4, 4)
-    near = np.abs(np.asarray(image.affine) - affine).max() <= CONDITIONS
+    near = np.abs(np.asarray(image.affine) - affine).max() <= SAME_GRID
     if tuple(image.shape[:3]) == space.shape and near:
         return image
     try:
@@ -148,9 +190,13 @@ def _on_grid(image: Any, space: FeatureSpace) -> Any:
     except ImportError:
         raise ConfigError("E272") from None
     return resampling.resample_img(
-        image, target_affine=affine, target_shape=space.shape, interpolation="continuous",
-        force_resample=True, copy_header=True,
-    )  # fmt: skip
+        image,
+        target_affine=affine,
+        target_shape=space.shape,
+        interpolation="continuous",
+        force_resample=True,
+        copy_header=True,
+    )
 
 
 def match(z: Array, template: Template) -> tuple[Match, ...]:
@@ -175,6 +221,7 @@ def match(z: Array, template: Template) -> tuple[Match, ...]:
 
 def _chance(z: Array, reference: Array) -> float:
     """Return the 95th percentile of the best |r| of random directions in the span of the maps."""
+    # Fixed directions: the same maps have to give the same file.
     span = np.linalg.qr(z - z.mean(axis=0))[0]
     directions = np.random.default_rng(0).standard_normal((DIRECTIONS, span.shape[1]))
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
@@ -191,7 +238,15 @@ def _unit(values: Array) -> Array:
     return np.asarray(np.where(real, centred / np.where(real, length, 1.0), 0.0))
 
 
-def about(template: Template | None, settings: Mapping[str, object]) -> dict[str, object]:
+def labelled(rows: Sequence[Component], z: Array, template: Template) -> tuple[Component, ...]:
+    """Return the rows of components.tsv with the best template of every map (D, R)."""
+    return tuple(
+        replace(row, label=best.label, label_r=best.r, label_chance=best.chance)
+        for row, best in zip(rows, match(z, template), strict=True)
+    )
+
+
+def source(template: Template | None, settings: Mapping[str, object]) -> LabelSource:
     """Return what results.json says of the labels."""
     if template is None:
         why = (
@@ -199,12 +254,9 @@ def about(template: Template | None, settings: Mapping[str, object]) -> dict[str
             if settings.get("feature_space") == "matrix"
             else "the grid is not one of ours in MNI space, or nilearn is not installed"
         )
-        return {"template": None, "labels": [], "note": f"No labels: {why}."}
-    return {
-        "template": template.name,
-        "labels": list(template.labels),
-        "note": (
-            "label: best |r| among the labels; label_chance: 95th percentile of the best |r| of "
-            f"{DIRECTIONS} random directions in the span of the released maps."
-        ),
-    }
+        return LabelSource(template=None, labels=(), note=f"No labels: {why}.")
+    note = (
+        "label: best |r| among the labels; label_chance: 95th percentile of the best |r| of "
+        f"{DIRECTIONS} random directions in the span of the released maps."
+    )
+    return LabelSource(template=template.name, labels=template.labels, note=note)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
@@ -13,15 +12,15 @@ from cape.forecast.rule import Separation
 from cape.forecast.rules import rule_of
 from cape.frozen import dataclass
 from cape.report.confidence import above_edge
-from cape.report.methods import kind_of
+from cape.report.results import MapResults, separation_of
 
 MOST = 50
 """Largest number of components that can be asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Advice:
-    """A number of components to try, and what to say about the present one.
+class ModelOrderHint:
+    """A number of components to try, and what the present one is to be told.
 
     Attributes
     ----------
@@ -29,33 +28,51 @@ class Advice:
         None where the spectrum carries no noise, so nothing tells its tail from signal.
     above : int
         Eigenvalues above the noise edge.
-    sentences : tuple of str
-        For people.
-    warning : bool
+    gap, gap_ratio : int, float
+        Where the largest drop is, and its size over the noise edge.
+    clear_gap : bool
+        It is large enough to count.
+    requested, n_components : int
+        Components of the settings, and those that the rank guard left.
+    limit : int
+        More components than this are noise.
+    budget_text : str
+        How many components the budget carries; empty if G is not known.
+    doubtful : bool
         R is more than the noise allows, or clearly too small.
     """
 
-    suggested: int | None
-    above: int
-    sentences: tuple[str, ...]
-    warning: bool
+    suggested: int | None = None
+    above: int = 0
+    gap: int = 0
+    gap_ratio: float = 0.0
+    clear_gap: bool = False
+    requested: int
+    n_components: int
+    limit: int = 0
+    budget_text: str = ""
+    doubtful: bool = False
+
+    @property
+    def too_few(self) -> bool:
+        return self.above > self.requested
+
+    @property
+    def too_many(self) -> bool:
+        return self.suggested is not None and self.n_components > self.limit
 
 
-def advise(
+def hint(
     eigenvalues: Array,
     *,
     edge: float,
-    asked: int,
-    kept: int,
+    requested: int,
+    n_components: int,
     g: float | None,
     kind: Separation = "temporal",
-    revised: bool = True,
-) -> Advice:
+    prewhitened: bool = True,
+) -> ModelOrderHint:
     """Return what the spectrum suggests.
-
-    A projector of each subject holds `asked` directions, so a run that asks for too few can only
-    say "at least": then the eigenvalues above the edge count; else the largest gap does if it is
-    clear, and the eigenvalues above the edge if not.
 
     Parameters
     ----------
@@ -63,82 +80,61 @@ def advise(
         Of the released subspace statistic.
     edge : float
         Top of the spectrum of the noise alone; 0 without noise.
-    asked, kept : int
+    requested, n_components : int
         Components of the settings, and those that the rank guard left.
     g : float or None
         Effective size of the run; None if it is not known.
-    kind, revised
+    kind, prewhitened
         Which rule says how many components G carries: that of `cape budget`.
     """
     values = np.sort(eigenvalues)[::-1]
     if edge <= 0.0 or values.size < 3:
-        text = "The spectrum carries no noise, so it has no noise edge to suggest a number from."
-        return Advice(suggested=None, above=0, sentences=(text,), warning=False)
+        return ModelOrderHint(requested=requested, n_components=n_components)
     above = above_edge(values, edge)
     last = min(MOST, values.size - 1)
     drops = (values[:last] - values[1 : last + 1]) / edge
     gap = int(np.argmax(drops)) + 1
-    clear = bool(drops[gap - 1] >= MIN_GAP)
-    low = above > asked
-    suggested = max(2, min(MOST, above if low or not clear else gap))
-    said = [_count(above), _gap(gap, float(drops[gap - 1])) if clear else NO_GAP]
-    if low:
-        said.append(
-            f"That is more than the {asked} asked for: R is probably too small, at least "
-            f"{suggested} is worth trying."
-        )
-    else:
-        said.append(f"Suggested number of components: {suggested}.")
-    most = limit = max(above, gap) if clear else above
+    clear_gap = bool(drops[gap - 1] >= MIN_GAP)
+    # A projector of each subject holds `requested` directions, so a run that asks for too few can
+    # only say "at least": then all eigenvalues above the edge count.
+    by_edge = above > requested or not clear_gap
+    most = limit = max(above, gap) if clear_gap else above
+    budget_text = ""
     if g is not None:
-        rule = rule_of(kind, asked, prewhitened=revised)
-        said.append(rule.largest_text(g))
+        rule = rule_of(kind, requested, prewhitened=prewhitened)
+        budget_text = rule.largest_text(g)
         most = rule.largest_components(g)
-        # What real data carried (spatial) is told, but only the spectrum says what is noise.
+        # What real data carried (spatial) is shown, but only the spectrum says what is noise.
         limit = min(limit, most) if kind == "temporal" else limit
-    too_many = kept > limit
-    if too_many:
-        said.append(
-            f"R = {kept} is more than the noise allows: the last components may be noise. "
-            f"Use R = {max(2, limit)} or fewer, more subjects, or a larger epsilon."
-        )
-    said.append(
-        "This reading is free, because the spectrum is released anyway; another run with another "
-        "R costs its own budget."
+    return ModelOrderHint(
+        suggested=max(2, min(MOST, above if by_edge else gap)),
+        above=above,
+        gap=gap,
+        gap_ratio=float(drops[gap - 1]),
+        clear_gap=clear_gap,
+        requested=requested,
+        n_components=n_components,
+        limit=limit,
+        budget_text=budget_text,
+        doubtful=above > requested or n_components > min(limit, most),
     )
-    doubtful = low or too_many or kept > most
-    return Advice(suggested=suggested, above=above, sentences=tuple(said), warning=doubtful)
 
 
-def of_results(
-    results: Mapping[str, Any], settings: Mapping[str, Any], eigenvalues: Array
-) -> Advice:
-    """Return the advice from the files of a run."""
-    kept = int(results["n_components"])
-    return advise(
+def hint_of(
+    results: MapResults, settings: Mapping[str, object], eigenvalues: Array
+) -> ModelOrderHint:
+    """Return the hint from the files of a run."""
+    return hint(
         eigenvalues,
-        edge=float(results["noise_edge"] or 0.0),
-        asked=int(settings.get("n_components", kept)),
-        kept=kept,
-        g=results["g_eff"],
-        kind=kind_of(settings),
-        revised=is_revised(settings),
+        edge=results.noise_edge or 0.0,
+        requested=int(str(settings.get("n_components", results.n_components))),
+        n_components=results.n_components,
+        g=results.g_eff,
+        kind=separation_of(settings),
+        prewhitened=is_prewhitened(settings),
     )
 
 
-def is_revised(settings: Mapping[str, object]) -> bool:
-    """Return whether the thresholds of the shipped default hold, as in `cape budget`."""
+def is_prewhitened(settings: Mapping[str, object]) -> bool:
+    """Tell which thresholds hold: those of the shipped default, as in `cape budget`, or the old."""
     return settings.get("prewhiten", "ar1") != "none"
-
-
-NO_GAP = "No gap in it is clear."
-
-
-def _count(above: int) -> str:
-    if above == 1:
-        return "1 eigenvalue stands above the noise edge."
-    return f"{above} eigenvalues stand above the noise edge."
-
-
-def _gap(position: int, ratio: float) -> str:
-    return f"The largest gap comes after eigenvalue {position} ({ratio:.2g} times the noise edge)."

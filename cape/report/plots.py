@@ -1,45 +1,92 @@
-"""Pictures of released quantities as small PNGs; matplotlib is imported on the first call.
+"""All pictures of the pages, as small PNGs in one style; matplotlib is imported on the first call.
 
 Colours are safe for colour-blind readers (RdBu_r, Okabe-Ito blue and vermilion) and no meaning
-rests on colour alone: lines differ in dash and are labelled where they run.
+rests on colour alone: lines differ in dash and are labelled where they run.  Every picture comes
+with one sentence that states what it shows, for those who cannot see it.
 """
 
 from __future__ import annotations
 
 import base64
+import importlib
 import io
 import math
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.report.page_model import Picture
+from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 BLUE, VERMILION, GREY = "#0072B2", "#B8480A", "#595959"
+EMPTY = "#d9d9d9"
+"""Grey of what has no value or lies under the threshold."""
+
 DPI = 100
 COLOURS = "RdBu_r"
 GREYS, HUES = 32, 64
 """Colours of a PNG: a third of the bytes of full colour, no visible difference."""
 
-
 COMPRESSION = 6
 """Of a PNG: the level above, 9, takes ten times as long and saves a tenth of the bytes."""
 
+MNI_CUTS = (-32, -16, 0, 12, 24, 36, 48, 60)
+STRIP = (10.0, 1.7)
+THRESHOLD = 2.0
+"""|z| from which colour is shown over an anatomical background."""
+
+LIMITS = (4.0, 12.0)
+SHEET_LIMIT = 6.0
+"""|z| of the darkest colour in the maps of one subject."""
+
+SLICES = 8
+FNC_LIMIT = 0.6
+ROW = 0.34
+"""Inches of one time course."""
+
+MOST_TICKS = 25
+"""Names along an axis; more would overlap."""
+
+OVER_AXES: Mapping[str, Any] = {
+    "xycoords": ("axes fraction", "data"),
+    "textcoords": "offset points",
+}
+OVER_DATA: Mapping[str, Any] = {
+    "xycoords": ("data", "axes fraction"),
+    "textcoords": "offset points",
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Picture:
+    """A PNG in base64, its size in pixels, and the sentence that states what it shows."""
+
+    png: str
+    width: int
+    height: int
+    alt: str
+    caption: str = ""
+    shape: str = ""  # for the style sheet: strip, square, chart or bar
+
 
 def installed() -> bool:
-    """Tell whether the extra `report` is there: matplotlib, nilearn, jinja2."""
+    """Tell whether the extra `report` is there: matplotlib, nilearn."""
     try:
-        import jinja2  # noqa: F401  the three imports are the question
-        import matplotlib  # noqa: F401
+        import matplotlib  # noqa: F401  the two imports are the question
         import nilearn  # noqa: F401
     except ImportError:
         return False
     return True
+
+
+# -- one style ------------------------------------------------------------------------------------
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -47,6 +94,7 @@ def new_figure(width: float, height: float) -> Figure:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
+    # pyplot would keep every figure alive, and would look for a screen.
     figure = Figure(figsize=(width, height), dpi=DPI, facecolor="white")
     FigureCanvasAgg(figure)
     return figure
@@ -60,23 +108,26 @@ def finish(figure: Figure, *, alt: str, caption: str = "", shape: str = "") -> P
     canvas.draw()
     palette = Image.new("P", (1, 1))
     palette.putpalette(_palette())
-    drawn = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
-    image = drawn.quantize(palette=palette, dither=Image.Dither.NONE)
-    held = io.BytesIO()
-    image.save(held, format="png", compress_level=COMPRESSION)
-    png = base64.b64encode(held.getvalue()).decode("ascii")
+    full = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
+    # Dither would put grains into flat areas, which compress badly and look like data.
+    image = full.quantize(palette=palette, dither=Image.Dither.NONE)
+    target = io.BytesIO()
+    image.save(target, format="png", compress_level=COMPRESSION)
+    png = base64.b64encode(target.getvalue()).decode("ascii")
     width, height = image.size
     return Picture(png=png, width=width, height=height, alt=alt, caption=caption, shape=shape)
 
 
-def _palette() -> list[int]:
-    """Return one palette for all pictures: greys, the map colours, the two line colours.
+def _chart(figure: Figure, alt: str, caption: str = "") -> Picture:
+    return finish(figure, alt=alt, caption=caption or alt, shape="chart")
 
-    A palette chosen for each picture would shift its colours away from the common colour bar.
-    """
+
+def _palette() -> list[int]:
+    """Return one palette for all pictures: greys, the map colours, the two line colours."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb
 
+    # A palette chosen for each picture would shift its colours away from the common colour bar.
     greys = np.repeat(np.linspace(0.0, 1.0, GREYS)[:, None], 3, axis=1)
     hues = colormaps[COLOURS](np.linspace(0.0, 1.0, HUES))[:, :3]
     lines = [
@@ -87,7 +138,7 @@ def _palette() -> list[int]:
     return [round(255 * value) for value in rows.ravel().tolist()]
 
 
-def framed(figure: Figure, xlabel: str, ylabel: str, position: Any = (1, 1, 1)) -> Axes:
+def _axes(figure: Figure, xlabel: str, ylabel: str, position: Any = (1, 1, 1)) -> Axes:
     """Return axes with names, without a box, with faint horizontal lines."""
     axes = figure.add_subplot(*position)
     axes.set_xlabel(xlabel)
@@ -96,6 +147,22 @@ def framed(figure: Figure, xlabel: str, ylabel: str, position: Any = (1, 1, 1)) 
     axes.grid(axis="y", color="#dddddd", linewidth=0.6)
     axes.set_axisbelow(True)
     return axes
+
+
+def _limit_line(axes: Axes, height: float, text: str) -> None:
+    """Draw a dashed line over the whole width, with its name at the right end."""
+    axes.axhline(height, color=VERMILION, linestyle="--", linewidth=1.5)
+    axes.annotate(text, (0.99, height), ha="right", xytext=(0, 4), color=VERMILION, **OVER_AXES)
+
+
+def _name_ticks(set_ticks: Any, names: Sequence[str], rotation: int) -> None:
+    """Label an axis with every name, or every second, third ... if there are many."""
+    step = math.ceil(len(names) / MOST_TICKS)
+    at = range(0, len(names), step)
+    set_ticks(list(at), [names[k] for k in at], fontsize=7, rotation=rotation, color=GREY)
+
+
+# -- the consortium's charts ----------------------------------------------------------------------
 
 
 def budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str]) -> Picture:
@@ -111,31 +178,28 @@ def budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str])
         Phase of each release; changes are marked.
     """
     figure = new_figure(7.2, 3.0)
-    axes = framed(figure, "release", f"epsilon so far (delta {delta:g})")
+    axes = _axes(figure, "release", f"epsilon so far (delta {delta:g})")
     index = np.arange(1, epsilon.size + 1)
     axes.step(index, epsilon, where="post", color=BLUE, linewidth=2)
     axes.plot(index, epsilon, ".", color=BLUE, markersize=4)
-    axes.axhline(budget, color=VERMILION, linestyle="--", linewidth=1.5)
-    axes.annotate(f"budget {budget:.4g}", (0.99, budget), xycoords=("axes fraction", "data"),
-                  ha="right", xytext=(0, 4), textcoords="offset points",
-                  color=VERMILION)  # fmt: skip
+    _limit_line(axes, budget, f"budget {budget:.4g}")
     axes.set_ylim(0.0, max(budget, float(epsilon.max())) * 1.18)
     starts = [k for k, name in enumerate(phases) if k == 0 or phases[k - 1] != name]
+    box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
     for level, k in enumerate(starts):
         axes.axvline(k + 0.5, color=GREY, linewidth=0.8, linestyle=":")
-        axes.annotate(phases[k], (k + 0.5, 0.04 + 0.1 * (level % 4)), color=GREY, fontsize=9,
-                      xycoords=("data", "axes fraction"), xytext=(5, 0),
-                      textcoords="offset points", zorder=3,
-                      bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0})  # fmt: skip
+        # Short phases lie close together, so their names take turns on four heights.
+        at = (k + 0.5, 0.04 + 0.1 * (level % 4))
+        axes.annotate(
+            phases[k], at, color=GREY, fontsize=9, xytext=(5, 0), zorder=3, bbox=box, **OVER_DATA
+        )
     axes.set_xlim(0.5, epsilon.size + 0.5)
     figure.tight_layout()
-    last = float(epsilon[-1])
     alt = (
-        f"Epsilon grows to {last:.4g} after {epsilon.size} releases; the budget is {budget:.4g} "
-        f"at delta {delta:g}."
+        f"Epsilon grows to {float(epsilon[-1]):.4g} after {epsilon.size} releases; the budget is "
+        f"{budget:.4g} at delta {delta:g}."
     )
-    caption = "Epsilon after each release; the dashed line is the budget."
-    return finish(figure, alt=alt, caption=caption, shape="chart")
+    return _chart(figure, alt, "Epsilon after each release; the dashed line is the budget.")
 
 
 def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
@@ -143,26 +207,23 @@ def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
     shown = min(eigenvalues.size, max(40, 2 * n_components))
     values = np.sort(eigenvalues)[::-1]
     figure = new_figure(7.2, 3.0)
-    axes = framed(figure, "number of the eigenvalue", "eigenvalue")
+    axes = _axes(figure, "number of the eigenvalue", "eigenvalue")
     axes.plot(np.arange(1, shown + 1), values[:shown], "o", color=BLUE, markersize=4)
     axes.axvline(n_components + 0.5, color=GREY, linestyle=":", linewidth=1.2)
-    axes.annotate(f"R = {n_components}", (n_components + 0.5, 0.92), color=GREY,
-                  xycoords=("data", "axes fraction"), xytext=(4, 0),
-                  textcoords="offset points")  # fmt: skip
-    own, after = float(values[n_components - 1]), values[n_components : n_components + 1]
-    alt = f"Eigenvalue {n_components} is {own:.3g}"
+    at = (n_components + 0.5, 0.92)
+    axes.annotate(f"R = {n_components}", at, color=GREY, xytext=(4, 0), **OVER_DATA)
+    last, after = float(values[n_components - 1]), values[n_components : n_components + 1]
+    alt = f"Eigenvalue {n_components} is {last:.3g}"
     alt += f", the next is {float(after[0]):.3g}" if after.size else ""
+    caption = "Spectrum of the released subspace statistic; R is the number of components."
     if edge > 0:
         axes.axhspan(min(0.0, float(values[:shown].min())), edge, color="#eeeeee", zorder=0)
-        axes.axhline(edge, color=VERMILION, linestyle="--", linewidth=1.5)
-        axes.annotate(f"noise edge {edge:.3g}", (0.99, edge), color=VERMILION,
-                      ha="right", xycoords=("axes fraction", "data"), xytext=(0, 4),
-                      textcoords="offset points")  # fmt: skip
-        alt += f"; the noise edge is {edge:.3g}, so it lies {'above' if own > edge else 'UNDER'} it"
+        _limit_line(axes, edge, f"noise edge {edge:.3g}")
+        side = "above" if last > edge else "UNDER"
+        alt += f"; the noise edge is {edge:.3g}, so it lies {side} it"
+        caption += " What lies in the grey band may be noise alone."
     figure.tight_layout()
-    caption = "Spectrum of the released subspace statistic; R is the number of components."
-    caption += " What lies in the grey band may be noise alone." if edge > 0 else ""
-    return finish(figure, alt=alt + ".", caption=caption, shape="chart")
+    return _chart(figure, f"{alt}.", caption)
 
 
 def progress(statistic: Array, noise: Array, step: Array, stability: Array) -> Picture:
@@ -175,20 +236,19 @@ def progress(statistic: Array, noise: Array, step: Array, stability: Array) -> P
     """
     rounds = np.arange(1, statistic.size + 1)
     figure = new_figure(7.2, 5.4)
-    top = framed(figure, "", "statistic norm", (3, 1, 1))
+    top = _axes(figure, "", "statistic norm", (3, 1, 1))
     top.plot(rounds, statistic, "-o", color=BLUE, markersize=3, label="released statistic")
     top.plot(rounds, noise, "--", color=VERMILION, linewidth=1.5, label="expected of noise alone")
     top.set_ylim(bottom=0.0)
     top.legend(frameon=False, fontsize=8, loc="best", ncols=2)
-    middle = framed(figure, "", "step size", (3, 1, 2))
+    middle = _axes(figure, "", "step size", (3, 1, 2))
     middle.plot(rounds, step, "-o", color=BLUE, markersize=3)
     middle.set_ylim(bottom=0.0)
-    low = framed(figure, "round of the solver", "stability", (3, 1, 3))
+    low = _axes(figure, "round of the solver", "stability", (3, 1, 3))
     low.plot(rounds, stability, "-o", color=BLUE, markersize=3)
     low.axhline(0.85, color=VERMILION, linestyle="--", linewidth=1.2)
-    low.annotate("settled from 0.85 on", (0.01, 0.85), xycoords=("axes fraction", "data"),
-                 xytext=(0, -11), textcoords="offset points", color=VERMILION,
-                 fontsize=9)  # fmt: skip
+    settled = "settled from 0.85 on"
+    low.annotate(settled, (0.01, 0.85), xytext=(0, -11), color=VERMILION, fontsize=9, **OVER_AXES)
     low.set_ylim(0.0, 1.05)
     for axes in (top, middle, low):
         axes.set_xlim(0.5, statistic.size + 0.5)
@@ -202,4 +262,327 @@ def progress(statistic: Array, noise: Array, step: Array, stability: Array) -> P
         f"{step[-1]:.3g}; {end}."
     )
     caption = "The solver round by round: norm of the released statistic, step, stability."
-    return finish(figure, alt=alt, caption=caption, shape="chart")
+    return _chart(figure, alt, caption)
+
+
+# -- maps -----------------------------------------------------------------------------------------
+
+
+def colour_limit(z: Array) -> float:
+    """Return one symmetric limit of colours for all maps, shape (D, R).
+
+    The median over the maps of the 99.5th percentile of |z|, rounded up, between 4 and 12.
+    """
+    # One limit for all: maps are compared by eye, and one strong voxel must not pale the others.
+    top = np.percentile(np.abs(z), 99.5, axis=0)
+    return float(min(max(math.ceil(float(np.median(top))), LIMITS[0]), LIMITS[1]))
+
+
+def strips(
+    path: Path, names: Sequence[str], alts: Sequence[str], limit: float, *, mni: bool
+) -> Iterator[Picture]:
+    """Yield eight axial slices for every map of an image.
+
+    Parameters
+    ----------
+    path : Path
+        Such as group_maps.nii.gz.
+    names, alts : sequence of str
+        Of each map.
+    limit : float
+        |z| of the darkest colour.
+    mni : bool
+        The grid is an MNI152 mask.
+    """
+    nibabel: Any = importlib.import_module("nibabel")
+    plotting: Any = importlib.import_module("nilearn.plotting")
+    image = nibabel.load(path)
+    volumes = np.asarray(image.dataobj, dtype=np.float32)
+    affine = image.affine
+    if not mni:
+        volumes, affine = _with_margin(volumes, affine)
+    mask = np.any(volumes != 0, axis=3)
+    background, cuts = _background(mni=mni), MNI_CUTS if mni else _heights(mask, affine)
+    outline = nibabel.Nifti1Image(mask.astype(np.float32), affine)
+    style = {"cmap": COLOURS, "black_bg": False, "colorbar": False, "annotate": False}
+    for k, (name, alt) in enumerate(zip(names, alts, strict=True)):
+        figure = new_figure(*STRIP)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about maps with nothing over the threshold
+            display = plotting.plot_stat_map(
+                nibabel.Nifti1Image(volumes[..., k], affine),
+                bg_img=background,
+                display_mode="z",
+                cut_coords=list(cuts),
+                threshold=THRESHOLD,
+                vmin=-limit,
+                vmax=limit,
+                figure=figure,
+                axes=(0, 0, 1, 1),
+                **style,
+            )
+            if background is None:
+                display.add_contours(outline, levels=[0.5], colors=GREY, linewidths=0.8)
+            display.annotate(size=10)
+        yield finish(figure, alt=f"{alt} Eight axial slices.", caption=name, shape="strip")
+
+
+def _background(*, mni: bool) -> Any:
+    """Return the template, or None: then the outline of the mask is all there is to show."""
+    # Never a mean image of the subjects: that would be a release.
+    if not mni:
+        return None
+    datasets: Any = importlib.import_module("nilearn.datasets")
+    return datasets.load_mni152_template(resolution=3)
+
+
+def _heights(mask: Any, affine: Array) -> tuple[float, ...]:
+    """Return the heights of up to eight slices through a mask, mm."""
+    height = (np.argwhere(mask) @ affine[2, :3]) + affine[2, 3]
+    low, high = np.percentile(height, [5, 95])
+    count = min(len(MNI_CUTS), max(1, math.ceil(float(high - low)) + 1))
+    return tuple(float(cut) for cut in np.linspace(low, high, count))
+
+
+def _with_margin(volumes: Any, affine: Array) -> tuple[Any, Array]:
+    """Put one empty voxel around the grid, so that the outline of the mask is closed."""
+    shifted = affine.copy()
+    shifted[:3, 3] -= affine[:3, :3].sum(axis=1)
+    return np.pad(volumes, ((1, 1), (1, 1), (1, 1), (0, 0))), shifted
+
+
+def squares(
+    z: Array, shape: tuple[int, ...], names: Sequence[str], alts: Sequence[str], limit: float
+) -> Iterator[Picture]:
+    """Yield every column of `z`, shape (D, R), as an image of `shape` (row-major)."""
+    for k, (name, alt) in enumerate(zip(names, alts, strict=True)):
+        figure = new_figure(2.0, 2.0 * min(shape[0] / shape[1], 2.0))
+        axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+        values = z[:, k].reshape(shape)
+        style: dict[str, Any] = {"interpolation": "nearest", "aspect": "auto"}
+        axes.imshow(values, cmap=COLOURS, vmin=-limit, vmax=limit, **style)
+        axes.set_axis_off()
+        yield finish(figure, alt=alt, caption=name, shape="square")
+
+
+def colour_bar(limit: float, threshold: float, caption: str) -> Picture:
+    """Return one horizontal bar with ticks at -limit, 0, limit; below the threshold it is grey."""
+    figure = new_figure(4.2, 0.62)
+    axes = figure.add_axes((0.06, 0.5, 0.88, 0.3))
+    scale = np.linspace(-limit, limit, 512)
+    shown = np.where(np.abs(scale) < threshold, np.nan, scale)[None]
+    axes.set_facecolor(EMPTY)
+    style: dict[str, Any] = {"vmin": -limit, "vmax": limit, "interpolation": "nearest"}
+    axes.imshow(shown, cmap=COLOURS, aspect="auto", extent=(-limit, limit, 0.0, 1.0), **style)
+    axes.set_yticks([])
+    axes.set_xticks([-limit, 0.0, limit], [f"z = -{limit:g}", "0", f"z = {limit:g}"])
+    axes.tick_params(length=3, labelsize=9)
+    alt = f"Colour bar from blue, z minus {limit:g}, to red, z {limit:g}"
+    alt += f"; |z| below {threshold:g} is not coloured." if threshold else "."
+    return finish(figure, alt=alt, caption=caption, shape="bar")
+
+
+def sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> Picture:
+    """Draw maps (x, y, z, R) of one subject as rows of eight axial slices, grey where small."""
+    # Our own drawing without an anatomical background: one image instead of one per map, because a
+    # site has many subjects and nilearn takes half a second for each strip.
+    volumes, corner = _cropped(volumes)
+    mask = np.any(volumes != 0, axis=3)
+    size = mask.sum(axis=(0, 1))
+    levels = np.flatnonzero(size > 0.2 * size.max())
+    cuts = levels[np.unique(np.linspace(0, levels.size - 1, SLICES).round().astype(int))]
+    rows, under = [], []
+    for k in range(len(names)):
+        strong = np.abs(volumes[..., k]) >= THRESHOLD
+        shown = np.where(strong, volumes[..., k], np.nan)
+        rows.append(np.concatenate([shown[:, ::-1, cut].T for cut in cuts], axis=1))
+        grey = np.where(mask, 0.86, 1.0)
+        under.append(np.concatenate([grey[:, ::-1, cut].T for cut in cuts], axis=1))
+    wide, tall = cuts.size * volumes.shape[0], len(names) * volumes.shape[1]
+    figure = new_figure(7.6, 0.5 + 6.9 * tall / wide)
+    axes = figure.add_axes((0.07, 0.03, 0.92, 0.92))
+    painted = _painted(np.concatenate(rows), np.concatenate(under))
+    axes.imshow(painted, interpolation="nearest", aspect="auto")
+    middle = volumes.shape[1] * (np.arange(len(names)) + 0.5) - 0.5
+    axes.set_yticks(middle, names, fontsize=8)
+    heights = ((cuts + corner) * affine[2, 2] + affine[2, 3]).tolist()
+    at = volumes.shape[0] * (np.arange(cuts.size) + 0.5) - 0.5
+    axes.set_xticks(at, [f"z = {height:.0f} mm" for height in heights], fontsize=8)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    top = float(np.abs(volumes).max())
+    alt = (
+        f"{subject}: maps of {len(names)} components in {cuts.size} axial slices, red and blue "
+        f"from |z| {THRESHOLD:g} to {SHEET_LIMIT:g}; left is left; the largest |z| is {top:.1f}."
+    )
+    return _chart(figure, alt)
+
+
+def _painted(z: Array, grey: Array) -> Any:
+    """Return z in the colours of maps over `grey` (0 to 1), which shows where z is NaN, as RGB."""
+    from matplotlib import colormaps
+
+    scaled = (np.clip(z, -SHEET_LIMIT, SHEET_LIMIT) + SHEET_LIMIT) / (2 * SHEET_LIMIT)
+    coloured = colormaps[COLOURS](scaled, bytes=True)[..., :3]
+    plain = colormaps["gray"](grey, bytes=True)[..., :3]
+    return np.where(np.isnan(z)[..., None], plain, coloured)
+
+
+def _cropped(volumes: Array) -> tuple[Array, int]:
+    """Return the box of voxels that are not 0, one voxel wider, and where it begins in z."""
+    where = np.argwhere(np.any(volumes != 0, axis=3))
+    if not len(where):
+        return volumes, 0
+    low, high = np.maximum(where.min(axis=0) - 1, 0), where.max(axis=0) + 2
+    box = tuple(slice(int(a), int(b)) for a, b in zip(low, high, strict=True))
+    return volumes[box], int(low[2])
+
+
+# -- one site's subjects --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Courses:
+    """Time courses of one subject.
+
+    Attributes
+    ----------
+    subject : str
+        Name of its files.
+    values : ndarray, shape (R, T)
+        One row per component.
+    tr : float
+        Repetition time, s; 0 if unknown.
+    """
+
+    subject: str
+    values: Array
+    tr: float
+
+
+def time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iterator[Picture]:
+    """Draw the time courses of every subject, one above the other, each in its own std."""
+    n = len(names)
+    height = 0.9 + ROW * n
+    # One figure for all, whose lines are moved: building its axes costs as much as drawing them.
+    figure = new_figure(7.2, height)
+    axes = _axes(figure, "", "")
+    lines = [axes.plot([], [], color=BLUE, linewidth=0.7)[0] for _ in names]
+    axes.set_yticks(range(n - 1, -1, -1), names, fontsize=8)
+    axes.set_ylim(-0.7, n - 0.3)
+    axes.grid(visible=False)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+    # A fixed frame: fitting it would draw everything twice.
+    figure.subplots_adjust(left=0.07, right=0.98, bottom=0.55 / height, top=1 - 0.1 / height)
+    for one in subjects:
+        courses, length = one.values, one.values.shape[1]
+        at = np.arange(length) * (one.tr if one.tr > 0 else 1.0)
+        std = courses.std(axis=1, keepdims=True)
+        shown = (courses - courses.mean(axis=1, keepdims=True)) / np.where(std > 0, std, 1.0)
+        for k, (line, row) in enumerate(zip(lines, shown, strict=True)):
+            line.set_data(at, row / 6.0 + (n - 1 - k))
+        axes.set_xlim(at[0], at[-1] if length > 1 else 1.0)
+        axes.set_xlabel("time, s" if one.tr > 0 else "time point")
+        span = f"{at[-1]:.0f} s" if one.tr > 0 else f"{length} time points"
+        yield _chart(
+            figure,
+            f"{one.subject}: {n} time courses over {span}, each scaled to its own standard "
+            "deviation.",
+        )
+
+
+def spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> Picture:
+    """Draw the mean spectrum of every component in a small panel; `power` is (R, n)."""
+    n = len(names)
+    across = min(5, n)
+    down = math.ceil(n / across)
+    figure = new_figure(7.6, 0.5 + 1.25 * down)
+    shown = slice(1, -1)  # without 0, where the mean was taken out, and the half-weighted last
+    values = np.log10(np.maximum(power[:, shown], 1e-12))
+    low, high = float(values.min()), float(values.max())
+    for k, name in enumerate(names):
+        axes = _axes(figure, "", "", (down, across, k + 1))
+        axes.plot(frequency[shown], values[k], color=BLUE, linewidth=1.2)
+        axes.set_title(name, fontsize=8, pad=2)
+        axes.set_ylim(low - 0.1, high + 0.1)
+        axes.set_xlim(0.0, float(frequency[-1]))
+        axes.locator_params(nbins=3)
+        axes.tick_params(labelsize=7, labelbottom=k + across >= n, labelleft=k % across == 0)
+    figure.supxlabel(f"frequency, {unit}", fontsize=9)
+    figure.supylabel("log10 power", fontsize=9)
+    figure.tight_layout()
+    peak = frequency[shown][np.argmax(power[:, shown], axis=1)]
+    alt = (
+        f"Mean power spectra of {n} components; their peaks lie between {peak.min():.3g} and "
+        f"{peak.max():.3g} {unit}."
+    )
+    return _chart(figure, alt)
+
+
+def connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
+    """Draw a matrix of correlations (R, R) with an empty diagonal and fixed limits."""
+    figure = new_figure(5.6, 4.8)
+    axes = figure.add_subplot(111)
+    image = _matrix(axes, r)
+    _name_ticks(axes.set_xticks, names, rotation=90)
+    _name_ticks(axes.set_yticks, names, rotation=0)
+    bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-FNC_LIMIT, 0.0, FNC_LIMIT])
+    bar.set_label("correlation r", fontsize=9)
+    figure.tight_layout()
+    if len(names) < 2:
+        return _chart(figure, f"{what}: one component has no partner (0 pairs).")
+    i, j = divmod(int(np.argmax(_off_diagonal(r))), len(names))
+    pair = f"{names[min(i, j)]} and {names[max(i, j)]} (r {r[i, j]:.2f})"
+    return _chart(figure, f"{what}: the strongest pair is {pair}.")
+
+
+def connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Picture:
+    """Draw small matrices of several subjects side by side, with the same limits."""
+    across = min(5, len(labels))
+    down = math.ceil(len(labels) / across)
+    figure = new_figure(7.6, 0.2 + 1.65 * down)
+    for k, (label, r) in enumerate(zip(labels, matrices, strict=True)):
+        axes = figure.add_subplot(down, across, k + 1)
+        _matrix(axes, r)
+        axes.set_title(label[:18], fontsize=8, pad=2)
+        axes.set_xticks([])
+        axes.set_yticks([])
+    figure.tight_layout()
+    top = max(float(_off_diagonal(r).max(initial=0.0)) for r in matrices)
+    alt = (
+        f"Network connectivity of {len(labels)} subjects, colours as above; the largest |r| in "
+        f"them is {top:.2f}."
+    )
+    return _chart(figure, alt)
+
+
+def _matrix(axes: Axes, r: Array) -> Any:
+    shown = r.copy()
+    # A diagonal of ones would be the strongest colour and say nothing.
+    np.fill_diagonal(shown, np.nan)
+    axes.set_facecolor(EMPTY)
+    return axes.imshow(shown, cmap=COLOURS, vmin=-FNC_LIMIT, vmax=FNC_LIMIT)
+
+
+def _off_diagonal(r: Array) -> Array:
+    return np.abs(r - np.diag(np.diag(r)))
+
+
+def agreement(labels: Sequence[str], names: Sequence[str], r: Array) -> Picture:
+    """Draw how every subject's map correlates with the common one; `r` is (subjects, R)."""
+    figure = new_figure(7.2, 1.3 + max(0.12 * len(labels), 1.2))
+    axes = figure.add_subplot(111)
+    image = axes.imshow(r, cmap=COLOURS, vmin=-1.0, vmax=1.0, aspect="auto")
+    _name_ticks(axes.set_xticks, names, rotation=90 if len(names) > 12 else 0)
+    _name_ticks(axes.set_yticks, labels, rotation=0)
+    bar = figure.colorbar(image, ax=axes, ticks=[-1.0, 0.0, 1.0])
+    bar.set_label("correlation r", fontsize=9)
+    figure.tight_layout()
+    low = int(np.argmin(np.median(r, axis=0)))
+    alt = (
+        f"Correlation of {len(labels)} subjects' maps with the common maps: median "
+        f"{np.median(r):.2f}, lowest median at {names[low]} ({np.median(r[:, low]):.2f})."
+    )
+    return _chart(figure, alt)

@@ -6,19 +6,20 @@ The figures come from the ledger and the plan only.  Nothing is claimed for a ru
 
 from __future__ import annotations
 
+import dataclasses
 import math
-from collections.abc import Iterable, Iterator
-from itertools import count
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from fractions import Fraction
+from typing import Any
 
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import FREE, INFINITE, Cost, Noise, total_cost
 from cape.privacy.event import Event
-from cape.privacy.ledger import Ledger
 from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
-
-Json = dict[str, object]
+from cape.report.files import UNLESS_EMPTY
 
 UNIT = "one subject: everything the run reads of one person at one site"
 RELATION = "replace-one"
@@ -51,6 +52,9 @@ NOT_COVERED = (
 )
 
 
+# -- costs ----------------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Spent:
     """One release and the cost of all releases up to it."""
@@ -77,6 +81,9 @@ def planned_cost(outcome: Outcome) -> Cost:
     return charged if plan <= charged else plan
 
 
+# -- the record -----------------------------------------------------------------------------------
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
     """The headline numbers of a run against the aggregator with the assumed colluders.
@@ -86,122 +93,239 @@ class Figures:
     readings of what was charged, and `*_unspent` what the budget still has.
     """
 
+    mu: float | None = None
+    epsilon: float | None = None
+    mu_planned: float | None = None
+    epsilon_planned: float | None = None
+    mu_spent: float | None = None
+    epsilon_spent: float | None = None
+    mu_unspent: float | None = None
+    epsilon_unspent: float | None = None
+    delta: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """What one kind of viewer sees, and the guarantee against it; null with label "none"."""
+
+    key: str
+    who: str
+    sees: str
     mu: float | None
     epsilon: float | None
-    mu_planned: float | None
-    epsilon_planned: float | None
+    headline: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Collusion:
+    """The guarantee that is left if that many sites collude."""
+
+    colluders: int
+    mu: float | None
+    epsilon: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Slack:
+    """What the noise being discrete may add to epsilon and delta; null with label "none"."""
+
+    epsilon: float | None = None
+    delta: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class BudgetFigures:
+    """What was allowed, spent and left."""
+
+    epsilon: float | None
+    mu: float | None
     mu_spent: float | None
     epsilon_spent: float | None
     mu_unspent: float | None
     epsilon_unspent: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release:
+    """A charged release: its exact integers, the same in real units, its place in the chain.
+
+    `noise_std_share` is the noise of one site, `noise_std_mean` that of the decoded mean.
+    """
+
+    seq: int
+    phase: str
+    round: int
+    field: str
+    shape: str
+    size: int
+    log2_gamma: int
+    clip: float
+    clip_int: int
+    sensitivity: float
+    delta_int: int
+    s2: str
+    shares: int
+    seed_ratio: int = dataclasses.field(default=0, metadata=UNLESS_EMPTY)
+    noise_std_share: float
+    noise_std_mean: float
+    mu2: str | None
+    mu: float | None
+    mu_so_far: float | None
+    epsilon_so_far: float | None
+    digest: str
+
+    @property
+    def mu2_exact(self) -> Fraction:
+        """mu^2 of this release, 0 without noise."""
+        return Fraction(self.mu2) if self.mu2 else Fraction(0)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivacyStatement:
+    """The content of privacy.json; the order of the fields is that of the file."""
+
+    schema: str = "cape-privacy-1"
+    guarantee: str
+    private: bool
+    unit: str = UNIT
+    relation: str = RELATION
+    epsilon: float | None
+    epsilon_planned: float | None
     delta: float
+    mu: float | None
+    zcdp_rho: float | None
+    lattice_slack: Slack
+    n_sites: int
+    assumed_colluders: int
+    min_survivors: int
+    survivors: tuple[str, ...]
+    n_subjects: int
+    subjects_per_site: Mapping[str, int]
+    noise: str | None = None
+    aggregation: str | None = None
+    zero_sum: str | None = None
+    key_trust: str | None = None
+    roster_fingerprint: str
+    views: tuple[View, ...]
+    if_more_collude: tuple[Collusion, ...]
+    budget: BudgetFigures
+    assumptions: tuple[str, ...]
+    not_covered: tuple[str, ...] = NOT_COVERED
+    events: tuple[Release, ...]
+    # Checked by `cape.privacy.chain.read_entries`, for whoever wants to know.
+    ledger: Mapping[str, Any]
+    warnings: tuple[str, ...]
+
+    @property
+    def single_sums_are_seen(self) -> bool:
+        """Whether the aggregator sees the noisy sum of every site, not their total alone."""
+        alone = self.noise == "local" and self.aggregation != "secagg"
+        return self.zero_sum == "gaussian" or alone
 
 
-def survivors(outcome: Outcome) -> list[str]:
+# -- from an outcome ------------------------------------------------------------------------------
+
+
+def survivors(outcome: Outcome) -> tuple[str, ...]:
     """Return the sites whose data are in the last sum; all of them unless sites dropped out."""
     last = outcome.trace[-1].survivors if outcome.trace else ()
-    return list(last or (entry.site for entry in outcome.roster.sites))
+    return tuple(last or (entry.site for entry in outcome.roster.sites))
 
 
 def delta_of(outcome: Outcome) -> float:
-    """Return the total delta of the run."""
     budget = outcome.ledger.budget
     return float(outcome.settings.get("delta") or 0.0) if budget is None else budget.delta
 
 
 def figures(outcome: Outcome) -> Figures:
     """Return the headline numbers, in exact fractions up to the last step."""
-    delta, promised = delta_of(outcome), outcome.label == "dp"
+    empty = Figures(delta=delta_of(outcome))
     ledger, plan = outcome.ledger, planned_cost(outcome)
     if ledger.budget is None or plan == INFINITE:
-        return Figures(**dict.fromkeys(_OPTIONAL), delta=delta)
-    mus = {
-        "": plan.mu(),
-        "_planned": plan.mu(),
-        "_spent": ledger.spent.mu(),
-        "_unspent": math.sqrt(ledger.left.mu2 or 0.0),
-    }
-    numbers: dict[str, float | None] = {}
-    for name, mu in mus.items():
-        shown = mu if promised or name == "_planned" else None
-        numbers[f"mu{name}"] = shown
-        numbers[f"epsilon{name}"] = None if shown is None else gdp_epsilon(mu=shown, delta=delta)
-    return Figures(**numbers, delta=delta)
+        return empty
+    planned = replace(empty, mu_planned=plan.mu(), epsilon_planned=plan.epsilon(empty.delta))
+    # A seeded run has the same plan, but its noise can be computed by anybody: no claim.
+    if outcome.label != "dp":
+        return planned
+    mu_unspent = math.sqrt(ledger.left.mu2 or 0.0)
+    return replace(
+        planned,
+        mu=planned.mu_planned,
+        epsilon=planned.epsilon_planned,
+        mu_spent=ledger.spent.mu(),
+        epsilon_spent=ledger.spent.epsilon(empty.delta),
+        mu_unspent=mu_unspent,
+        epsilon_unspent=gdp_epsilon(mu=mu_unspent, delta=empty.delta),
+    )
 
 
-_OPTIONAL = tuple(name for name in Figures.__slots__ if name != "delta")
+def statement(outcome: Outcome) -> PrivacyStatement:
+    roster, numbers, settings = outcome.roster, figures(outcome), outcome.settings
+    return PrivacyStatement(
+        guarantee=outcome.label,
+        private=outcome.label == "dp",
+        epsilon=numbers.epsilon,
+        epsilon_planned=numbers.epsilon_planned,
+        delta=numbers.delta,
+        mu=numbers.mu,
+        zcdp_rho=None if numbers.mu is None else numbers.mu**2 / 2.0,
+        lattice_slack=_slack(outcome),
+        n_sites=roster.n_sites,
+        assumed_colluders=roster.colluders,
+        min_survivors=roster.survivors,
+        survivors=survivors(outcome),
+        n_subjects=roster.n_subjects,
+        subjects_per_site={entry.site: entry.n_subjects for entry in roster.sites},
+        noise=_text(settings.get("noise")),
+        aggregation=_text(settings.get("aggregation")),
+        zero_sum=_text(settings.get("zero_sum")),
+        key_trust=_text(settings.get("key_trust")),
+        roster_fingerprint=outcome.fingerprint,
+        views=tuple(_views(outcome, numbers)),
+        if_more_collude=tuple(_beyond(outcome, numbers)),
+        budget=_budget(outcome, numbers),
+        assumptions=_assumptions(outcome),
+        events=tuple(_releases(outcome, numbers.delta)),
+        ledger={"head": outcome.ledger.head, "entries": list(outcome.ledger.entries())},
+        warnings=tuple(outcome.warnings),
+    )
 
 
-def statement(outcome: Outcome) -> Json:
-    """Return the content of privacy.json."""
-    roster, numbers = outcome.roster, figures(outcome)
-    return {
-        "schema": "cape-privacy-1",
-        "guarantee": outcome.label,
-        "private": outcome.label == "dp",
-        "unit": UNIT,
-        "relation": RELATION,
-        "epsilon": numbers.epsilon,
-        "epsilon_planned": numbers.epsilon_planned,
-        "delta": numbers.delta,
-        "mu": numbers.mu,
-        "zcdp_rho": None if numbers.mu is None else numbers.mu**2 / 2.0,
-        "lattice_slack": _slack(outcome),
-        "n_sites": roster.n_sites,
-        "assumed_colluders": roster.colluders,
-        "min_survivors": roster.survivors,
-        "survivors": survivors(outcome),
-        "n_subjects": roster.n_subjects,
-        "subjects_per_site": {entry.site: entry.n_subjects for entry in roster.sites},
-        "noise": outcome.settings.get("noise"),
-        "aggregation": outcome.settings.get("aggregation"),
-        "zero_sum": outcome.settings.get("zero_sum"),
-        "key_trust": outcome.settings.get("key_trust"),
-        "roster_fingerprint": outcome.fingerprint,
-        "views": _views(outcome),
-        "if_more_collude": _beyond(outcome),
-        "budget": _budget(outcome, numbers),
-        "assumptions": _assumptions(outcome),
-        "not_covered": list(NOT_COVERED),
-        "events": events(outcome.ledger, delta=numbers.delta, n_sites=roster.n_sites,
-                         n_subjects=roster.n_subjects, promised=outcome.label == "dp"),
-        "ledger": {"head": outcome.ledger.head, "entries": list(outcome.ledger.entries())},
-        "warnings": list(outcome.warnings),
-    }  # fmt: skip
+def _text(value: object) -> str | None:
+    return None if value is None else str(value)
 
 
-def _assumptions(outcome: Outcome) -> list[str]:
+def _assumptions(outcome: Outcome) -> tuple[str, ...]:
     """Return what the guarantee rests on under the settings of this run."""
     pinned = outcome.settings.get("key_trust") == "pinned"
     drops = (DROPPING,) if outcome.settings.get("aggregation") == "secagg" else ()
-    return [PINNED if pinned else CURIOUS, *ASSUMPTIONS, *drops]
+    return (PINNED if pinned else CURIOUS, *ASSUMPTIONS, *drops)
 
 
-def _budget(outcome: Outcome, numbers: Figures) -> Json:
-    """Return what was allowed, spent and left."""
+def _budget(outcome: Outcome, numbers: Figures) -> BudgetFigures:
     budget = outcome.ledger.budget
-    return {
-        "epsilon": None if budget is None else budget.epsilon,
-        "mu": None if budget is None else budget.mu,
-        "mu_spent": numbers.mu_spent,
-        "epsilon_spent": numbers.epsilon_spent,
-        "mu_unspent": numbers.mu_unspent,
-        "epsilon_unspent": numbers.epsilon_unspent,
-    }
+    return BudgetFigures(
+        epsilon=None if budget is None else budget.epsilon,
+        mu=None if budget is None else budget.mu,
+        mu_spent=numbers.mu_spent,
+        epsilon_spent=numbers.epsilon_spent,
+        mu_unspent=numbers.mu_unspent,
+        epsilon_unspent=numbers.epsilon_unspent,
+    )
 
 
-def _slack(outcome: Outcome) -> Json:
-    """Return what the noise being discrete may add to epsilon and delta; null with "none"."""
+def _slack(outcome: Outcome) -> Slack:
     if outcome.label != "dp" or planned_cost(outcome) == INFINITE:
-        return {"epsilon": None, "delta": None}
+        return Slack()
     plan, charged = outcome.roster.plan, outcome.ledger.events
+    # The slack grows with every release, so the longer list is the safe one.
     slack = lattice_slack(plan if len(plan) >= len(charged) else charged)
-    return {"epsilon": slack.epsilon, "delta": slack.delta}
+    return Slack(epsilon=slack.epsilon, delta=slack.delta)
 
 
-def _views(outcome: Outcome) -> list[Json]:
-    """Return mu and epsilon of the three viewers; null with label "none"."""
-    roster, numbers = outcome.roster, figures(outcome)
+def _views(outcome: Outcome, numbers: Figures) -> Iterator[View]:
+    """Yield mu and epsilon of the three viewers; null with label "none"."""
+    roster = outcome.roster
     colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
     masked = outcome.settings.get("aggregation") == "secagg"
     alone = outcome.noise_is_local and not masked
@@ -216,81 +340,57 @@ def _views(outcome: Outcome) -> list[Json]:
         noise_shares=roster.noise_shares, n_sites=roster.survivors, noise=noise
     )
     promised = numbers.epsilon is not None
-    return [
-        {
-            "key": key,
-            "who": who,
-            "sees": what,
-            "mu": cost.mu() if promised else None,
-            "epsilon": cost.epsilon(numbers.delta) if promised else None,
-            "headline": key == "aggregator",
-        }
-        for (key, cost), (who, what) in zip(by_viewer.items(), sees.items(), strict=True)
-    ]
+    for (key, cost), (who, what) in zip(by_viewer.items(), sees.items(), strict=True):
+        yield View(
+            key=key,
+            who=who,
+            sees=what,
+            mu=cost.mu() if promised else None,
+            epsilon=cost.epsilon(numbers.delta) if promised else None,
+            headline=key == "aggregator",
+        )
 
 
-def _beyond(outcome: Outcome) -> list[Json]:
-    """Return what is left if more sites collude than assumed: one more, and all others."""
-    roster, numbers, plan = outcome.roster, figures(outcome), planned_cost(outcome)
-    h = roster.noise_shares
-    rows: list[Json] = []
+def _beyond(outcome: Outcome, numbers: Figures) -> Iterator[Collusion]:
+    """Yield what is left if more sites collude than assumed: one more, and all others."""
+    roster, plan = outcome.roster, planned_cost(outcome)
     for colluders in sorted({roster.colluders + 1, roster.survivors - 1}):
         unknown = roster.survivors - colluders
         if numbers.epsilon is None or unknown < 1 or colluders <= roster.colluders:
             continue
         # A site's own full noise protects its release whoever colludes.
-        cost = plan if outcome.noise_is_local else plan.if_unknown(unknown, noise_shares=h)
+        fewer = plan.if_unknown(unknown, noise_shares=roster.noise_shares)
+        cost = plan if outcome.noise_is_local else fewer
         mu, epsilon = cost.mu(), cost.epsilon(numbers.delta)
-        rows.append({"colluders": colluders, "mu": mu, "epsilon": epsilon})
-    return rows
+        yield Collusion(colluders=colluders, mu=mu, epsilon=epsilon)
 
 
-def events(
-    ledger: Ledger, *, delta: float, n_sites: int, n_subjects: int, promised: bool
-) -> list[Json]:
-    """Return every charged release in order, with its place in the hash chain.
-
-    Parameters
-    ----------
-    ledger : Ledger
-        What was charged.
-    delta, n_sites, n_subjects
-        For epsilon so far, and for the noise of the decoded mean (S shares, divided by M).
-    promised : bool
-        False: mu and epsilon are null, because the run promises nothing.
-    """
+def _releases(outcome: Outcome, delta: float) -> Iterator[Release]:
+    """Yield every charged release in order; mu and epsilon are null where nothing is promised."""
+    ledger, roster, promised = outcome.ledger, outcome.roster, outcome.label == "dp"
     links = [*(str(entry["prev_digest"]) for entry in ledger.entries()[1:]), ledger.head]
-    return [
-        {
-            **_event(spent.event, n_sites=n_sites, n_subjects=n_subjects),
-            "seq": number,
-            "mu": spent.event.cost.mu() if promised else None,
-            "mu_so_far": spent.so_far.mu() if promised else None,
-            "epsilon_so_far": spent.so_far.epsilon(delta) if promised else None,
-            "digest": digest,
-        }
-        for number, spent, digest in zip(count(1), running(ledger.events), links, strict=False)
-    ]
-
-
-def _event(event: Event, *, n_sites: int, n_subjects: int) -> Json:
-    """Return a release with its exact integers and the same in real units."""
-    return {
-        "seq": 0,
-        "phase": event.phase,
-        "round": event.round,
-        "field": event.field,
-        "shape": event.shape,
-        "size": event.size,
-        "log2_gamma": event.log2_gamma,
-        "clip": event.clip_int / event.gamma,
-        "clip_int": event.clip_int,
-        "sensitivity": event.delta_int / event.gamma,
-        "delta_int": event.delta_int,
-        "s2": str(event.variance),
-        "shares": event.shares,
-        **({"seed_ratio": event.seed_ratio} if event.seed_ratio else {}),
-        "noise_std_share": math.sqrt(event.variance) / event.gamma,
-        "noise_std_mean": event.noise_std(n_sites, n_subjects),
-        "mu2": str(event.cost) if event.private else None,
-    }
+    for number, (spent, digest) in enumerate(zip(running(ledger.events), links, strict=False), 1):
+        event = spent.event
+        yield Release(
+            seq=number,
+            phase=event.phase,
+            round=event.round,
+            field=event.field,
+            shape=event.shape,
+            size=event.size,
+            log2_gamma=event.log2_gamma,
+            clip=event.clip_int / event.gamma,
+            clip_int=event.clip_int,
+            sensitivity=event.delta_int / event.gamma,
+            delta_int=event.delta_int,
+            s2=str(event.variance),
+            shares=event.shares,
+            seed_ratio=event.seed_ratio,
+            noise_std_share=math.sqrt(event.variance) / event.gamma,
+            noise_std_mean=event.noise_std(roster.n_sites, roster.n_subjects),
+            mu2=str(event.cost) if event.private else None,
+            mu=event.cost.mu() if promised else None,
+            mu_so_far=spent.so_far.mu() if promised else None,
+            epsilon_so_far=spent.so_far.epsilon(delta) if promised else None,
+            digest=digest,
+        )

@@ -1,6 +1,6 @@
-"""What a driver knows of a site beside the result: its subjects, its checks, what it sent.
+"""What a site knows beside the result: its subjects, its checks, what it sent.
 
-Private; only `cape.report.site` reads it, to write the site's own folder.
+Private: it is only read to write the site's own folder.
 """
 
 from __future__ import annotations
@@ -10,9 +10,6 @@ from dataclasses import field
 
 from cape.algorithms.estimators import Data
 from cape.frozen import dataclass
-
-SENT_FIELDS = ("seq", "phase", "round", "message", "fields", "bytes", "sha256")
-"""A line of sent.jsonl; `fields` gives the bytes of each."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +49,8 @@ class PrivateSummary:
     policy : mapping
         The site's policy in force.
     sent : tuple of mapping
-        One per reply so far, with the keys `SENT_FIELDS`.
+        One line per reply so far: seq, phase, round, message, fields (with the bytes of each),
+        bytes, sha256.
     voxels : callable or None
         Yields (label, X_m (D, T_m)) of the accepted subjects in the same order.
     """

@@ -8,7 +8,9 @@ from cape.computations import load
 from cape.errors import ConfigError
 from cape.planning.owner_settings import site_folders
 from cape.protocol.outcome import IcaOutcome
-from cape.report import files, render, separations
+from cape.report import files, render
+from cape.report.consortium import map_results_of
+from cape.report.results import SURROGATE_FILE, SurrogateFigures
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
@@ -47,6 +49,6 @@ def add_surrogate(directory: Path, consortium: Path) -> None:
     run_to_end(link, None)
     if not isinstance(link.outcome, IcaOutcome):
         raise ConfigError("E282", got=computation.name)
-    summary = separations.summary(files.results_of(link.outcome))
-    files.write_json(consortium / separations.BESIDE, summary)
+    figures = SurrogateFigures.of(map_results_of(link.outcome))
+    files.write_json(consortium / SURROGATE_FILE, figures)
     render(consortium)

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 import cape.report
-import cape.report.site
+import cape.report.site_page
 from cape.coinstac import computation as coinstac
 from cape.coinstac import documents
 from cape.coinstac.documents import request_digest
@@ -471,7 +471,7 @@ class without_pages:  # noqa: N801 - reads as a statement
     Drawing them is nine tenths of a small run; what they show has tests of its own.
     """
 
-    PLACES = ((cape.report, "render"), (cape.report.site, "write_page"))
+    PLACES = ((cape.report, "render"), (cape.report.site_page, "write"))
 
     def __enter__(self) -> None:
         self._real = [getattr(*place) for place in self.PLACES]

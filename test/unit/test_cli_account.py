@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from cape import cli
-from cape.papers import account
+from cape.papers import account, account_plot
 from cape.papers.accountants import ACCOUNTANTS
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.chain import GENESIS
+from cape.report import files
 from cape.report.privacy_json import statement
 from support import report_example as example
 
@@ -23,10 +24,11 @@ def privacy(tmp_path: Path):
     """Return a function that writes the statement of an invented run, changed."""
 
     def write(change=None, **given: Any) -> Path:
-        document = statement(example.outcome(**given))
+        path = tmp_path / "privacy.json"
+        files.write_json(path, statement(example.outcome(**given)))
+        document = files.read_json(path)
         if change:
             change(document)
-        path = tmp_path / "privacy.json"
         path.write_text(json.dumps(document))
         return path
 
@@ -84,7 +86,7 @@ def test_a_run_without_a_promise_has_no_figures(privacy, capsys):
     assert cli.main(["account", "--ledger", str(path), "--plot", "x.png"]) == 2
     assert "carries no noise" in capsys.readouterr().err
     account_ = account.from_ledger(path, delta=None)
-    assert account.epsilon_curve(account_, "gdp") == ([], [])
+    assert account_plot.curve(account_, "gdp") == ([], [])
 
 
 def test_local_noise_has_no_sharing_of_noise(privacy, capsys):
@@ -217,11 +219,11 @@ def test_figure_6_is_a_case(capsys, tmp_path):
     assert rows["gdp"]["epsilon"] == pytest.approx(4380.486576, rel=1e-9)
     assert rows["rdp"]["epsilon"] == pytest.approx(4429.193205, rel=1e-9)
     assert is_png(tmp_path / "6.png")
-    rounds, epsilons = account.epsilon_curve(account.paper_figure_6(), "gdp")
+    rounds, epsilons = account_plot.curve(account.paper_figure_6(), "gdp")
     assert (rounds[0], rounds[-1]) == (1, 1000)
     assert dict(zip(rounds, epsilons, strict=True))[1] == pytest.approx(15.456156, abs=5.1e-7)
     assert epsilons == sorted(epsilons)
-    rounds, _ = account.epsilon_curve(account.paper_figure_6(), "strong-printed")
+    rounds, _ = account_plot.curve(account.paper_figure_6(), "strong-printed")
     assert rounds[-1] < 50  # 2 J delta_i reaches 1
 
 
@@ -242,7 +244,7 @@ def test_figure_5_is_a_case(capsys, tmp_path):
 
 def test_the_path_of_a_picture_of_figure_5_is_printed(monkeypatch, capsys):
     drawn = []
-    monkeypatch.setattr(account, "plot", lambda case, path: drawn.append(path))
+    monkeypatch.setattr(account_plot, "plot_figure_5", drawn.append)
     assert cli.main(["account", "--paper-figure", "5", "--plot", "5.png"]) == 0
     assert capsys.readouterr().out.endswith("5.png\n")
     assert drawn == [Path("5.png")]

@@ -149,7 +149,7 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
 ) -> None:
     # At G 55 "15 templates, usable: yes" stood beside "most components 10", the spatial rule; the
     # report of a spatial run told of 14, the temporal one, where its plan said 15.
-    from cape.report.model_order import advise
+    from cape.report.model_order import hint
 
     unit = size(1000)
     told = rule_of(kind, 15).verdict(unit, g / unit.g_of(1.0), n_basis=53)
@@ -162,8 +162,7 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
     if kind == "template":  # it has no spectrum to read
         return
     values = np.r_[np.linspace(1.0, 0.8, 12), np.linspace(0.3, -0.3, 40)]
-    read = advise(values, edge=0.4, asked=12, kept=12, g=g, kind=kind)
-    (sentence,) = [text for text in read.sentences if text.startswith("At ")]
+    sentence = hint(values, edge=0.4, requested=12, n_components=12, g=g, kind=kind).budget_text
     carried = f"about {most}" if most else "no"
     assert sentence == (
         f"At this budget up to {most} components were recovered on synthetic data."
@@ -175,7 +174,12 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
 @pytest.mark.parametrize("kind", ["temporal", "spatial", "template"])
 def test_what_real_data_showed_has_a_value_for_every_g_and_is_that_of_the_report(kind) -> None:
     # "at G 50 / 100 / 200 / 400 reached r .74 / .78 / .81": four budgets, three values.
-    from cape.report.separations import SHOWED
+    from cape.report.page import TEMPLATES
+
+    page = " ".join((TEMPLATES / "consortium" / "separation.html.j2").read_text().split())
+    showed = dict(
+        zip(("temporal", "spatial", "template"), page.split("On one real")[1:], strict=True)
+    )
 
     unit = size(1000)
     said = advice(unit, kind, 15, 450 / unit.g_of(1.0)).real_data
@@ -184,7 +188,7 @@ def test_what_real_data_showed_has_a_value_for_every_g_and_is_that_of_the_report
     assert lists or kind == "temporal"
     for values in lists:
         *first, last = values
-        assert f"{', '.join(first)} and {last.rstrip('.')}" in SHOWED[kind]
+        assert f"{', '.join(first)} and {last.rstrip('.')}" in showed[kind]
 
 
 def test_without_noise_the_answer_promises_nothing() -> None:

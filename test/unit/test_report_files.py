@@ -15,20 +15,20 @@ import numpy as np
 import pytest
 
 import cape.report
-from cape.algorithms.component_order import apply_order, arrange
+from cape.algorithms.component_order import apply_order, arrange, z_scores
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.chain import read_entries
 from cape.privacy.cost import Cost
 from cape.privacy.ledger import Ledger
 from cape.protocol.messages import FeatureSpace
-from cape.report import files, map_tables
+from cape.report import consortium, files, maps
 from support import report_example as example
 
 ON_A_GRID = {
     "components.tsv", "group_maps.nii.gz", "index.html", "methods.md", "privacy.json",
     "results.json", "rounds.tsv", "settings.json", "unmixing.npz",
 }  # fmt: skip
-LIBRARIES = ("matplotlib", "nilearn", "jinja2")
+LIBRARIES = ("matplotlib", "nilearn")
 
 
 @pytest.fixture
@@ -206,11 +206,11 @@ def test_atlas_maps_are_painted_by_label(tmp_path):
     folder = write(tmp_path, made)
     values = np.asarray(nibabel.load(folder / "group_maps.nii.gz").dataobj)
     labels = made.space.labels()
-    z = map_tables.z_scores(made.A)
+    z = z_scores(made.A)
     for row, label in enumerate(np.unique(labels[labels > 0])):
         assert np.allclose(values[labels == label], z[row], atol=1e-6)
     peaks = files.read_table(folder / "components.tsv")
-    where = map_tables.coordinates(made.space)
+    where = maps.coordinates(made.space)
     assert float(peaks[0]["peak_x_mm"]) == where[int(peaks[0]["peak_feature"]) - 1, 0]
 
 
@@ -258,7 +258,7 @@ def test_any_signed_permutation_of_the_unmixing_gives_the_same_files(tmp_path):
         order = arrange(A)
         made = example.outcome(A=apply_order(order, A, axis=1))
         made = dataclasses.replace(made, W_total=apply_order(order, W, axis=0))
-        files.write_all(tmp_path / name, made)
+        consortium.write_maps(tmp_path / name, made)
         return numbers(tmp_path / name)
 
     first = arranged(W_total, "first")
@@ -313,7 +313,7 @@ def test_the_components_table_repeats_the_file():
     table = cape.report.components_table(made)
     assert list(table) == ["C01", "C02", "C03"]
     assert all(type(v) in (str, int, float) for row in table.values() for v in row.values())
-    assert table["C01"]["share"] == pytest.approx(map_tables.describe(made.A, made.space)[0].share)
+    assert table["C01"]["share"] == pytest.approx(maps.describe(made.A, made.space)[0].share)
 
 
 def test_the_methods_paragraph_has_the_numbers_of_the_run(tmp_path):

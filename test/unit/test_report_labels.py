@@ -12,7 +12,7 @@ import pytest
 import cape.report
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
-from cape.report import files, labels, map_tables
+from cape.report import files, labels, maps
 from support import report_example as example
 
 
@@ -47,7 +47,7 @@ def test_a_map_of_a_network_gets_its_name_above_chance():
     assert template.labels == NETWORKS
     rng = np.random.default_rng(0)
     # Two networks and smooth nonsense that belongs to none.
-    where = map_tables.coordinates(space)
+    where = maps.coordinates(space)
     waves = [np.cos(where @ rng.normal(size=3) / 12) for _ in range(10)]
     z = np.stack([-template.values[:, 2], template.values[:, 4], *waves], axis=1)
     z[:, :2] += 0.1 * z[:, :2].std() * rng.standard_normal((len(z), 2))

@@ -16,7 +16,9 @@ import pytest
 
 import cape.report
 from cape.protocol.messages import FeatureSpace
-from cape.report import components_chapter, page_html
+from cape.report import consortium_page, plots, privacy_json
+from cape.report import page as page_module
+from cape.report.results import MapFolder
 from support import report_example as example
 
 VOID = {"meta", "img", "link", "br", "hr", "input"}
@@ -64,7 +66,7 @@ def folders(tmp_path_factory) -> dict[str, Path]:
         cape.report.write_consortium(root / name, made)
     cape.report.score(root / "square", q_ngi=0.02, map_correlation=0.97, simulation=True)
     with pytest.MonkeyPatch.context() as patch:
-        for library in ("matplotlib", "nilearn", "jinja2"):
+        for library in ("matplotlib", "nilearn"):
             patch.setitem(sys.modules, library, None)
         cape.report.write_consortium(root / "plain", example.outcome())
     cape.report.write_site(root / "site", example.site_outcome(example.outcome(), ("sub-01",)))
@@ -166,15 +168,13 @@ def test_fifty_components_stay_below_three_megabytes(folders):
 def test_without_the_extra_the_page_has_all_tables_and_no_pictures(folders):
     page = (folders["plain"] / "index.html").read_text()
     assert "<img" not in page
-    assert page_html.HINT.split("'")[0] in page
+    assert "This page has no pictures, because the extra" in page
     for wanted in ("Guarantee by viewer", "Every release in order", "Every round", "All settings",
                    "C01", "skewness", "Status converged"):  # fmt: skip
         assert wanted in page
 
 
 def test_a_picture_that_fails_does_not_cost_the_results(folders, tmp_path, monkeypatch):
-    from cape.report import plots
-
     def fail(*_: object) -> None:
         raise ZeroDivisionError("private detail")
 
@@ -207,7 +207,8 @@ def test_the_page_shows_nothing_but_the_released_files(folders, tmp_path, monkey
     cape.report.render(folder)
     monkeypatch.undo()
     allowed = {"results.json", "privacy.json", "settings.json", "components.tsv", "rounds.tsv"}
-    assert set(opened) <= allowed | {"style.css", "page.html.j2", "matplotlibrc"}
+    templates = {path.name for path in page_module.TEMPLATES.rglob("*.j2")}
+    assert set(opened) <= allowed | templates | {"style.css", "matplotlibrc"}
     for path in folder.iterdir():
         if path.is_file() and CANARY not in path.name:
             assert CANARY.encode() not in path.read_bytes()
@@ -221,7 +222,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_texts_of_people_are_escaped(tmp_path, monkeypatch):
     made = example.outcome(reason="<script>alert(1)</script>", warnings=("a & <b>",))
     made = dataclasses.replace(made, settings={**made.settings, "mask": '"><img src=x>'})
-    for library in ("matplotlib", "nilearn", "jinja2"):
+    for library in ("matplotlib", "nilearn"):
         monkeypatch.setitem(sys.modules, library, None)
     cape.report.write_consortium(tmp_path, made)
     page = (tmp_path / "index.html").read_text()
@@ -249,30 +250,28 @@ def test_the_template_escapes_too(folders, tmp_path):
         ("diverged", "last good state"),
     ],
 )
-def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(status, words):
-    from cape.report import quality
-
-    results = example_results(status=status)
-    text = quality.quality(results, [], with_pictures=False)[0]
-    assert words in text.text
-    assert (text.tone == "warning") == (status != "converged")
+def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(status, words, tmp_path):
+    cape.report.write_consortium(tmp_path, example.outcome(status=status))
+    tone, text = paragraphs(MapFolder.read(tmp_path), "quality")[0]
+    assert words in text
+    assert (tone == "warning") == (status != "converged")
 
 
-def example_results(**changes) -> dict:
-    from cape.report import files
+def paragraphs(folder: MapFolder, anchor: str) -> list[tuple[str, str]]:
+    """Return the paragraphs of a chapter without pictures, each with its class."""
+    text = page_module.html_of(consortium_page.compose(folder, drawn=False))
+    chapter = re.search(f'<section id="{anchor}">(.*?)</section>', text, re.S)[1]
+    return re.findall(r'<p(?: class="(\w+)")?>(.*?)</p>', chapter, re.S)
 
-    return files.results_of(example.outcome(**changes))
 
-
-def test_an_eigenvalue_under_the_noise_edge_is_a_warning():
-    from cape.report import quality
-
-    results = example_results(edge=0.6)
-    blocks = quality.model_order(results, {}, example.outcome().eigenvalues, with_pictures=False)
-    assert any("under the noise edge" in getattr(b, "text", "") for b in blocks)
-    results = example_results(edge=0.1)
-    blocks = quality.model_order(results, {}, example.outcome().eigenvalues, with_pictures=False)
-    assert not any("under the noise edge" in getattr(b, "text", "") for b in blocks)
+def test_an_eigenvalue_under_the_noise_edge_is_a_warning(tmp_path):
+    for edge, under in ((0.6, True), (0.1, False)):
+        cape.report.write_consortium(tmp_path, example.outcome(edge=edge))
+        told = paragraphs(MapFolder.read(tmp_path), "order")
+        assert any("under the noise edge" in text for _, text in told) == under
+        assert (
+            any("under the noise edge" in text for tone, text in told if tone == "warning") == under
+        )
 
 
 @pytest.mark.parametrize(("changed", "why"), [
@@ -282,24 +281,22 @@ def test_an_eigenvalue_under_the_noise_edge_is_a_warning():
     ({"zero_sum": "gaussian"}, "is kept in no file"),
 ])  # fmt: skip
 def test_the_page_says_why_the_agreement_of_sites_is_not_assessed(folders, changed, why):
-    from cape.report import page
-
-    read = page.Folder.read(folders["brain"])
-    folder = dataclasses.replace(read, privacy={**read.privacy, **changed})
-    texts = [getattr(block, "text", "") for block in page._sites(folder)]
+    read = MapFolder.read(folders["brain"])
+    folder = dataclasses.replace(read, privacy=dataclasses.replace(read.privacy, **changed))
+    texts = [text for _, text in paragraphs(folder, "sites")]
     (told,) = (text for text in texts if "Agreement of the sites" in text)
     assert "not assessed, because" in told
     assert why in told
 
 
-def test_a_large_epsilon_is_called_weak():
-    from cape.report import privacy_chapter, privacy_json
-
+def test_a_large_epsilon_is_called_weak(folders):
     told = {}
+    read = MapFolder.read(folders["brain"])
     for epsilon in (0.5, 2.0, 5.0, 20.0):
         privacy = privacy_json.statement(example.outcome())
-        privacy.update(epsilon=epsilon, mu=epsilon / 4)
-        told[epsilon] = privacy_chapter.promise(privacy)[0].text
+        privacy = dataclasses.replace(privacy, epsilon=epsilon, mu=epsilon / 4)
+        folder = dataclasses.replace(read, privacy=privacy)
+        told[epsilon] = paragraphs(folder, "privacy")[0][1]
     assert "strong" in told[0.5]
     assert "moderate" in told[2.0]
     assert "limited" in told[5.0]
@@ -308,9 +305,9 @@ def test_a_large_epsilon_is_called_weak():
 
 def test_one_colour_limit_for_all_maps_between_4_and_12():
     z = np.random.default_rng(0).standard_normal((1000, 5))
-    assert components_chapter.limit_of(z) == 4.0
-    assert components_chapter.limit_of(z * 3) == 9.0
-    assert components_chapter.limit_of(z * 50) == 12.0
+    assert plots.colour_limit(z) == 4.0
+    assert plots.colour_limit(z * 3) == 9.0
+    assert plots.colour_limit(z * 50) == 12.0
 
 
 def luminance(colour: str) -> float:
@@ -328,7 +325,7 @@ def luminance(colour: str) -> float:
     ],
 )  # fmt: skip
 def test_text_has_enough_contrast(ink, paper):
-    style = page_html.style().replace("#fff;", "#ffffff;")
+    style = page_module.style().replace("#fff;", "#ffffff;")
     assert ink in style
     assert paper in style
     light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
@@ -336,7 +333,5 @@ def test_text_has_enough_contrast(ink, paper):
 
 
 def test_lines_in_pictures_have_enough_contrast_on_white():
-    from cape.report import plots
-
     for colour in (plots.BLUE, plots.VERMILION, plots.GREY):
         assert 1.05 / (luminance(colour) + 0.05) >= 4.5

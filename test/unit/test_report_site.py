@@ -16,7 +16,7 @@ from cape.algorithms import subjects
 from cape.errors import ConfigError
 from cape.privacy.chain import read_entries
 from cape.protocol.messages import FeatureSpace
-from cape.report import files, site_pictures
+from cape.report import files, plots
 from cape.site.policy import SitePolicy
 from support import report_example as example
 
@@ -170,11 +170,11 @@ def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
 def test_time_courses_drawn_into_one_figure_are_those_drawn_alone():
     rng = np.random.default_rng(0)
     several = [
-        site_pictures.Courses(subject=f"sub-{i}", values=rng.standard_normal((3, T)), tr=tr)
+        plots.Courses(subject=f"sub-{i}", values=rng.standard_normal((3, T)), tr=tr)
         for i, (T, tr) in enumerate(((40, 2.0), (25, 0.0), (40, 2.0)))
     ]
-    together = list(site_pictures.time_courses(("C01", "C02", "C03"), several))
-    alone = [next(site_pictures.time_courses(("C01", "C02", "C03"), [one])) for one in several]
+    together = list(plots.time_courses(("C01", "C02", "C03"), several))
+    alone = [next(plots.time_courses(("C01", "C02", "C03"), [one])) for one in several]
     assert together == alone
     assert len({picture.png for picture in together}) == 3
 
@@ -204,7 +204,7 @@ def test_files_of_an_earlier_run_do_not_stay(tmp_path):
 
 
 def test_without_the_extra_the_page_has_all_tables(tmp_path, monkeypatch):
-    for library in ("matplotlib", "nilearn", "jinja2"):
+    for library in ("matplotlib", "nilearn"):
         monkeypatch.setitem(sys.modules, library, None)
     page = (written(tmp_path) / "index.html").read_text()
     assert "<img" not in page

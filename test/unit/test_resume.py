@@ -16,7 +16,7 @@ import pytest
 
 from cape.cli import main
 from cape.errors import CapeError, StoppedError
-from cape.report.site_page import write_page as drawn
+from cape.report.site_page import write as drawn
 from cape.simulation import run_loop, transports
 from cape.simulation import simulate as module
 from cape.simulation.simulate import resume, simulate
@@ -314,8 +314,8 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
 KILLED = """
 import sys
 from pathlib import Path
-import cape.report.site
-cape.report.render = cape.report.site.write_page = lambda folder: folder / "index.html"
+import cape.report.site_page
+cape.report.render = cape.report.site_page.write = lambda folder: folder / "index.html"
 from cape.simulation.simulate import resume, simulate
 import json
 data, out, through = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4]

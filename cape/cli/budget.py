@@ -1,0 +1,122 @@
+"""`cape budget` for people: releases, epsilon, the curve, and whether it will work."""
+
+from __future__ import annotations
+
+import math
+
+from cape.cli.show import duration, say, table
+from cape.forecast.rule import CurvePoint
+from cape.forecast.spatial import LEAST_SPATIAL
+from cape.planning.budget import PlannedRun, StageSummary
+
+SECONDS_PER_ROUND = {"one computer": 0.03, "COINSTAC": 0.1, "a new process per round": 2.0}
+
+
+def show(plan: PlannedRun) -> None:
+    """Print a plan for people."""
+    say(
+        f"{plan.n_subjects} subjects at {plan.n_sites} sites, {plan.n_components} components, "
+        f"basis of {plan.n_basis}, assumed colluders: {plan.colluders}"
+    )
+    say("")
+    table(
+        "Releases",
+        ("phase", "releases", "numbers", "mu", "noise std of the mean"),
+        [
+            (s.phase, s.releases, s.size, "-" if s.mu is None else f"{s.mu:.4f}", _noise(s))
+            for s in plan.stages
+        ],
+    )
+    _show_epsilon(plan)
+    rounds = sum(stage.releases for stage in plan.stages)
+    times = ", ".join(f"{duration(rounds * s)} on {w}" for w, s in SECONDS_PER_ROUND.items())
+    good = plan.verdict
+    say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
+    say(f"Waiting        {times}")
+    if math.isfinite(good.map_energy):
+        say(f"Map sharpness  E {good.map_energy:.2f} (share of the maps' energy that is kept)")
+    _show_curve(plan)
+    _show_answer(plan)
+
+
+def _show_epsilon(plan: PlannedRun) -> None:
+    if plan.mu is None or plan.epsilon is None:
+        say("No noise: nothing is protected.", style="bold red")
+    else:
+        who = f"the aggregator with {plan.colluders} of the sites"
+        table(
+            f"Total epsilon at delta {plan.delta:g}, mu {plan.mu:.4f}",
+            ("against", "epsilon"),
+            [
+                ("somebody who has the results", f"{plan.epsilon['outsider']:.4f}"),
+                ("one curious site", f"{plan.epsilon['one_site']:.4f}"),
+                (who, f"{plan.epsilon['aggregator']:.4f}"),
+            ],
+        )
+
+
+def _show_answer(plan: PlannedRun) -> None:
+    answer = plan.advice
+    say("")
+    say(f"Will it work?  {ANSWERS[answer.answer]}: {answer.reason}.", style=STYLES[answer.answer])
+    if answer.changes:
+        say("What would change it, each by itself:")
+    for text in answer.changes:
+        say(f"  {text}")
+    say(f"{plan.verdict.text}")
+    for text in (*plan.verdict.warnings, *plan.warnings):
+        say(f"warning: {text}", style="yellow")
+
+
+ANSWERS = {"yes": "Yes, on synthetic data", "perhaps": "Perhaps", "no": "No"}
+STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}
+# Characters of the longest bar of the curve.
+BAR = 24
+
+
+def _show_curve(plan: PlannedRun) -> None:
+    """Print what the same sites and subjects give at other budgets."""
+    if not plan.curve:
+        return
+    needed = plan.verdict.needed
+    rows = []
+    for point in plan.curve:
+        reach = min(1.0, point.g / (2.0 * needed))
+        bar = "#" * max(1, round(BAR * reach))
+        q = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
+        rows.append(
+            (
+                f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else ""),
+                f"{point.g:.0f}",
+                _usable(plan, point),
+                str(point.largest_n_components or "-"),
+                q,
+                bar,
+            )
+        )
+    most = MOST[plan.separation]
+    table(
+        f"The same sites and subjects at other budgets; {plan.n_components} components need "
+        f"G {needed:.0f}",
+        ("epsilon", "G", "usable", most, "error q", f"G, up to {2 * needed:.0f}"),
+        rows,
+    )
+
+
+# What `largest_n_components` of a point means.
+MOST = {
+    "temporal": "most components",
+    "spatial": "real data carried",
+    "template": "most templates",
+}
+
+
+def _usable(plan: PlannedRun, point: CurvePoint) -> str:
+    if point.usable:
+        return "yes"
+    return "perhaps" if plan.separation == "spatial" and point.g >= LEAST_SPATIAL else "no"
+
+
+def _noise(stage: StageSummary) -> str:
+    first, last = f"{stage.noise_first:.3g}", f"{stage.noise_last:.3g}"
+    return first if first == last else f"{first} to {last}"

@@ -1,0 +1,148 @@
+"""How things are printed: tables and lines for people, one JSON document a line for machines."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+if TYPE_CHECKING:  # a command that runs nothing imports no driver
+    from cape.simulation.run_loop import ProgressLine
+
+OUT = Console(soft_wrap=True, highlight=False)
+ERR = Console(stderr=True, soft_wrap=True, highlight=False)
+
+
+class Rounds:
+    """Print one line per exchange, with the time that is probably left."""
+
+    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+        self._as_json = as_json
+        self._quiet = quiet
+        self._elapsed = 0.0
+
+    def __call__(self, line: ProgressLine) -> None:
+        """Print `line`."""
+        self._elapsed += line.seconds
+        left = self._elapsed / max(1, line.exchange) * max(0, line.exchanges - line.exchange)
+        if self._as_json:
+            fields = dataclasses.asdict(line)
+            json_line({"event": "progress", **fields, "seconds_left": round(left, 1)})
+        elif not self._quiet:
+            OUT.print(Text(progress_text(line, left)))
+
+
+def progress_text(line: ProgressLine, left: float) -> str:
+    """Return the line for people: where the run is, change, budget, size, time; `left` in s."""
+    parts = [
+        f"{line.exchange}/{line.exchanges} {line.phase} {line.round}/{line.rounds}",
+        f"stability {_number(line.stability or None)}",
+        f"step {_number(line.step)}",
+        f"mu {line.mu:.3f}/{line.mu_budget:.3f} (epsilon {_number(line.epsilon)})"
+        if math.isfinite(line.mu_budget) and line.mu_budget > 0
+        else "no noise",
+        f"{line.bytes / 1000:.1f} kB/site",
+        f"{line.sites} sites",
+        f"{line.seconds:.2f} s",
+        f"{duration(left)} left",
+    ]
+    return " | ".join(parts)
+
+
+def duration(seconds: float) -> str:
+    """Return a length of time for people."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
+
+
+@contextmanager
+def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """Show, on a terminal only, how far a piece of work is; yields a function (done, in all)."""
+    if quiet or not OUT.is_terminal:
+        yield lambda done, total: None
+        return
+    with OUT.status(title) as status:
+        yield lambda done, total: status.update(f"{title} {done}/{total}")
+
+
+def results(folder: Path, *, as_json: bool) -> None:
+    """Print what a finished run says of itself, and where its files are."""
+    from cape.privacy.accounting import display_epsilon
+
+    said = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
+    if as_json:
+        json_line({"event": "result", **said, "paths": paths})
+        return
+    promise = f"epsilon {display_epsilon(said['epsilon'])}, delta {said['delta']:g}"
+    if not said["private"]:
+        promise = "NOT PRIVATE"
+    say(f"{said['status']} | {promise} | {folder}", style="bold")
+    for name in ("index.html", "results.json", "privacy.json"):
+        if name in paths:
+            say(paths[name])
+
+
+def json_line(document: Mapping[str, object]) -> None:
+    """Print one JSON document on one line; NaN and infinity become null."""
+    OUT.file.write(json.dumps(_finite(document), allow_nan=False) + "\n")
+    OUT.file.flush()
+
+
+def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a table; all but the first column are aligned to the right."""
+    grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for i, column in enumerate(columns):
+        left = i == 0
+        grid.add_column(
+            column, justify="left" if left else "right", no_wrap=not left, overflow="fold"
+        )
+    for row in rows:
+        grid.add_row(*(Text(str(cell)) for cell in row))
+    OUT.print(grid)
+    OUT.print()
+
+
+def say(text: str, *, style: str = "") -> None:
+    """Print a line as it is."""
+    OUT.print(Text(text, style=style))
+
+
+def warn(text: str, *, as_json: bool = False) -> None:
+    """Print a warning."""
+    if as_json:
+        json_line({"event": "warning", "text": text})
+    else:
+        ERR.print(Text(f"warning: {text}", style="yellow"))
+
+
+def fail(text: str, detail: str, *, as_json: bool) -> None:
+    """Print an error: its fixed text, then what only the people at this computer should read."""
+    if as_json:
+        json_line({"event": "error", "text": text, "detail": detail})
+    ERR.print(Text(text, style="bold red"))
+    if detail:
+        ERR.print(Text(detail))
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"
+
+
+def _finite(value: object) -> object:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

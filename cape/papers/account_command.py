@@ -1,0 +1,104 @@
+"""The command ``cape account``: options only; `cape.papers.account` does the work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cape.cli.show import json_line, say
+
+INFINITE = float("inf")
+
+
+def account(
+    ledger: Annotated[
+        Path | None, typer.Option(exists=True, dir_okay=False, help="A privacy.json: its releases.")
+    ] = None,
+    mu: Annotated[float | None, typer.Option(help="mu of one round, against the viewer.")] = None,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="Instead of mu: noise std of the sum over its sensitivity.")
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds J.")] = 1,
+    per_round: Annotated[int, typer.Option(min=1, help="Releases in a round; the paper: 2.")] = 1,
+    sites: Annotated[
+        int | None, typer.Option(min=1, help="Sites; without them the viewer is an outsider.")
+    ] = None,
+    colluders: Annotated[
+        int | None, typer.Option(min=0, help="Sites that may collude with the aggregator.")
+    ] = None,
+    ratio: Annotated[
+        float, typer.Option(help="Variance of zero-sum over local noise; inf: the secure sum.")
+    ] = INFINITE,
+    delta: Annotated[
+        float | None, typer.Option(help="Total delta; the file's own, or 1e-5.")
+    ] = None,
+    release_delta: Annotated[
+        float, typer.Option(help="Delta of one release in the papers' composition theorems.")
+    ] = 0.01,
+    paper_figure: Annotated[
+        int | None, typer.Option(min=5, max=6, help="The case of the paper's Fig. 5 or 6.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="Picture of total epsilon against rounds.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="JSON for machines, one document a line.")
+    ] = False,
+) -> None:
+    """Say what every accountant of the papers makes of a run; only exact Gaussian DP counts."""
+    from cape.papers import account as tables
+
+    if sum(given is not None for given in (ledger, mu, noise_multiplier, paper_figure)) != 1:
+        raise typer.BadParameter(
+            "needed: one of --ledger FILE, --mu, --noise-multiplier, --paper-figure"
+        )
+    planned = (sites, colluders, rounds, per_round, ratio, release_delta)
+    if mu is None and noise_multiplier is None and planned != (None, None, 1, 1, INFINITE, 0.01):
+        raise typer.BadParameter("--ledger and --paper-figure bring their own rounds and sites")
+    if paper_figure == 5:
+        _account_figure_5(plot, as_json=as_json)
+        return
+    if ledger is not None:
+        asked = tables.from_ledger(ledger, delta=delta)
+    elif paper_figure is not None:
+        asked = tables.paper_figure_6()
+    else:
+        asked = tables.planned(
+            mu=mu,
+            noise_multiplier=noise_multiplier,
+            rounds=rounds,
+            per_round=per_round,
+            n_sites=sites,
+            colluders=colluders,
+            ratio=ratio,
+            delta=delta,
+            release_delta=release_delta,
+        )
+    if plot is not None:
+        from cape.papers.account_plot import plot as draw
+
+        draw(asked, plot)
+    if as_json:
+        json_line({**tables.document(asked), "plot": None if plot is None else str(plot)})
+    else:
+        tables.show(asked)
+        if plot is not None:
+            say(str(plot))
+
+
+def _account_figure_5(plot: Path | None, *, as_json: bool) -> None:
+    from cape.papers import account as tables
+
+    if plot is not None:
+        from cape.papers.account_plot import plot_figure_5
+
+        plot_figure_5(plot)
+    if as_json:
+        path = None if plot is None else str(plot)
+        json_line({**tables.document_of_figure_5(), "plot": path})
+    else:
+        tables.show_figure_5()
+        if plot is not None:
+            say(str(plot))

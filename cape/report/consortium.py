@@ -1,0 +1,325 @@
+"""From the outcome of a run to the files of the consortium: released quantities and settings only.
+
+Equal outcomes give equal bytes: no clock, no host name.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cape.algorithms.component_order import z_scores
+from cape.algorithms.estimators import Array
+from cape.errors import ConfigError
+from cape.forecast.rules import rule_of
+from cape.forecast.size import g_eff
+from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
+from cape.report import confidence, files, labels, maps, methods, model_order, privacy_json
+from cape.report.maps import Component
+from cape.report.privacy_json import PrivacyStatement
+from cape.report.results import (
+    MapResults,
+    ModelFigures,
+    NoiseBand,
+    Results,
+    Round,
+    SpatialFit,
+    TableFile,
+    TableResults,
+    TemplateRow,
+    read_results,
+    separation_of,
+)
+
+SPATIAL: Final = "spatial_maps"
+EVIDENCE: Final = "template_evidence"
+WITHOUT_DATA: Final = "template_without_data"
+
+
+# -- records --------------------------------------------------------------------------------------
+
+
+def results_of(outcome: Outcome) -> MapResults | TableResults:
+    """Return results.json of a run."""
+    if isinstance(outcome, IcaOutcome):
+        return map_results_of(outcome)
+    tables = tuple(
+        TableFile(file=f"{table.name}.csv", title=table.title, note=table.note)
+        for table in outcome.tables
+    )
+    return TableResults(**_facts(outcome), tables=tables)
+
+
+def map_results_of(outcome: IcaOutcome) -> MapResults:
+    """Return results.json of a run whose result is maps."""
+    n_components, settings = int(outcome.A.shape[1]), outcome.settings
+    kind, prewhitened = separation_of(settings), model_order.is_prewhitened(settings)
+    needed_g = rule_of(kind, n_components, prewhitened=prewhitened).needed_g()
+    size = _effective_size(outcome)
+    hint = model_order.hint(
+        outcome.eigenvalues,
+        edge=outcome.edge,
+        requested=int(str(settings.get("n_components", n_components))),
+        n_components=n_components,
+        g=size,
+        kind=kind,
+        prewhitened=prewhitened,
+    )
+    return MapResults(
+        **_facts(outcome),
+        rounds=_last_stage_rounds(outcome),
+        rounds_planned=outcome.rounds_planned,
+        n_components=n_components,
+        stability=outcome.stability or None,  # 0: not assessed
+        noise_edge=outcome.edge,
+        gap_ratio=outcome.gap_ratio,
+        rank_status=outcome.rank_status,
+        g_eff=size,
+        g_needed=None if size is None else needed_g,
+        suggested_n_components=hint.suggested,
+        noise_band=_noise_band(outcome),
+        labels=labels.source(_bundled_labels(outcome), settings),
+        separation=_model_figures(outcome),
+    )
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    roster, space, numbers = outcome.roster, outcome.space, privacy_json.figures(outcome)
+    return {
+        "status": outcome.status,
+        "reason": outcome.reason,
+        "n_sites": roster.n_sites,
+        "n_subjects": roster.n_subjects,
+        "min_survivors": roster.survivors,
+        "survivors": privacy_json.survivors(outcome),
+        "n_features": space.n_features,
+        "n_basis": roster.n_basis,
+        "feature_space": space.kind,
+        "feature_space_digest": space.digest,
+        "grid": tuple(space.shape),
+        "affine": tuple(space.affine),
+        "epsilon": numbers.epsilon,
+        "epsilon_planned": numbers.epsilon_planned,
+        "epsilon_spent": numbers.epsilon_spent,
+        "epsilon_unspent": numbers.epsilon_unspent,
+        "delta": numbers.delta,
+        "mu": numbers.mu,
+        "mu_spent": numbers.mu_spent,
+        "mu_unspent": numbers.mu_unspent,
+        "private": outcome.label == "dp",
+        "seeded": roster.seeded,
+        "computation": outcome.computation,
+        "version": outcome.version,
+        "run": outcome.run,
+        "config_digest": outcome.config_digest,
+        "fingerprint": outcome.fingerprint,
+        "sites": {entry.site: entry.n_subjects for entry in roster.sites},
+        "warnings": tuple(outcome.warnings),
+    }
+
+
+def _noise_band(outcome: IcaOutcome) -> NoiseBand:
+    reason = confidence.why_not(outcome)
+    return NoiseBand(
+        shown=not reason,
+        why_not=reason,
+        margin_expected_r=confidence.MARGIN_R,
+        margin_band=confidence.MARGIN_BAND,
+    )
+
+
+def _effective_size(outcome: IcaOutcome) -> float | None:
+    """Return G of the run, None without noise."""
+    mu, roster = privacy_json.figures(outcome).mu_planned, outcome.roster
+    if mu is None:
+        return None
+    return g_eff(
+        n_subjects=roster.n_subjects,
+        mu=mu,
+        noise_shares=outcome.noise_shares,
+        n_sites=roster.n_sites,
+    )
+
+
+def _last_stage_rounds(outcome: Outcome) -> int:
+    """Return how many rounds the last stage made: those in the phase of the last record."""
+    if not outcome.trace:
+        return 0
+    last = outcome.trace[-1].phase
+    return sum(record.phase == last for record in outcome.trace)
+
+
+def _bundled_labels(outcome: IcaOutcome) -> labels.Template | None:
+    """Return the built-in networks on the features of the run; None outside MNI space."""
+    return labels.bundled(outcome.space) if maps.in_mni(outcome.settings) else None
+
+
+def _model_figures(outcome: IcaOutcome) -> ModelFigures:
+    spatial = template = None
+    if outcome.spatial is not None:
+        judged = outcome.spatial.sparseness
+        spatial = SpatialFit(
+            converged=outcome.spatial.converged,
+            kurtosis=judged.kurtosis,
+            surrogate=judged.surrogate,
+            surrogate_std=judged.surrogate_std,
+            fits=judged.fits,
+        )
+    if outcome.template is not None:
+        template = tuple(_template_rows(outcome.A, outcome.template))
+    return ModelFigures(kind=separation_of(outcome.settings), spatial=spatial, template=template)
+
+
+def _template_rows(released: Array, reading: TemplateReading) -> Iterator[TemplateRow]:
+    for k in range(released.shape[1]):
+        template, without_data = reading.templates[:, k], reading.without_data[:, k]
+        yield TemplateRow(
+            r_template=_r(released[:, k], template),
+            r_without_data=_r(released[:, k], without_data),
+            r_template_without_data=_r(without_data, template),
+            strength=reading.strength[k],
+            kept=reading.kept[k],
+        )
+
+
+def _r(a: Array, b: Array) -> float:
+    """Return the correlation of two maps, 0 for a constant one."""
+    a, b = a - a.mean(), b - b.mean()
+    norm = float(np.linalg.norm(a) * np.linalg.norm(b))
+    return float(a @ b) / norm if norm > 0.0 else 0.0
+
+
+def components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
+    """Return the rows of components.tsv."""
+    noise, template = confidence.confidence(outcome), _bundled_labels(outcome)
+    rows = maps.describe(outcome.A, outcome.space)
+    if not noise.why_not:
+        levels = zip(rows, noise.band, noise.expected_r, strict=True)
+        rows = tuple(replace(row, noise_z=z, expected_r=r) for row, z, r in levels)
+    return rows if template is None else labels.labelled(rows, z_scores(outcome.A), template)
+
+
+def _rounds_of(outcome: Outcome) -> Iterator[Round]:
+    delta, promised = privacy_json.delta_of(outcome), outcome.label == "dp"
+    costs = {(s.event.phase, s.event.round): s for s in privacy_json.running(outcome.ledger.events)}
+    for index, record in enumerate(outcome.trace, 1):
+        spent = costs.get((record.phase, record.round)) if promised else None
+        yield Round(
+            index=index,
+            phase=record.phase,
+            round=record.round,
+            statistic_norm=record.statistic_norm,
+            expected_noise_norm=record.noise_norm,
+            step_norm=record.step_norm,
+            # 0 means "not known yet": too few rounds, or a phase without an unmixing matrix
+            stability=record.stability if record.stability > 0 else None,
+            mu_so_far=spent.so_far.mu() if spent else None,
+            epsilon_so_far=spent.so_far.epsilon(delta) if spent else None,
+        )
+
+
+# -- to files -------------------------------------------------------------------------------------
+
+
+def write_tables(folder: Path, outcome: Outcome) -> None:
+    """Write every consortium file but index.html of a run whose result is tables."""
+    _write_common(folder, outcome, results_of(outcome), privacy_json.statement(outcome))
+    for table in outcome.tables:
+        files.write_text(folder / f"{table.name}.csv", _csv_text(table))
+
+
+def write_maps(folder: Path, outcome: IcaOutcome) -> None:
+    """Write every consortium file but index.html of a run whose result is maps."""
+    results, privacy = map_results_of(outcome), privacy_json.statement(outcome)
+    _write_common(folder, outcome, results, privacy)
+    files.write_text(
+        folder / "methods.md", methods.document(results, privacy, dict(outcome.settings))
+    )
+    files.write_rows(folder / "components.tsv", Component, components_of(outcome))
+    np.savez(
+        folder / "unmixing.npz",
+        W=outcome.W,
+        U=outcome.U,
+        V=outcome.V,
+        W_total=outcome.W_total,
+        A=outcome.A,
+        eigenvalues=outcome.eigenvalues,
+        feature_space_digest=np.array(outcome.space.digest),
+    )
+    stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
+    mni = maps.in_mni(outcome.settings)
+    for name, columns in _map_sets(outcome):
+        maps.write_maps(folder, name, columns, outcome.space, stamp=stamp, mni=mni)
+
+
+def _write_common(
+    folder: Path, outcome: Outcome, results: Results, privacy: PrivacyStatement
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / "results.json", results)
+    files.write_json(folder / "privacy.json", privacy)
+    settings = {"settings": dict(outcome.settings), "digest": outcome.config_digest}
+    files.write_json(folder / "settings.json", settings)
+    files.write_rows(folder / "rounds.tsv", Round, _rounds_of(outcome))
+
+
+def _map_sets(outcome: IcaOutcome) -> Iterator[tuple[str, Array]]:
+    """Yield the sets of maps of a run, as file stem and columns (D, R)."""
+    yield "group_maps", z_scores(outcome.A)
+    if outcome.spatial is not None:
+        yield SPATIAL, z_scores(outcome.spatial.A)
+    if outcome.template is not None:
+        # In units of the maps' own standard deviation, so that a small deviation looks small.
+        scale = np.maximum(np.std(outcome.A, axis=0), 1e-300)
+        yield EVIDENCE, outcome.template.evidence / scale
+        yield WITHOUT_DATA, z_scores(outcome.template.without_data)
+
+
+def _csv_text(table: Table) -> str:
+    """Return a table as CSV, 12 digits, n/a for what was not released."""
+    target = io.StringIO()
+    writer = csv.writer(target, lineterminator="\n")
+    writer.writerow(table.header)
+    writer.writerows([[files.cell(value) for value in row] for row in table.rows])
+    return target.getvalue()
+
+
+def score(
+    folder: Path,
+    *,
+    q_ngi: float | None,
+    map_correlation: float | None,
+    simulation: bool,
+    synthetic: bool,
+) -> None:
+    """Add to the files how close the result is to planted maps, and that it is a simulation."""
+    path = folder / "results.json"
+    read = read_results(folder)
+    results = replace(read, simulation=simulation, synthetic=synthetic)
+    if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
+        results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
+        privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
+        settings = files.read_json(folder / "settings.json")["settings"]
+        text = methods.document(results, privacy, settings)
+        files.write_text(folder / "methods.md", text)
+    files.write_json(path, results)
+
+
+def relabel(folder: Path, template: Path, names: Path | None = None) -> None:
+    """Rewrite the labels of components.tsv and results.json from the user's own templates."""
+    table, results_path = folder / "components.tsv", folder / "results.json"
+    if not (table.is_file() and results_path.is_file()):
+        raise ConfigError("E274")
+    results = files.read_record(results_path, MapResults)
+    image = folder / "group_maps.nii.gz"
+    space = results.feature_space
+    z, source = labels.of_user(image, template, names, feature_space=space)
+    rows = labels.labelled(files.read_rows(table, Component), z, source)
+    files.write_rows(table, Component, rows)
+    files.write_json(results_path, replace(results, labels=labels.source(source, {})))

@@ -1,0 +1,396 @@
+"""The page of the consortium, made from the files of its folder and from nothing else.
+
+So the page cannot show what was not released: whatever is on it stands in those files too.  A run
+whose result is tables has the same page with other chapters.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+
+from cape.forecast.spatial import LEAST_SPATIAL
+from cape.privacy.accounting import display_epsilon
+from cape.report import files, maps, methods, model_order, page, plots
+from cape.report.maps import Component
+from cape.report.page import Page, Values
+from cape.report.plots import Picture
+from cape.report.privacy_json import Release
+from cape.report.results import MapFolder, MapResults, Results, Round, SurrogateFigures, TableFolder
+
+SPATIAL_IMAGE = "spatial_maps.nii.gz"
+SURROGATE_WORDS = {
+    "stability": "stability of the rounds",
+    "gap": "largest gap of the spectrum over the noise edge",
+    "kurtosis": "median kurtosis of the spatial components",
+    "r_template": "mean correlation with the templates",
+    "strength": "mean strength of the deviation from the figure without data",
+}
+
+Row = tuple[str, ...]
+
+
+def write(folder: Path) -> Path:
+    """Write index.html from the other files of a result folder and return its path."""
+    results = folder / "results.json"
+    if results.is_file() and "tables" in files.read_json(results):
+        tables = TableFolder.read(folder)
+        target = folder / "index.html"
+        files.write_text(target, page.html_of(compose_tables(tables)))
+        return target
+    source = MapFolder.read(folder)
+    return page.write(folder, lambda drawn: compose(source, drawn=drawn))
+
+
+def compose(folder: MapFolder, *, drawn: bool) -> Page:
+    """Return the page of a run whose result is maps."""
+    return Page(
+        template="consortium/page.html.j2",
+        values={**_common(folder), "kind": folder.kind},
+        chapters=page.chapters(CHAPTERS, folder, drawn=drawn),
+        illustrated=drawn,
+    )
+
+
+def compose_tables(folder: TableFolder) -> Page:
+    """Return the page of a run whose result is tables; it has no pictures to draw."""
+    return Page(
+        template="tables/page.html.j2",
+        values=_common(folder),
+        chapters=page.chapters(TABLE_CHAPTERS, folder, drawn=False),
+        illustrated=False,
+    )
+
+
+def _common(folder: MapFolder | TableFolder) -> Values:
+    """Return the values that every chapter may use."""
+    return {
+        "results": folder.results,
+        "privacy": folder.privacy,
+        "settings": folder.settings,
+        "features": _features(folder.results),
+        "label": methods.label_line(folder.results),
+    }
+
+
+def _features(results: Results) -> str:
+    """Name the feature space in a few words."""
+    n, d, grid = results.n_features, results.n_basis, results.grid
+    word = {"mask": "voxels", "atlas": "parcels"}.get(results.feature_space, "columns")
+    shape = f" ({' x '.join(map(str, grid))})" if grid else ""
+    basis = "" if n == d else f", basis of {d}"
+    return f"{n} {word}{shape}{basis}"
+
+
+# -- privacy --------------------------------------------------------------------------------------
+
+
+def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
+    """Return what is protected, against whom: the guarantee in odds and for every viewer."""
+    del drawn
+    privacy = folder.privacy
+    if privacy.epsilon is None or privacy.mu is None:
+        return {}
+    who = {
+        view.key: f"{view.who} (headline)" if view.headline else view.who for view in privacy.views
+    }
+    return {
+        "views": [
+            (who[view.key], view.sees, number(view.mu), display_epsilon(view.epsilon))
+            for view in privacy.views
+        ],
+        # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1), here at equal odds.
+        "guesses": 50.0 * math.erfc(-privacy.mu / 2.0 / math.sqrt(2.0)),
+        "factor": math.exp(min(privacy.epsilon, 700.0)),  # past 709 a float overflows
+    }
+
+
+def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
+    """Return the cost of releases: a curve, a row per phase, every release."""
+    privacy = folder.privacy
+    events = privacy.events
+    # A run that promises nothing has no figures on mu and epsilon, so their columns are dropped.
+    free = all(event.epsilon_so_far is None for event in events)
+    curve = None
+    if drawn and events and privacy.private:
+        epsilon = np.array([event.epsilon_so_far for event in events], dtype=np.float64)
+        phases = [event.phase for event in events]
+        budget = float(privacy.budget.epsilon or 0.0)
+        curve = plots.budget_curve(epsilon, budget, privacy.delta, phases)
+    return {
+        "curve": curve,
+        "free": free,
+        "by_phase": list(_phase_rows(events, free=free)),
+        "every": list(_release_rows(events, free=free)),
+    }
+
+
+def _phase_rows(events: Sequence[Release], *, free: bool) -> Iterator[Row]:
+    """Yield what one release of a phase looks like, and what the phase cost."""
+    total = sum((event.mu2_exact for event in events), Fraction(0))
+    for phase in dict.fromkeys(event.phase for event in events):
+        group = [event for event in events if event.phase == phase]
+        first, last = group[0], group[-1]
+        spent = sum((event.mu2_exact for event in group), Fraction(0))
+        row = (
+            phase,
+            str(len(group)),
+            str(first.size),
+            _range(first.clip, last.clip),
+            _range(first.sensitivity, last.sensitivity),
+            _range(first.noise_std_share, last.noise_std_share),
+            _range(first.noise_std_mean, last.noise_std_mean),
+        )
+        part = f"{float(100 * spent / total):.1f} %" if total and last.mu is not None else "-"
+        yield row if free else (*row, part, *_so_far(last))
+
+
+def _release_rows(events: Sequence[Release], *, free: bool) -> Iterator[Row]:
+    for event in events:
+        row = (
+            str(event.seq),
+            event.phase,
+            str(event.round),
+            str(event.size),
+            number(event.clip),
+            number(event.sensitivity),
+            number(event.noise_std_mean),
+        )
+        yield row if free else (*row, number(event.mu), *_so_far(event))
+
+
+def _so_far(event: Release) -> Row:
+    return number(event.mu_so_far), display_epsilon(event.epsilon_so_far)
+
+
+def number(value: float | None) -> str:
+    """Return a figure of privacy; what is not promised has no bound."""
+    return "infinite" if value is None else f"{value:.4g}"
+
+
+def _range(first: float, last: float) -> str:
+    texts = f"{first:.3g}", f"{last:.3g}"
+    return texts[0] if texts[0] == texts[1] else " to ".join(texts)
+
+
+# -- how good the result is -----------------------------------------------------------------------
+
+
+def _quality(folder: MapFolder, drawn: bool) -> Values:
+    """Return how the run ended, its rounds, and what planted maps say where there are some."""
+    results, rounds = folder.results, folder.rounds
+    kind = "temporal" if results.separation is None else results.separation.kind
+    solver = [_measures(row) for row in rounds if row.phase == rounds[-1].phase]
+    progress = None
+    if drawn and solver:
+        progress = plots.progress(*np.array(solver, dtype=np.float64).T)
+    g = results.g_eff
+    return {
+        "kind": kind,
+        "progress": progress,
+        # At this size real data carried spatial components, so noise is not all there can be.
+        "doubtful": kind == "spatial" and g is not None and g >= LEAST_SPATIAL,
+        "planted": list(_planted(results)),
+        "rounds": [
+            (str(row.index), row.phase, str(row.round), *map(_short, _measures(row)))
+            for row in rounds
+        ],
+    }
+
+
+def _measures(row: Round) -> tuple[float | None, ...]:
+    return row.statistic_norm, row.expected_noise_norm, row.step_norm, row.stability
+
+
+def _planted(results: MapResults) -> Iterator[Row]:
+    q, r = results.q_ngi, results.map_correlation
+    if q is not None:
+        yield "q_NGI (inter-symbol interference; 0 is perfect, below 0.1 is good)", f"{q:.3f}"
+    if r is not None:
+        yield "mean correlation with the planted maps (1 is perfect)", f"{r:.3f}"
+
+
+def _short(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _order(folder: MapFolder, drawn: bool) -> Values | None:
+    """Return the eigenvalues beside the noise edge, and what they suggest for R."""
+    values, results = folder.eigenvalues, folder.results
+    if not np.any(values):  # a computation without a released spectrum
+        return None
+    n, edge = results.n_components, results.noise_edge or 0.0
+    return {
+        "spectrum": plots.spectrum(values, edge, n) if drawn else None,
+        "edge": edge,
+        "last": float(np.sort(values)[::-1][n - 1]),
+        "hint": model_order.hint_of(results, folder.settings, values),
+    }
+
+
+# -- maps -----------------------------------------------------------------------------------------
+
+
+def _components(folder: MapFolder, drawn: bool) -> Values:
+    """Return one line of numbers for each map, with a picture if it has a shape."""
+    results, rows = folder.results, folder.components
+    bar: Picture | None = None
+    pictures: list[Picture | None] = [None] * len(rows)
+    if drawn and (results.feature_space != "matrix" or results.grid):
+        bar, *drawings = _draw(folder)
+        pictures = [*drawings]
+    facts = [tuple(_component_facts(row, results)) for row in rows]
+    names = [row.name for row in rows]
+    return {"bar": bar, "components": list(zip(names, facts, pictures, strict=True))}
+
+
+def _draw(folder: MapFolder) -> list[Picture]:
+    """Return the colour bar and one picture per map."""
+    results, rows = folder.results, folder.components
+    names = [row.name for row in rows]
+    alts = [_alt(row, results) for row in rows]
+    caption = "Colours of all maps."
+    if results.feature_space == "matrix":
+        z = np.loadtxt(folder.path / "group_maps.csv", delimiter=",", skiprows=1, ndmin=2)
+        limit = plots.colour_limit(z)
+        bar = plots.colour_bar(limit, 0.0, caption)
+        return [bar, *plots.squares(z, results.grid, names, alts, limit)]
+    path = folder.path / "group_maps.nii.gz"
+    limit = plots.colour_limit(maps.read_maps(path))
+    bar = plots.colour_bar(limit, plots.THRESHOLD, caption)
+    return [bar, *plots.strips(path, names, alts, limit, mni=maps.in_mni(folder.settings))]
+
+
+def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str, str]]:
+    yield "peak", _where(row, results)
+    yield "z at the peak", f"{row.peak_z:.1f}"
+    yield "share", f"{100 * row.share:.1f} %"
+    yield "skewness", f"{row.skewness:.2f}"
+    yield "kurtosis", f"{row.kurtosis:.1f}"
+    if row.noise_z is not None and row.expected_r is not None:
+        yield "noise level |z|", f"{row.noise_z:.2f}"
+        yield "expected r", f"{row.expected_r:.2f}"
+    if row.label is not None and row.label_r is not None and row.label_chance is not None:
+        verdict = "chance" if _above_chance(row) else "not above chance"
+        yield "nearest", f"{row.label} (r {row.label_r:.2f}, {verdict} {row.label_chance:.2f})"
+
+
+def _above_chance(row: Component) -> bool:
+    return abs(row.label_r or 0.0) > (row.label_chance or 0.0)
+
+
+def _where(row: Component, results: MapResults) -> str:
+    """Say where the peak is: mm, pixel, or number of the column."""
+    mm = [x for x in (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm) if x is not None]
+    if len(mm) == 3:
+        return f"{' '.join(f'{x:.0f}' for x in mm)} mm".replace("-0 ", "0 ")
+    if results.grid:
+        down, across = divmod(row.peak_feature - 1, results.grid[1])
+        return f"row {down + 1}, column {across + 1}"
+    return f"column {row.peak_feature}"
+
+
+def _alt(row: Component, results: MapResults) -> str:
+    text = f"{row.name}: peak {_where(row, results)}, z {row.peak_z:.1f}"
+    return f"{text}, most like {row.label}." if row.label and _above_chance(row) else f"{text}."
+
+
+def _separation(folder: MapFolder, drawn: bool) -> Values | None:
+    """Return how the model fits, beside what the same steps give without data."""
+    model = folder.results.separation
+    if model is None:  # results of before there was a choice
+        return None
+    rows = model.template or ()
+    templates = [
+        (f"C{k:02d}", *(f"{x:.2f}" for x in (
+            row.r_template, row.r_without_data, row.r_template_without_data, row.strength, row.kept
+        )))
+        for k, row in enumerate(rows, 1)
+    ]  # fmt: skip
+    surrogate = folder.surrogate
+    compared = None if surrogate is None else list(_compared(folder.results, surrogate))
+    return {
+        "model": model,
+        "templates": templates,
+        "noise_only": sum(row.kept == 0.0 for row in rows),
+        "surrogate": compared,
+        "free_set": _free_set(folder) if drawn and folder.kind == "temporal" else [],
+    }
+
+
+def _compared(results: MapResults, surrogate: SurrogateFigures) -> Iterator[Row]:
+    figures = SurrogateFigures.of(results)
+    for name, words in SURROGATE_WORDS.items():
+        here, there = getattr(figures, name), getattr(surrogate, name)
+        if here is not None and there is not None:
+            yield words, f"{here:.2f}", f"{there:.2f}"
+
+
+def _free_set(folder: MapFolder) -> list[Picture]:
+    """Draw the spatial components of the subspace that this temporal run released anyway."""
+    path = folder.path / SPATIAL_IMAGE
+    if not path.is_file():
+        return []
+    limit = plots.colour_limit(maps.read_maps(path))
+    names = [f"Spatial {k:02d}" for k in range(1, folder.results.n_components + 1)]
+    alts = [f"{name}: a spatial component of the released subspace." for name in names]
+    return list(plots.strips(path, names, alts, limit, mni=maps.in_mni(folder.settings)))
+
+
+# -- sites, settings, methods ---------------------------------------------------------------------
+
+
+def _sites(folder: MapFolder | TableFolder, drawn: bool) -> Values:
+    del folder, drawn
+    return {}
+
+
+def _tables(folder: TableFolder, drawn: bool) -> Values:
+    del drawn
+    return {"tables": [(table, *folder.table(table.file)) for table in folder.results.tables]}
+
+
+def _settings(folder: MapFolder | TableFolder, drawn: bool) -> Values:
+    del drawn
+    return {"rows": [(name, setting_text(value)) for name, value in folder.settings.items()]}
+
+
+def setting_text(value: object) -> str:
+    """Return the value of a setting for people."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "(empty)" if value in ("", None) else str(value)
+
+
+def _methods(folder: MapFolder, drawn: bool) -> Values:
+    del drawn
+    return {
+        "paragraph": methods.paragraph(folder.results, folder.privacy, folder.settings),
+        "references": methods.references(folder.results),
+    }
+
+
+CHAPTERS: page.Outline[MapFolder] = (
+    ("consortium/privacy", "Privacy in plain words", _privacy),
+    ("consortium/ledger", "What was released and what it cost", _ledger),
+    ("consortium/quality", "Quality of the result", _quality),
+    ("consortium/order", "Number of components", _order),
+    ("consortium/components", "Components", _components),
+    ("consortium/separation", "What the model assumes", _separation),
+    ("consortium/sites", "Sites", _sites),
+    ("consortium/settings", "Settings and provenance", _settings),
+    ("consortium/methods", "Methods paragraph and references", _methods),
+)
+"""The page from top to bottom.  A new chapter is one more line and one more template."""
+
+TABLE_CHAPTERS: page.Outline[TableFolder] = (
+    ("consortium/privacy", "Privacy in plain words", _privacy),
+    ("consortium/ledger", "What was released and what it cost", _ledger),
+    ("tables/results", "Results", _tables),
+    ("tables/sites", "Sites", _sites),
+    ("consortium/settings", "Settings and provenance", _settings),
+)

@@ -1,0 +1,192 @@
+"""The released maps A as files and as numbers: z-scores, peaks, images.
+
+Everything here is post-processing of released quantities and of the public feature space.
+"""
+
+from __future__ import annotations
+
+import gzip
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms.component_order import peaks, variance_explained, z_scores
+from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.report_phase import component_names
+from cape.report import files
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Component:
+    """One row of components.tsv; the order of the fields is that of its columns.
+
+    Attributes
+    ----------
+    name : str
+        C01, C02 ...
+    share : float
+        Share of retained variance, from released matrices; not explained variance of the data.
+    skewness, kurtosis : float
+        Of the map over the features; kurtosis is excess (0 for a Gaussian).
+    peak_feature : int
+        Number of the strongest feature, from 1 (voxel of the mask in C order, parcel, column).
+    peak_x_mm, peak_y_mm, peak_z_mm : float or None
+        Of the peak; None without a grid.
+    peak_z : float
+        z-score there, with its sign.
+    noise_z, expected_r : float or None
+        About 95 % of the features are within this |z| of the map without noise, and the
+        correlation to expect with it; None where `cape.report.confidence` says nothing.
+    label, label_r, label_chance
+        Most similar public map, signed correlation, and the |r| that chance gives.
+    """
+
+    name: str
+    share: float
+    skewness: float
+    kurtosis: float
+    peak_feature: int
+    peak_x_mm: float | None = None
+    peak_y_mm: float | None = None
+    peak_z_mm: float | None = None
+    peak_z: float
+    noise_z: float | None = None
+    expected_r: float | None = None
+    label: str | None = None
+    label_r: float | None = None
+    label_chance: float | None = None
+
+
+def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
+    """Return the numbers of each map that need nothing but the maps.
+
+    Parameters
+    ----------
+    released : ndarray, shape (D, R)
+        Maps A in their final order and sign.
+    space : FeatureSpace
+        Gives the coordinates of the features.
+    """
+    z = z_scores(released)
+    share, at = variance_explained(released), peaks(z)
+    skewness, kurtosis = np.mean(z**3, axis=0), np.mean(z**4, axis=0) - 3.0
+    where = coordinates(space)
+    return tuple(
+        Component(
+            name=name,
+            share=float(share[k]),
+            skewness=float(skewness[k]),
+            kurtosis=float(kurtosis[k]),
+            peak_feature=int(at[k]) + 1,
+            **{f"peak_{axis}_mm": x for axis, x in zip("xyz", where[at[k]].tolist(), strict=False)},
+            peak_z=float(z[at[k], k]),
+        )
+        for k, name in enumerate(component_names(released.shape[1]))
+    )
+
+
+def coordinates(space: FeatureSpace) -> Array:
+    """Return the place of each feature in mm, shape (D, 3): voxel, or centre of the parcel.
+
+    Shape (D, 0) without a grid.
+    """
+    if space.kind == "matrix":
+        return np.zeros((space.n_features, 0))
+    labels = space.labels()
+    ijk = np.argwhere(labels > 0).astype(np.float64)
+    if space.kind == "atlas":
+        ijk = parcel_means(ijk, labels)
+    affine = np.asarray(space.affine).reshape(4, 4)
+    # Rounded, so that an affine that went through a file gives the same peaks; no -0.
+    mm: Array = np.round(ijk @ affine[:3, :3].T + affine[:3, 3], 4) + 0.0
+    return mm
+
+
+def parcel_means(values: Array, labels: Any) -> Array:
+    """Return the mean over each parcel of values (voxels in parcels, K), by ascending label."""
+    parcel = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
+    sums = np.stack([np.bincount(parcel, weights=column) for column in values.T], axis=1)
+    return np.asarray(sums / np.bincount(parcel)[:, None])
+
+
+def in_mni(settings: Mapping[str, object]) -> bool:
+    """Tell whether the grid is one of the bundled MNI152 masks."""
+    bundled = str(settings.get("mask", "")).startswith("MNI152-")
+    return settings.get("feature_space", "mask") != "matrix" and bundled
+
+
+def write_maps(
+    folder: Path,
+    name: str,
+    maps: Array,
+    space: FeatureSpace | None,
+    *,
+    stamp: str,
+    mni: bool,
+    digits: str = ".9g",
+    level: int = 9,
+) -> None:
+    """Write maps, shape (D, R), as ``name.nii.gz`` on a grid, as ``name.csv`` without one.
+
+    Parameters
+    ----------
+    stamp : str
+        For the description in the header of an image, where a copy still says what it is.
+    mni : bool
+        The grid is one of the bundled MNI152 masks.
+    digits : str
+        Format of a number in the CSV.
+    level : int
+        Of the compression; 1 for many images of single subjects.
+    """
+    if space is not None and space.kind != "matrix":
+        image = nifti(maps, space, stamp=stamp, mni=mni, level=level)
+        (folder / f"{name}.nii.gz").write_bytes(image)
+        return
+    rows = [",".join(format(value, digits) for value in row) for row in maps.tolist()]
+    header = ",".join(component_names(maps.shape[1]))
+    files.write_text(folder / f"{name}.csv", "\n".join([header, *rows]) + "\n")
+
+
+def nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) -> bytes:
+    """Return the maps as the bytes of a .nii.gz; equal maps give equal bytes."""
+    nibabel: Any = importlib.import_module("nibabel")
+    affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
+    image = nibabel.Nifti1Image(volume(z, space), affine)
+    code = 4 if mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
+    image.set_sform(affine, code=code)
+    image.set_qform(affine, code=code)
+    image.header.set_xyzt_units("mm")
+    image.header["descrip"] = stamp.encode()
+    # A time of writing in the gzip header would make equal maps differ.
+    return gzip.compress(image.to_bytes(), compresslevel=level, mtime=0)
+
+
+def volume(z: Array, space: FeatureSpace) -> Data:
+    """Return the maps as one image, shape (x, y, z, R), float32; atlases are painted by label.
+
+    Parameters
+    ----------
+    z : ndarray, shape (D, R)
+        Rows: voxels of the mask in C order, or labels in ascending order.
+    """
+    labels = space.labels()
+    mask = labels > 0
+    image = np.zeros((*space.shape, z.shape[1]), dtype=np.float32)
+    if space.kind == "atlas":
+        parcel = np.unique(labels[mask], return_inverse=True)[1].ravel()
+        image[mask] = z[parcel]
+    else:
+        image[mask] = z
+    return image
+
+
+def read_maps(path: Path) -> Array:
+    """Return the maps of an image, one row per voxel that any of them shows."""
+    volumes = np.asarray(files.load_image(path).dataobj, dtype=np.float64)
+    return np.asarray(volumes[np.any(volumes != 0, axis=3)])

@@ -1,0 +1,282 @@
+"""What stays at one site: everything about its own subjects, its ledger, as files and back.
+
+Nothing here is ever sent; the folder is called `private` so that nobody copies it by accident.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import field
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms import subjects
+from cape.algorithms.component_order import z_scores
+from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
+from cape.protocol.outcome import SiteOutcome
+from cape.report import files, maps
+from cape.report.files import MISSING
+from cape.report.private_summary import Check, PrivateSummary
+
+Rows = list[tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AllRuns:
+    """What all runs on the same people have spent together; None is infinite."""
+
+    runs: int
+    mu: float | None
+    epsilon: float | None
+    delta: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteFacts:
+    """The content of site.json: what the page needs beside the tables.
+
+    `all_runs` is None where the site keeps no ledger of all runs, the three figures on epsilon
+    where the run carried no noise.
+    """
+
+    schema: str = "cape-site-1"
+    site: str
+    status: str
+    fingerprint: str
+    components: tuple[str, ...]
+    feature_space: str | None
+    grid: tuple[int, ...]
+    settings: Mapping[str, Any]
+    epsilon_spent: float | None
+    epsilon_allowed: float | None
+    delta: float | None
+    all_runs: AllRuns | None
+    releases: Mapping[str, int]
+    policy: Mapping[str, Any]
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def write(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
+    """Write `private/` in `folder`, all but its page, and return its path."""
+    private = folder / "private"
+    private.mkdir(parents=True, exist_ok=True)
+    for old in private.glob("sub-*"):  # of an earlier run with other subjects
+        old.unlink()
+    written = _write_subjects(private, site, summary)
+    files.write_table(private / "subjects.tsv", _subject_table(site, summary, written))
+    checks = [(check.code, check.severity, files.line(check.text)) for check in summary.checks]
+    files.write_table(private / "checks.tsv", (("code", "severity", "text"), checks))
+    sent = "".join(json.dumps(dict(reply)) + "\n" for reply in summary.sent)
+    files.write_text(private / "sent.jsonl", sent)
+    ledger = {"head": site.ledger.head, "entries": list(site.ledger.entries())}
+    files.write_json(private / "ledger.json", {"site": site.site, **ledger})
+    files.write_json(private / "site.json", _facts(site, summary))
+    return private
+
+
+def append_sent(private: Path, reply: Mapping[str, object]) -> None:
+    """Add the reply that closes the run to sent.jsonl, if this site has one."""
+    path = private / "sent.jsonl"
+    if path.is_file():
+        with path.open("a", encoding="utf-8", newline="\n") as file:
+            file.write(json.dumps(dict(reply)) + "\n")
+
+
+def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
+    budget, total = site.ledger.budget, site.all_runs
+    phases = [event.phase for event in site.ledger.events]
+    all_runs = None
+    if total is not None:
+        all_runs = AllRuns(runs=total.runs, mu=total.mu, epsilon=total.epsilon, delta=total.delta)
+    return SiteFacts(
+        site=site.site,
+        status=site.outcome_status,
+        fingerprint=site.fingerprint,
+        components=site.names,
+        feature_space=None if site.space is None else site.space.kind,
+        grid=() if site.space is None else tuple(site.space.shape),
+        settings=dict(site.settings),
+        epsilon_spent=site.ledger.epsilon_spent(),
+        epsilon_allowed=None if budget is None else budget.epsilon,
+        delta=None if budget is None else budget.delta,
+        all_runs=all_runs,
+        releases={phase: phases.count(phase) for phase in dict.fromkeys(phases)},
+        policy=dict(summary.policy),
+    )
+
+
+@dataclasses.dataclass(kw_only=True, slots=True)
+class _Written:
+    """What was written subject by subject."""
+
+    labels: list[str] = field(default_factory=list)
+    stems: list[str] = field(default_factory=list)
+    timepoints: list[int] = field(default_factory=list)
+    connectivity: Rows = field(default_factory=list)
+    spectra: Rows = field(default_factory=list)
+    agreement: Rows = field(default_factory=list)
+
+
+def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -> _Written:
+    """Write all files that single subjects have, one subject in memory at a time."""
+    done, taken = _Written(), set[str]()
+    z = None if site.A is None else z_scores(site.A)
+    voxels = summary.voxels() if summary.voxels is not None and z is not None else iter(())
+    facts = iter(summary.subjects)
+    for label, courses in site.time_courses:
+        stem = _free_stem(label, taken)
+        _write_numbers(private / f"{stem}_timecourses.tsv", site.names, courses)
+        done.labels.append(label)
+        done.stems.append(stem)
+        done.timepoints.append(courses.shape[1])
+        subject = next(facts, None)
+        _add_courses(done, stem, courses, 0.0 if subject is None else float(subject.tr))
+        data = next(voxels, None)
+        if data is not None and z is not None:
+            # Time courses and voxels are read in two passes; maps of mixed people would look right.
+            if data[0] != label:
+                raise RuntimeError("the data of a site changed their order")
+            own_maps = subjects.subject_maps(data[1], courses)
+            _write_maps(private, stem, site, own_maps)
+            r = subjects.agreement(own_maps, z)
+            done.agreement.append((stem, *(format(x, ".4g") for x in r.tolist())))
+    if site.names:
+        _write_tables(private, site.names, done)
+    return done
+
+
+def _free_stem(label: str, taken: set[str]) -> str:
+    """Return `sub-<label>` without anything harmful in a file name, numbered if it is taken."""
+    # A label comes from file names and tables of the site: "../x" must not leave the folder.
+    clean = re.sub(r"[^A-Za-z0-9_-]+", "-", label).strip("-") or "unnamed"
+    stem = clean if clean.startswith("sub-") else f"sub-{clean}"
+    number, name = 1, stem
+    while name in taken:
+        number += 1
+        name = f"{stem}-{number}"
+    taken.add(name)
+    return name
+
+
+def _write_numbers(path: Path, names: tuple[str, ...], courses: Data) -> None:
+    rows = [tuple(format(x, ".7g") for x in row) for row in courses.T.tolist()]
+    files.write_table(path, (names, rows))
+
+
+def _add_courses(done: _Written, stem: str, courses: Data, tr: float) -> None:
+    upper = np.triu_indices(len(courses), 1)
+    z = subjects.fisher(subjects.connectivity(courses)[upper])
+    done.connectivity.append((stem, *(format(x, ".6g") for x in z.tolist())))
+    spectrum = subjects.spectrum(courses, tr)
+    unit = "Hz" if tr > 0 else "per time point"
+    points = zip(spectrum.frequency.tolist(), spectrum.power.T.tolist(), strict=True)
+    for frequency, power in points:
+        cells = (format(x, ".6g") for x in (frequency, *power))
+        done.spectra.append((stem, unit, *cells))
+
+
+def _write_maps(private: Path, stem: str, site: SiteOutcome, own_maps: Array) -> None:
+    # There are many of them and nobody else reads them: the fastest compression.
+    maps.write_maps(
+        private,
+        f"{stem}_maps",
+        own_maps,
+        site.space,
+        stamp="cape PRIVATE subject",
+        mni=maps.in_mni(site.settings),
+        digits=".6g",
+        level=1,
+    )
+
+
+def _write_tables(private: Path, names: tuple[str, ...], done: _Written) -> None:
+    pairs = [f"{a}-{b}" for i, a in enumerate(names) for b in names[i + 1 :]]
+    files.write_table(private / "fnc.tsv", (("subject", *pairs), done.connectivity))
+    header = ("subject", "unit", "frequency", *names)
+    files.write_table(private / "spectra.tsv", (header, done.spectra))
+    if done.agreement:
+        table = (("subject", *names), done.agreement)
+        files.write_table(private / "map_agreement.tsv", table)
+
+
+def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -> files.Table:
+    """Return subjects.tsv: one row per subject, those left out at the end."""
+    clips = tuple(f"clip_{phase}" for phase, _ in site.clip_scales)
+    facts = ("files", "timepoints", "tr", "coverage", "rank", "grid")
+    header = ("subject", "label", *facts, "verdict", *clips)
+    factors = list(zip_longest(*(values for _, values in site.clip_scales)))
+    rows: Rows = []
+    for k, (label, stem) in enumerate(zip(done.labels, done.stems, strict=True)):
+        cells: tuple[object, ...] = (None, done.timepoints[k], None, None, None, None)
+        if k < len(summary.subjects):
+            one = summary.subjects[k]
+            names = "; ".join(one.files)
+            cells = (names, done.timepoints[k], one.tr or None, one.coverage, one.rank, one.grid)
+        factor = factors[k] if k < len(factors) else (None,) * len(clips)
+        texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
+        rows.append((stem, files.line(label), *texts))
+    blank, end = (MISSING,) * len(facts), (MISSING,) * len(clips)
+    for label in summary.excluded:
+        rows.append((MISSING, files.line(label), *blank, "left out", *end))
+    return header, rows
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PrivateFolder:
+    """The files of a private folder, as its page needs them.
+
+    `subjects` are the rows of subjects.tsv, whose columns depend on the run.
+    """
+
+    path: Path
+    about: SiteFacts
+    subjects: list[dict[str, str]]
+    checks: tuple[Check, ...]
+    sent: list[dict[str, Any]]
+
+    @classmethod
+    def read(cls, path: Path) -> PrivateFolder:
+        """Read the files; FileNotFoundError names the first one that is missing."""
+        sent = (path / "sent.jsonl").read_text(encoding="utf-8").splitlines()
+        return cls(
+            path=path,
+            about=files.read_record(path / "site.json", SiteFacts),
+            subjects=files.read_table(path / "subjects.tsv"),
+            checks=files.read_rows(path / "checks.tsv", Check),
+            sent=[json.loads(text) for text in sent],
+        )
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the components."""
+        return self.about.components
+
+    @property
+    def accepted(self) -> list[dict[str, str]]:
+        """Rows of the subjects that took part."""
+        return [row for row in self.subjects if row["verdict"] == "accepted"]
+
+    def table(self, name: str) -> tuple[list[dict[str, str]], Array]:
+        """Return the rows of a table and its component or pair columns as numbers."""
+        path = self.path / name
+        rows = files.read_table(path) if path.is_file() else []
+        skip = {"subject", "unit", "frequency"}
+        numbers = [[float(x) for key, x in row.items() if key not in skip] for row in rows]
+        return rows, np.array(numbers)
+
+    def courses(self, row: Mapping[str, str]) -> Array:
+        """Return the time courses (R, T) of a row of subjects.tsv."""
+        table = files.read_table(self.path / f"{row['subject']}_timecourses.tsv")
+        return np.array([[float(line[name]) for name in self.names] for line in table]).T

@@ -1,0 +1,302 @@
+"""The files of the consortium as typed records: what is written is what pages are made from.
+
+The order of the fields is the order in the files.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.forecast.rule import Separation
+from cape.frozen import dataclass
+from cape.report import files
+from cape.report.maps import Component
+from cape.report.privacy_json import RELATION, PrivacyStatement
+
+SURROGATE_FILE: Final = "surrogate.json"
+"""Beside the results of a simulation: the same figures from smooth noise."""
+
+
+# -- records of results.json ----------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Results:
+    """What results.json says of every run, whatever it computed; fields in the order of the file.
+
+    Attributes
+    ----------
+    survivors : tuple of str
+        Sites whose data are in the last sum.
+    grid, affine : tuple
+        Of the features; empty without a grid.
+    epsilon, mu and their kin : float or None
+        As `cape.report.privacy_json.Figures`.
+    private : bool
+        Whether the guarantee holds: False without noise and with a seed.
+    simulation, synthetic : bool
+        All sites were on one computer; their data are those of `cape synth`, not of people.
+    sites : mapping
+        Accepted subjects of every site.
+    """
+
+    schema: str = "cape-results-1"
+    status: str
+    reason: str
+    n_sites: int
+    n_subjects: int
+    min_survivors: int
+    survivors: tuple[str, ...]
+    n_features: int
+    n_basis: int
+    feature_space: str
+    feature_space_digest: str
+    grid: tuple[int, ...]
+    affine: tuple[float, ...]
+    epsilon: float | None
+    epsilon_planned: float | None
+    epsilon_spent: float | None
+    epsilon_unspent: float | None
+    delta: float
+    mu: float | None
+    mu_spent: float | None
+    mu_unspent: float | None
+    unit: str = "subject"
+    relation: str = RELATION
+    private: bool
+    seeded: bool
+    simulation: bool = False
+    synthetic: bool = False
+    computation: str
+    version: str
+    run: str
+    config_digest: str
+    fingerprint: str
+    sites: Mapping[str, int]
+    warnings: tuple[str, ...]
+
+    @property
+    def departed(self) -> tuple[str, ...]:
+        """Sites that dropped out before the last sum."""
+        return tuple(site for site in self.sites if site not in self.survivors)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class NoiseBand:
+    """Whether components.tsv has noise levels, why not, and how well they held in a test."""
+
+    shown: bool
+    why_not: str
+    margin_expected_r: float
+    margin_band: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LabelSource:
+    """What the maps were compared with: name, labels, how to read them (or why there are none)."""
+
+    template: str | None
+    labels: tuple[str, ...]
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpatialFit:
+    """Whether spatial components are sparser than those of equally smooth noise (kurtosis)."""
+
+    converged: bool
+    kurtosis: float
+    surrogate: float
+    surrogate_std: float
+    fits: bool
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TemplateRow:
+    """One template: likenesses, and how much of the deviation is left of its noise."""
+
+    r_template: float
+    r_without_data: float
+    r_template_without_data: float
+    strength: float
+    kept: float
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelFigures:
+    """The model of a run, with what its free or additional sets of maps say."""
+
+    kind: Separation
+    spatial: SpatialFit | None = None
+    template: tuple[TemplateRow, ...] | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapResults(Results):
+    """results.json of a run whose result is maps.
+
+    Attributes
+    ----------
+    q_ngi, map_correlation : float or None
+        Recovery error and mean |r| with planted maps, where a simulation knows them.
+    stability : float or None
+        None: not assessed.
+    g_eff, g_needed : float or None
+        Effective size of the run, and the one its components need; None without noise.
+    separation : ModelFigures or None
+        None in results of before there was a choice.
+    """
+
+    rounds: int
+    rounds_planned: int
+    n_components: int
+    q_ngi: float | None = None
+    map_correlation: float | None = None
+    stability: float | None
+    noise_edge: float | None
+    gap_ratio: float | None
+    rank_status: str
+    g_eff: float | None
+    g_needed: float | None
+    suggested_n_components: int | None
+    noise_band: NoiseBand
+    labels: LabelSource
+    separation: ModelFigures | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFile:
+    """A released table: its file, what its rows are, how to read them."""
+
+    file: str
+    title: str
+    note: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableResults(Results):
+    """results.json of a run whose result is tables."""
+
+    tables: tuple[TableFile, ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """One row of rounds.tsv: a released round; None is "not known"."""
+
+    index: int
+    phase: str
+    round: int
+    statistic_norm: float | None
+    expected_noise_norm: float | None
+    step_norm: float | None
+    stability: float | None
+    mu_so_far: float | None
+    epsilon_so_far: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurrogateFigures:
+    """The figures that a run and its surrogate, subjects of smooth noise, are compared by."""
+
+    stability: float | None = None
+    gap: float | None = None
+    kurtosis: float | None = None
+    r_template: float | None = None
+    strength: float | None = None
+
+    @classmethod
+    def of(cls, results: MapResults) -> SurrogateFigures:
+        model = results.separation or ModelFigures(kind="temporal")
+        rows = model.template or ()
+        return cls(
+            stability=results.stability or None,
+            gap=results.gap_ratio or None,
+            kurtosis=None if model.spatial is None else model.spatial.kurtosis,
+            r_template=float(np.mean([row.r_template for row in rows])) if rows else None,
+            strength=float(np.mean([row.strength for row in rows])) if rows else None,
+        )
+
+
+# -- folders --------------------------------------------------------------------------------------
+
+
+def read_results(folder: Path) -> MapResults | TableResults:
+    path = folder / "results.json"
+    if "tables" in files.read_json(path):
+        return files.read_record(path, TableResults)
+    return files.read_record(path, MapResults)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TableFolder:
+    """The result folder of a run whose result is tables."""
+
+    path: Path
+    results: TableResults
+    privacy: PrivacyStatement
+    settings: Mapping[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> TableFolder:
+        results = files.read_record(path / "results.json", TableResults)
+        return cls(path=path, results=results, **_common(path))
+
+    def table(self, name: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+        """Return header and rows of a file of the folder."""
+        text = (self.path / name).read_text(encoding="utf-8")
+        header, *rows = map(tuple, csv.reader(io.StringIO(text)))
+        return header, rows
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MapFolder:
+    """The result folder of a run whose result is maps; the maps themselves are read when drawn."""
+
+    path: Path
+    results: MapResults
+    privacy: PrivacyStatement
+    settings: Mapping[str, Any]
+    components: tuple[Component, ...]
+    rounds: tuple[Round, ...]
+    eigenvalues: Array
+    surrogate: SurrogateFigures | None
+
+    @classmethod
+    def read(cls, path: Path) -> MapFolder:
+        """Read the files; FileNotFoundError names the first one that is missing."""
+        # No pickle: a result folder may come from somebody else.
+        with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
+            eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)
+        beside = path / SURROGATE_FILE
+        return cls(
+            path=path,
+            results=files.read_record(path / "results.json", MapResults),
+            components=files.read_rows(path / "components.tsv", Component),
+            rounds=files.read_rows(path / "rounds.tsv", Round),
+            eigenvalues=eigenvalues,
+            surrogate=files.read_record(beside, SurrogateFigures) if beside.is_file() else None,
+            **_common(path),
+        )
+
+    @property
+    def kind(self) -> Separation:
+        return separation_of(self.settings)
+
+
+def separation_of(settings: Mapping[str, object]) -> Separation:
+    """Return the model of a run; runs of before there was a choice were temporal."""
+    kind = settings.get("separation", "temporal")
+    return "spatial" if kind == "spatial" else "template" if kind == "template" else "temporal"
+
+
+def _common(path: Path) -> dict[str, Any]:
+    privacy = files.read_record(path / "privacy.json", PrivacyStatement)
+    return {"privacy": privacy, "settings": files.read_json(path / "settings.json")["settings"]}

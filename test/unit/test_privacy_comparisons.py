@@ -1,0 +1,425 @@
+"""All accountants at the papers' settings, digit by digit, and against one another."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from cape.errors import ConfigError
+from cape.papers.accountants import ACCOUNTANTS, compare, find, paper_deltas
+from cape.papers.correlated import printed_factor, view_factor
+from cape.papers.formulas import (
+    Releases,
+    Sites,
+    analytic_gaussian_noise,
+    basic_composition,
+    classic_delta,
+    classic_epsilon,
+    classic_gaussian_noise,
+    moments_epsilon,
+    moments_epsilon_printed,
+    printed_rdp_variance,
+    rdp_epsilon,
+    rdp_epsilon_improved,
+    strong_composition,
+    tail_delta,
+    tail_epsilon,
+    zcdp_epsilon,
+)
+from cape.privacy.accounting import (
+    gdp_delta,
+    gdp_epsilon,
+    gdp_mu,
+)
+from cape.privacy.cost import INFINITE, Cost
+
+SIGMA = 6.2150229201845  # classic noise of (epsilon_i, delta_i) = (0.5, 0.01)
+ROUNDS = (1, 100, 200, 1000)
+COLUMNS = ("gdp", "rdp", "rdp-improved", "tail-bound", "basic")
+TABLE = {  # name: f, mu of a round, then for every column the totals at J = 1, 100, 200, 1000
+    "outsider": (
+        1, 0.22754760208,
+        "0.835562541 11.7332304 18.2684376 55.7942911",
+        "1.11778202 13.5078262 20.6194909 60.4176461",
+        "0.91379942 12.5683379 19.4818875 58.7267992",
+        "1.033254 12.662549 19.424088 57.744645",
+        "1.19958 152.41 313.57 1665.50",
+    ),
+    "secure sum, S_C 1": (
+        Fraction(4, 3), 0.26274933863,
+        "0.978304938 14.0666976 22.0881243 69.1494377",
+        "1.29532812 16.0599559 24.7342606 74.3889049",
+        "1.06863196 15.0413243 23.5070516 72.5868635",
+        "1.197724 15.083914 23.353929 71.302389",
+        "1.40226 177.48 365.01 1937.28",
+    ),
+    "CAPE, aggregator": (
+        Fraction(8, 5), 0.28782747948,
+        "1.08136155 15.8072947 24.9632819 79.4222327",
+        "1.42256995 17.9537091 27.8168427 85.0980516",
+        "1.18031869 16.8826502 26.5306590 83.2238516",
+        "1.315650 16.884508 26.304765 81.716942",
+        "1.54829 195.48 401.95 2132.34",
+    ),
+    "CAPE, S_C 1": (
+        Fraction(28, 15), 0.31088921006,
+        "1.17708436 17.4650548 27.7199644 89.4256229",
+        "1.54013598 19.7507044 30.7625885 95.5012226",
+        "1.28399102 18.6339537 29.4252449 93.5650421",
+        "1.424649 18.595836 29.129358 91.849207",
+        "1.68369 212.14 436.12 2312.73",
+    ),
+    "eq. (1)": (
+        printed_factor(n_sites=4, colluders=1), 0.27630967719,
+        "1.03389341 14.9998274 23.6269150 74.6258567",
+        "1.36405267 17.0761433 26.3854665 80.1014989",
+        "1.12888511 16.0287883 25.1259101 78.2597821",
+        "1.261411 16.049728 24.933896 76.855689",
+        "1.48106 187.20 384.95 2042.61",
+    ),
+}  # fmt: skip
+MUS = (0.02, 0.2, 1.0, 3.7, 12.0)
+DELTAS = (1e-2, 1e-5, 1e-9)
+
+
+def paper_run(f, rounds, sites=None):
+    return Releases.repeated(math.sqrt(2 * f) / SIGMA, rounds=rounds, per_round=2, sites=sites)
+
+
+@pytest.mark.parametrize("view", TABLE)
+@pytest.mark.parametrize(("i", "rounds"), [*enumerate(ROUNDS)])
+def test_every_total_of_the_table_is_reproduced_at_its_printed_digits(view, i, rounds):
+    f, mu_round, *columns = TABLE[view]
+    run = paper_run(f, rounds)
+    assert run.mu == pytest.approx(mu_round * math.sqrt(rounds), rel=1e-10)
+    assert run.count == 2 * rounds
+    for name, column in zip(COLUMNS, columns, strict=True):
+        text = column.split()[i]
+        last_digit = 10.0 ** -len(text.split(".")[1])  # some entries are rounded up
+        total = find(name).total(run, 1e-5)
+        assert total.epsilon == pytest.approx(float(text), abs=last_digit)
+        assert total.delta == 1e-5
+
+
+def test_the_moments_quadratic_is_rdp_when_its_sign_is_right():
+    mu = paper_run(1, 1000).mu
+    assert moments_epsilon_printed(mu, 1e-5) == pytest.approx(108.372474, abs=5.1e-7)
+    assert moments_epsilon(mu, 1e-5) == pytest.approx(60.417646, abs=5.1e-7)
+    mu = paper_run(1, 100).mu
+    assert moments_epsilon_printed(mu, 1e-5) == pytest.approx(16.981612, abs=5.1e-7)
+    for mu, delta in itertools.product(MUS, DELTAS):
+        assert moments_epsilon(mu, delta) == pytest.approx(rdp_epsilon(mu, delta), rel=1e-12)
+        e = moments_epsilon(mu, delta)
+        assert e**2 / (2 * mu**2) - e / 2 + mu**2 / 8 + math.log(delta) == pytest.approx(
+            0.0, abs=1e-9 * (1 + e)
+        )
+        e = moments_epsilon_printed(mu, delta)
+        assert e**2 / (2 * mu**2) - e + mu**2 / 8 + math.log(delta) == pytest.approx(
+            0.0, abs=1e-9 * (1 + e)
+        )
+
+
+def test_the_moments_quadratic_is_the_minimum_over_all_moments():
+    t = np.linspace(0.0, 400.0, 400_001)
+    for mu, delta in ((0.5, 1e-5), (2.0, 1e-3)):
+        e = moments_epsilon(mu, delta)
+        log_delta = np.min(mu**2 / 2 * (t + t**2) - t * e)
+        assert float(log_delta) == pytest.approx(math.log(delta), rel=1e-6)
+
+
+def test_rdp_is_its_best_order_under_both_conversions():
+    for mu, delta in itertools.product(MUS, DELTAS):
+        a = 1 + np.geomspace(1e-6, 1e5, 400_001)
+        simple = a * mu**2 / 2 - math.log(delta) / (a - 1)
+        assert float(simple.min()) == pytest.approx(rdp_epsilon(mu, delta), rel=1e-6)
+        better = a * mu**2 / 2 + np.log1p(-1 / a) - (math.log(delta) + np.log(a)) / (a - 1)
+        found = rdp_epsilon_improved(mu, delta)
+        assert max(0.0, float(better.min())) == pytest.approx(found, rel=1e-6, abs=1e-6)
+        assert found <= rdp_epsilon(mu, delta)
+        assert zcdp_epsilon(mu, delta) == pytest.approx(rdp_epsilon(mu, delta), rel=1e-14)
+
+
+def test_strong_composition_says_nothing_as_the_papers_set_it():
+    run = paper_run(1, 1000)
+    e = classic_epsilon(run.mu / math.sqrt(2000), 0.01)
+    assert e == pytest.approx(0.5, rel=1e-12)
+    assert strong_composition([(e, 2000)], slack=1e-5) == pytest.approx(756.01957, abs=5.1e-6)
+    found = find("strong-printed").total(run, 1e-5)
+    assert (found.epsilon, found.delta) == (None, pytest.approx(20.00001))
+    found = find("strong-printed").total(paper_run(1, 10), 1e-5)
+    assert found.epsilon == pytest.approx(
+        0.5 * math.sqrt(40 * math.log(1e5)) + 10 * math.expm1(0.5)
+    )
+    assert found.delta == pytest.approx(0.20001)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "epsilon"), [(1, 5.468826863), (100, 241.3603634), (1000, 2485.959668)]
+)
+def test_strong_composition_with_its_delta_split(rounds, epsilon):
+    assert find("strong").total(paper_run(1, rounds), 1e-5).epsilon == pytest.approx(
+        epsilon, rel=3e-10
+    )
+
+
+def test_theorem_2_adds_epsilons_and_deltas():
+    found = find("theorem-2").total(paper_run(1, 1000), 1e-5)
+    assert (found.epsilon, found.delta) == (None, pytest.approx(20.0))
+    found = find("theorem-2").total(paper_run(1, 50), 1e-5)
+    assert (found.epsilon, found.delta) == (None, pytest.approx(1.0))
+    found = find("theorem-2").total(paper_run(1, 49), 1e-5)
+    assert (found.epsilon, found.delta) == (pytest.approx(49.0), pytest.approx(0.98))
+
+
+FIGURE_6 = [  # J, exact, RDP, moments printed (3 digits)
+    (1, 15.456156, 17.572281, 23.2),
+    (10, 77.330091, 82.919321, 161),
+    (100, 519.698194, 535.722809, 1506),
+    (1000, 4380.486576, 4429.193205, 14941),
+]
+
+
+@pytest.mark.parametrize(("rounds", "exact", "rdp", "printed"), FIGURE_6)
+def test_figure_6_has_these_values(rounds, exact, rdp, printed):
+    run = Releases.repeated(math.sqrt(8), rounds=rounds, per_round=2)
+    assert find("gdp").total(run, 1e-5).epsilon == pytest.approx(exact, abs=5.1e-7)
+    assert find("rdp").total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
+    assert find("moments").total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
+    found = find("moments-printed").total(run, 1e-5).epsilon
+    assert found == pytest.approx(printed, rel=4e-3)
+
+
+BY_EPSILON_I = [
+    (0.01, 0.21078, 0.50653), (0.05, 1.222684, 3.002137), (0.1, 2.646023, 6.711149),
+    (1, 47.39481, 164.05843), (2, 136.87969, 536.04634),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("epsilon", "at_200", "at_1000"), BY_EPSILON_I)
+def test_the_exact_total_by_the_epsilon_of_a_release(epsilon, at_200, at_1000):
+    mu = math.sqrt(2) / classic_gaussian_noise(epsilon=epsilon, delta=0.01, sensitivity=1.0)
+    for rounds, expected in ((200, at_200), (1000, at_1000)):
+        run = Releases.repeated(mu, rounds=rounds, per_round=2)
+        assert gdp_epsilon(mu=run.mu, delta=1e-5) == pytest.approx(expected, abs=5.1e-6)
+
+
+MULTIPLIER = [(1, 40, 27.2447, 32.2363), (1, 100, 43.0776, 50.9701), (2, 100, 23.0226, 27.2407),
+              (4, 100, 12.4842, 14.7715), (8, 100, 6.93085, 8.20069)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("epsilon", "rounds", "ring", "cape"), MULTIPLIER)
+def test_the_noise_multiplier_of_one_joint_release_a_round(epsilon, rounds, ring, cape):
+    for f, z in ((Fraction(4, 3), ring), (Fraction(28, 15), cape)):
+        mu = math.sqrt(f) / z
+        run = Releases.repeated(mu, rounds=rounds)
+        assert gdp_epsilon(mu=run.mu, delta=1e-5) == pytest.approx(epsilon, rel=3e-5)
+
+
+CLASSIC = [  # epsilon, classic noise, analytic noise, delta of the classic one
+    (1, 4.8448053, 3.730631635, 4.11369e-8),
+    (8, 0.60560066, 0.6002290722, 7.9706e-6),
+    (12, 0.40373377, 0.431643858, 5.94164e-5),
+    (20, 0.24224026, 0.290041418, 1.52669e-3),
+]
+
+
+@pytest.mark.parametrize(("epsilon", "classic", "analytic", "delta"), CLASSIC)
+def test_classic_and_analytic_calibration_at_1e_5(epsilon, classic, analytic, delta):
+    sigma = classic_gaussian_noise(epsilon=epsilon, delta=1e-5, sensitivity=1.0)
+    assert sigma == pytest.approx(classic, rel=1e-7)
+    exact = analytic_gaussian_noise(epsilon=epsilon, delta=1e-5, sensitivity=1.0)
+    assert exact == pytest.approx(analytic, rel=1e-9)
+    assert gdp_delta(epsilon=epsilon, mu=1 / sigma) == pytest.approx(delta, rel=1e-5)
+    assert classic_epsilon(1 / sigma, 1e-5) == pytest.approx(epsilon, rel=1e-12)
+    assert classic_delta(epsilon, 1 / sigma) == pytest.approx(1e-5, rel=1e-9)
+    rows = {row.accountant.name: row for row in compare(one(1 / sigma), delta=1e-5)}
+    assert rows["classic"].holds == (epsilon < 8.42)
+
+
+def one(mu, sites=None):
+    return Releases.repeated(mu, rounds=1, sites=sites)
+
+
+def test_the_classic_calibration_turns_false_at_8_42():
+    assert classic_gaussian_noise(epsilon=8.41, delta=1e-5, sensitivity=1) > 1 / gdp_mu(
+        epsilon=8.41, delta=1e-5
+    )
+    assert classic_gaussian_noise(epsilon=8.43, delta=1e-5, sensitivity=1) < 1 / gdp_mu(
+        epsilon=8.43, delta=1e-5
+    )
+
+
+def test_the_printed_variance_for_rdp_has_the_wrong_units():
+    rho = 0.015 / math.log(20)
+    sensitivity = {"W": 2 * 30 / 1024, "b": 2 * math.sqrt(30) / 1024}
+    variance = {
+        key: printed_rdp_variance(learning_rate=rho, pooled_std=SIGMA * d, sensitivity=d)
+        for key, d in sensitivity.items()
+    }
+    assert variance["W"] == pytest.approx(5.6743e-5, rel=1e-5)
+    assert variance["b"] == pytest.approx(1.03598e-5, rel=1e-5)
+    mu = math.sqrt(1000 * sum(1 / v for v in variance.values()))
+    assert rdp_epsilon(mu, 1e-5) == pytest.approx(5.7126e7, rel=1e-4)
+
+
+def test_the_tail_bound_is_valid_and_loose():
+    four = {"n_sites": 4, "colluders": 1}
+    for mu, delta in itertools.product(MUS, DELTAS):
+        epsilon = tail_epsilon(mu, delta)
+        assert tail_delta(epsilon, mu) == pytest.approx(delta, rel=1e-9)
+        assert gdp_delta(epsilon=epsilon, mu=mu) < delta
+    assert tail_delta(0.5, 1.0) == tail_delta(0.1, 1.0) == 1.0
+    assert tail_delta(0.500001, 1.0) == 1.0
+    # One release of (0.5, 0.01) at S = 4, S_C = 1, epsilon 0.5.
+    right = math.sqrt(view_factor(**four, ratio=4)) / SIGMA
+    printed = math.sqrt(printed_factor(**four)) / SIGMA
+    assert gdp_delta(epsilon=0.5, mu=right) == pytest.approx(1.1080522e-3, rel=1e-7)
+    assert tail_delta(0.5, right) == pytest.approx(3.5414249e-2, rel=1e-7)
+    assert tail_delta(0.5, printed) == pytest.approx(1.5672894e-2, rel=1e-7)
+
+
+def sites(n_sites, colluders, ratio):
+    f = view_factor(n_sites=n_sites, colluders=colluders, ratio=ratio)
+    return Sites(n_sites=n_sites, colluders=colluders, factor=f)
+
+
+def test_theorem_1_as_printed_takes_its_own_mu_and_is_caught():
+    who = sites(4, 1, 4)
+    found = find("theorem-1-printed").total(paper_run(Fraction(28, 15), 1000, who), 1e-5)
+    assert found.epsilon == pytest.approx(76.855689, abs=5.1e-7)
+    who = sites(8, 2, 8)
+    run = one(math.sqrt(who.factor) / SIGMA, who)
+    row = {row.accountant.name: row for row in compare(run, delta=1e-5)}["theorem-1-printed"]
+    assert row.total.epsilon == pytest.approx(0.8205, abs=5.1e-5)
+    assert row.exact == pytest.approx(0.8524, abs=5.1e-5)
+    assert row.holds is False
+    who = sites(4, 1, 4)  # at this delta it is false from four sites on
+    run = one(math.sqrt(who.factor) / SIGMA, who)
+    row = {row.accountant.name: row for row in compare(run, delta=1e-9)}["theorem-1-printed"]
+    assert row.total.epsilon == pytest.approx(1.2135, abs=5.1e-5)
+    assert row.exact == pytest.approx(1.2192, abs=5.1e-5)
+
+
+@pytest.mark.parametrize("who", [None, sites(10, 8, 10), sites(3, 2, 3)])
+def test_theorem_1_as_printed_says_nothing_without_sites_or_with_a_senseless_factor(who):
+    row = {row.accountant.name: row for row in compare(one(0.3, who), delta=1e-5)}
+    found = row["theorem-1-printed"]
+    assert (found.total.epsilon, found.exact, found.holds) == (None, None, None)
+
+
+def test_the_papers_epsilon_of_a_release_is_that_against_outsiders():
+    who = sites(4, 1, 4)
+    found = find("theorem-2").total(paper_run(who.factor, 10, who), 1e-5)
+    assert found.epsilon == pytest.approx(20 * 0.5, rel=1e-9)
+
+
+def test_only_the_known_wrong_accountants_ever_understate():
+    """Theorem 2 and the printed strong composition inherit what the classic calibration claims."""
+    wrong = {"classic", "theorem-2", "strong-printed"}
+    for mu, delta, rounds in itertools.product(MUS, DELTAS, (1, 7)):
+        releases = Releases.repeated(mu, rounds=rounds, per_round=2)
+        for row in compare(releases, delta=delta):
+            loud = classic_epsilon(mu, 0.01) > 1.0
+            assert row.holds is not False or (loud and row.accountant.name in wrong), row
+
+
+def test_the_exact_figure_is_below_all_valid_ones_and_equals_the_analytic_one():
+    for mu in MUS:
+        rows = {row.accountant.name: row for row in compare(one(mu), delta=1e-5)}
+        exact = rows["gdp"].total.epsilon
+        assert exact == gdp_epsilon(mu=mu, delta=1e-5)
+        assert rows["analytic"].total.epsilon == pytest.approx(exact, rel=1e-9)
+        order = [rows[name].total.epsilon for name in ("gdp", "rdp-improved", "rdp")]
+        assert order == sorted(order)
+
+
+def test_a_loud_release_overflows_nothing():
+    found = {row.accountant.name: row.total.epsilon for row in compare(one(200.0), delta=1e-5)}
+    assert found["strong"] is None
+    assert strong_composition([(701.0, 1)], slack=0.1) == math.inf
+    assert found["gdp"] == pytest.approx(gdp_epsilon(mu=200.0, delta=1e-5))
+
+
+def test_releases_are_summed_and_cut():
+    run = Releases.of(Cost(mu2=Fraction(1, n)) for n in (3, 6, 2))
+    assert float(run.mu2) == pytest.approx(1.0, rel=1e-15)
+    assert run.mu2 >= 1
+    assert run.mu >= 1.0
+    assert [run.first(n).count for n in (0, 1, 2, 3, 9)] == [1, 1, 2, 3, 3]
+    many = Releases.repeated(0.5, rounds=10, per_round=2, sites=sites(4, 1, 4))
+    assert many.first(6).mu2 == 3 * Fraction(1, 4)
+    assert many.first(6).sites == many.sites
+    assert basic_composition([(0.5, 2), (1.0, 3)]) == 4.0
+    with pytest.raises(ConfigError, match="positive mu"):
+        Releases.of([INFINITE])
+
+
+def test_every_accountant_has_a_name_of_its_own_and_one_line():
+    assert len({accountant.name for accountant in ACCOUNTANTS}) == len(ACCOUNTANTS) == 14
+    for accountant in ACCOUNTANTS:
+        assert find(accountant.name) is accountant
+        assert "\n" not in accountant.assumes
+        assert 20 < len(accountant.assumes) < 95
+
+
+def test_nothing_is_lost_without_any_noise_worth_naming():
+    for formula in (rdp_epsilon, rdp_epsilon_improved, zcdp_epsilon, moments_epsilon,
+                    moments_epsilon_printed, tail_epsilon, classic_epsilon):  # fmt: skip
+        assert formula(0.0, 1e-5) == 0.0
+    assert rdp_epsilon_improved(1e-9, 0.5) == 0.0
+
+
+def test_figure_5_compares_a_tail_bound_with_the_classic_formula():
+    found = paper_deltas(epsilon=0.5, n_sites=10, colluders=3, noise=4.0)
+    assert found.cape_printed == pytest.approx(0.134, abs=5.1e-4)
+    assert found.pooled_classic == pytest.approx(0.169, abs=5.1e-4)
+    assert found.cape_printed < found.pooled_classic  # the claim of the paper
+    assert found.pooled == pytest.approx(2.7e-3, abs=5.1e-5)
+    assert found.cape == pytest.approx(1.9e-2, abs=5.1e-4)
+    assert found.conventional == pytest.approx(0.156, abs=5.1e-4)
+    assert paper_deltas(epsilon=0.5, n_sites=10, colluders=8, noise=4.0).cape_printed is None
+    assert paper_deltas(epsilon=0.5, n_sites=3, colluders=2, noise=4.0).cape_printed is None
+    assert paper_deltas(epsilon=0.1, n_sites=4, colluders=1, noise=0.5).pooled_classic == 1.0
+
+
+def test_exactly_the_order_of_figure_5_is_always_pooled_cape_conventional():
+    for epsilon, n_sites, noise in itertools.product((0.1, 0.5, 2.0), (3, 10, 20), (1.0, 5.0)):
+        for colluders in range(n_sites):
+            found = paper_deltas(epsilon=epsilon, n_sites=n_sites, colluders=colluders, noise=noise)
+            # All others colluding leaves CAPE where the conventional scheme starts.
+            assert found.pooled < found.cape <= found.conventional * (1 + 1e-12)
+
+
+REFUSED = {
+    "noise of figure 5": lambda: paper_deltas(epsilon=0.5, n_sites=4, colluders=1, noise=0.0),
+    "delta 0": lambda: rdp_epsilon(1.0, 0.0),
+    "delta 1": lambda: compare(one(1.0), delta=1.0),
+    "mu negative": lambda: moments_epsilon(-1.0, 1e-5),
+    "mu infinite": lambda: tail_epsilon(math.inf, 1e-5),
+    "mu 0 in the tail": lambda: tail_delta(1.0, 0.0),
+    "mu 0 in the classic delta": lambda: classic_delta(1.0, 0.0),
+    "sensitivity 0": lambda: printed_rdp_variance(
+        learning_rate=1.0, pooled_std=1.0, sensitivity=0.0
+    ),
+    "an unknown accountant": lambda: find("prv"),
+    "delta of a release": lambda: Releases(groups=((Fraction(1), 1),), release_delta=1.0),
+    "mu of a round": lambda: Releases.repeated(math.nan, rounds=1),
+    "rounds": lambda: Releases.repeated(1.0, rounds=0),
+    "releases per round": lambda: Releases.repeated(1.0, rounds=1, per_round=0),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_argument_is_refused_with_what_is_allowed(name):
+    with pytest.raises(ConfigError, match="allowed"):
+        REFUSED[name]()
+
+
+@pytest.mark.parametrize("groups", [(), ((Fraction(0), 1),), ((Fraction(1), 0),)])
+def test_no_releases_are_refused(groups):
+    with pytest.raises(ConfigError, match="no releases"):
+        Releases(groups=groups)

@@ -1,0 +1,488 @@
+"""The corrected CAPE formulas against the pseudo-inverse of everything that is seen."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from cape.errors import ConfigError
+from cape.papers.asymmetric import Scheme, feasibility, solve, victim_mu2, worst_view
+from cape.papers.correlated import (
+    dropout_factor,
+    estimate_variances,
+    imbalance,
+    imbalance_bounds,
+    local_noise_std,
+    noise_ratio,
+    nonsymmetric_factor,
+    one_site_factor,
+    paper_colluders,
+    printed_factor,
+    printed_view_factor,
+    secure_sum_factor,
+    seen_mu,
+    share_variance,
+    view_factor,
+)
+from cape.privacy.accounting import gdp_delta, gdp_epsilon
+
+TABLE = [  # S, S_C, printed, printed view done right, right, secure sum
+    (2, 0, 1.33333333, 1.33333333, Fraction(4, 3), 1),
+    (3, 0, 1.25, 1.5, Fraction(3, 2), 1),
+    (4, 0, 1.2, 1.6, Fraction(8, 5), 1),
+    (4, 1, 1.47450980, 1.29523810, Fraction(28, 15), Fraction(4, 3)),
+    (5, 1, 1.31944444, 1.31944444, Fraction(15, 8), Fraction(5, 4)),
+    (6, 1, 1.23956044, 1.34025974, Fraction(66, 35), Fraction(6, 5)),
+    (7, 2, 1.36818182, 1.27647059, Fraction(21, 10), Fraction(7, 5)),
+    (8, 2, 1.27407407, 1.27407407, Fraction(56, 27), Fraction(4, 3)),
+    (10, 3, 1.29557190, 1.24005027, Fraction(170, 77), Fraction(10, 7)),
+    (20, 6, 1.15907902, 1.15907902, Fraction(340, 147), Fraction(10, 7)),
+    (30, 9, 1.10880808, 1.11735370, Fraction(510, 217), Fraction(10, 7)),
+    (60, 19, 1.06183371, 1.06427036, Fraction(6060, 2501), Fraction(60, 41)),
+]
+BEYOND = [(4, 2, 3.4, Fraction(12, 5)), (10, 8, -1.3747, Fraction(60, 11))]
+
+
+# -- the oracle: covariance of ALL messages, pseudo-inverse ----------------------------------------
+
+
+def seen_matrix(weights, colluders):
+    """Return the map from (seeds, local noises) to all that the aggregator with colluders holds.
+
+    Rows: the broadcast sum of seeds, every site's output, then the colluders' own noise.
+    """
+    n = len(weights)
+    total = np.concatenate([weights, np.zeros(n)])
+    rows = [total]
+    for s in range(n):
+        row = np.zeros(2 * n)
+        row[s] = row[n + s] = 1.0
+        rows.append(row - total / (weights[s] * n))
+    for s in colluders:
+        rows += [np.eye(2 * n)[s], np.eye(2 * n)[n + s]]
+    return np.array(rows)
+
+
+def oracle_mu2(weights, seeds, local, colluders, victim):
+    """Return v' pinv(Cov) v, v the shift of the victim's output by 1."""
+    weights = np.asarray(weights, dtype=float)
+    # Units of the local noise make the matrix well conditioned for every seed ratio.
+    seen = seen_matrix(weights, colluders)
+    std = np.sqrt(np.concatenate([seeds, local]))
+    left, values, _ = np.linalg.svd(seen * std, full_matrices=False)
+    kept = values > 1e-11 * values[0]
+    shift = left[1 + victim, kept] / values[kept]
+    return float(shift @ shift)
+
+
+def oracle_factor(n_sites, colluders, ratio):
+    mu2 = oracle_mu2(
+        np.ones(n_sites),
+        np.full(n_sites, float(ratio)),
+        np.ones(n_sites),
+        range(n_sites - colluders, n_sites),
+        0,
+    )
+    return mu2 * n_sites  # an outsider has 1/S in units of (Delta/tau_g)^2
+
+
+@pytest.mark.parametrize("n_sites", range(1, 13))
+def test_the_factor_is_the_pseudo_inverse_for_all_colluders_and_ratios(n_sites):
+    rng = np.random.default_rng(n_sites)
+    ratios = [0.3, 1, n_sites, 25, 100, *rng.uniform(0.01, 200.0, 3)]
+    for colluders, ratio in itertools.product(range(n_sites), ratios):
+        f = view_factor(n_sites=n_sites, colluders=colluders, ratio=ratio)
+        assert float(f) == pytest.approx(oracle_factor(n_sites, colluders, ratio), rel=1e-9)
+
+
+def test_the_covariance_itself_gives_the_same_pseudo_inverse():
+    """The oracle above works on a root of the covariance; here is the matrix as it is."""
+    for n, colluders in ((4, 1), (7, 2), (12, 5)):
+        seen = seen_matrix(np.ones(n), range(n - colluders, n))
+        std = np.sqrt(np.concatenate([np.full(n, float(n)), np.ones(n)]))
+        inverse = np.linalg.pinv((seen * std) @ (seen * std).T, rcond=1e-11, hermitian=True)
+        f = view_factor(n_sites=n, colluders=colluders, ratio=n)
+        assert n * inverse[1, 1] == pytest.approx(float(f), rel=1e-9)
+
+
+def test_without_zero_sum_noise_the_local_noise_is_all_there_is():
+    for n_sites, colluders in ((1, 0), (4, 1), (9, 4)):
+        assert view_factor(n_sites=n_sites, colluders=colluders, ratio=0) == n_sites
+
+
+@pytest.mark.parametrize("row", TABLE)
+def test_the_table_of_printed_and_right_factors_is_reproduced(row):
+    n_sites, colluders, printed, same_view, right, floor = row
+    sites = {"n_sites": n_sites, "colluders": colluders}
+    assert float(printed_factor(**sites)) == pytest.approx(printed, abs=5.1e-9)
+    assert float(printed_view_factor(**sites)) == pytest.approx(same_view, abs=5.1e-9)
+    assert view_factor(**sites, ratio=n_sites) == right
+    assert secure_sum_factor(**sites) == view_factor(**sites, ratio=math.inf) == floor
+
+
+@pytest.mark.parametrize("row", BEYOND)
+def test_beyond_the_papers_number_of_colluders_the_printed_factor_is_anything(row):
+    n_sites, colluders, printed, right = row
+    sites = {"n_sites": n_sites, "colluders": colluders}
+    assert float(printed_factor(**sites)) == pytest.approx(printed, abs=5.1e-5)
+    assert view_factor(**sites, ratio=n_sites) == right
+
+
+def test_the_printed_factor_can_be_undefined():
+    with pytest.raises(ConfigError, match="divides by zero at 3 sites, 2 colluders"):
+        printed_factor(n_sites=3, colluders=2)
+    assert view_factor(n_sites=3, colluders=2, ratio=3) == 3
+
+
+def test_with_the_papers_colluders_the_printed_factor_is_too_small_from_three_sites_on():
+    for n_sites in range(3, 200):
+        sites = {"n_sites": n_sites, "colluders": paper_colluders(n_sites)}
+        right = view_factor(**sites, ratio=n_sites)
+        assert printed_factor(**sites) < right
+        assert printed_view_factor(**sites) <= right
+        # Without colluders the honest seeds' sum is T itself, so nothing is missing from the view.
+        assert (printed_view_factor(**sites) == right) == (sites["colluders"] == 0)
+
+
+def test_the_printed_view_is_the_block_inverse_of_its_own_covariance():
+    for n, c in itertools.product(range(1, 13), range(12)):
+        if c >= n:
+            continue
+        h = n - c
+        sigma = np.full((h + 1, h + 1), -1.0 / n)
+        sigma[:h, :h] += (1 + 1 / n) * np.eye(h)
+        sigma[h, :] = sigma[:, h] = 1 - h / n
+        sigma[h, h] = h
+        if c == 0:  # the sum is a constant times the outputs' noise there
+            sigma = sigma[:h, :h]
+        f = np.linalg.inv(sigma)[0, 0]
+        assert float(printed_view_factor(n_sites=n, colluders=c)) == pytest.approx(f, rel=1e-9)
+
+
+def test_the_papers_colluders_are_a_third_minus_one():
+    assert [paper_colluders(n) for n in (1, 2, 3, 4, 6, 7, 9, 10, 60)] == [
+        0, 0, 0, 1, 1, 2, 2, 3, 19,
+    ]  # fmt: skip
+
+
+def test_more_zero_sum_noise_leaks_less_and_nothing_goes_below_the_secure_sum():
+    for n_sites, colluders in ((4, 1), (10, 3)):
+        sites = {"n_sites": n_sites, "colluders": colluders}
+        falling = [view_factor(**sites, ratio=r) for r in (0, 0.5, 1, 10, 100, 1e6, math.inf)]
+        assert falling == sorted(set(falling), reverse=True)
+    over = [view_factor(n_sites=4, colluders=1, ratio=r) * 3 / 4 for r in (1, 10, 100, 1000)]
+    assert over == [2, Fraction(13, 11), Fraction(103, 101), Fraction(1003, 1001)]
+    over = [view_factor(n_sites=10, colluders=3, ratio=r) * 7 / 10 for r in (1, 10, 100, 1000)]
+    assert over == [4, Fraction(17, 11), Fraction(107, 101), Fraction(1007, 1001)]
+
+
+def test_a_curious_site_subtracts_its_own_share():
+    for n in (2, 4, 9):
+        seeds, local = np.full(n, 3.0), np.ones(n)
+        mine = np.eye(2 * n)
+        total, sum_of_outputs = np.zeros(2 * n), np.zeros(2 * n)
+        total[:n] = sum_of_outputs[n:] = 1.0
+        seen = np.array([total, sum_of_outputs, mine[0], mine[n]])
+        left, values, _ = np.linalg.svd(seen * np.sqrt(np.r_[seeds, local]), full_matrices=False)
+        shift = left[1] / values
+        assert n * float(shift @ shift) == pytest.approx(float(one_site_factor(n)), rel=1e-12)
+
+
+def test_a_matrix_that_is_not_symmetric_leaks_through_its_two_triangles():
+    assert float(nonsymmetric_factor(n_sites=4, colluders=1, ratio=4)) == pytest.approx(20 / 9)
+    assert float(nonsymmetric_factor(n_sites=10, colluders=3, ratio=10)) == pytest.approx(20 / 7)
+    sites = {"n_sites": 4, "colluders": 1}
+    assert nonsymmetric_factor(**sites, ratio=math.inf) == secure_sum_factor(**sites)
+    # Both triangles of one entry: equal local noise, independent seeds.
+    n, colluders, r = 4, 1, 4.0
+    one = seen_matrix(np.ones(n), range(n - colluders, n))
+    seeds, local = one[:, :n], one[:, n:]
+    zero = np.zeros_like(seeds)
+    both = np.block([[seeds, zero, local], [zero, seeds, local]])
+    left, values, _ = np.linalg.svd(both * np.sqrt([r] * 2 * n + [1.0] * n), full_matrices=False)
+    kept = values > 1e-11 * values[0]
+    shift = (left[1] + left[1 + len(one)])[kept] / values[kept]
+    f = nonsymmetric_factor(n_sites=n, colluders=colluders, ratio=n)
+    assert n * float(shift @ shift) == pytest.approx(float(f), rel=1e-9)
+
+
+def test_calibration_and_mu_are_inverse_and_the_integer_variance_is_the_least():
+    sites = {"n_sites": 4, "colluders": 1}
+    for ratio in (0, 1, 4, 1000, math.inf):
+        std = local_noise_std(mu=0.3, sensitivity=2.0, **sites, ratio=ratio)
+        mu = seen_mu(sensitivity=2.0, local_std=std, **sites, ratio=ratio)
+        assert mu == pytest.approx(0.3, rel=1e-14)
+        f = view_factor(**sites, ratio=ratio)
+        s2 = share_variance(mu=0.3, delta_int=2000, **sites, ratio=ratio)
+        assert Fraction(2000**2) * f / (4 * s2) <= Fraction(0.3) ** 2
+        assert Fraction(2000**2) * f / (4 * (s2 - 1)) > Fraction(0.3) ** 2
+        assert math.sqrt(s2) == pytest.approx(1000 * std, rel=1e-6)
+    assert local_noise_std(mu=1.0, sensitivity=1.0, **sites, ratio=math.inf) == pytest.approx(
+        3**-0.5
+    )
+
+
+THEOREM_1 = [(4, 0.8840, 0.8046), (6, 0.8091, 0.8091), (7, 0.8509, 0.8582), (8, 0.8205, 0.8524),
+             (20, 0.7819, 0.9048)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n_sites", "claimed", "true"), THEOREM_1)
+def test_theorem_1_as_printed_is_false_from_seven_sites_on(n_sites, claimed, true):
+    from cape.papers.formulas import tail_epsilon
+
+    sites = {"n_sites": n_sites, "colluders": paper_colluders(n_sites)}
+    scale = 0.5 / math.sqrt(2 * math.log(125))
+    printed = tail_epsilon(scale * math.sqrt(printed_factor(**sites)), 1e-5)
+    right = gdp_epsilon(mu=scale * math.sqrt(view_factor(**sites, ratio=n_sites)), delta=1e-5)
+    assert printed == pytest.approx(claimed, abs=5.1e-5)
+    assert right == pytest.approx(true, abs=5.1e-5)
+    assert (printed < right) == (n_sites >= 7)
+
+
+def test_pooled_data_are_never_worse_protected_than_what_cape_shows():
+    def delta(f):
+        return gdp_delta(epsilon=0.5, mu=math.sqrt(f) / 6.0)
+
+    pooled, cape, conventional = delta(1), delta(view_factor(n_sites=4, colluders=1, ratio=4)), (
+        delta(4)
+    )  # fmt: skip
+    assert pooled == pytest.approx(8.2e-5, abs=5.1e-6)
+    assert cape == pytest.approx(1.4e-3, abs=5.1e-5)
+    assert conventional == pytest.approx(1.2e-2, abs=5.1e-4)
+
+
+# -- accuracy: H(n), gain, drop-outs ---------------------------------------------------------------
+
+
+def test_unequal_sizes_cost_accuracy_by_h_of_n():
+    sizes = [60, 80, 100, 160]
+    assert float(imbalance(sizes)) == pytest.approx(1.432726, abs=5.1e-7)
+    assert imbalance([25, 25, 25]) == imbalance([7]) == 1
+    assert noise_ratio(sizes, lambda n: 1 / n) == pytest.approx(float(imbalance(sizes)), rel=1e-12)
+    assert noise_ratio([50] * 4, lambda n: 2 / n) == pytest.approx(1.0, rel=1e-12)
+    # Condition (ii) of Proposition 2, with another sensitivity: Delta(n) = n^-1/2 wastes 1/S^2.
+    assert noise_ratio([50] * 4, lambda n: n**-0.5) == pytest.approx(1 / 4, rel=1e-12)
+
+
+def test_h_of_n_stays_in_its_bounds_and_reaches_them_where_that_is_possible():
+    rng = np.random.default_rng(3)
+    for _ in range(50):
+        sizes = [int(n) for n in rng.integers(1, 60, size=rng.integers(1, 8))]
+        low, high = imbalance_bounds(n_samples=sum(sizes), n_sites=len(sizes))
+        assert low <= imbalance(sizes) <= high
+    assert imbalance_bounds(n_samples=10, n_sites=4)[1] == imbalance([7, 1, 1, 1])
+
+
+def test_the_gain_over_the_conventional_scheme_is_the_number_of_sites():
+    found = estimate_variances([2.0, 2.0, 2.0, 2.0])
+    assert (found.conventional, found.cape, found.gain) == (1.0, 0.25, 4.0)
+    assert estimate_variances([0.3, 1.0, 7.0]).gain == pytest.approx(3.0, rel=1e-15)
+
+
+def test_a_drop_after_the_seeds_are_mixed_leaves_their_rest_in_the_sum():
+    assert dropout_factor(n_sites=4, dropped=1, ratio=4) == 2
+    assert dropout_factor(n_sites=4, dropped=3, ratio=4) == 4
+    assert dropout_factor(n_sites=4, dropped=0, ratio=1000) == 1
+    assert dropout_factor(n_sites=4, dropped=0, ratio=math.inf) == 1
+    for n, gone, r in ((4, 1, 4.0), (7, 3, 0.5), (10, 2, 1000.0)):
+        left = np.r_[np.ones(n - gone), np.zeros(gone)]
+        seeds = left - (n - gone) / n  # sum of the survivors' e_s as a combination of seeds
+        variance = r * float(seeds @ seeds) + float(left @ left)
+        expected = float(dropout_factor(n_sites=n, dropped=gone, ratio=r)) * (n - gone)
+        assert variance == pytest.approx(expected, rel=1e-12)
+
+
+# -- the asymmetric scheme -------------------------------------------------------------------------
+
+
+def random_scheme(rng, *, feasible=True):
+    while True:
+        n = int(rng.integers(3, 13))
+        weights = rng.uniform(0.2, 1.0, n)
+        weights /= weights.sum()
+        stds = rng.uniform(0.5, 2.0, n) / weights / n
+        given = {"weights": weights.tolist(), "site_stds": stds.tolist()}
+        given["pooled_std"] = float(
+            rng.uniform(0.05, 0.6) * np.sqrt(np.mean((weights * stds) ** 2))
+        )
+        if feasibility(**given).feasible or not feasible:
+            return given
+
+
+def printed_system(given):
+    """Return the solution of the linear system as printed, but for its last right-hand side."""
+    w, tau, pool = np.array(given["weights"]), np.array(given["site_stds"]), given["pooled_std"]
+    n = len(w)
+    matrix = w**2 / (w[:, None] ** 2 * n**2)
+    np.fill_diagonal(matrix, (1 - 1 / n) ** 2)
+    return np.linalg.solve(matrix, tau**2 - pool**2 / (w**2 * n))
+
+
+def test_five_hundred_random_asymmetric_cases_agree_with_the_pseudo_inverse():
+    rng = np.random.default_rng(11)
+    for _ in range(500):
+        given = random_scheme(rng)
+        scheme = solve(**given)
+        n = len(scheme.weights)
+        assert scheme.seed_variances == pytest.approx(printed_system(given), rel=1e-7, abs=1e-12)
+        order = rng.permutation(n).tolist()
+        colluders = order[1 : 1 + int(rng.integers(0, n))]
+        mu2 = victim_mu2(scheme, victim=order[0], colluders=colluders, sensitivity=1.5)
+        unit = min(scheme.local_variances)
+        oracle = oracle_mu2(
+            scheme.weights,
+            np.array(scheme.seed_variances) / unit,
+            np.array(scheme.local_variances) / unit,
+            colluders,
+            order[0],
+        )
+        assert mu2 == pytest.approx(1.5**2 * oracle / unit, rel=1e-9)
+
+
+def test_a_thousand_feasibility_verdicts_agree_with_the_linear_system():
+    rng = np.random.default_rng(12)
+    verdicts = []
+    for _ in range(1000):
+        given = random_scheme(rng, feasible=False)
+        found = feasibility(**given)
+        q = printed_system(given)
+        assert found.infeasible == tuple(np.flatnonzero(q < 0).tolist())
+        assert found.feasible == all(asked >= found.needed for asked in found.asked)
+        verdicts.append(found.feasible)
+    assert 100 < sum(verdicts) < 900
+
+
+def test_the_sites_get_the_noise_they_ask_for_and_the_average_that_of_pooled_data():
+    given = random_scheme(np.random.default_rng(13))
+    scheme = solve(**given)
+    w, q, local = map(np.array, (scheme.weights, scheme.seed_variances, scheme.local_variances))
+    n = len(w)
+    zero_sum = (1 - 2 / n) * q + (w**2 @ q) / (w**2 * n**2)
+    assert zero_sum + local == pytest.approx(np.array(given["site_stds"]) ** 2, rel=1e-12)
+    assert float(w**2 @ local) == pytest.approx(given["pooled_std"] ** 2, rel=1e-12)
+
+
+def by_size(sizes, weights):
+    total = sum(sizes)
+    return {"weights": weights, "site_stds": [1 / n for n in sizes], "pooled_std": 1 / total}
+
+
+def test_equal_weights_are_infeasible_for_unequal_sizes_and_the_reason_is_told():
+    sizes = [60, 80, 100, 160]
+    given = by_size(sizes, [0.25] * 4)
+    found = feasibility(**given)
+    assert (found.feasible, found.infeasible) == (False, (3,))
+    assert "site 3 asks for noise std 0.00625, at least" in found.reason
+    assert printed_system(given)[3] * 160**2 == pytest.approx(-1.2985, abs=5.1e-5)
+    with pytest.raises(ConfigError, match=r"site 3 asks.*weight sites by their subjects"):
+        solve(**given)
+    given = by_size([50, 100, 150], [1 / 3] * 3)
+    assert printed_system(given)[2] * 150**2 == pytest.approx(-4.25, abs=1e-9)
+    assert feasibility(**given).infeasible == (1, 2)
+
+
+def test_the_noise_that_the_reason_names_is_just_enough():
+    given = by_size([60, 80, 100, 160], [0.25] * 4)
+    text = feasibility(**given).reason
+    least = float(text.split("at least ")[1].split(" ")[0])
+    for factor, feasible in ((0.999, False), (1.001, True)):
+        changed = dict(given, site_stds=[*given["site_stds"][:3], least * factor])
+        assert feasibility(**changed).feasible is feasible
+
+
+def test_weights_by_size_are_always_feasible_and_cost_what_the_symmetric_scheme_costs():
+    for sizes in ([60, 80, 100, 160], [1, 1, 500], [3, 9, 27, 81, 243]):
+        total = sum(sizes)
+        scheme = solve(**by_size(sizes, [n / total for n in sizes]))
+        assert scheme.seed_variances == pytest.approx([n**-2 for n in sizes], rel=1e-9)
+        for colluders in range(len(sizes)):
+            worst = worst_view(scheme, colluders=colluders, sensitivities=[1 / n for n in sizes])
+            f = view_factor(n_sites=len(sizes), colluders=colluders, ratio=len(sizes))
+            assert worst.mu2 == pytest.approx(float(f), rel=1e-9)
+
+
+def test_the_worst_view_is_the_largest_over_all_victims_and_sets():
+    rng = np.random.default_rng(14)
+    for _ in range(20):
+        scheme = solve(**random_scheme(rng))
+        n = len(scheme.weights)
+        sensitivities = rng.uniform(0.5, 2.0, n).tolist()
+        for colluders in range(min(n, 4)):
+            mu2, victim, chosen = max(
+                (
+                    victim_mu2(scheme, victim=v, colluders=group, sensitivity=sensitivities[v]),
+                    v,
+                    group,
+                )
+                for v in range(n)
+                for group in itertools.combinations([s for s in range(n) if s != v], colluders)
+            )
+            worst = worst_view(scheme, colluders=colluders, sensitivities=sensitivities)
+            assert worst.mu2 == pytest.approx(mu2, rel=1e-12)
+            assert (worst.victim, worst.colluders) == (victim, chosen)
+
+
+def test_a_site_without_a_seed_is_protected_by_its_own_noise_alone():
+    scheme = Scheme(weights=(0.5, 0.3, 0.2), seed_variances=(0.0, 0.0, 0.0),
+                    local_variances=(4.0, 1.0, 1.0))  # fmt: skip
+    assert victim_mu2(scheme, victim=0, colluders=(), sensitivity=1.0) == 0.25
+
+
+# -- refusals --------------------------------------------------------------------------------------
+
+SITES = {"n_sites": 4, "colluders": 1}
+WEIGHTS = {"weights": [0.2, 0.3, 0.5], "site_stds": [5.0, 3.0, 2.0], "pooled_std": 0.5}
+REFUSED = {
+    "no site": lambda: view_factor(n_sites=0, colluders=0, ratio=1),
+    "half a site": lambda: view_factor(n_sites=2.5, colluders=0, ratio=1),
+    "negative colluders": lambda: view_factor(n_sites=4, colluders=-1, ratio=1),
+    "all collude": lambda: view_factor(n_sites=4, colluders=4, ratio=1),
+    "negative ratio": lambda: view_factor(**SITES, ratio=-0.1),
+    "ratio nan": lambda: view_factor(**SITES, ratio=math.nan),
+    "one site alone": lambda: one_site_factor(1),
+    "no sensitivity": lambda: seen_mu(sensitivity=0.0, local_std=1.0, **SITES, ratio=1),
+    "no noise": lambda: seen_mu(sensitivity=1.0, local_std=0.0, **SITES, ratio=1),
+    "mu infinite": lambda: local_noise_std(mu=math.inf, sensitivity=1.0, **SITES, ratio=1),
+    "delta_int 0": lambda: share_variance(mu=1.0, delta_int=0, **SITES, ratio=1),
+    "an empty site": lambda: imbalance([3, 0]),
+    "no sizes": lambda: imbalance([]),
+    "fewer samples than sites": lambda: imbalance_bounds(n_samples=3, n_sites=4),
+    "an empty site, Prop. 2": lambda: noise_ratio([0], lambda n: 1.0),
+    "sensitivity 0, Prop. 2": lambda: noise_ratio([2], lambda n: 0.0),
+    "no sites": lambda: estimate_variances([]),
+    "negative std": lambda: estimate_variances([1.0, -1.0]),
+    "all dropped": lambda: dropout_factor(n_sites=4, dropped=4, ratio=1),
+    "a drop without a readable sum": lambda: dropout_factor(n_sites=4, dropped=1, ratio=math.inf),
+    "two sites": lambda: solve(weights=[0.5, 0.5], site_stds=[1.0, 1.0], pooled_std=0.1),
+    "a std missing": lambda: solve(**{**WEIGHTS, "site_stds": [1.0, 1.0]}),
+    "weight 0": lambda: solve(**{**WEIGHTS, "weights": [0.0, 0.5, 0.5]}),
+    "weights of 2": lambda: solve(**{**WEIGHTS, "weights": [1.0, 0.5, 0.5]}),
+    "pooled std 0": lambda: solve(**{**WEIGHTS, "pooled_std": 0.0}),
+    "an unknown victim": lambda: victim_mu2(
+        solve(**WEIGHTS), victim=3, colluders=(), sensitivity=1.0
+    ),
+    "the victim colludes": lambda: victim_mu2(
+        solve(**WEIGHTS), victim=1, colluders=(1,), sensitivity=1.0
+    ),
+    "everybody colludes": lambda: worst_view(
+        solve(**WEIGHTS), colluders=3, sensitivities=[1.0] * 3
+    ),
+    "sensitivities missing": lambda: worst_view(solve(**WEIGHTS), colluders=1, sensitivities=[1.0]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_wrong_argument_is_refused_with_what_was_got_and_what_is_allowed(name):
+    with pytest.raises(ConfigError) as caught:
+        REFUSED[name]()
+    assert caught.value.code == "CAPE-E011"
+    assert "allowed" in caught.value.public
+    assert caught.value.public.split("; ")[1].strip(" .")
+
+
+def test_the_example_of_the_refusals_is_feasible():
+    assert feasibility(**WEIGHTS).feasible
