@@ -26,21 +26,27 @@ Ring = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
 Shape = Literal["ball", "psd"]
 
+# A sum must stay below 2^62, so that its sign is never in doubt.
 MAX_LOG2_SUM: Final = 62
-"""A sum must stay below 2^62, so that its sign is never in doubt."""
 
-_TAIL: Final = 12
-"""Standard deviations of noise that the bound of a sum leaves room for."""
-
+# Far inside the exponents of float64, so that scaling can neither overflow nor lose bits.
 _MAX_LOG2_GAMMA: Final = 500
-"""Far inside the exponents of float64, so that scaling can neither overflow nor lose bits."""
 
+# Entries quantised at a time: a block and its copies stay in the second-level cache.
 _BLOCK: Final = 1 << 15
-"""Entries quantised at a time: a block and its copies stay in the second-level cache."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Quantized:
+class QuantizedRows:
+    """Integers (n, d) of n subjects; which of them were scaled down, which count as zeros."""
+
+    integers: Integers
+    clipped: Flags
+    rejected: Flags
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class QuantizedSum:
     """Integer sum of one site's clipped answers.
 
     Parameters
@@ -58,16 +64,7 @@ class Quantized:
     n_rejected: int
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Rows:
-    """Integers (n, d) of n subjects, and which of them were changed."""
-
-    integers: Integers
-    clipped: Flags
-    rejected: Flags
-
-
-def quantize(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) -> Integers:
+def quantize(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) -> QuantizedRows:
     """Clip each subject's answer and round it to integers.
 
     Parameters
@@ -83,7 +80,7 @@ def quantize(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) ->
 
     Returns
     -------
-    ndarray of int64, shape (n_subjects, d)
+    QuantizedRows
         Every row u has ``sum(u**2) <= clip_int**2``, exactly, whatever `answers` holds.
 
     Raises
@@ -91,97 +88,38 @@ def quantize(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) ->
     ConfigError
         The bound is too small for d, or its squares do not fit 63 bits.
     """
-    answers = np.asarray(answers, dtype=np.float64)
-    rho = _float_bound(answers.shape, log2_gamma=log2_gamma, clip_int=clip_int)
-    blocks = [
-        _quantize_rows(rows, rho=rho, log2_gamma=log2_gamma, clip_int=clip_int, shape=shape)
-        for rows in _row_blocks(answers)
-    ]
-    return np.concatenate([block.integers for block in blocks])
+    rows = np.asarray(answers, dtype=np.float64)
+    rho = _float_bound(rows.shape, log2_gamma=log2_gamma, clip_int=clip_int)
+    # Step 1: an error would tell the others that this site holds a bad subject, so it counts as
+    # zeros instead.
+    broken: Flags = ~np.all(np.isfinite(rows), axis=1)
+    if broken.any():
+        rows = np.where(broken[:, np.newaxis], 0.0, rows)
+    # Step 2 does the clipping of ordinary data; steps 3 and 4 carry the guarantee, for any input.
+    rows, shrunk = _float_clip(rows, rho=rho)
+    exact = _integer_clip(rows * 2.0**log2_gamma, clip_int=clip_int, shape=shape)
+    return QuantizedRows(
+        integers=exact.integers,
+        clipped=shrunk | exact.clipped,
+        rejected=broken | exact.rejected,
+    )
 
 
-def quantized_sum(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) -> Quantized:
+def quantized_sum(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) -> QuantizedSum:
     """Sum of `quantize` over subjects, without holding all integers at once.
 
-    Parameters
-    ----------
-    answers : ndarray of float64, shape (n_subjects, d)
-        See `quantize`; so are the other parameters.
-    log2_gamma : int
-        Scale exponent.
-    clip_int : int
-        Bound of a row's norm, in units of 1 / gamma.
-    shape : {"ball", "psd"}
-        Kind of answer.
-
-    Returns
-    -------
-    Quantized
-        The exact sum and two counts for the site's own log.
-
-    Raises
-    ------
-    ConfigError
-        See `quantize`.
+    Arguments and errors as in `quantize`.
     """
     answers = np.asarray(answers, dtype=np.float64)
-    rho = _float_bound(answers.shape, log2_gamma=log2_gamma, clip_int=clip_int)
-    total = np.zeros(answers.shape[1], dtype=np.int64)
+    total = np.zeros(answers.shape[-1], dtype=np.int64)
     n_clipped = n_rejected = 0
     for rows in _row_blocks(answers):
-        block = _quantize_rows(rows, rho=rho, log2_gamma=log2_gamma, clip_int=clip_int, shape=shape)
-        total += sum_subjects(block.integers)
+        block = quantize(rows, log2_gamma=log2_gamma, clip_int=clip_int, shape=shape)
+        # Entries are below 2^31.5, so fewer than 2^31 subjects cannot reach 2^63.
+        total += np.sum(block.integers, axis=0, dtype=np.int64)
         n_clipped += int(np.count_nonzero(block.clipped))
         n_rejected += int(np.count_nonzero(block.rejected))
-    return Quantized(total=total, n_clipped=n_clipped, n_rejected=n_rejected)
-
-
-def sum_subjects(u: Integers) -> Integers:
-    """Exact sum over subjects of rows made by `quantize`.
-
-    Parameters
-    ----------
-    u : ndarray of int64, shape (n_subjects, d)
-        Entries below 2^31.5 in size (`quantize` guarantees it), so that fewer than 2^31
-        subjects cannot reach 2^63.
-
-    Returns
-    -------
-    ndarray of int64, shape (d,)
-        The sum, unit 1 / gamma.
-    """
-    total: Integers = np.sum(u, axis=0, dtype=np.int64)
-    return total
-
-
-def sum_bound(*, n_subjects: int, clip_int: int, n_sites: int, share_variance: int) -> int:
-    """Bound B of every entry of a noisy sum: the overflow rule.
-
-    Parameters
-    ----------
-    n_subjects : int
-        Subjects of all sites, M.
-    clip_int : int
-        Bound of a row's norm, in units of 1 / gamma.
-    n_sites : int
-        Sites that add a noise share, S.
-    share_variance : int
-        Integer variance s2 of one share.
-
-    Returns
-    -------
-    int
-        ``M * clip_int + ceil(12 * sqrt(S * s2))``.
-
-    Raises
-    ------
-    ConfigError
-        The bound reaches 2^62.
-    """
-    bound = n_subjects * clip_int + _ceil_sqrt(_TAIL**2 * n_sites * share_variance)
-    if bound >= 1 << MAX_LOG2_SUM:
-        raise ConfigError("E221", got=bound.bit_length())
-    return bound
+    return QuantizedSum(total=total, n_clipped=n_clipped, n_rejected=n_rejected)
 
 
 def decode_sum(vectors: Sequence[Ring], *, bound: int) -> Integers:
@@ -192,7 +130,7 @@ def decode_sum(vectors: Sequence[Ring], *, bound: int) -> Integers:
     vectors : sequence of ndarray of uint64, shape (d,)
         One per site; summed in this order (the order cannot change the result).
     bound : int
-        Largest size an entry of the true sum can have, see `sum_bound`.
+        Largest size an entry of the true sum can have (`cape.privacy.mechanisms.overflow_bound`).
 
     Returns
     -------
@@ -214,24 +152,25 @@ def decode_sum(vectors: Sequence[Ring], *, bound: int) -> Integers:
     total = np.zeros(vectors[0].shape, dtype=np.uint64)
     for vector in vectors:
         total += vector  # wraps modulo 2^64 by definition of uint64 arrays
+    # Two's complement: numbers from 2^63 up are the negative ones.
     signed = total.view(np.int64)
+    # The text names neither entry nor value: a sum of a failed run may not be public.
     if np.any((signed > bound) | (signed < -bound)):
         raise SecureAggregationError("E220", problem="the masks do not cancel")
     return signed
 
 
 def _float_bound(form: tuple[int, ...], *, log2_gamma: int, clip_int: int) -> float:
-    """Radius rho of the float clip; also checks the plan's integers against `form`.
-
-    The margin sqrt(d)/2 is what rounding d entries can add to a norm; 1 covers float error.
-    """
+    """Radius rho of the float clip; also checks the plan's integers against `form`."""
     if len(form) != 2:
         raise ConfigError("E232", problem="answers are not a matrix", do="one row per subject")
     if abs(log2_gamma) > _MAX_LOG2_GAMMA:
         raise ConfigError("E232", problem="log2_gamma is out of range", do="correct the clip bound")
     d = form[1]
+    # The integer clip squares and adds d entries of up to clip_int in int64.
     if d * clip_int**2 >= 1 << 63:
         raise ConfigError("E232", problem="squared norms do not fit 63 bits", do="lower log2_gamma")
+    # Rounding d entries adds at most sqrt(d)/2 to a norm; 1 covers float error.
     margin = clip_int - math.sqrt(d) / 2 - 1
     if margin <= 0:
         raise ConfigError("E232", problem="rounding would use up the clip", do="raise log2_gamma")
@@ -240,28 +179,14 @@ def _float_bound(form: tuple[int, ...], *, log2_gamma: int, clip_int: int) -> fl
 
 def _row_blocks(answers: Array) -> list[Array]:
     """Cut into views of whole rows, about `_BLOCK` entries each; one empty view for no rows."""
-    n_rows = max(1, _BLOCK // max(1, answers.shape[1]))
+    # A form that `quantize` refuses is handed to it in one piece.
+    n_rows = max(1, _BLOCK // max(1, answers.shape[-1]))
     return [answers[i : i + n_rows] for i in range(0, max(1, answers.shape[0]), n_rows)]
 
 
-def _quantize_rows(
-    rows: Array, *, rho: float, log2_gamma: int, clip_int: int, shape: Shape
-) -> _Rows:
-    """Do steps 1 to 4 for one block of subjects."""
-    broken: Flags = ~np.all(np.isfinite(rows), axis=1)
-    if broken.any():
-        rows = np.where(broken[:, np.newaxis], 0.0, rows)  # step 1
-    rows, shrunk = _float_clip(rows, rho=rho)  # step 2
-    exact = _integer_clip(rows * 2.0**log2_gamma, clip_int=clip_int, shape=shape)
-    return _Rows(
-        integers=exact.integers,
-        clipped=shrunk | exact.clipped,
-        rejected=broken | exact.rejected,
-    )
-
-
 def _float_clip(rows: Array, *, rho: float) -> tuple[Array, Flags]:
-    """Scale finite rows into the ball of radius `rho`; dividing by the peak avoids overflow."""
+    """Scale finite rows into the ball of radius `rho`."""
+    # Divided by the peak first, so that squares of huge entries do not overflow.
     peak = np.max(np.abs(rows), axis=1, initial=0.0)
     w = rows / np.where(peak > 0.0, peak, 1.0)[:, np.newaxis]
     norm = np.sqrt(np.einsum("ij,ij->i", w, w))
@@ -272,26 +197,24 @@ def _float_clip(rows: Array, *, rho: float) -> tuple[Array, Flags]:
     return rows, over
 
 
-def _integer_clip(scaled: Array, *, clip_int: int, shape: Shape) -> _Rows:
+def _integer_clip(scaled: Array, *, clip_int: int, shape: Shape) -> QuantizedRows:
     """Round, then clip exactly (steps 3 and 4): alone carries the bound, for any input.
 
     A row leaves with squared norm n2 <= clip_int^2: with q = ceil(sqrt(n2)) each entry becomes
     floor(|u_i| clip_int / q), so the squares sum to at most n2 clip_int^2 / q^2 <= clip_int^2.
     """
     rounded = np.rint(scaled)
-    wild = ~(np.max(np.abs(rounded), axis=1, initial=0.0) <= clip_int)  # NaN is wild, too
+    # Written so that NaN is wild, too; what passes cannot overflow the cast to int64.
+    wild = ~(np.max(np.abs(rounded), axis=1, initial=0.0) <= clip_int)
     if wild.any():
         rounded = np.where(wild[:, np.newaxis], 0.0, rounded)
     u = rounded.astype(np.int64)
     n2 = np.einsum("ij,ij->i", u, u)  # exact: at most d clip_int^2 < 2^63
     over = n2 > clip_int**2
     for m in np.flatnonzero(over):  # not reached after the float clip
-        q = _ceil_sqrt(int(n2[m]))
+        q = math.isqrt(int(n2[m]) - 1) + 1
+        # Flooring entries could leave the cone of PSD matrices, which the smaller sensitivity of
+        # "psd" rests on; the zero matrix is in it.
         u[m] = 0 if shape == "psd" else np.sign(u[m]) * (np.abs(u[m]) * clip_int // q)
     zeroed = over if shape == "psd" else np.zeros_like(over)
-    return _Rows(integers=u, clipped=over & ~zeroed, rejected=wild | zeroed)
-
-
-def _ceil_sqrt(n: int) -> int:
-    """Least q with q^2 >= n, for n >= 1; 0 for n = 0."""
-    return math.isqrt(n - 1) + 1 if n else 0
+    return QuantizedRows(integers=u, clipped=over & ~zeroed, rejected=wild | zeroed)

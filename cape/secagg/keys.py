@@ -34,8 +34,8 @@ Ring = npt.NDArray[np.uint64]
 KEY_BYTES: Final = 32
 DIGEST_BYTES: Final = 32
 
+# Key stream entries made at a time (128 KiB): they stay in the second-level cache.
 _CHUNK: Final = 1 << 14
-"""Key stream entries made at a time (128 KiB): they stay in the second-level cache."""
 
 _ZEROS: Final = bytes(8 * _CHUNK)
 
@@ -51,9 +51,9 @@ class RosterEntry:
     n_subjects : int
         Its subjects, M_s.
     public_key : bytes
-        Its X25519 public key of this run, 32 bytes (drop-out protocol: the whole advertisement).
+        X25519, of this run, 32 bytes (where sites may drop out: `Advertisement.keys`).
     identity_key : bytes
-        Its Ed25519 public key, 32 bytes; empty without pinned keys.
+        Ed25519, 32 bytes; empty without pinned keys.
     """
 
     site: str
@@ -64,31 +64,16 @@ class RosterEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyRing:
-    """Secret X25519 key of one site for one run.
-
-    Parameters
-    ----------
-    site : str
-        Id of the site.
-    secret_key : bytes
-        32 bytes of entropy; not shown by repr.
-
-    Raises
-    ------
-    SecureAggregationError
-        Another length.
-    """
+    """Secret X25519 key of one site for one run: 32 bytes of entropy, refused if not."""
 
     site: str
     secret_key: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
-        """Check the length of the key."""
-        private_key_from_bytes(self.secret_key)
+        check_length(self.secret_key, "secret key")
 
     @property
     def public_key(self) -> bytes:
-        """X25519 public key, 32 bytes."""
         return public_key(private_key_from_bytes(self.secret_key))
 
 
@@ -102,31 +87,22 @@ class PairKeys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskLabel:
-    """What one vector of masks is for.  Two releases never have equal labels.
+    """What one vector of masks is for: `field` of the reply in this round, with `size` entries.
 
-    Parameters
-    ----------
-    phase : str
-        Name of the phase.
-    round : int
-        Round within the phase.
-    field : str
-        Field of the reply that is masked.
-    size : int
-        Entries of the vector, d.
-    broadcast_digest : bytes
-        SHA-256 of the broadcast that is answered: sites that were told different things get
-        masks that do not cancel.
+    Two releases never have equal labels: the same masks under two vectors would show their
+    difference.
     """
 
     phase: str
     round: int
     field: str
     size: int
+    # SHA-256 of the broadcast that is answered: sites that were told different things get masks
+    # that do not cancel.
     broadcast_digest: bytes
 
     def __post_init__(self) -> None:
-        """Check what the encoding relies on."""
+        # Of fixed length, so that `to_bytes` stays unambiguous without its length.
         if len(self.broadcast_digest) != DIGEST_BYTES:
             raise failure("the digest of the broadcast does not have 32 bytes")
 
@@ -152,32 +128,26 @@ def site_order(sites: Iterable[str]) -> list[str]:
 
 
 def private_key_from_bytes(entropy: bytes) -> X25519PrivateKey:
-    """X25519 private key from 32 bytes that the caller drew."""
     check_length(entropy, "secret key")
     return X25519PrivateKey.from_private_bytes(entropy)
 
 
 def public_key(secret: X25519PrivateKey) -> bytes:
-    """Public key, 32 bytes, of an X25519 private key."""
     return secret.public_key().public_bytes_raw()
 
 
 def run_salt(run_id: str, config_digest: bytes) -> bytes:
-    """Salt of all keys of one run.
+    """Salt of all keys of one run, whose id has 32 hex digits.
 
-    Parameters
-    ----------
-    run_id : str
-        Id of the run, 32 hex digits.
-    config_digest : bytes
-        SHA-256 of the canonical roster of `join` as this site received it (settings, plan,
-        sizes, nonces): sites that were told different plans share no key.
+    `config_digest` is SHA-256 of the canonical roster of `join` as this site received it
+    (settings, plan, sizes, nonces): sites that were told different plans share no key.
     """
     return sha256(lp(b"cape/1/run") + lp(run_id.encode()) + lp(config_digest))
 
 
 def roster_digest(entries: Sequence[RosterEntry]) -> bytes:
     """SHA-256 over all entries in `site_order`; bound into every pair key."""
+    # Every field of variable length carries its length, so no two rosters give the same bytes.
     parts = [lp(b"cape/1/roster"), u64(len(entries))]
     for entry in sorted(entries, key=lambda e: e.site.encode()):
         keys = lp(entry.public_key) + lp(entry.identity_key)
@@ -193,25 +163,15 @@ def roster_fingerprint(digest: bytes) -> str:
 def check_roster(
     entries: Sequence[RosterEntry], *, own: RosterEntry, sizes: Mapping[str, int]
 ) -> None:
-    """Refuse a key roster that is not the one this site joined.
+    """Refuse a key roster that is not the one this site joined; SecureAggregationError.
 
-    Parameters
-    ----------
-    entries : sequence of RosterEntry
-        What the aggregator relays.
-    own : RosterEntry
-        What this site sent.
-    sizes : mapping of str to int
-        M_s of every site, as fixed in `join`.
-
-    Raises
-    ------
-    SecureAggregationError
-        Sites or sizes differ from `join`, ids or keys repeat, a key has another length than the
-        site's own one, or the own entry was changed.
+    `entries` is what the aggregator relays, `own` what this site sent, and `sizes` M_s of every
+    site as fixed in `join`.
     """
+    # A site too many would be one of the aggregator's own making, whose masks it can take off.
     if len(entries) != len(sizes) or {e.site: e.n_subjects for e in entries} != dict(sizes):
         raise failure("sites or sizes of the key roster differ from the joined ones")
+    # One key for two sites: their common stream would be known to whoever holds that key.
     if len({e.public_key for e in entries}) != len(entries):
         raise failure("two sites have one public key")
     identities = [e.identity_key for e in entries if e.identity_key]
@@ -220,26 +180,15 @@ def check_roster(
     for entry in entries:
         if len(entry.public_key) != len(own.public_key):
             raise failure(f"the public key of {entry.site} has a wrong length")
+    # With another key of this site its masks would cancel with nobody's, or with the liar's.
     if own not in entries:
         raise failure("the own entry of the key roster was changed")
 
 
 def pair_keys(ring: KeyRing, entries: Sequence[RosterEntry], *, salt: bytes) -> PairKeys:
-    """Keys shared with every other site of the roster.
+    """Keys shared with every other site of a roster that passed `check_roster`.
 
-    Parameters
-    ----------
-    ring : KeyRing
-        The site's own secret key.
-    entries : sequence of RosterEntry
-        All sites, checked by `check_roster`.
-    salt : bytes
-        See `run_salt`.
-
-    Raises
-    ------
-    SecureAggregationError
-        A public key is malformed or leads to the all-zero shared secret.
+    SecureAggregationError if a public key is malformed or leads to the all-zero shared secret.
     """
     digest = roster_digest(entries)
     keys = {e.site: e.public_key for e in entries if e.site != ring.site}
@@ -253,6 +202,7 @@ def shared_keys(
     secret = private_key_from_bytes(ring.secret_key)
     keys = {}
     for peer, key in public_keys.items():
+        # Both ends must derive the same key, so the pair is named in one order.
         low, high = site_order((ring.site, peer))
         info = lp(b"cape/1/pair") + digest + lp(low.encode()) + lp(high.encode())
         keys[peer] = exchange(secret, key, peer=peer, salt=salt, info=info)
@@ -267,28 +217,21 @@ def exchange(
         shared = secret.exchange(X25519PublicKey.from_public_bytes(public))
     except ValueError:  # wrong length, or (some versions of the library) all-zero result
         shared = b""
+    # A point of small order gives zeros whatever the secret is: a key that anybody knows.
     if not any(shared):
         raise failure(f"the public key of {peer} is not usable")
     return HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=salt, info=info).derive(shared)
 
 
 def zero_sum_mask(pairs: PairKeys, label: MaskLabel) -> Ring:
-    """Zero-sum noise e_s of one site: the sum over all sites is 0 modulo 2^64.
+    """Zero-sum noise e_s of one site, uint64 (d,): the sum over all sites is 0 modulo 2^64.
 
-    Parameters
-    ----------
-    pairs : PairKeys
-        Keys shared with every other site.
-    label : MaskLabel
-        What is masked; never used twice.
-
-    Returns
-    -------
-    ndarray of uint64, shape (d,)
-        ``sum(P_sj for j > s) - sum(P_js for j < s)`` modulo 2^64.
+    ``sum(P_sj for j > s) - sum(P_js for j < s)`` modulo 2^64, P the stream of a pair.  The label
+    must never be used twice.
     """
     total = np.zeros(label.size, dtype=np.uint64)
     for peer, key in pairs.keys.items():
+        # One end of a pair adds the stream, the other subtracts it: they agree by their order.
         if pairs.site.encode() < peer.encode():
             add_stream(total, key, label)
         else:
@@ -298,6 +241,8 @@ def zero_sum_mask(pairs: PairKeys, label: MaskLabel) -> Ring:
 
 def stream_key(key: bytes, label: MaskLabel) -> bytes:
     """Key of one stream: HKDF-Expand of `key` bound to the label."""
+    # Pair keys are uniform already, so Extract is not needed again; a key for each label lets
+    # every stream start at counter zero.
     info = lp(b"cape/1/mask") + label.to_bytes()
     return HKDFExpand(algorithm=SHA256(), length=KEY_BYTES, info=info).derive(key)
 
@@ -313,13 +258,14 @@ def subtract_stream(total: Ring, key: bytes, label: MaskLabel) -> None:
 
 
 def _apply_stream(operation: np.ufunc, total: Ring, key: bytes, label: MaskLabel) -> None:
-    """Combine `total` with ChaCha20 output: counter and nonce zero, as each key has one use."""
+    # Counter and nonce are zero, as each key has one use.
     cipher = Cipher(algorithms.ChaCha20(stream_key(key, label), bytes(16)), mode=None).encryptor()
     buffer = bytearray(8 * min(_CHUNK, total.size))
     words = np.frombuffer(buffer, dtype="<u8")
     zeros = memoryview(_ZEROS)
     for start in range(0, total.size, _CHUNK):
         part = total[start : start + _CHUNK]
+        # Encrypting zeros gives the bare key stream.
         cipher.update_into(zeros[: 8 * part.size], buffer)
         operation(part, words[: part.size], out=part)
 
@@ -336,5 +282,4 @@ def failure(problem: str) -> SecureAggregationError:
 
 
 def sha256(message: bytes) -> bytes:
-    """SHA-256 digest, 32 bytes."""
     return hashlib.sha256(message).digest()

@@ -50,7 +50,7 @@ def squared_distance(u, v) -> int:
 def test_every_row_is_inside_the_bound_in_exact_arithmetic(data):
     x = data.draw(answers())
     plan = data.draw(plans(x.shape[1]))
-    u = field.quantize(x, **plan)
+    u = field.quantize(x, **plan).integers
     assert u.shape == x.shape
     assert u.dtype == np.int64
     for row in u:
@@ -115,7 +115,7 @@ def test_psd_subjects_are_at_most_the_rounded_bound_apart(rows, log2_gamma):
     if clip < 50 * math.sqrt(d):
         return
     delta = math.isqrt(2 * clip**2 - 1) + 1 + math.ceil(0.3 * math.sqrt(d)) + 1
-    u = field.quantize(rows, log2_gamma=log2_gamma, clip_int=clip, shape="psd")
+    u = field.quantize(rows, log2_gamma=log2_gamma, clip_int=clip, shape="psd").integers
     assert squared_distance(u[0], u[1]) <= delta**2
 
 

@@ -230,6 +230,15 @@ def test_a_release_without_noise_that_does_not_fit_is_refused():
         without_noise(clip=1e-12)
 
 
+def test_the_bound_of_a_sum_is_exact_and_rounded_up():
+    worked = event(clip_int=586171, variance=7970512855801)
+    bound = overflow_bound(worked, 4, 1024)
+    noise = bound - 1024 * 586171
+    assert (noise - 1) ** 2 < 144 * 4 * 7970512855801 <= noise**2
+    assert bound < 2**30
+    assert overflow_bound(event(clip_int=3, variance=0), 4, 2) == 6
+
+
 def test_a_sum_that_could_leave_the_integers_is_refused():
     edge = event(clip_int=2**40, variance=0)
     assert overflow_bound(edge, 4, 2**22 - 1) == 2**62 - 2**40
