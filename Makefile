@@ -22,8 +22,8 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image test-engine test-browser check format compspec bench figures lock mutate \
-	fuzz audit test-trust release clean
+.PHONY: help run test image test-engine test-browser check format compspec bench figures lock \
+	mutate coverage fuzz audit test-trust release clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -65,6 +65,11 @@ run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files,
 test: $(DEV)  ## all fast tests, then the statistical ones
 	$(BIN)/python -m pytest $(SIDE)
 	$(BIN)/python -m pytest $(SIDE) -m "statistical and not trust and not slow"
+
+coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fails below 100 %
+	$(BIN)/python -m coverage run -m pytest -q test/unit/test_privacy_*.py test/unit/test_secagg_*.py \
+		test/property/test_privacy_*.py test/property/test_secagg_*.py
+	$(BIN)/python -m coverage report
 
 mutate: $(DEV)  ## seeded mistakes, each caught by its named test (docs/mutants.md)
 	$(BIN)/python test/mutants/run.py

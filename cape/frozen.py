@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
@@ -44,10 +45,32 @@ def _record(cls: type, *, eq: bool) -> type:
     made.__init__ = _constructor(made)
     made.__setattr__ = made.__delattr__ = _refuse_change
     made.__getstate__, made.__setstate__ = _values, _restore
-    for name, method in (("__repr__", _text), ("__eq__", _equal), ("__hash__", _hashed)):
+    equal, hashed = _comparison(made)
+    for name, method in (("__repr__", _text), ("__eq__", equal), ("__hash__", hashed)):
         if name not in own:
             setattr(made, name, method)
     return cast(type, made)
+
+
+def _comparison(cls: Any) -> tuple[Callable[[Any, object], Any], Callable[[Any], int]]:
+    names = [f.name for f in dataclasses.fields(cls) if f.compare]
+    # A ledger hashes its events again and again: the names are looked up once, in C.
+    if len(names) > 1:
+        key: Callable[[Any], Any] = operator.attrgetter(*names)
+    else:
+
+        def key(self: Any) -> tuple[Any, ...]:
+            return tuple(getattr(self, name) for name in names)
+
+    def equal(self: Any, other: object) -> Any:
+        if type(other) is not type(self):
+            return NotImplemented
+        return key(self) == key(other)
+
+    def hashed(self: Any) -> int:
+        return hash(key(self))
+
+    return equal, hashed
 
 
 def _constructor(cls: Any) -> Callable[..., None]:
@@ -91,17 +114,3 @@ def _text(self: Any) -> str:
     # A field with repr=False holds a secret: no traceback or log may show it.
     shown = (f"{f.name}={getattr(self, f.name)!r}" for f in dataclasses.fields(self) if f.repr)
     return f"{type(self).__qualname__}({', '.join(shown)})"
-
-
-def _equal(self: Any, other: object) -> Any:
-    if type(other) is not type(self):
-        return NotImplemented
-    return _compared(self) == _compared(other)
-
-
-def _hashed(self: Any) -> int:
-    return hash(_compared(self))
-
-
-def _compared(self: Any) -> tuple[Any, ...]:
-    return tuple(getattr(self, f.name) for f in dataclasses.fields(self) if f.compare)

@@ -1,4 +1,4 @@
-"""The command ``cape``: what people type, and what it prints.  The drivers do the work.
+"""The command ``cape``: what people type, and what it prints.
 
 Exit codes: 0 ok; 1 findings, or an error in data or protocol; 2 usage, settings included; 3 a
 site's policy refuses; 4 the budget refuses; 70 internal error.
@@ -12,15 +12,15 @@ import warnings
 from collections.abc import Sequence
 
 from cape.cli.commands import app
-from cape.cli.show import fail, warn
+from cape.cli.output import fail, warn
 from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, public_text
 
+# A site that refuses is neither a mistake of the data nor of the owner: scripts go on elsewhere.
 POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231", "CAPE-E260")
 INTERNAL = 70
 
 
 def exit_code(err: BaseException) -> int:
-    """Return the exit code of an error."""
     if isinstance(err, CapeError) and err.code in POLICY_CODES:
         return 3
     if isinstance(err, PrivacyBudgetError):
@@ -38,14 +38,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments : sequence of str, optional
         Without the name of the program; those of the process by default.
     """
-    given = list(sys.argv[1:] if arguments is None else arguments)
-    debug, as_json = "--debug" in given, "--json" in given
-    given = [argument for argument in given if argument != "--debug"]
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug, as_json = "--debug" in words, "--json" in words
+    # Anywhere in the line, before or after the command: typer would take it before only.
+    words = [argument for argument in words if argument != "--debug"]
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: warn(str(message), as_json=as_json)
         warnings.simplefilter("always", CapeWarning)
         try:
-            app(args=given, prog_name="cape", standalone_mode=True)
+            app(args=words, prog_name="cape", standalone_mode=True)
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
         except KeyboardInterrupt:

@@ -1,49 +1,18 @@
-"""The commands of who keeps data: ``cape resume``, ``cape ledger``, ``cape policy``."""
+"""Commands of who keeps data: ``cape ledger``, ``policy``, ``keygen``."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from cape.cli.show import Rounds, json_line, results, say, table, warn
-
-AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines, one document a line.")]
-
-
-@contextmanager
-def going_on(out: Path, *, as_json: bool) -> Iterator[None]:
-    """Say how a run goes on that was stopped, if it can."""
-    try:
-        yield
-    except BaseException as err:  # Ctrl-C and SIGTERM above all
-        from cape.simulation.checkpoint import NAME, may_go_on
-
-        if may_go_on(err) and (out / ".work" / NAME).is_file():
-            warn(f"the run was stopped; it goes on with: cape resume {out}", as_json=as_json)
-        raise
+from cape.cli.options import AsJson
+from cape.cli.output import json_line, say, table
 
 
-def resume(
-    out: Annotated[
-        Path, typer.Argument(exists=True, file_okay=False, help="Results folder of cape simulate.")
-    ],
-    as_json: AsJson = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result only.")] = False,
-) -> None:
-    """Go on with a simulated run that was stopped: killed, Ctrl-C, disk full."""
-    from cape.simulation.simulate import resume as go_on
-
-    with going_on(out, as_json=as_json):
-        folder = go_on(out, on_progress=Rounds(as_json=as_json, quiet=quiet))
-    results(folder, as_json=as_json)
-
-
-def ledger(
+def ledger_command(
     file: Annotated[
         Path, typer.Argument(exists=True, dir_okay=False, help="The ledger_file of a site policy.")
     ],
@@ -57,6 +26,7 @@ def ledger(
     spending = read_ledger(file)
     rows, cells = [], []
     for run in spending.runs:
+        # A run by itself, and with all others on the same people: the second is what counts.
         alone = Spending(runs=(run,)).of(run)
         together = spending.of(run)
         rows.append(
@@ -85,12 +55,11 @@ def ledger(
         json_line({"event": "result", "runs": rows})
         return
     say("Private: this list belongs to the site. epsilon all: of every run on the same people.")
-    columns = ("date", "data set", "computation", "run", "subjects", "charges", "epsilon",
-               "epsilon all", "delta")  # fmt: skip
+    columns = "date,data set,computation,run,subjects,charges,epsilon,epsilon all,delta".split(",")
     table(f"{len(rows)} runs", columns, cells)
 
 
-def policy(
+def policy_command(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A site-policy.toml.")],
     as_json: AsJson = False,
 ) -> None:
@@ -99,13 +68,29 @@ def policy(
 
     from cape.site.files import code_digest, load_policy
 
-    read = dataclasses.asdict(load_policy(file))
+    policy = dataclasses.asdict(load_policy(file))
     digest, code = hashlib.sha256(file.read_bytes()).hexdigest(), code_digest()
     if as_json:
-        json_line({"event": "result", "policy": read, "sha256": digest, "software": code})
+        json_line({"event": "result", "policy": policy, "sha256": digest, "software": code})
         return
-    for name, value in read.items():
-        shown = ", ".join(value) if isinstance(value, tuple) else value
-        say(f"{name} = {shown}")
+    for name, value in policy.items():
+        text = ", ".join(value) if isinstance(value, tuple) else value
+        say(f"{name} = {text}")
     say(f"sha256 of the file: {digest}")
     say(f"this software, for image_digests: {code}")
+
+
+def keygen_command(
+    out: Annotated[Path, typer.Option(help="File to write; keep it as identity_key.")],
+    as_json: AsJson = False,
+) -> None:
+    """Make the identity key of a site (key_trust=pinned) and print its public half."""
+    from cape.site.identity import make_key
+
+    public = make_key(out)
+    if as_json:
+        json_line({"event": "result", "public_key": public, "path": str(out)})
+        return
+    say(f"public key: {public}")
+    # The aggregator relays all else; a key that came through it would prove nothing.
+    say("Give it to the other sites past the aggregator; each keeps all of them in roster.json.")

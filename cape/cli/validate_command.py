@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cape.cli.show import OUT, duration, json_line, say, table, working
+from cape.cli.options import AsJson, Quiet, SetValues, assignments
+from cape.cli.output import OUT, duration, json_line, say, table, working
 
 if TYPE_CHECKING:
     from cape.data import Finding, Subject
-    from cape.planning.owner_settings import PlannedRelease
+    from cape.planning.owner_settings import OwnerSettings
     from cape.planning.validate import Checked, OnProgress, SiteCheck
     from cape.site.policy import SitePolicy
 
-STYLES = {"E": "bold red", "X": "yellow", "W": ""}
+SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
 VERDICTS = {True: "ok", False: "left out"}
-COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
+SUBJECT_COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
 REFUSED = ("CAPE-E153", "CAPE-E154")
 NOT_LOOKED_AT = (
     "Only headers and tables were read. NaN, constant data, coverage, rank, dummy scans, cut-off "
@@ -27,7 +29,7 @@ NOT_LOOKED_AT = (
 )
 
 
-def validate(
+def validate_command(
     target: Annotated[
         Path,
         typer.Argument(
@@ -57,61 +59,66 @@ def validate(
     out: Annotated[
         Path | None, typer.Option(help="Table of subjects and findings to write (.tsv); private.")
     ] = None,
-    set_values: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="NAME=VALUE", help="A setting of docs/config.md; repeat it."),
-    ] = None,
+    set_values: SetValues = None,
     fast: Annotated[
         bool, typer.Option("--fast", help="Headers and tables only; the data are not looked at.")
     ] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Warnings count as errors.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="JSON for machines, one document a line.")
-    ] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the result only.")] = False,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
 ) -> None:
     """Check the data of a site, or of a whole consortium, before anything is spent."""
-    from cape.cli.commands import assignments
-    from cape.planning.owner_settings import read_settings as read
+    from cape.planning.owner_settings import read_settings, settings_beside
     from cape.planning.validate import Checked, check_folder, check_site
 
-    given = _given([*(data or ()), *(matrix or ())], manifest, bids)
-    asked = read(_settings_file(target, settings), assignments(set_values))
-    allowed = _policy(policy, site)
+    source = _source([*(data or ()), *(matrix or ())], manifest, bids)
+    if settings is None:
+        settings = target if target.is_file() else settings_beside(target)
+    owner = read_settings(settings, assignments(set_values))
+    site_policy = _policy(policy, site)
     with _progress(as_json=as_json, quiet=quiet) as on_progress:
-        if target.is_dir() and not given:
+        if target.is_dir() and not source:
             checked = check_folder(
-                target, asked, policy=allowed, site=site, on_progress=on_progress,
+                target,
+                owner,
+                policy=site_policy,
+                site=site,
+                on_progress=on_progress,
                 headers_only=fast,
-            )  # fmt: skip
+            )
         else:
             base = _base(target, manifest, bids)
             one = check_site(
-                base, given, asked, site=site or base.resolve().name, policy=allowed,
-                on_progress=on_progress, headers_only=fast,
-            )  # fmt: skip
+                base,
+                source,
+                owner,
+                site=site or base.resolve().name,
+                policy=site_policy,
+                on_progress=on_progress,
+                headers_only=fast,
+            )
             checked = Checked(sites=(one,), handshake=(), headers_only=fast)
     if out is not None:
-        _write(checked, out)
+        _write_table(checked, out)
     if as_json:
-        _show_json(checked, strict=strict)
+        _print_json(checked, strict=strict)
     else:
-        _show(checked, asked, quiet=quiet, strict=strict)
+        _print_text(checked, owner, quiet=quiet, strict=strict)
     raise typer.Exit(_exit_code(checked, strict=strict))
 
 
-def _given(names: list[str], manifest: Path | None, bids: Path | None) -> dict[str, object]:
+def _source(names: list[str], manifest: Path | None, bids: Path | None) -> dict[str, object]:
     """Return the one source of files that was named; typer.BadParameter for several."""
-    given: dict[str, object] = {}
+    source: dict[str, object] = {}
     if names:
-        given["data"] = names[0] if len(names) == 1 else names
+        source["data"] = names[0] if len(names) == 1 else names
     if manifest is not None:
-        given["manifest"] = manifest.name
+        source["manifest"] = manifest.name
     if bids is not None:
-        given["bids"] = "."
-    if len(given) > 1:
+        source["bids"] = "."
+    if len(source) > 1:
         raise typer.BadParameter("give one of --data, --manifest, --bids and --matrix")
-    return given
+    return source
 
 
 def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
@@ -123,14 +130,6 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
     return target if target.is_dir() else Path()
 
 
-def _settings_file(target: Path, named: Path | None) -> Path | None:
-    from cape.planning.owner_settings import settings_beside
-
-    if named is not None or target.is_file():
-        return named or target
-    return settings_beside(target)
-
-
 def _policy(path: Path | None, site: str) -> SitePolicy:
     """Return the policy of a file; without one, the defaults of a run."""
     from cape.site.files import read_policy
@@ -140,52 +139,41 @@ def _policy(path: Path | None, site: str) -> SitePolicy:
     return read_policy(path.parent, {"policy": path.name}, site)
 
 
-class _progress:  # noqa: N801 - used as a function
-    """Shows how far the reading is: a status on a terminal, else a line every tenth."""
-
-    def __init__(self, *, as_json: bool, quiet: bool) -> None:
-        self._as_json = as_json
-        self._quiet = quiet
-        self._status = working("reading", quiet=quiet or as_json)
-
-    def __enter__(self) -> OnProgress:
-        update = self._status.__enter__()
+@contextmanager
+def _progress(*, as_json: bool, quiet: bool) -> Iterator[OnProgress]:
+    """Show how far the reading is: a status on a terminal, else a line every tenth."""
+    with working("reading", quiet=quiet or as_json) as update:
 
         def show(site: str, done: int, total: int) -> None:
             update(done, total)
             tenth = done == total or done * 10 // total > (done - 1) * 10 // total
-            if self._as_json:
+            if as_json:
                 json_line({"event": "progress", "site": site, "done": done, "total": total})
-            elif tenth and not self._quiet and not OUT.is_terminal:
+            elif tenth and not quiet and not OUT.is_terminal:
                 say(f"{site}: {done} of {total} subjects read")
 
-        return show
-
-    def __exit__(self, *error: object) -> None:
-        self._status.__exit__(None, None, None)
+        yield show
 
 
-def rows_of(check: SiteCheck) -> list[tuple[str, ...]]:
-    """Return one row of `COLUMNS` per subject that the site listed; private."""
+def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:
+    """Return one row of `SUBJECT_COLUMNS` per subject that the site listed; private."""
     accepted = check.inspection.accepted
-    chosen = {s.label for s in accepted.subjects} if accepted is not None else set()
-    known = {subject.label: subject for subject in check.inspection.subjects}
+    taking_part = {s.label for s in accepted.subjects} if accepted is not None else set()
+    by_label = {subject.label: subject for subject in check.inspection.subjects}
     rows = []
     for label in check.inspection.labels:
-        subject = known.get(label)
+        subject = by_label.get(label)
         if subject is None:
-            rows.append((label, *["-"] * (len(COLUMNS) - 2), "not readable"))
+            rows.append((label, *["-"] * (len(SUBJECT_COLUMNS) - 2), "not readable"))
             continue
         trs = ", ".join(f"{tr:g}" for tr in dict.fromkeys(subject.trs)) if any(subject.trs) else "-"
-        verdict = VERDICTS[label in chosen] if accepted is not None else "read"
-        rows.append((
-            label, str(len(subject.runs)), str(subject.n_timepoints), trs, subject.grid,
-            *_content_of(subject), verdict,
-        ))  # fmt: skip
+        verdict = VERDICTS[label in taking_part] if accepted is not None else "read"
+        sizes = (str(len(subject.runs)), str(subject.n_timepoints), trs, subject.grid)
+        rows.append((label, *sizes, *_quality(subject), verdict))
     return rows
 
 
-def _content_of(subject: Subject) -> tuple[str, str, str]:
+def _quality(subject: Subject) -> tuple[str, str, str]:
     """Return coverage, NaN and rank of a subject; dashes if its data were not looked at."""
     from cape.data.cleaning import UNREAD
 
@@ -196,16 +184,16 @@ def _content_of(subject: Subject) -> tuple[str, str, str]:
     return coverage, bad, str(subject.rank)
 
 
-def _show(checked: Checked, asked: PlannedRelease, *, quiet: bool, strict: bool) -> None:
+def _print_text(checked: Checked, owner: OwnerSettings, *, quiet: bool, strict: bool) -> None:
     if not quiet:
-        _show_settings(asked)
+        _print_settings(owner)
         for check in checked.sites:
-            table(f"site {check.site}", COLUMNS, rows_of(check))
-            _show_needs(check, headers_only=checked.headers_only)
-            _show_findings(check.findings)
+            table(f"site {check.site}", SUBJECT_COLUMNS, _subject_rows(check))
+            _print_needs(check, headers_only=checked.headers_only)
+            _print_findings(check.findings)
         if len(checked.sites) > 1:
             say(f"handshake of the sites: {_compared(checked)}")
-        _show_findings(checked.handshake)
+        _print_findings(checked.handshake)
     if checked.headers_only and not quiet:
         say(NOT_LOOKED_AT)
     say(_verdict(checked, strict=strict), style="bold")
@@ -213,29 +201,29 @@ def _show(checked: Checked, asked: PlannedRelease, *, quiet: bool, strict: bool)
 
 def _compared(checked: Checked) -> str:
     """Say whether sites fit, and which were not compared because their own checks failed."""
-    seen = checked.compared
-    missing = ", ".join(site.site for site in checked.sites if site.site not in seen)
-    found = "see below" if checked.handshake else "they fit"
+    compared = checked.compared
+    missing = ", ".join(site.site for site in checked.sites if site.site not in compared)
+    outcome = "see below" if checked.handshake else "they fit"
     if not missing:
-        return found
+        return outcome
     if not checked.handshake:
-        found = f"{', '.join(seen)} fit" if len(seen) > 1 else "nothing was compared"
-    return f"{found}; not compared: {missing}, see above"
+        outcome = f"{', '.join(compared)} fit" if len(compared) > 1 else "nothing was compared"
+    return f"{outcome}; not compared: {missing}, see above"
 
 
-def _show_settings(asked: PlannedRelease) -> None:
-    config = asked.config
+def _print_settings(owner: OwnerSettings) -> None:
+    config = owner.config
     space = config.mask if config.feature_space == "mask" else config.feature_space
     parts = [f"settings {config.digest()[:16]}", f"space {space}"]
     if n_components := getattr(config, "n_components", 0):
         parts.append(f"R {n_components}")
     parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
-    if not asked.has_budget:
+    if not owner.has_budget:
         parts.append("epsilon and delta not given: no plan is checked")
     say(" | ".join(parts))
 
 
-def _show_needs(check: SiteCheck, *, headers_only: bool) -> None:
+def _print_needs(check: SiteCheck, *, headers_only: bool) -> None:
     accepted, needs = check.inspection.accepted, check.inspection.needs
     if accepted is not None:
         space = accepted.space
@@ -255,22 +243,21 @@ def _free(n_bytes: int) -> str:
     return f"{n_bytes / 1e6:.0f} MB free" if n_bytes else "free space unknown"
 
 
-def _show_findings(findings: tuple[Finding, ...]) -> None:
+def _print_findings(findings: tuple[Finding, ...]) -> None:
     for finding in findings:
-        say(finding.private, style=STYLES[finding.severity])
+        say(finding.private, style=SEVERITY_STYLES[finding.severity])
     if findings:
         say("")
 
 
 def _counts(checked: Checked) -> tuple[int, int, int]:
-    found = checked.findings
     subjects = sum(
         len(check.inspection.accepted.subjects)
         for check in checked.sites
         if check.inspection.accepted is not None
     )
-    errors = sum(finding.severity == "E" for finding in found)
-    return subjects, errors, len(found) - errors
+    errors = sum(finding.severity == "E" for finding in checked.findings)
+    return subjects, errors, len(checked.findings) - errors
 
 
 def _verdict(checked: Checked, *, strict: bool) -> str:
@@ -284,13 +271,15 @@ def _verdict(checked: Checked, *, strict: bool) -> str:
 def _exit_code(checked: Checked, *, strict: bool) -> int:
     errors = {finding.code for finding in checked.findings if finding.severity == "E"}
     if errors:
+        # A policy that refuses is no fault of the data: scripts can tell the two apart.
         return 3 if errors <= set(REFUSED) else 1
     return 1 if strict and checked.findings else 0
 
 
-def _show_json(checked: Checked, *, strict: bool) -> None:
+def _print_json(checked: Checked, *, strict: bool) -> None:
     for check in checked.sites:
         needs = check.inspection.needs
+        subjects = [dict(zip(SUBJECT_COLUMNS, row, strict=True)) for row in _subject_rows(check)]
         json_line(
             {
                 "event": "site",
@@ -299,17 +288,17 @@ def _show_json(checked: Checked, *, strict: bool) -> None:
                 "seconds": check.seconds,
                 "memory": needs.memory if needs else None,
                 "disk": needs.disk if needs else None,
-                "subjects": [dict(zip(COLUMNS, row, strict=True)) for row in rows_of(check)],
+                "subjects": subjects,
                 "findings": [_document(finding) for finding in check.findings],
             }
         )
-    subjects, errors, others = _counts(checked)
+    n_subjects, errors, others = _counts(checked)
     json_line(
         {
             "event": "result",
             "headers_only": checked.headers_only,
             "ready": _exit_code(checked, strict=strict) == 0,
-            "subjects": subjects,
+            "subjects": n_subjects,
             "errors": errors,
             "warnings": others,
             "compared": list(checked.compared),
@@ -318,7 +307,7 @@ def _show_json(checked: Checked, *, strict: bool) -> None:
     )
 
 
-def _document(finding: Finding) -> Mapping[str, str]:
+def _document(finding: Finding) -> dict[str, str]:
     return {
         "code": finding.code,
         "severity": finding.severity,
@@ -327,11 +316,11 @@ def _document(finding: Finding) -> Mapping[str, str]:
     }
 
 
-def _write(checked: Checked, path: Path) -> None:
+def _write_table(checked: Checked, path: Path) -> None:
     """Write subjects and findings as one tab-separated table; it stays at the site."""
-    lines = ["\t".join(("site", *COLUMNS))]
+    lines = ["\t".join(("site", *SUBJECT_COLUMNS))]
     for check in checked.sites:
-        lines += ["\t".join((check.site, *row)) for row in rows_of(check)]
+        lines += ["\t".join((check.site, *row)) for row in _subject_rows(check)]
     lines += [f"# {finding.private}" for finding in checked.findings]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")

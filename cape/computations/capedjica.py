@@ -37,7 +37,6 @@ from cape.computations._capedjica_settings import (
 )
 from cape.config import Config
 from cape.protocol import subject_views
-from cape.protocol.clipping_report import clip_scales
 from cape.protocol.ica_model import IcaModel
 from cape.protocol.join import join
 from cape.protocol.messages import Roster
@@ -46,7 +45,7 @@ from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.phases import Computation
 from cape.protocol.plan import verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
-from cape.protocol.report_phase import report
+from cape.protocol.report_phase import clip_scales, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 

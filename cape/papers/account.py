@@ -1,4 +1,4 @@
-"""What every accountant says about the releases of a run, as a table and as JSON.
+"""What every accountant says about the releases of a run: as a table, as JSON, as a picture.
 
 Nothing here decides anything: a run is planned and refused by exact Gaussian DP alone.  The
 papers' Figures 5 and 6 are two cases: `paper_figure_6` and `paper_figure_5`.
@@ -7,23 +7,36 @@ papers' Figures 5 and 6 are two cases: `paper_figure_6` and `paper_figure_5`.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cape.cli.privacy_file import privacy_document
-from cape.cli.show import say, table
-from cape.errors import ConfigError
+from cape.cli.output import say, table
+from cape.cli.privacy_file import no_privacy_file, read_privacy_file
+from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
-from cape.papers.accountants import PaperDeltas, Row, compare, paper_deltas
+from cape.papers.accountants import (
+    ComparisonRow,
+    PaperDeltas,
+    accountant_named,
+    compare_accountants,
+    paper_deltas,
+)
 from cape.papers.correlated import paper_colluders, positive, view_factor
 from cape.papers.formulas import PAPER_RELEASE_DELTA, Releases, Sites
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.chain import read_entries
+from cape.privacy.cost import Noise, Viewer
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 DELTA = 1e-5
+
 # Characters of an epsilon in the table; longer ones are written with an exponent.
 WIDEST = 14
 
@@ -37,7 +50,7 @@ class Account:
     releases : Releases or None
         As the headline viewer sees them; None for a run that promises nothing.
     delta : float
-        PlannedRelease delta.
+        Total delta that is asked about.
     per_round : int
         Releases in a round, for the plot; 1 for a ledger.
     unit : str
@@ -51,6 +64,77 @@ class Account:
     per_round: int
     unit: str
     source: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FigureFiveRow:
+    """Deltas of the schemes at one epsilon, one number of colluders S_C, one noise tau_s N_s."""
+
+    epsilon: float
+    colluders: int
+    noise: float
+    deltas: PaperDeltas
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FigureFive:
+    """Rows of Imtiaz et al., Fig. 5: first those against the noise, then against S_C."""
+
+    by_noise: tuple[FigureFiveRow, ...]
+    by_colluders: tuple[FigureFiveRow, ...]
+
+    @property
+    def rows(self) -> tuple[FigureFiveRow, ...]:
+        """All of them."""
+        return self.by_noise + self.by_colluders
+
+
+# -- cases ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViewMu:
+    """mu of all releases against a viewer, as a privacy.json states it."""
+
+    key: Viewer
+    mu: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Chain:
+    """The ledger of a privacy.json; `read_entries` checks what it holds."""
+
+    head: str
+    entries: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChargedRun:
+    """What an account needs of the privacy.json of a private run."""
+
+    noise: Noise
+    n_sites: int
+    assumed_colluders: int
+    views: tuple[ViewMu, ...]
+    ledger: Chain
+
+    def __post_init__(self) -> None:
+        """Refuse views that say nothing about who shares the noise."""
+        if not 0 <= self.assumed_colluders < self.n_sites:
+            raise MessageError("E202", problem="n_sites or assumed_colluders")
+        mu = {view.key: view.mu or 0.0 for view in self.views}
+        if min(mu.get("aggregator", 0.0), mu.get("outsider", 0.0)) <= 0.0:
+            raise MessageError("E202", problem="views")
+
+    @property
+    def sites(self) -> Sites | None:
+        """Who shares the noise; None for local noise."""
+        if self.noise == "local":
+            return None
+        # The factor of the view follows from what the file says of two viewers of one run.
+        mu = {view.key: Fraction(view.mu or 0) for view in self.views}
+        factor = (mu["aggregator"] / mu["outsider"]) ** 2
+        return Sites(n_sites=self.n_sites, colluders=self.assumed_colluders, factor=factor)
 
 
 def from_ledger(path: Path, *, delta: float | None) -> Account:
@@ -70,18 +154,20 @@ def from_ledger(path: Path, *, delta: float | None) -> Account:
     PrivacyBudgetError
         If its chain of entries is broken.
     """
-    with privacy_document(path) as document:
-        if document["schema"] != "cape-privacy-1":
-            raise ValueError(f"schema {document['schema']!r}")
-        asked = float(document["delta"]) if delta is None else delta
-        releases = None
-        if document["private"]:
-            ledger = document["ledger"]
-            events = read_entries(ledger["entries"], head=ledger["head"])
-            releases = Releases.of((event.cost for event in events), sites=_sites(document))
-            if not math.isfinite(releases.mu):
-                raise ValueError("mu of all releases is not finite")
-    return Account(releases=releases, delta=asked, per_round=1, unit="releases", source=str(path))
+    promise, run = read_privacy_file(path, ChargedRun)
+    releases = None
+    if run is not None:
+        events = read_entries(run.ledger.entries, head=run.ledger.head)
+        releases = Releases.of((event.cost for event in events), sites=run.sites)
+        if not math.isfinite(releases.mu):
+            raise no_privacy_file(path, "mu of all releases is not finite")
+    return Account(
+        releases=releases,
+        delta=promise.delta if delta is None else delta,
+        per_round=1,
+        unit="releases",
+        source=str(path),
+    )
 
 
 def planned(
@@ -122,14 +208,20 @@ def planned(
     if (mu is None) == (noise_multiplier is None):
         problem = "the noise of a round has to be given once"
         raise ConfigError("E012", problem=problem, do="pass --mu or --noise-multiplier.")
-    sites = _asked_sites(n_sites, colluders, ratio)
+    sites = None
+    if n_sites is not None:
+        c = default_colluders(n_sites) if colluders is None else colluders
+        f = view_factor(n_sites=n_sites, colluders=c, ratio=ratio)
+        sites = Sites(n_sites=n_sites, colluders=c, factor=f)
+    elif colluders is not None or ratio != math.inf:
+        problem = "colluders or ratio without sites"
+        raise ConfigError("E012", problem=problem, do="pass --sites too.")
     if noise_multiplier is not None:
-        mu = math.sqrt(1 if sites is None else sites.factor) / positive(
-            "noise-multiplier", noise_multiplier
-        )
-    made = Releases.repeated(float(mu or 0.0), rounds=rounds, per_round=per_round, sites=sites)
+        noise_std = positive("noise-multiplier", noise_multiplier)
+        mu = math.sqrt(1 if sites is None else sites.factor) / noise_std
+    releases = Releases.repeated(float(mu or 0.0), rounds=rounds, per_round=per_round, sites=sites)
     return Account(
-        releases=replace(made, release_delta=release_delta),
+        releases=replace(releases, release_delta=release_delta),
         delta=DELTA if delta is None else delta,
         per_round=per_round,
         unit="rounds",
@@ -137,59 +229,74 @@ def planned(
     )
 
 
-def _asked_sites(n_sites: int | None, colluders: int | None, ratio: float) -> Sites | None:
-    if n_sites is None:
-        if colluders is not None or ratio != math.inf:
-            problem = "colluders or ratio without sites"
-            raise ConfigError("E012", problem=problem, do="pass --sites too.")
-        return None
-    c = default_colluders(n_sites) if colluders is None else colluders
-    f = view_factor(n_sites=n_sites, colluders=c, ratio=ratio)
-    return Sites(n_sites=n_sites, colluders=c, factor=f)
-
-
-def paper_figure_6() -> Account:
-    """Return the case of Imtiaz et al., Fig. 6: sigma_W^2 = sigma_b^2 = 0.25, up to 1000 rounds."""
-    return planned(
-        mu=math.sqrt(8.0), noise_multiplier=None, rounds=1000, per_round=2, n_sites=None,
-        colluders=None, ratio=math.inf, delta=DELTA, release_delta=PAPER_RELEASE_DELTA,
-    )  # fmt: skip
-
-
-def paper_figure_5() -> list[tuple[float, int, float, PaperDeltas]]:
-    """Return the case of Imtiaz et al., Fig. 5: delta against tau_s N_s and against S_C.
-
-    Ten sites; epsilon 0.5 and 1; first tau_s N_s of 2 to 10 with the papers' three colluders, then
-    0 to 9 colluders with tau_s N_s = 4.  Rows (epsilon, S_C, tau_s N_s, deltas).
-    """
-    n, c = 10, paper_colluders(10)
-    asked = [(e, c, float(x)) for e in (0.5, 1.0) for x in range(2, 11)]
-    asked += [(e, k, 4.0) for e in (0.5, 1.0) for k in range(n)]
-    return [
-        (e, k, x, paper_deltas(epsilon=e, n_sites=n, colluders=k, noise=x)) for e, k, x in asked
-    ]
-
-
 def default_colluders(n_sites: int) -> int:
     """Return max(1, ceil(S/3) - 1), and 0 for one site, as the settings of a run do."""
     return min(n_sites - 1, max(1, paper_colluders(n_sites)))
 
 
-def document(account: Account) -> dict[str, object]:
+def paper_figure_6() -> Account:
+    """Return the case of Imtiaz et al., Fig. 6: sigma_W^2 = sigma_b^2 = 0.25, up to 1000 rounds."""
+    return planned(
+        # Two releases a round, each with mu^2 = 1 / 0.25.
+        mu=math.sqrt(8.0),
+        noise_multiplier=None,
+        rounds=1000,
+        per_round=2,
+        n_sites=None,
+        colluders=None,
+        ratio=math.inf,
+        delta=DELTA,
+        release_delta=PAPER_RELEASE_DELTA,
+    )
+
+
+def paper_figure_5() -> FigureFive:
+    """Return the case of Imtiaz et al., Fig. 5: delta against tau_s N_s and against S_C.
+
+    Ten sites; epsilon 0.5 and 1; first tau_s N_s of 2 to 10 with the papers' three colluders, then
+    0 to 9 colluders with tau_s N_s = 4.
+    """
+    n = 10
+
+    def row(epsilon: float, colluders: int, noise: float) -> FigureFiveRow:
+        deltas = paper_deltas(epsilon=epsilon, n_sites=n, colluders=colluders, noise=noise)
+        return FigureFiveRow(epsilon=epsilon, colluders=colluders, noise=noise, deltas=deltas)
+
+    c = paper_colluders(n)
+    return FigureFive(
+        by_noise=tuple(row(e, c, float(x)) for e in (0.5, 1.0) for x in range(2, 11)),
+        by_colluders=tuple(row(e, k, 4.0) for e in (0.5, 1.0) for k in range(n)),
+    )
+
+
+# -- for machines --------------------------------------------------------------------------------
+
+
+def as_document(case: Account | FigureFive) -> dict[str, object]:
     """Return the table for machines; epsilon and holds are null where nothing is said."""
-    releases = account.releases
-    head = {"event": "result", "private": releases is not None, "delta": account.delta}
+    if isinstance(case, FigureFive):
+        rows = [
+            {"epsilon": r.epsilon, "colluders": r.colluders, "noise": r.noise, **asdict(r.deltas)}
+            for r in case.rows
+        ]
+        return {"event": "result", "sites": 10, "deltas": rows}
+    releases = case.releases
+    head = {"event": "result", "private": releases is not None, "delta": case.delta}
     if releases is None:
         return {**head, "accountants": []}
-    sites = None
-    if (who := releases.sites) is not None:
-        sites = {"sites": who.n_sites, "colluders": who.colluders, "factor": float(who.factor)}
+    viewer = None
+    if (sites := releases.sites) is not None:
+        viewer = {
+            "sites": sites.n_sites,
+            "colluders": sites.colluders,
+            "factor": float(sites.factor),
+        }
     return {
         **head,
         "releases": releases.count,
         "mu": releases.mu,
         "zcdp_rho": releases.mu**2 / 2.0,
-        "viewer": sites,
+        "viewer": viewer,
         "accountants": [
             {
                 "name": row.accountant.name,
@@ -200,58 +307,56 @@ def document(account: Account) -> dict[str, object]:
                 "exact": row.exact,
                 "holds": row.holds,
             }
-            for row in compare(releases, delta=account.delta)
+            for row in compare_accountants(releases, delta=case.delta)
         ],
     }
 
 
-def document_of_figure_5() -> dict[str, object]:
-    """Return the rows of Fig. 5 for machines."""
-    rows = [
-        {"epsilon": e, "colluders": c, "noise": x, **asdict(deltas)}
-        for e, c, x, deltas in paper_figure_5()
-    ]
-    return {"event": "result", "sites": 10, "deltas": rows}
+# -- for people ----------------------------------------------------------------------------------
 
 
-def show(account: Account) -> None:
-    """Print the table for people."""
-    releases = account.releases
-    if releases is None:
-        say(f"NOT PRIVATE: {account.source} promises nothing; epsilon is infinite under every "
-            "accountant.", style="bold red")  # fmt: skip
+def print_tables(case: Account | FigureFive) -> None:
+    if isinstance(case, FigureFive):
+        _print_figure_5(case)
         return
-    rows = compare(releases, delta=account.delta)
+    releases = case.releases
+    if releases is None:
+        text = f"NOT PRIVATE: {case.source} promises nothing; epsilon is infinite under every "
+        say(text + "accountant.", style="bold red")
+        return
+    # Computed before the first line is printed: an error must not follow half a table.
+    rows = compare_accountants(releases, delta=case.delta)
     say(
-        f"{account.source}: {releases.count} releases, mu {releases.mu:.6g} in all, "
-        f"zCDP rho {releases.mu**2 / 2.0:.6g}, asked delta {account.delta:g}"
+        f"{case.source}: {releases.count} releases, mu {releases.mu:.6g} in all, "
+        f"zCDP rho {releases.mu**2 / 2.0:.6g}, asked delta {case.delta:g}"
     )
     say("")
     columns = ("accountant", "epsilon", "at delta", "exact there", "against exact")
     table("Total epsilon by every accountant; only the first decides", columns, map(_cells, rows))
     for row in rows:
-        wrong = row.holds is False
-        say(f"{row.accountant.title}: {row.accountant.assumes}", style="red" if wrong else "")
+        too_small = row.holds is False
+        say(f"{row.accountant.title}: {row.accountant.assumes}", style="red" if too_small else "")
 
 
-def show_figure_5() -> None:
-    """Print the rows of Fig. 5 for people."""
+def _print_figure_5(case: FigureFive) -> None:
     columns = ("epsilon", "S_C", "noise", "classic", "printed", "pooled", "CAPE", "separate")
-    table(
-        "Delta of pooled data, CAPE, separate noise at equal accuracy; 10 sites, noise tau_s N_s",
-        columns,
-        [(f"{e:g}", c, f"{x:g}", *map(_delta, asdict(d).values())) for e, c, x, d in
-         paper_figure_5()],
-    )  # fmt: skip
-    say("classic: pooled data by the classic formula; printed: CAPE by Theorem 1 as printed; both "
-        "are what the paper compares. The others are exact.")  # fmt: skip
+    rows = [
+        (f"{r.epsilon:g}", r.colluders, f"{r.noise:g}", *map(_delta, asdict(r.deltas).values()))
+        for r in case.rows
+    ]
+    title = "Delta of pooled data, CAPE, separate noise at equal accuracy"
+    table(f"{title}; 10 sites, noise tau_s N_s", columns, rows)
+    say(
+        "classic: pooled data by the classic formula; printed: CAPE by Theorem 1 as printed; both "
+        "are what the paper compares. The others are exact."
+    )
 
 
 def _delta(value: float | None) -> str:
     return "none" if value is None else f"{value:.3g}"
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ComparisonRow) -> tuple[str, ...]:
     """Return title, epsilon, its delta, the exact epsilon at that delta, and how they compare."""
     title, epsilon, delta = row.accountant.title, row.total.epsilon, f"{row.total.delta:.3g}"
     if epsilon is None or row.exact is None:
@@ -271,13 +376,118 @@ def _epsilon(epsilon: float) -> str:
     return f"{Decimal(text):.6g}" if len(text) > WIDEST else text
 
 
-def _sites(document: dict[str, Any]) -> Sites | None:
-    """Return the sharing of noise that the views of a file tell; None for local noise."""
-    if document["noise"] == "local":
-        return None
-    mu = {view["key"]: Fraction(view["mu"]) for view in document["views"]}
-    n_sites, colluders = document["n_sites"], document["assumed_colluders"]
-    factor = (mu["aggregator"] / mu["outsider"]) ** 2
-    if not (type(n_sites) is type(colluders) is int and 0 <= colluders < n_sites and factor > 0):
-        raise ValueError("n_sites, assumed_colluders or views")
-    return Sites(n_sites=n_sites, colluders=colluders, factor=factor)
+# -- pictures ------------------------------------------------------------------------------------
+
+_POINTS = 40
+_CURVES = {  # accountant: colour, dash
+    "gdp": ("#000000", "-"),
+    "rdp-improved": ("#0072B2", "--"),
+    "rdp": ("#0072B2", "-."),
+    "moments-printed": ("#B8480A", "--"),
+    "theorem-1-printed": ("#B8480A", ":"),
+    "strong": ("#595959", "-."),
+    "basic": ("#595959", ":"),
+}
+_SCHEMES = {  # attribute of PaperDeltas: colour, dash, label
+    "pooled_classic": ("#595959", ":", "pooled, classic formula"),
+    "cape_printed": ("#B8480A", ":", "CAPE, Theorem 1 as printed"),
+    "pooled": ("#595959", "-", "pooled, exact"),
+    "cape": ("#0072B2", "-", "CAPE, exact"),
+    "conventional": ("#000000", "--", "conventional, exact"),
+}
+
+
+def plot(case: Account | FigureFive, path: Path) -> None:
+    """Write total epsilon against rounds, or Fig. 5, as a picture; the suffix says which kind.
+
+    Raises
+    ------
+    ConfigError
+        If the run promises nothing, matplotlib is not installed, or the suffix is of no picture.
+    """
+    figure = _figure_5(case) if isinstance(case, FigureFive) else _epsilon_against_rounds(case)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        figure.savefig(path, facecolor="white")
+    except ValueError as err:  # matplotlib knows the suffixes, we do not
+        allowed = ".png, .svg or .pdf"
+        raise ConfigError(
+            "E011", setting="plot", got=path.suffix, allowed=allowed, do="rename it."
+        ) from err
+
+
+def epsilon_curve(account: Account, name: str) -> tuple[list[int], list[float]]:
+    """Return rounds and total epsilon after them under one accountant; what it says only."""
+    releases = account.releases
+    if releases is None:
+        return [], []
+    accountant = accountant_named(name)
+    points: dict[int, float] = {}
+    for j in _rounds(releases.count // account.per_round):
+        total = accountant.total(releases.first(j * account.per_round), account.delta)
+        if total.epsilon is not None and total.epsilon > 0.0:
+            points[j] = total.epsilon
+    return list(points), list(points.values())
+
+
+def _epsilon_against_rounds(account: Account) -> Figure:
+    if account.releases is None:
+        raise ConfigError("E234", what="this run")
+    figure = _figure(7.2, 4.6)
+    axes = figure.add_subplot()
+    for name, (colour, dash) in _CURVES.items():
+        rounds, epsilons = epsilon_curve(account, name)
+        if rounds:
+            marker = "." if len(rounds) == 1 else ""  # a line of one point cannot be seen
+            label = accountant_named(name).title
+            axes.plot(rounds, epsilons, dash, color=colour, label=label, marker=marker)
+    axes.set_xscale("log")
+    _finish(axes, account.unit, f"total epsilon at delta {account.delta:g}")
+    axes.legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _figure_5(case: FigureFive) -> Figure:
+    """Draw the four panels of Fig. 5: columns epsilon, rows noise and colluders."""
+    figure = _figure(9.0, 7.0)
+    for place, epsilon in enumerate((0.5, 1.0), start=1):
+        upper = [row for row in case.by_noise if row.epsilon == epsilon]
+        lower = [row for row in case.by_colluders if row.epsilon == epsilon]
+        axes = figure.add_subplot(2, 2, place)
+        _lines(axes, [row.noise for row in upper], upper)
+        _finish(axes, "tau_s N_s, 3 colluders", f"delta at epsilon {epsilon:g}")
+        axes = figure.add_subplot(2, 2, place + 2)
+        _lines(axes, [row.colluders / 10 for row in lower], lower)
+        _finish(axes, "S_C / S, tau_s N_s = 4", f"delta at epsilon {epsilon:g}")
+    figure.axes[0].legend(frameon=False, fontsize=8)
+    return figure
+
+
+def _lines(axes: Axes, x: Sequence[float], rows: Sequence[FigureFiveRow]) -> None:
+    for name, (colour, dash, label) in _SCHEMES.items():
+        y = [getattr(row.deltas, name) for row in rows]
+        axes.plot(x, [math.nan if v is None else v for v in y], dash, color=colour, label=label)
+
+
+def _rounds(last: int) -> list[int]:
+    """Return up to `_POINTS` whole numbers from 1 to `last`, evenly on a log scale."""
+    return sorted({round(last ** (k / (_POINTS - 1))) for k in range(_POINTS)})
+
+
+def _figure(width: float, height: float) -> Figure:
+    try:
+        from cape.report.plots import new_figure
+
+        return new_figure(width, height)
+    except ImportError as err:
+        do = "install the extra: pip install 'coinstac-cape[report]'."
+        raise ConfigError("E015", what="--plot", package="matplotlib", do=do) from err
+
+
+def _finish(axes: Axes, xlabel: str, ylabel: str) -> None:
+    axes.set_yscale("log")
+    axes.set_xlabel(xlabel)
+    axes.set_ylabel(ylabel)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(axis="y", color="#dddddd", linewidth=0.6)

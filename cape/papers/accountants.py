@@ -1,9 +1,11 @@
 """Every accountant of the papers, and some others, behind one interface; for comparison only.
 
-`cape.privacy.accounting.gdp_epsilon` is the only accountant that decides anything; it is exact, so
-each figure here can be checked against it: `compare` says whether a figure is smaller than what
-the releases really give at its delta.  The formulas work on mu, the Gaussian-DP parameter of all
-releases together, or on the list of releases where the formula needs one.  Sources: Imtiaz et al.
+`cape.privacy.accounting.gdp_epsilon` is the only accountant that decides anything.  It is exact, so
+`compare_accountants` can say of each figure whether it is smaller than what the releases really
+give at its delta.  The formulas work on mu, the Gaussian-DP parameter of all releases together, or
+on the list of releases where the formula needs one.
+
+Sources: Imtiaz et al.
 (Theorems 1 and 2, Sections IV-A and IV-B, Appendices F and G); Bun and Steinke 2016 (zCDP);
 Canonne, Kamath, Steinke 2020 (improved conversion); Dwork, Rothblum, Vadhan 2010 (strong
 composition); Dwork and Roth 2014 (classic calibration); Balle and Wang 2018 (analytic one).
@@ -40,16 +42,11 @@ _TOLERANCE: Final = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Total:
+class Claim:
     """What an accountant says.
 
-    Attributes
-    ----------
-    epsilon : float or None
-        Total; None where the accountant says nothing: it does not apply, or its delta is 1 or
-        more, or its epsilon is infinite.
-    delta : float
-        The delta this epsilon belongs to; the asked one, except where the accountant fixes it.
+    epsilon is None where it says nothing: it does not apply, or its delta is 1 or more, or its
+    epsilon is infinite.  delta is the one in question, except where the accountant fixes its own.
     """
 
     epsilon: float | None
@@ -58,76 +55,47 @@ class Total:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Accountant:
-    """A way to total up releases.
-
-    Attributes
-    ----------
-    name : str
-        For options and JSON.
-    title : str
-        For people.
-    assumes : str
-        What it rests on, in a line.
-    total : callable
-        ``total(releases, delta)`` returns a `Total`.
-    """
+    """A way to total up releases: for options and JSON, for people, what it rests on, the sum."""
 
     name: str
     title: str
     assumes: str
-    total: Callable[[Releases, float], Total]
+    total: Callable[[Releases, float], Claim]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Row:
-    """An accountant's figure next to the exact one.
+class ComparisonRow:
+    """An accountant's figure, next to the epsilon that the releases really give at its delta.
 
-    Attributes
-    ----------
-    accountant : Accountant
-        Who says so.
-    total : Total
-        What it says.
-    exact : float or None
-        Epsilon that the releases really give at ``total.delta``; None without a figure.
-    holds : bool or None
-        Whether the figure is at least the exact one; None without a figure.
+    `holds`: the figure is at least the exact one.  Both None without a figure.
     """
 
     accountant: Accountant
-    total: Total
+    total: Claim
     exact: float | None
     holds: bool | None
 
 
-def compare(releases: Releases, *, delta: float) -> tuple[Row, ...]:
-    """Return what all accountants say about the same releases.
+def compare_accountants(releases: Releases, *, delta: float) -> tuple[ComparisonRow, ...]:
+    """Return what all accountants say about releases as one viewer sees them.
 
-    Parameters
-    ----------
-    releases : Releases
-        As seen by the viewer in question.
-    delta : float
-        PlannedRelease delta, between 0 and 1.
-
-    Raises
-    ------
-    ConfigError
-        If delta is not between 0 and 1.
+    ConfigError unless delta is between 0 and 1.
     """
     exact_mu = releases.mu
     rows = []
     for accountant in ACCOUNTANTS:
         total = accountant.total(releases, delta)
         exact, holds = None, None
+        # The exact figure is taken at the delta that the accountant fixes, or the two would not
+        # be about the same promise.
         if total.epsilon is not None:
             exact = gdp_epsilon(mu=exact_mu, delta=total.delta)
             holds = total.epsilon >= exact * (1.0 - _TOLERANCE)
-        rows.append(Row(accountant=accountant, total=total, exact=exact, holds=holds))
+        rows.append(ComparisonRow(accountant=accountant, total=total, exact=exact, holds=holds))
     return tuple(rows)
 
 
-def find(name: str) -> Accountant:
+def accountant_named(name: str) -> Accountant:
     """Return the accountant of this name; ConfigError if there is none."""
     for accountant in ACCOUNTANTS:
         if accountant.name == name:
@@ -149,7 +117,7 @@ class PaperDeltas:
     cape_printed : float or None
         CAPE by Theorem 1 as printed; None where eq. (1) is negative or undefined.
     pooled, cape, conventional : float
-        Exact.  Never in another order: the pooled release can be computed from what CAPE shows.
+        Exact, and always in this order.
     """
 
     pooled_classic: float
@@ -174,6 +142,7 @@ def paper_deltas(*, epsilon: float, n_sites: int, colluders: int, noise: float) 
     """
     one = 1.0 / positive("noise", noise)
     printed = _printed_or_none(n_sites, colluders)
+    # Never less than for pooled data: the pooled release can be computed from what CAPE shows.
     right = view_factor(n_sites=n_sites, colluders=colluders, ratio=n_sites)
     return PaperDeltas(
         pooled_classic=min(1.0, classic_delta(epsilon, one)),
@@ -184,10 +153,9 @@ def paper_deltas(*, epsilon: float, n_sites: int, colluders: int, noise: float) 
     )
 
 
-def _of_mu(formula: Callable[[float, float], float]) -> Callable[[Releases, float], Total]:
-    """Return an accountant that needs the total mu only."""
+def _of_mu(formula: Callable[[float, float], float]) -> Callable[[Releases, float], Claim]:
 
-    def total(releases: Releases, delta: float) -> Total:
+    def total(releases: Releases, delta: float) -> Claim:
         return _stated(formula(releases.mu, delta), delta)
 
     return total
@@ -207,34 +175,35 @@ def _analytic(mu: float, delta: float) -> float:
     return high
 
 
-def _basic(releases: Releases, delta: float) -> Total:
+def _basic(releases: Releases, delta: float) -> Claim:
+    # Equal parts of delta: the theorem leaves the split open, and this is what people do.
     each = delta / releases.count
     parts = ((gdp_epsilon(mu=root_up(mu2), delta=each), n) for mu2, n in releases.groups)
     return _stated(basic_composition(parts), delta)
 
 
-def _strong(releases: Releases, delta: float) -> Total:
+def _strong(releases: Releases, delta: float) -> Claim:
     each = delta / (2.0 * releases.count)
     parts = [(gdp_epsilon(mu=root_up(mu2), delta=each), n) for mu2, n in releases.groups]
     return _stated(strong_composition(parts, slack=delta / 2.0), delta)
 
 
-def _strong_printed(releases: Releases, delta: float) -> Total:
+def _strong_printed(releases: Releases, delta: float) -> Claim:
     spent = releases.count * releases.release_delta + delta
     return _stated(strong_composition(_printed_epsilons(releases), slack=delta), spent)
 
 
-def _theorem_2(releases: Releases, _: float) -> Total:
+def _theorem_2(releases: Releases, _: float) -> Claim:
     spent = releases.count * releases.release_delta
     return _stated(basic_composition(_printed_epsilons(releases)), spent)
 
 
-def _theorem_1_printed(releases: Releases, delta: float) -> Total:
+def _theorem_1_printed(releases: Releases, delta: float) -> Claim:
     """Return the tail bound with f of eq. (1); nothing where f is negative or undefined."""
     sites = releases.sites
     f = None if sites is None else _printed_or_none(sites.n_sites, sites.colluders)
     if sites is None or f is None:
-        return Total(epsilon=None, delta=delta)
+        return Claim(epsilon=None, delta=delta)
     return _stated(tail_epsilon(root_up(releases.mu2 * f / sites.factor), delta), delta)
 
 
@@ -247,21 +216,21 @@ def _printed_or_none(n_sites: int, colluders: int) -> Fraction | None:
 
 
 def _printed_epsilons(releases: Releases) -> list[tuple[float, int]]:
-    """Return epsilon_i that the classic calibration states for a release, against outsiders.
-
-    The papers calibrate a site's noise tau_s for (epsilon_i, delta_i); mu of a release against an
-    outsider is Delta / tau_s.
-    """
+    """Return epsilon_i that the classic calibration states for a release, and how many."""
+    # The papers calibrate a site's noise tau_s for (epsilon_i, delta_i); mu of a release against an
+    # outsider is Delta / tau_s, so the factor of the viewer is taken out again.
     f = Fraction(1) if releases.sites is None else releases.sites.factor
     delta = releases.release_delta
     return [(classic_epsilon(root_up(mu2 / f), delta), n) for mu2, n in releases.groups]
 
 
-def _stated(epsilon: float, delta: float) -> Total:
-    said = math.isfinite(epsilon) and delta < 1.0
-    return Total(epsilon=epsilon if said else None, delta=delta)
+def _stated(epsilon: float, delta: float) -> Claim:
+    # With delta 1 or more every mechanism is "private": that says nothing.
+    says_something = math.isfinite(epsilon) and delta < 1.0
+    return Claim(epsilon=epsilon if says_something else None, delta=delta)
 
 
+# In the order of the table: the exact one, valid ones from tight to loose, those that fail.
 ACCOUNTANTS: Final = (
     Accountant(
         name="gdp",

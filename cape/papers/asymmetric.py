@@ -28,18 +28,18 @@ class Feasibility:
 
     Attributes
     ----------
-    asked : tuple of float
+    requests : tuple of float
         w_s^2 tau_s^2 of every site.
     needed : float
         Q / (S (S - 1)) + tau_pool^2 (S - 2) / (S (S - 1)) with Q = sum w_s^2 tau_s^2: every q_s is
-        zero or more exactly if no `asked` is below it.
+        zero or more exactly if no request is below it.
     infeasible : tuple of int
         Sites below, from 0; empty if the scheme is feasible.
     reason : str
         For people; empty if the scheme is feasible.
     """
 
-    asked: tuple[float, ...]
+    requests: tuple[float, ...]
     needed: float
     infeasible: tuple[int, ...]
     reason: str
@@ -52,17 +52,7 @@ class Feasibility:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Scheme:
-    """A feasible scheme.
-
-    Attributes
-    ----------
-    weights : tuple of float
-        w_s.
-    seed_variances : tuple of float
-        q_s.
-    local_variances : tuple of float
-        l_s.
-    """
+    """A feasible scheme: w_s, q_s and l_s of every site."""
 
     weights: tuple[float, ...]
     seed_variances: tuple[float, ...]
@@ -71,17 +61,7 @@ class Scheme:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class WorstView:
-    """The subject's site that loses most, and the colluders who take it.
-
-    Attributes
-    ----------
-    mu2 : float
-        Largest mu^2.
-    victim : int
-        Site, from 0.
-    colluders : tuple of int
-        Sites, from 0.
-    """
+    """The subject's site that loses most, mu^2, and the colluders who take it; sites from 0."""
 
     mu2: float
     victim: int
@@ -102,20 +82,18 @@ def feasibility(
     pooled_std : float
         tau_pool > 0, noise std of the weighted average.
 
-    Notes
-    -----
-    Decided in exact fractions of the given floats.
-
     Raises
     ------
     ConfigError
         If the arguments do not describe a scheme; with two sites the system is singular.
     """
-    x, pool = _asked(weights, site_stds, pooled_std)
-    needed = _needed(x, pool)
-    low = tuple(s for s, asked in enumerate(x) if asked < needed)
+    # In exact fractions of the given floats: with equal sites every request lies on the border.
+    x, pool = _requests(weights, site_stds, pooled_std)
+    n = len(x)
+    needed = (sum(x) + pool * (n - 2)) / (n * (n - 1))
+    low = tuple(s for s, x_s in enumerate(x) if x_s < needed)
     return Feasibility(
-        asked=tuple(float(asked) for asked in x),
+        requests=tuple(float(x_s) for x_s in x),
         needed=float(needed),
         infeasible=low,
         reason=_reason(low, weights, site_stds, x, pool) if low else "",
@@ -123,24 +101,23 @@ def feasibility(
 
 
 def solve(*, weights: Sequence[float], site_stds: Sequence[float], pooled_std: float) -> Scheme:
-    """Return the variances of the scheme: the solution of the printed linear system.
-
-    With r_s = w_s^2 tau_s^2 - tau_pool^2 / S and R = sum r_s it is q_s = S / (S - 2) (r_s -
-    R / (S (S - 1))) / w_s^2.  (The last entry of the printed right-hand side lacks w_S^2.)
-    Parameters as in `feasibility`.
+    """Return the variances of the scheme; parameters as in `feasibility`.
 
     Raises
     ------
     ConfigError
         If a q_s would be negative, with the sites and what they would have to ask for.
     """
-    found = feasibility(weights=weights, site_stds=site_stds, pooled_std=pooled_std)
-    if not found.feasible:
+    verdict = feasibility(weights=weights, site_stds=site_stds, pooled_std=pooled_std)
+    if not verdict.feasible:
         do = "weight sites by their subjects (then it always holds), or let them ask for more."
-        raise ConfigError("E012", problem=found.reason, do=do)
-    x, pool = _asked(weights, site_stds, pooled_std)
+        raise ConfigError("E012", problem=verdict.reason, do=do)
+    x, pool = _requests(weights, site_stds, pooled_std)
     n = len(x)
-    r = [asked - pool / n for asked in x]
+    # The printed linear system, solved: with r_s = w_s^2 tau_s^2 - tau_pool^2 / S and R = sum r_s
+    # it is q_s = S / (S - 2) (r_s - R / (S (S - 1))) / w_s^2.  (The last entry of the printed
+    # right-hand side lacks w_S^2.)
+    r = [x_s - pool / n for x_s in x]
     share = sum(r) / (n * (n - 1))
     squares = [Fraction(weight) ** 2 for weight in weights]
     seeds = [Fraction(n, n - 2) * (r_s - share) / w2 for r_s, w2 in zip(r, squares, strict=True)]
@@ -157,9 +134,7 @@ def victim_mu2(
     """Return mu^2 of a subject at one site against the aggregator with these sites.
 
     mu_v^2 = Delta_v^2 [1/A_v + (w_v q_v / A_v)^2 / sum_H w_s^2 q_s l_s / A_s], A_s = q_s + l_s,
-    H the honest sites, the victim's included.  They know T_w and their own seeds; so of an honest
-    site they hold f_s + ehat_s + g_s, and sum_H w_s ehat_s; the bracket is the entry of the inverse
-    covariance that belongs to the victim.
+    H the honest sites, the victim's included.
 
     Parameters
     ----------
@@ -186,6 +161,8 @@ def victim_mu2(
             allowed=f"sites 0 to {n - 1} other than the victim, {victim}",
             do="name sites of the scheme.",
         )
+    # They know T_w and their own seeds; so of an honest site they hold f_s + ehat_s + g_s, and
+    # sum_H w_s ehat_s.  The bracket is the victim's entry of the inverse covariance of these.
     bottom = math.fsum(_hidden(scheme, s) for s in range(n) if s not in colluders)
     w, q = scheme.weights[victim], scheme.seed_variances[victim]
     total = q + scheme.local_variances[victim]
@@ -196,22 +173,7 @@ def victim_mu2(
 def worst_view(scheme: Scheme, *, colluders: int, sensitivities: Sequence[float]) -> WorstView:
     """Return the largest mu^2 over all victims and all sets of S_C colluders.
 
-    The colluders matter through the sum over the honest sites only, so the worst ones are those
-    with the largest terms w_s^2 q_s l_s / A_s; no search over sets is needed.
-
-    Parameters
-    ----------
-    scheme : Scheme
-        From `solve`.
-    colluders : int
-        S_C, 0 to S - 1.
-    sensitivities : sequence of float
-        Delta_s of every site's output.
-
-    Raises
-    ------
-    ConfigError
-        If S_C or the number of sensitivities does not fit the scheme.
+    ConfigError if S_C or the number of sensitivities Delta_s does not fit the scheme.
     """
     n = len(scheme.weights)
     if not 0 <= colluders < n:
@@ -219,6 +181,8 @@ def worst_view(scheme: Scheme, *, colluders: int, sensitivities: Sequence[float]
             "E011", setting="colluders", got=colluders, allowed=f"0 to {n - 1}", do="correct it."
         )
     _same_length("sensitivities", sensitivities, n)
+    # Colluders matter through the sum over the honest sites only, so the worst ones are those with
+    # the largest terms w_s^2 q_s l_s / A_s: no search over sets is needed.
     order = sorted(range(n), key=lambda s: _hidden(scheme, s), reverse=True)
     worst: list[WorstView] = []
     for victim in range(n):
@@ -234,7 +198,7 @@ def _hidden(scheme: Scheme, site: int) -> float:
     return scheme.weights[site] ** 2 * q * local / (q + local)
 
 
-def _asked(
+def _requests(
     weights: Sequence[float], site_stds: Sequence[float], pooled_std: float
 ) -> tuple[list[Fraction], Fraction]:
     """Return w_s^2 tau_s^2 and tau_pool^2, exact, after checking the arguments."""
@@ -257,11 +221,6 @@ def _asked(
     return [(a * b) ** 2 for a, b in zip(w, stds, strict=True)], pool
 
 
-def _needed(x: Sequence[Fraction], pool: Fraction) -> Fraction:
-    n = len(x)
-    return (sum(x) + pool * (n - 2)) / (n * (n - 1))
-
-
 def _reason(
     low: Sequence[int],
     weights: Sequence[float],
@@ -273,7 +232,8 @@ def _reason(
     n, parts = len(x), []
     for s in low:
         rest = sum(x) - x[s]
-        least = (rest + pool * (n - 2)) / (n * (n - 1) - 1)  # x_s alone raised to its own bound
+        # A request that is raised raises the bound with it: this one meets its own.
+        least = (rest + pool * (n - 2)) / (n * (n - 1) - 1)
         std = math.sqrt(least) / weights[s]
         parts.append(f"site {s} asks for noise std {site_stds[s]:.4g}, at least {std:.4g} fits")
     return "a seed variance would be negative: " + "; ".join(parts)
@@ -282,6 +242,5 @@ def _reason(
 def _same_length(setting: str, got: Sequence[float], n: int) -> None:
     if len(got) != n:
         raise ConfigError(
-            "E011", setting=setting, got=f"{len(got)} values", allowed=f"{n}, one per site",
-            do="give one per site.",
-        )  # fmt: skip
+            "E011", setting=setting, got=f"{len(got)} values", allowed=str(n), do="one per site."
+        )

@@ -19,6 +19,7 @@ from cape.privacy.cost import Cost, total_cost
 # delta_i of the papers' experiments, which their per-release calibration is made for.
 PAPER_RELEASE_DELTA: Final = 0.01
 
+# exp of more is no float.
 _LARGEST_EXPONENT: Final = 700.0
 
 
@@ -63,13 +64,7 @@ class Releases:
             problem = "no releases, or one without a positive mu"
             raise ConfigError("E232", problem=problem, do="pass one release at least.")
         if not 0.0 < self.release_delta < 1.0:
-            raise ConfigError(
-                "E011",
-                setting="release_delta",
-                got=self.release_delta,
-                allowed="between 0 and 1",
-                do="the papers have 0.01.",
-            )
+            raise _refused("release_delta", self.release_delta, "between 0 and 1")
 
     @classmethod
     def of(cls, costs: Iterable[Cost], *, sites: Sites | None = None) -> Releases:
@@ -129,12 +124,10 @@ class Releases:
 
 
 def rdp_epsilon(mu: float, delta: float) -> float:
-    """Return mu^2/2 + mu sqrt(2 log(1/delta)): RDP at its best order, simple conversion.
-
-    Imtiaz et al., Section IV-A: alpha mu^2 / 2 + log(1/delta) / (alpha - 1) at alpha = 1 +
-    sqrt(2 log(1/delta)) / mu.
-    """
+    """Return mu^2/2 + mu sqrt(2 log(1/delta)): RDP, simple conversion (Imtiaz et al., IV-A)."""
     _check(mu, delta)
+    # alpha mu^2 / 2 + log(1/delta) / (alpha - 1) at its best order, alpha = 1 + sqrt(2
+    # log(1/delta)) / mu.
     return mu**2 / 2.0 + mu * math.sqrt(-2.0 * math.log(delta))
 
 
@@ -142,14 +135,15 @@ def rdp_epsilon_improved(mu: float, delta: float) -> float:
     """Return the best order of RDP under the improved conversion.
 
     Canonne, Kamath, Steinke 2020, Proposition 12: min over a > 1 of a mu^2 / 2 + log(1 - 1/a) -
-    (log delta + log a) / (a - 1).  The derivative is zero where mu^2/2 (a - 1)^2 + log a =
-    log(1/delta), whose left side grows with a.
+    (log delta + log a) / (a - 1).
     """
     _check(mu, delta)
     if mu == 0.0:
         return 0.0
     rho, target = mu**2 / 2.0, -math.log(delta)
-    low, high = 0.0, 1.0  # x = a - 1
+    # The derivative is zero where mu^2/2 (a - 1)^2 + log a = log(1/delta), whose left side grows
+    # with a, so bisection over x = a - 1 cannot miss it.
+    low, high = 0.0, 1.0
     while rho * high**2 + math.log1p(high) < target:
         low, high = high, 2.0 * high
     while low < (x := low + 0.5 * (high - low)) < high:
@@ -168,10 +162,10 @@ def zcdp_epsilon(mu: float, delta: float) -> float:
 def moments_epsilon(mu: float, delta: float) -> float:
     """Return the larger root of e^2/(2 mu^2) - e/2 + mu^2/8 + log delta = 0.
 
-    Imtiaz et al., Appendix G, with the sign worked out: log delta = min over t of mu^2/2 (t + t^2)
-    - t e is reached at t = e/mu^2 - 1/2 and is -mu^2/2 (e/mu^2 - 1/2)^2, whose linear term is
-    e/2.
+    Imtiaz et al., Appendix G, with the sign worked out.
     """
+    # log delta = min over t of mu^2/2 (t + t^2) - t e is reached at t = e/mu^2 - 1/2 and is
+    # -mu^2/2 (e/mu^2 - 1/2)^2, whose linear term is e/2.
     return _quadratic(mu, delta, linear=0.5)
 
 
@@ -183,12 +177,13 @@ def moments_epsilon_printed(mu: float, delta: float) -> float:
 def tail_delta(epsilon: float, mu: float) -> float:
     """Return 2 phi(u)/u at u = (epsilon - mu^2/2)/mu, at most 1 (Imtiaz et al., Theorem 1).
 
-    With mu_z = mu^2/2, sigma_z = mu.  A valid but two-sided bound on the probability that the
-    privacy loss passes epsilon; it says nothing for epsilon <= mu_z.
+    A valid but two-sided bound on the probability that the privacy loss, of mean mu^2/2 and
+    standard deviation mu, passes epsilon.
     """
     if not mu > 0.0:
         raise _refused("mu", mu, "more than 0")
     u = (epsilon - mu**2 / 2.0) / mu
+    # Below the mean of the loss the bound says nothing.
     if u <= 0.0:
         return 1.0
     return min(1.0, 2.0 * math.exp(-0.5 * u * u) / (math.sqrt(2.0 * math.pi) * u))
@@ -197,6 +192,7 @@ def tail_delta(epsilon: float, mu: float) -> float:
 def tail_epsilon(mu: float, delta: float) -> float:
     """Return the epsilon for which `tail_delta` is delta: mu^2/2 + u mu with 2 phi(u)/u = delta."""
     _check(mu, delta)
+    # 2 phi(u)/u falls; the upper end of the last interval errs to the safe side.
     low, high = 0.0, 1.0
     while _tail(high) > delta:
         low, high = high, 2.0 * high
@@ -219,13 +215,11 @@ def classic_delta(epsilon: float, mu: float) -> float:
 
 
 def classic_gaussian_noise(*, epsilon: float, delta: float, sensitivity: float) -> float:
-    """Noise std that the papers calibrate with (Dwork and Roth 2014, Theorem A.1).
-
-    It is 30 to 38 % too much for epsilon of 1 down to 0.5, and misses its own delta above epsilon
-    of about 8.4 at delta = 1e-5.
-    """
+    """Noise std that the papers calibrate with (Dwork and Roth 2014, Theorem A.1)."""
     if not 0.0 < epsilon < math.inf:
         raise _refused("epsilon", epsilon, "finite, more than 0")
+    # 30 to 38 % too much for epsilon of 1 down to 0.5; it misses its own delta above epsilon of
+    # about 8.4 at delta = 1e-5.
     return sensitivity * classic_epsilon(1.0, delta) / epsilon
 
 
@@ -257,6 +251,7 @@ def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> f
     _check(0.0, slack)
     squares, means = [], []
     for epsilon, n in parts:
+        # exp would overflow; so much is no statement anyway.
         if epsilon > _LARGEST_EXPONENT:
             return math.inf
         squares.append(n * epsilon**2)
@@ -265,13 +260,11 @@ def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> f
 
 
 def printed_rdp_variance(*, learning_rate: float, pooled_std: float, sensitivity: float) -> float:
-    """Return rho^2 tau_pool^2 / Delta, sigma_W^2 as printed in Imtiaz et al., Section IV-A.
-
-    Two slips of units: the step size scales the noise and the sensitivity alike, and Delta has to
-    be squared.  Right is tau_pool^2 / Delta^2, in which neither B_G, M nor S is left.
-    """
+    """Return rho^2 tau_pool^2 / Delta, sigma_W^2 as printed in Imtiaz et al., Section IV-A."""
     if not sensitivity > 0.0:
         raise _refused("sensitivity", sensitivity, "more than 0")
+    # Two slips of units: the step size scales the noise and the sensitivity alike, and Delta has to
+    # be squared.  Right is tau_pool^2 / Delta^2, in which neither B_G, M nor S is left.
     return learning_rate**2 * pooled_std**2 / sensitivity
 
 

@@ -23,7 +23,7 @@ UNSET = {"epsilon": 1.0, "delta": 1e-5}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PlannedRelease:
+class OwnerSettings:
     """The owner's settings, ready for checks.
 
     Attributes
@@ -47,7 +47,7 @@ def settings_beside(folder: Path) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def read_settings(path: Path | None, given: Mapping[str, object]) -> PlannedRelease:
+def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettings:
     """Return the settings of a file with those of the command line on top.
 
     Raises
@@ -59,7 +59,7 @@ def read_settings(path: Path | None, given: Mapping[str, object]) -> PlannedRele
     computation = load(str(values.pop("computation", PRODUCT)))
     config = computation.config.from_input({**UNSET, **values})
     has_budget = not config.private or {"epsilon", "delta"} <= set(values)
-    return PlannedRelease(computation=computation, config=config, has_budget=has_budget)
+    return OwnerSettings(computation=computation, config=config, has_budget=has_budget)
 
 
 def read_file(path: Path) -> dict[str, object]:

@@ -20,7 +20,7 @@ from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.errors import CapeError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.planning.owner_settings import (
-    PlannedRelease,
+    OwnerSettings,
     read_settings,
     settings_beside,
     site_folders,
@@ -138,14 +138,14 @@ def validate(
     ConfigError
         The settings themselves are wrong.
     """
-    asked = read_settings(settings_beside(Path(folder)), settings or {})
+    owner = read_settings(settings_beside(Path(folder)), settings or {})
     allowed = policy or SitePolicy()
-    return check_folder(Path(folder), asked, policy=allowed, headers_only=fast).findings
+    return check_folder(Path(folder), owner, policy=allowed, headers_only=fast).findings
 
 
 def check_folder(
     folder: Path,
-    asked: PlannedRelease,
+    owner: OwnerSettings,
     *,
     policy: SitePolicy,
     site: str = "",
@@ -155,11 +155,11 @@ def check_folder(
     """Check the site whose data lie in a folder, or all sites that have a folder in it."""
     if not is_site(folder):
         return check_consortium(
-            site_folders(folder), asked, policy=policy, on_progress=on_progress,
+            site_folders(folder), owner, policy=policy, on_progress=on_progress,
             headers_only=headers_only,
         )  # fmt: skip
     one = check_site(
-        folder, {}, asked, site=site or folder.resolve().name, policy=policy,
+        folder, {}, owner, site=site or folder.resolve().name, policy=policy,
         on_progress=on_progress, headers_only=headers_only,
     )  # fmt: skip
     return Checked(sites=(one,), handshake=(), headers_only=headers_only)
@@ -168,7 +168,7 @@ def check_folder(
 def check_site(
     base: Path,
     given: Mapping[str, object],
-    asked: PlannedRelease,
+    owner: OwnerSettings,
     *,
     site: str,
     policy: SitePolicy,
@@ -184,7 +184,7 @@ def check_site(
         The site's folder.
     given : mapping
         `data`, `manifest` or `bids`; empty for all of the folder.
-    asked : PlannedRelease
+    owner : OwnerSettings
         The owner's settings.
     site : str
         Id of the site.
@@ -199,12 +199,12 @@ def check_site(
     """
     began = time.monotonic()
     inspection = inspect_site(
-        base, given, asked.config, site=site, working=working or Path.cwd(),
+        base, given, owner.config, site=site, working=working or Path.cwd(),
         on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
     )  # fmt: skip
-    inspection = _with_templates(inspection, base, asked.config, site)
-    refusals = _refusals(site, policy, asked, inspection)
+    inspection = _with_templates(inspection, base, owner.config, site)
+    refusals = _refusals(site, policy, owner, inspection)
     found = sorted((*inspection.findings, *refusals), key=lambda f: "EXW".index(f.severity))
     return SiteCheck(
         site=site, inspection=inspection, findings=tuple(found),
@@ -230,7 +230,7 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
 
 def check_consortium(
     folders: Mapping[str, Path],
-    asked: PlannedRelease,
+    owner: OwnerSettings,
     *,
     policy: SitePolicy,
     on_progress: OnProgress | None = None,
@@ -239,20 +239,20 @@ def check_consortium(
     """Check every site in turn, then compare them as the aggregator does in `join`."""
     sites = tuple(
         check_site(
-            folder, {}, asked, site=site, policy=policy, on_progress=on_progress,
+            folder, {}, owner, site=site, policy=policy, on_progress=on_progress,
             headers_only=headers_only,
         )
         for site, folder in folders.items()
     )  # fmt: skip
-    return Checked(sites=sites, handshake=handshake(sites, asked), headers_only=headers_only)
+    return Checked(sites=sites, handshake=handshake(sites, owner), headers_only=headers_only)
 
 
-def handshake(sites: Sequence[SiteCheck], asked: PlannedRelease) -> tuple[Finding, ...]:
+def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding, ...]:
     """Return what the aggregator of a run would find: differences of sites, a plan that fails.
 
     Without a budget, or while a site is not ready, sites are compared and nothing is planned.
     """
-    computation, config = asked.computation, asked.config
+    computation, config = owner.computation, owner.config
     cards = {
         check.site: make_card(
             computation.name, config, accepted, nonce=os.urandom(NONCE_BYTES), noise="os"
@@ -263,7 +263,7 @@ def handshake(sites: Sequence[SiteCheck], asked: PlannedRelease) -> tuple[Findin
     try:
         if not cards:
             return ()
-        if len(cards) < len(sites) or not asked.has_budget:
+        if len(cards) < len(sites) or not owner.has_budget:
             fewer = len(cards) < len(sites)
             compare(cards, replace(config, min_sites=1) if fewer else config)
             return ()
@@ -288,13 +288,13 @@ def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config
 
 
 def _refusals(
-    site: str, policy: SitePolicy, asked: PlannedRelease, inspection: Inspection
+    site: str, policy: SitePolicy, owner: OwnerSettings, inspection: Inspection
 ) -> tuple[Finding, ...]:
     """Return what the site's own policy says of this run."""
     found = []
     try:
-        if asked.has_budget:
-            policy.check_settings(site, asked.computation.name, asked.config)
+        if owner.has_budget:
+            policy.check_settings(site, owner.computation.name, owner.config)
     except PrivacyBudgetError as err:
         found.append(_finding(err, "Compare epsilon, delta and computation with its file."))
     try:

@@ -21,12 +21,13 @@ Entry = dict[str, object]
 GENESIS: Final = hashlib.sha256(b"cape/1/ledger").hexdigest()
 """Digest that the first entry is chained to."""
 
-VIEW: Final = "aggregator and assumed colluders"
-UNIT: Final = "subject"
+# Written into every entry, so that it says what it means without this program.
+_VIEW: Final = "aggregator and assumed colluders"
+_UNIT: Final = "subject"
 
 
 def write_entries(events: Sequence[Event]) -> tuple[Entry, ...]:
-    """Return the entries of charged releases for JSON, in order.
+    """Entries of charged releases for JSON, in order.
 
     Keys: seq (from 1), prev_digest, release, phase, round, field, kind, d, log2_gamma, C_int,
     Delta_int, s2, h, mu2 ("p/q" in lowest terms, or "infinite"), view, unit; with
@@ -35,16 +36,14 @@ def write_entries(events: Sequence[Event]) -> tuple[Entry, ...]:
     entries, head = [], GENESIS
     for seq, event in enumerate(events, start=1):
         entries.append(_entry(seq, head, event))
-        head = _link(seq, head, event)
+        head = next_head(head, seq, event)
     return tuple(entries)
 
 
 def read_entries(
     entries: Sequence[Mapping[str, object]], *, head: str | None = None
 ) -> tuple[Event, ...]:
-    """Check a chain of entries read back from JSON and return its events.
-
-    Every number, name and digest is computed anew and must be equal.
+    """Check a chain of entries read back from JSON and give its events.
 
     Parameters
     ----------
@@ -65,24 +64,33 @@ def read_entries(
             event = _event(entry)
         except (KeyError, TypeError, ConfigError):
             raise _broken(seq) from None
+        # Not key by key: whatever the writer would not write (another mu2, a key more) is damage.
         if dict(entry) != _entry(seq, digest, event):
             raise _broken(seq)
         events.append(event)
-        digest = _link(seq, digest, event)
+        digest = next_head(digest, seq, event)
     if head is not None and head != digest:
         raise _broken(len(events) + 1)
     return tuple(events)
 
 
 def chain_head(events: Sequence[Event]) -> str:
-    """Return the digest of the last entry; `GENESIS` without events."""
+    """Digest of the last entry; `GENESIS` without events."""
     head = GENESIS
     for seq, event in enumerate(events, start=1):
-        head = _link(seq, head, event)
+        head = next_head(head, seq, event)
     return head
 
 
+@lru_cache(maxsize=65536)  # every charge asks for the digests of all that went before
+def next_head(prev_digest: str, seq: int, event: Event) -> str:
+    """SHA-256 of the canonical JSON of the entry that follows `prev_digest`."""
+    text = json.dumps(_entry(seq, prev_digest, event), sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode("ascii")).hexdigest()
+
+
 def _entry(seq: int, prev_digest: str, event: Event) -> Entry:
+    # Written ledgers must stay readable: a change here is a new version of the entry.
     entry: Entry = {
         "seq": seq,
         "prev_digest": prev_digest,
@@ -98,8 +106,8 @@ def _entry(seq: int, prev_digest: str, event: Event) -> Entry:
         "s2": event.variance,
         "h": event.shares,
         "mu2": str(event.cost),
-        "view": VIEW,
-        "unit": UNIT,
+        "view": _VIEW,
+        "unit": _UNIT,
     }
     if event.seed_ratio:
         entry["seed_ratio"] = event.seed_ratio
@@ -107,7 +115,7 @@ def _entry(seq: int, prev_digest: str, event: Event) -> Entry:
 
 
 def _event(entry: Mapping[str, object]) -> Event:
-    """Read the event of an entry; `Event` itself checks the types."""
+    # The casts claim nothing: `Event` itself checks the types of all it is given.
     return Event(
         phase=cast(str, entry["phase"]),
         round=cast(int, entry["round"]),
@@ -121,13 +129,6 @@ def _event(entry: Mapping[str, object]) -> Event:
         shares=cast(int, entry["h"]),
         seed_ratio=cast(int, entry.get("seed_ratio", 0)),
     )
-
-
-@lru_cache(maxsize=65536)
-def _link(seq: int, prev_digest: str, event: Event) -> str:
-    """Return SHA-256 of the canonical JSON of an entry (kept: every charge asks for all)."""
-    text = json.dumps(_entry(seq, prev_digest, event), sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
 def _broken(seq: int) -> PrivacyBudgetError:

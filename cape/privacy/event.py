@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from fractions import Fraction
+from functools import lru_cache
 from typing import Final, Literal
 
 from cape.errors import ConfigError
@@ -110,12 +111,7 @@ class Event:
     @property
     def cost(self) -> Cost:
         """mu^2 = Delta_int^2 / (h s2); times (r + h) / (r + 1) where the seeds are Gaussian."""
-        if not self.private:
-            return INFINITE
-        top, bottom = self.delta_int**2, self.shares * self.variance
-        if self.seed_ratio:  # every site's reply is seen, with its seed and the sum of the seeds
-            top, bottom = top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)
-        return Cost(mu2=Fraction(top, bottom))
+        return _cost(self.delta_int, self.shares, self.variance, self.seed_ratio)
 
     @property
     def seed_variance(self) -> int:
@@ -129,6 +125,16 @@ class Event:
     def noise_std(self, n_sites: int, n_subjects: int) -> float:
         """Noise std of each entry of the mean over subjects, sqrt(S s2) / (gamma M)."""
         return math.sqrt(n_sites * self.variance) / (self.gamma * n_subjects)
+
+
+@lru_cache(maxsize=65536)  # every charge adds up all that were charged before
+def _cost(delta_int: int, shares: int, variance: int, seed_ratio: int) -> Cost:
+    if not variance:
+        return INFINITE
+    top, bottom = delta_int**2, shares * variance
+    if seed_ratio:  # every site's reply is seen, with its seed and the sum of the seeds
+        top, bottom = top * (seed_ratio + shares), bottom * (seed_ratio + 1)
+    return Cost(mu2=Fraction(top, bottom))
 
 
 def impossible(problem: str) -> ConfigError:

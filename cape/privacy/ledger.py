@@ -16,7 +16,7 @@ from typing import Final
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
-from cape.privacy.chain import GENESIS, Entry, chain_head, write_entries
+from cape.privacy.chain import GENESIS, Entry, chain_head, next_head, write_entries
 from cape.privacy.cost import INFINITE, Cost, fits, total_cost
 from cape.privacy.event import Event
 
@@ -167,8 +167,8 @@ class Ledger:
         """
         if do := self._refusal(event):
             raise self._refused(event, do)
-        events = (*self.events, event)
-        return Ledger(budget=self.budget, events=events, head=chain_head(events))
+        head = next_head(self.head, len(self.events) + 1, event)
+        return Ledger(budget=self.budget, events=(*self.events, event), head=head)
 
     def entries(self) -> tuple[Entry, ...]:
         """Entries for JSON, in order; `cape.privacy.chain.read_entries` checks them."""

@@ -94,6 +94,11 @@ def settings_of(kind: type[Own], config: Config) -> Own:
     return config
 
 
+def pinned(config: Config) -> bool:
+    """Whether this run trusts only the identity keys that sites exchanged beforehand."""
+    return config.key_trust == "pinned"
+
+
 def joined(model: Model) -> Roster:
     """Return the roster of a run that has joined, with the labels of its space once they came."""
     if model.roster is None:

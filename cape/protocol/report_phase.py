@@ -7,13 +7,14 @@ phase, so no host's arithmetic can flip a map.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from cape.algorithms.component_order import apply_order
-from cape.algorithms.estimators import Array, Data
+from cape.algorithms.estimators import Array, Data, Estimator
 from cape.config import VERSION, Config
 from cape.protocol import subject_views
 from cape.protocol.ica_model import IcaModel
@@ -22,6 +23,7 @@ from cape.protocol.model import Model, attendance, joined
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Site
+from cape.protocol.secure_sum import SecureSum, chunks
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 
 M = TypeVar("M", bound=Model)
@@ -146,3 +148,51 @@ def time_courses(
     for array, labels in zip(stacks.arrays, stacks.labels, strict=True):
         for label, Y in zip(labels, array, strict=True):
             yield label, np.asarray(rows @ Y[:d].astype(np.float64), dtype=np.float32)
+
+
+# -- what one site may know of its own subjects: never a message ---------------------------------
+
+Scales = tuple[tuple[str, tuple[float, ...]], ...]
+"""Phase, and for every subject of the site the factor that clipping puts on its answer."""
+
+
+def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> Scales:
+    """Return how much clipping shortens each subject's answer under the last released state.
+
+    1 is not clipped, 0 counts as nothing (not finite).  Asked again under the final state, with
+    the clip of the phase's last release; earlier rounds are not looked at.
+    """
+    if not site.config.private:
+        return ()
+    found = []
+    for stage in stages:
+        events = [event for event in joined(model).plan if event.phase == stage.name]
+        if not events:
+            continue
+        clip = events[-1].clip_int / events[-1].gamma
+        query = _unclipped(stage.estimator(site.config, model)).query(
+            stage.current(site.config, model)
+        )
+        scales: list[float] = []
+        for part in chunks(stage.input(site, model)):
+            with np.errstate(all="ignore"):
+                norms = np.linalg.norm(query.answer(part), axis=1)
+            scales += [_scale(float(norm), clip) for norm in norms]
+        found.append((stage.name, tuple(scales)))
+    return tuple(found)
+
+
+def _unclipped(estimator: Estimator[Any]) -> Estimator[Any]:
+    """Return the same estimator without its bound, for the site's own eyes."""
+    names = {spec.name for spec in dataclasses.fields(estimator)}  # type: ignore[arg-type]
+    if "private" not in names:
+        return estimator
+    changed: Estimator[Any] = dataclasses.replace(estimator, private=False)  # type: ignore[type-var]
+    return changed
+
+
+def _scale(norm: float, clip: float) -> float:
+    if not np.isfinite(norm):
+        return 0.0
+    # Rounding of the bound is no clipping.
+    return 1.0 if norm <= clip * (1.0 + 1e-4) else clip / norm

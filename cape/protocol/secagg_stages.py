@@ -1,9 +1,10 @@
 """The secure sum where sites may drop out: protocol stages as phases of a table.
 
 ``aggregation=secagg`` (Bonawitz et al. 2017).  Once per run the sites advertise keys and share
-their secrets, one key set for every release to come (`key_phases`); each sum is then made by
-`cape.protocol.droppable_sum`.  The mathematics is `cape.secagg.stages`; here is only who says
-what when.
+their secrets, one key set for every release to come (`key_phases`).  Each sum then takes three
+phases (`DroppableSum`): ``X`` brings the masked vectors and names the survivors, ``X.consistency``
+their signatures on that list, ``X.unmask`` the shares that open the sum over the survivors, and
+nothing else.  The mathematics is `cape.secagg`; here is only who says what when.
 
 Secrets of a site stay in its vault between phases; what the model holds is public.
 """
@@ -12,34 +13,39 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from cape.errors import CapeError, SecureAggregationError
+import numpy as np
+import numpy.typing as npt
+
+from cape.errors import CapeError, PrivacyBudgetError, SecureAggregationError
 from cape.protocol import wire
 from cape.protocol.messages import (
     KeyAdvertisement,
     KeyAdvertisements,
+    Masked,
+    MaskShares,
+    RingVector,
     Roster,
     SealedShareBook,
     SealedShares,
+    Survivors,
+    SurvivorSignature,
+    SurvivorSignatures,
 )
-from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, joined
+from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, joined, pinned
 from cape.protocol.phases import AnyPhase, Phase
-from cape.protocol.pinned_keys import pinned
 from cape.protocol.ports import Aggregator, Site
-from cape.secagg import (
-    aggregator_stages,
-    key_sharing,
-    keys,
-    messages,
-    site_stages,
-    stages,
-)
+from cape.secagg import aggregator_stages, key_sharing, keys, messages, site_stages, stages
+from cape.secagg.aggregator_stages import PendingSum
+from cape.secagg.field import Integers
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry
+PENDING = "pending"
 EXTRA_SETS = 1
 """Key sets besides one per planned release: for the probe."""
 
+M = TypeVar("M", bound=Model)
 State = TypeVar("State")
 
 
@@ -47,7 +53,7 @@ State = TypeVar("State")
 
 
 def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
-    """Return the facts that every key and signature of this run is bound to."""
+    """Facts that every key and signature of this run is bound to."""
     return stages.Setup(
         salt=keys.run_salt(roster_digest[:16].hex(), roster_digest),
         sizes={entry.site: entry.n_subjects for entry in roster.sites},
@@ -59,7 +65,7 @@ def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
 
 
 def drop_outs(model: Model) -> DropOuts:
-    """Return the state of a run whose keys were advertised."""
+    """State of a run whose keys were advertised."""
     if model.drop_outs is None:
         raise RuntimeError("no keys before zero-sum")
     return model.drop_outs
@@ -82,14 +88,7 @@ def advertised(setup: stages.Setup, listed: KeyAdvertisements) -> messages.Adver
     )
 
 
-def key_digest(party: Site | Aggregator, model: Model) -> bytes:
-    """Return the digest of the key roster, of which people compare the first digits."""
-    roster = joined(model)
-    setup = setup_of(party.digest(roster), roster)
-    return stages.roster_of(setup, advertised(setup, drop_outs(model).advertised).entries)
-
-
-def table_of(party: Aggregator, model: Model) -> aggregator_stages.KeyTable:
+def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTable:
     """Return the public keys of this run in the form of the protocol."""
     roster, left = joined(model), drop_outs(model)
     setup = setup_of(party.digest(roster), roster)
@@ -102,8 +101,17 @@ def table_of(party: Aggregator, model: Model) -> aggregator_stages.KeyTable:
     )
 
 
-def label_of(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
-    """Return what one vector of masks is for: bound to the broadcast that is being answered."""
+def key_digest(party: Site | Aggregator, model: Model) -> bytes:
+    """Digest of the key roster, of which people compare the first digits."""
+    return table_of(party, model).roster
+
+
+def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
+    """Return what one vector of masks is for.
+
+    Bound to the broadcast that is being answered: were sites told different things, their masks
+    would not cancel, and the sum would be noise.
+    """
     return keys.MaskLabel(
         phase=party.cursor.phase,
         round=party.cursor.round,
@@ -135,25 +143,25 @@ def kept(party: Site | Aggregator, name: str, kind: type[State]) -> State:
 
 
 def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[AnyPhase, ...]:
-    """Return `zero-sum` and `zero-sum.shares`; `prepare` is the site's look at the plan."""
+    """`zero-sum` and `zero-sum.shares`; `prepare` is the site's look at the plan."""
 
     def advertise(site: Site, model: Model) -> KeyAdvertisement:
         prepare(site, model)
         roster = joined(model)
         entropy = site.noise.stream(site.id, "zero-sum", 1, "keys")
+        # Drawn even where it is not used, so that seeded runs draw the same keys after it.
         fresh = entropy.token_bytes(keys.KEY_BYTES)
         state = key_sharing.advertise(
             setup_of(site.digest(roster), roster),
             site=site.id,
-            identity_secret=site.identity().secret if pinned(site) else fresh,
+            identity_secret=site.identity().secret if pinned(site.config) else fresh,
             token_bytes=entropy.token_bytes,
         )
         keep(site, SECRET, state)
-        own = state.own
         return KeyAdvertisement(
-            keys=own.keys,
-            identity_key=own.identity_key,
-            signature=own.signature,
+            keys=state.own.keys,
+            identity_key=state.own.identity_key,
+            signature=state.own.signature,
             labels=site.labels,
         )
 
@@ -185,6 +193,7 @@ def _collect_advertisements(
     party: Aggregator, replies: Mapping[str, KeyAdvertisement], model: Model
 ) -> tuple[KeyAdvertisements, str | None]:
     labels = agreed_labels(model, (reply.labels for reply in replies.values()))
+    # Labels once, not once for each site: they are as large as the mask.
     without = {site: replace(reply, labels="") for site, reply in replies.items()}
     roster, listed = joined(model), KeyAdvertisements(sites=without, labels=labels)
     setup = setup_of(party.digest(roster), roster)
@@ -203,7 +212,7 @@ def _share(site: Site, model: Model) -> SealedShares:
     after, message = key_sharing.share(
         state,
         advertised(state.setup, drop_outs(model).advertised),
-        pinned=site.identity().roster if pinned(site) else None,
+        pinned=site.identity().roster if pinned(site.config) else None,
         token_bytes=site.noise.stream(site.id, "zero-sum.shares", 1, "shares").token_bytes,
     )
     keep(site, SECRET, after)
@@ -226,7 +235,7 @@ def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
     return replace(model, drop_outs=replace(drop_outs(model), asked=asked, shares=book))
 
 
-def ready(site: Site, model: Model) -> site_stages.ReadySite:
+def _ready(site: Site, model: Model) -> site_stages.ReadySite:
     """Return the site's state before a release; opens the shares before the first one."""
     book = drop_outs(model).shares
     if book is None:
@@ -236,3 +245,220 @@ def ready(site: Site, model: Model) -> site_stages.ReadySite:
         exchange=stages.share_id(state.first.setup, state.roster), sealed=book.sealed
     )
     return key_sharing.accept_shares(state, received)
+
+
+# -- stages 3 and 4: one sum over the sites that remain ------------------------------------------
+
+
+def hide_droppable(
+    site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str
+) -> RingVector:
+    """X + g under fresh masks of the next key set, uniform without the others' shares."""
+    after, message = site_stages.mask_input(
+        _ready(site, model),
+        noisy.view(np.uint64),
+        label=mask_label(site, field, noisy.size),
+        participants=drop_outs(model).asked,
+    )
+    keep(site, SECRET, after)
+    return message.masked
+
+
+class ModularSum(Protocol[M]):
+    """What is summed: a release of `cape.protocol.secure_sum`, or the probe of the masks."""
+
+    @property
+    def name(self) -> str:
+        """Of the first phase."""
+
+    @property
+    def field(self) -> str:
+        """Part of the label of the masks."""
+
+    @property
+    def broadcast(self) -> type:
+        """Of the result."""
+
+    @property
+    def then(self) -> tuple[str, ...]:
+        """What may open after the last phase."""
+
+    def masked_sum(self, site: Site, model: M) -> Masked:
+        """Return a site's vector, made with `hide_droppable`, or its refusal."""
+
+    def charge(self, party: Aggregator, model: M) -> int:
+        """Put it on record; length of the vector."""
+
+    def bound(self, party: Aggregator, model: M) -> int:
+        """Largest size of an entry of the true sum."""
+
+    def step(
+        self, party: Aggregator, model: M, total: Integers, *, n_sites: int, n_subjects: int
+    ) -> tuple[Any, str | None]:
+        """Return the result of the sum over the sites that are left, and the phase to open next."""
+
+    def absorb(self, model: M, result: Any) -> M:
+        """As in `Phase`."""
+
+    def check(self, model: M, result: Any) -> None:
+        """As in `Phase`."""
+
+
+class DroppableSum(Generic[M]):
+    """The carrier that survives drop-outs: three phases for one sum."""
+
+    def __init__(self, release: ModularSum[M]) -> None:
+        self._release = release
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        """Masked vectors, signatures of the survivors, shares that open their sum."""
+        release, name = self._release, self._release.name
+        return (
+            Phase(
+                name=name,
+                reply=Masked,
+                broadcast=Survivors,
+                answer=release.masked_sum,
+                combine=self._collect,
+                absorb=_absorb_survivors,
+                then=(f"{name}.consistency",),
+                attendance=attendance,
+            ),
+            Phase(
+                name=f"{name}.consistency",
+                reply=SurvivorSignature,
+                broadcast=SurvivorSignatures,
+                answer=_sign,
+                combine=self._collect_signatures,
+                absorb=_absorb_signatures,
+                then=(f"{name}.unmask",),
+                attendance=attendance,
+            ),
+            Phase(
+                name=f"{name}.unmask",
+                reply=MaskShares,
+                broadcast=release.broadcast,
+                answer=_open,
+                combine=self._unmask,
+                absorb=self._absorb,
+                then=release.then,
+                attendance=attendance,
+                check=release.check,
+            ),
+        )
+
+    def _collect(
+        self, party: Aggregator, replies: Mapping[str, Masked], model: M
+    ) -> tuple[Survivors, str | None]:
+        """Sum what came; a site that refuses the release is one that dropped out."""
+        table, left = table_of(party, model), drop_outs(model)
+        refusing = [site for site, reply in replies.items() if reply.refused]
+        if refusing and len(replies) - len(refusing) < table.setup.threshold:
+            raise PrivacyBudgetError("E154", site=refusing[0])
+        # Charged before the survivors are known: their replies are here, whoever drops out next.
+        label = mask_label(party, self._release.field, self._release.charge(party, model))
+        exchange = stages.release_id(
+            table.setup,
+            table.roster,
+            key_set=left.releases,
+            label=label,
+            participants=left.asked,
+        )
+        pending, listed = aggregator_stages.collect_masked(
+            table,
+            [
+                messages.MaskedInput(site=site, exchange=exchange, masked=reply.total)
+                for site, reply in replies.items()
+                if not reply.refused
+            ],
+            key_set=left.releases,
+            label=label,
+            participants=left.asked,
+        )
+        keep(party, PENDING, pending)
+        return Survivors(sites=listed.survivors), f"{self._release.name}.consistency"
+
+    def _collect_signatures(
+        self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: M
+    ) -> tuple[SurvivorSignatures, str | None]:
+        pending = kept(party, PENDING, PendingSum)
+        signed, book = aggregator_stages.collect_signatures(
+            pending,
+            [
+                messages.SurvivorSignature(
+                    site=site, exchange=pending.exchange, signature=reply.signature
+                )
+                for site, reply in replies.items()
+            ],
+        )
+        keep(party, PENDING, signed)
+        return SurvivorSignatures(signatures=book.signatures), f"{self._release.name}.unmask"
+
+    def _unmask(
+        self, party: Aggregator, replies: Mapping[str, MaskShares], model: M
+    ) -> tuple[Any, str | None]:
+        pending = kept(party, PENDING, PendingSum)
+        total = aggregator_stages.unmask_sum(
+            pending,
+            [
+                messages.UnmaskShares(
+                    site=site,
+                    exchange=pending.exchange,
+                    self_masks=reply.self_masks,
+                    mask_keys=reply.mask_keys,
+                )
+                for site, reply in replies.items()
+            ],
+            bound=self._release.bound(party, model),
+        )
+        party.keep(PENDING, b"")
+        n_sites = len(total.survivors)
+        return self._release.step(
+            party, model, total.total, n_sites=n_sites, n_subjects=total.n_subjects
+        )
+
+    def _absorb(self, model: M, result: Any) -> M:
+        left = drop_outs(model)
+        after = replace(left, releases=left.releases + 1, participants=(), signatures=None)
+        return self._release.absorb(replace(model, drop_outs=after), result)
+
+
+def _absorb_survivors(model: Model, listed: Survivors) -> Model:
+    left = drop_outs(model)
+    after = replace(
+        left,
+        asked=listed.sites,
+        participants=left.asked,
+        survivors=listed.sites,
+        shares=None,  # opened by now: `_ready` finds them in the vault from here on
+    )
+    return replace(model, drop_outs=after)
+
+
+def _sign(site: Site, model: Model) -> SurvivorSignature:
+    state = kept(site, SECRET, site_stages.ReadySite)
+    listed = messages.SurvivorList(exchange=_exchange(state), survivors=drop_outs(model).survivors)
+    after, message = site_stages.sign_survivors(state, listed)
+    keep(site, SECRET, after)
+    return SurvivorSignature(signature=message.signature)
+
+
+def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
+    asked = tuple(keys.site_order(book.signatures))
+    return replace(model, drop_outs=replace(drop_outs(model), asked=asked, signatures=book))
+
+
+def _open(site: Site, model: Model) -> MaskShares:
+    state = kept(site, SECRET, site_stages.ReadySite)
+    signed = drop_outs(model).signatures
+    book = messages.SignatureBook(
+        exchange=_exchange(state), signatures=signed.signatures if signed else {}
+    )
+    after, message = site_stages.unmask(state, book)
+    keep(site, SECRET, after)
+    return MaskShares(self_masks=message.self_masks, mask_keys=message.mask_keys)
+
+
+def _exchange(state: site_stages.ReadySite) -> bytes:
+    """Exchange of the release under way: signatures are bound to it."""
+    return state.release.exchange if state.release is not None else b""

@@ -1,15 +1,22 @@
-"""`secure_sum`: the only door through which a number computed from data leaves a site.
+"""`SecureSum`: the only door through which a number computed from data leaves a site.
 
-One release asks every subject one question, bounds the answer, and sums: clip -> integers ->
-exact integer re-clip -> sum -> charge -> + noise share g_s -> + zero-sum noise e_s.  Nobody sees
-anything but the modular sum over all sites (`_gaussian` and `_local` are for comparison).  Here,
-and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's half
+One release asks every subject one question, bounds the answer, and sums.  A `Release` is one stage
+under the settings of a run, and holds the whole road: `Release.noisy_sum` clips, charges and adds
+noise, `Release.masked_sum` hides the result.  How sums travel is a carrier, a class that takes the
+release:
+
+`MaskedSum`     masks that cancel over all sites; nobody sees anything but the modular sum
+`DroppableSum`  the same over the sites that remain (`cape.protocol.secagg_stages`)
+`GaussianSum`   Gaussian zero-sum noise in place of masks, for comparison (``zero_sum=gaussian``)
+`LocalSum`      all noise at every site, whose sum is then seen (``noise=local``); `ReducedSum`
+                if the site sends a function of it only
+
+Here, and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's half
 (`cape.secagg`) meet.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -19,28 +26,47 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery, same_form
 from cape.config import Config
-from cape.errors import MessageError, PrivacyBudgetError
+from cape.errors import MessageError, PrivacyBudgetError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.event import Event
 from cape.privacy.ledger import Plan
-from cape.privacy.mechanisms import overflow_bound, verify_event
+from cape.privacy.mechanisms import overflow_bound, seed_bound, verify_event
 from cape.privacy.sampler import discrete_gaussian
-from cape.protocol.droppable_sum import DroppableSum
-from cape.protocol.gaussian_sum import GaussianSum
-from cape.protocol.local_sum import LocalReduction, LocalSum, seen_singly
-from cape.protocol.messages import Masked, RoundRecord
+from cape.protocol.messages import Masked, Reduced, Released, RingVector, RoundRecord, SeedSum
 from cape.protocol.model import Model, attendance, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site, Stacks
-from cape.protocol.zero_sum import entry, hide
-from cape.secagg.aggregator_stages import SurvivorSum
+from cape.protocol.zero_sum import hide, opening_phase
 from cape.secagg.field import Integers, decode_sum, quantized_sum
 
 FIELD = "total"
+SEED = "seed"
 M = TypeVar("M", bound=Model)
+
+Next = tuple[Any, str | None]
+"""A broadcast, and the phase that it opens."""
 
 CHUNK = 32
 """Subjects whose answers are held at once."""
+
+
+# -- a stage of a table --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LocalReduction:
+    """What a site sends of its own noisy mean, and what the aggregator makes of it.
+
+    Attributes
+    ----------
+    reduce : callable
+        ``reduce(config, mean)``: from the site's own noisy mean (size,) to what it sends.
+    expand : callable
+        ``expand(config, reduced, size)``: a mean (size,) again; MessageError for a wrong shape.
+    """
+
+    reduce: Callable[[Config, Array], Array]
+    expand: Callable[[Config, Array, int], Array]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,7 +86,7 @@ class SecureSum(Generic[M]):
     rows : callable
         ``rows(model)``: number of rows of what `input` gives.
     input : callable
-        ``input(site, model)``: the subjects, as this stage sees them.
+        ``input(site, model)``: the subjects, as this stage asks them.
     successors : tuple of SecureSum
         Stages that may follow, in order; the first one that is not done opens next.
     close : callable, optional
@@ -73,90 +99,38 @@ class SecureSum(Generic[M]):
         Whether a rank guard may keep fewer than the estimator's `n_components` directions.
     """
 
-    # Settings are those of the computation itself, so its functions may name their type.
     name: str
     state: type
     model_field: str
-    estimator: Callable[[Any, M], Estimator[Any]]
+    estimator: Callable[[Config, M], Estimator[Any]]
     rows: Callable[[M], int]
     input: Callable[[Site, M], Stacks]
     successors: tuple[SecureSum[M], ...] = ()
-    close: Callable[[Any, M], Any] | None = None
+    close: Callable[[Config, M], Any] | None = None
     local_reduction: LocalReduction | None = None
-    enabled_if: Callable[[Any], bool] | None = None
+    enabled_if: Callable[[Config], bool] | None = None
     may_reduce_rank: bool = False
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Return the phases of one release under the chosen aggregation; () if there is none."""
+        """Phases of one release under the chosen aggregation; () if the settings have none."""
         if self.enabled_if is not None and not self.enabled_if(config):
             return ()
-        end = ("report",) if self.close is not None else ()
-        stages = (self, *self.successors)
-        then = (*(entry(stage.name, config) for stage in stages), *end)
+        then = tuple(opening_phase(s.name, config) for s in (self, *self.successors))
+        if self.close is not None:
+            then = (*then, "report")
+        release = Release(stage=self, config=config, then=then)
         if config.zero_sum == "gaussian":
-            return self._gaussian(config, then)
-        if seen_singly(config):
-            return self._local(config, then)
+            return GaussianSum(release).phases()
+        if releases_are_local(config):
+            reduction = self.local_reduction
+            carrier = LocalSum(release) if reduction is None else ReducedSum(release, reduction)
+            return carrier.phases()
         if config.aggregation == "secagg":
-            return self._droppable(config, then)
-        return (
-            Phase(
-                name=self.name,
-                reply=Masked,
-                broadcast=self.state,
-                answer=self._answer,
-                combine=self._combine,
-                absorb=self._absorb,
-                then=then,
-                attendance=attendance,
-                check=functools.partial(self._check, config),
-            ),
-        )
+            # Imported here: a round without drop-outs does not pay for its messages and states.
+            from cape.protocol.secagg_stages import DroppableSum
 
-    def _gaussian(self, config: Config, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
-        return GaussianSum(
-            name=self.name,
-            broadcast=self.state,
-            event=self._event,
-            size=self._size,
-            noisy=self._noisy,
-            charge=self._charged_size,
-            step=self._step_of_all,
-            stopped=self._stopped,
-            absorb=self._absorb,
-            then=then,
-            check=functools.partial(self._check, config),
-        ).phases()
-
-    def _local(self, config: Config, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
-        return LocalSum(
-            name=self.name,
-            broadcast=self.state,
-            local_reduction=self.local_reduction,
-            event=self._event,
-            noisy=self._noisy,
-            charge=self._charged_size,
-            step=self._step_of_all,
-            step_of_mean=self._step_of_mean,
-            stopped=self._stopped,
-            absorb=self._absorb,
-            then=then,
-            check=functools.partial(self._check, config),
-        ).phases()
-
-    def _droppable(self, config: Config, then: tuple[str, ...]) -> tuple[AnyPhase, ...]:
-        return DroppableSum(
-            name=self.name,
-            field=FIELD,
-            broadcast=self.state,
-            answer=self._answer,
-            size=self._charged_size,
-            bound=self._bound,
-            finish=self._finish,
-            absorb=self._absorb,
-            then=then,
-            check=functools.partial(self._check, config),
-        ).phases()
+            return DroppableSum(release).phases()
+        return MaskedSum(release).phases()
 
     def current(self, config: Config, model: M) -> Any:
         """Return the released state, or the one to start from."""
@@ -166,26 +140,89 @@ class SecureSum(Generic[M]):
         return self.estimator(config, model).start(self.rows(model))
 
     def finished(self, config: Config, model: M) -> bool:
-        """Tell whether this stage needs no further release."""
+        """Whether this stage needs no further release."""
         return self.estimator(config, model).done(self.current(config, model))
 
-    def _answer(self, site: Site, model: M) -> Masked:
-        noisy = self._noisy(site, model)
-        if noisy is None:
-            return Masked(total=np.zeros(0, dtype=np.uint64), refused=True)
-        return Masked(total=hide(site, model, noisy, FIELD), refused=False)
 
-    def _noisy(self, site: Site, model: M) -> Integers | None:
-        """Return x + g of this site, or None if its policy or budget refuses the release."""
-        query = self.estimator(site.config, model).query(self.current(site.config, model))
-        event = self._event(site, model)
+def releases_are_local(config: Config) -> bool:
+    """Whether every site's own noisy sum is a release that everybody may see.
+
+    Without noise there is nothing to hide behind, so ``private=false`` keeps the masks.
+    """
+    return config.noise == "local" and config.private and config.aggregation == "all-sites"
+
+
+# -- one release: clip -> charge -> noise -> mask ------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Release(Generic[M]):
+    """A stage under the settings of a run: all that a carrier asks for.
+
+    Attributes
+    ----------
+    stage : SecureSum
+        What is asked and where the result goes.
+    config : Config
+        Settings of the run.
+    then : tuple of str
+        Phases that may open after the release.
+    """
+
+    stage: SecureSum[M]
+    config: Config
+    then: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the stage, its phase and its event."""
+        return self.stage.name
+
+    @property
+    def field(self) -> str:
+        """Of the message that holds the vector: part of the label of its masks."""
+        return FIELD
+
+    @property
+    def broadcast(self) -> type:
+        """What the aggregator answers."""
+        return self.stage.state
+
+    def phase(
+        self,
+        reply: type,
+        answer: Callable[[Site, M], Any],
+        combine: Callable[[Aggregator, Mapping[str, Any], M], Next],
+        absorb: Callable[[M, Any], M] | None = None,
+    ) -> AnyPhase:
+        """Return the phase in which sites send their sums and get the next state."""
+        return Phase(
+            name=self.name,
+            reply=reply,
+            broadcast=self.broadcast,
+            answer=answer,
+            combine=combine,
+            absorb=absorb or self.absorb,
+            then=self.then,
+            attendance=attendance,
+            check=self.check,
+        )
+
+    # A site.
+
+    def noisy_sum(self, site: Site, model: M) -> Integers | None:
+        """X + g of this site, or None if its policy or budget refuses the release."""
+        query = self._query(model)
+        event = self.event(site, model)
         check_query(event, query)
-        subjects = self.input(site, model)
+        subjects = self.stage.input(site, model)
         if event.private:
             check_subjects(event, subjects, own_subjects(site.id, model))
         total = clipped_sum(chunks(subjects), query, event)
+        # On record before any noise is drawn: a process that dies between the two has spent too
+        # much on paper, never too little.
         try:
-            site.charge(event)  # on record before any noise is drawn
+            site.charge(event)
         except PrivacyBudgetError:
             return None
         if event.private:
@@ -193,94 +230,78 @@ class SecureSum(Generic[M]):
             total = total + discrete_gaussian(event.variance, query.size, entropy)
         return total
 
-    def _combine(
-        self, party: Aggregator, replies: Mapping[str, Masked], model: M
-    ) -> tuple[Any, str | None]:
-        size = self._charged_size(party, model)  # the sites that answered have charged it too
-        if refusing := [site for site, reply in replies.items() if reply.refused]:
-            return self._stopped(party.config, model, refusing[0])
-        for site, reply in replies.items():
-            if reply.total.shape != (size,):
-                problem = f"site {site} sent {reply.total.shape} numbers, needed {size}"
-                raise MessageError("E202", problem=problem)
-        vectors = [reply.total for reply in replies.values()]
-        total = decode_sum(vectors, bound=self._bound(party, model))
-        return self._step_of_all(party, model, total)
+    def masked_sum(self, site: Site, model: M) -> Masked:
+        """X + g under masks, or the refusal of this site."""
+        noisy = self.noisy_sum(site, model)
+        if noisy is None:
+            return Masked(total=np.zeros(0, dtype=np.uint64), refused=True)
+        return Masked(total=hide(site, model, noisy, FIELD), refused=False)
 
-    def _step_of_all(self, party: Aggregator, model: M, total: Integers) -> tuple[Any, str | None]:
-        roster = joined(model)
-        return self._step(party, model, total, roster.n_sites, roster.n_subjects)
+    # The aggregator.
 
-    def _finish(self, party: Aggregator, total: SurvivorSum, model: M) -> tuple[Any, str | None]:
-        """Take the step of a sum over the sites that are left."""
-        return self._step(party, model, total.total, len(total.survivors), total.n_subjects)
-
-    def _event(self, party: Site | Aggregator, model: M) -> Event:
+    def event(self, party: Site | Aggregator, model: M) -> Event:
+        """Return the planned release of the party's present round."""
         return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
 
-    def _charged_size(self, party: Aggregator, model: M) -> int:
-        """Put the release on record and return the length of its vector."""
-        party.charge(self._event(party, model))
-        return self._size(party.config, model)
+    def size(self, model: M) -> int:
+        """Length of the vector."""
+        return self._query(model).size
 
-    def _size(self, config: Config, model: M) -> int:
-        return self.estimator(config, model).query(self.current(config, model)).size
-
-    def _bound(self, party: Aggregator, model: M) -> int:
+    def bound(self, party: Aggregator, model: M) -> int:
+        """Largest size of an entry of the true sum, noise included."""
         roster = joined(model)
-        return overflow_bound(self._event(party, model), roster.n_sites, roster.n_subjects)
+        return overflow_bound(self.event(party, model), roster.n_sites, roster.n_subjects)
 
-    def _step(
-        self, party: Aggregator, model: M, total: Integers, n_sites: int, n_subjects: int
-    ) -> tuple[Any, str | None]:
-        """Turn a sum over sites into the next state and the phase to open."""
-        event = self._event(party, model)
+    def charge(self, party: Aggregator, model: M) -> int:
+        """Put the release on record, as the sites that answered did; length of its vector."""
+        party.charge(self.event(party, model))
+        return self.size(model)
+
+    def step(
+        self,
+        party: Aggregator,
+        model: M,
+        total: Integers,
+        *,
+        n_sites: int | None = None,
+        n_subjects: int | None = None,
+    ) -> Next:
+        """Turn a sum over all sites, or over those that are left, into the next state."""
+        roster, event = joined(model), self.event(party, model)
+        n_sites, n_subjects = n_sites or roster.n_sites, n_subjects or roster.n_subjects
         mean = total / (event.gamma * n_subjects)
-        return self._advanced(party, model, mean, event.noise_std(n_sites, n_subjects))
+        return self._advance(model, mean, event.noise_std(n_sites, n_subjects))
 
-    def _step_of_mean(self, party: Aggregator, model: M, mean: Array) -> tuple[Any, str | None]:
-        """Take the step of a mean over all subjects that was put together from parts."""
+    def step_of_mean(self, party: Aggregator, model: M, mean: Array) -> Next:
+        """Take the step of a mean over all subjects that was put together from local ones."""
         roster = joined(model)
-        noise_std = self._event(party, model).noise_std(roster.n_sites, roster.n_subjects)
-        return self._advanced(party, model, mean, noise_std)
+        noise_std = self.event(party, model).noise_std(roster.n_sites, roster.n_subjects)
+        return self._advance(model, mean, noise_std)
 
-    def _advanced(
-        self, party: Aggregator, model: M, mean: Array, noise_std: float
-    ) -> tuple[Any, str | None]:
-        config = party.config
-        estimator = self.estimator(config, model)
-        state = estimator.step(self.current(config, model), mean, noise_std)
-        after = replace(model, **{self.model_field: state})
-        name = self._next(config, after)
-        if name == "report" and self.close is not None:
-            state = self.close(config, after)
-        return state, name
-
-    def _next(self, config: Config, model: M) -> str:
-        stages = (self, *self.successors)
-        waiting = (entry(s.name, config) for s in stages if not s.finished(config, model))
-        return next(waiting, "report")
-
-    def _stopped(self, config: Config, model: M, site: str) -> tuple[Any, str]:
+    def stopped(self, model: M, site: str) -> Next:
         """Return the last good state when a site refused this release; nothing was summed."""
-        if self.close is None:
+        if self.stage.close is None:
             raise PrivacyBudgetError("E154", site=site)
-        state = replace(self.current(config, model), status="budget_exhausted")
-        after = replace(model, **{self.model_field: state})
-        return self.close(config, after), "report"
+        state = replace(self.stage.current(self.config, model), status="budget_exhausted")
+        after = replace(model, **{self.stage.model_field: state})
+        return self.stage.close(self.config, after), "report"
 
-    def _check(self, config: Config, model: M, state: Any) -> None:
+    # Everybody.
+
+    def check(self, model: M, state: Any) -> None:
         """Raise MessageError unless a broadcast state has the form that its first one has here.
 
-        A site computes with what it is told: an array with an axis more would ask every subject
+        A site computes with what it receives: an array with an axis more would ask every subject
         many times for one charge, a large one would fill the memory.
         """
-        estimator, rows = self.estimator(config, model), self.rows(model)
-        most = min(getattr(estimator, "n_components", 0), rows) if self.may_reduce_rank else 0
+        estimator, rows = self.stage.estimator(self.config, model), self.stage.rows(model)
+        components = getattr(estimator, "n_components", 0)
+        most = min(components, rows) if self.stage.may_reduce_rank else 0
         if not same_form(estimator.start(rows), state, most=most):
             raise MessageError("E202", problem=f"{self.name}: arrays of another shape than planned")
 
-    def _absorb(self, model: M, state: Any) -> M:
+    def absorb(self, model: M, state: Any) -> M:
+        """Store a broadcast state and its line of the trace."""
         record = RoundRecord(
             phase=self.name,
             round=1 + sum(row.phase == self.name for row in model.trace),
@@ -291,19 +312,29 @@ class SecureSum(Generic[M]):
             survivors=model.drop_outs.survivors if model.drop_outs else (),
         )
         refused = getattr(state, "status", "") == "budget_exhausted"
+        # A refused round released nothing: the trace must not show it as one.
         trace = model.trace if refused else (*model.trace, record)
-        return replace(model, trace=trace, **{self.model_field: state})
+        return replace(model, trace=trace, **{self.stage.model_field: state})
 
+    def _query(self, model: M) -> SubjectQuery:
+        state = self.stage.current(self.config, model)
+        return self.stage.estimator(self.config, model).query(state)
 
-def chunks(stacks: Stacks) -> Iterator[Data]:
-    """Yield the subjects in stacks of at most `CHUNK`."""
-    for array in stacks.arrays:
-        for first in range(0, len(array), CHUNK):
-            yield array[first : first + CHUNK]
+    def _advance(self, model: M, mean: Array, noise_std: float) -> Next:
+        stage, config = self.stage, self.config
+        estimator = stage.estimator(config, model)
+        state = estimator.step(stage.current(config, model), mean, noise_std)
+        after = replace(model, **{stage.model_field: state})
+        waiting = (s for s in (stage, *stage.successors) if not s.finished(config, after))
+        name = next((opening_phase(s.name, config) for s in waiting), "report")
+        if name == "report" and stage.close is not None:
+            # Order and signs are fixed here, once, so that no host's arithmetic can flip a map.
+            state = stage.close(config, after)
+        return state, name
 
 
 def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> npt.NDArray[np.int64]:
-    """Return the exact sum of all subjects' bounded integer answers, shape (size,).
+    """Exact sum of all subjects' bounded integer answers, shape (size,).
 
     Raises
     ------
@@ -315,10 +346,25 @@ def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> np
         answers = query.answer(stack)
         if answers.shape != (len(stack), query.size):
             raise _uncovered(event, "does not ask each subject for one vector of the planned size")
+        # Integers before noise: a float sum would leak through its rounding (Mironov, CCS 2012).
         total += quantized_sum(
             answers, log2_gamma=event.log2_gamma, clip_int=event.clip_int, shape=event.shape
         ).total
     return total
+
+
+def chunks(stacks: Stacks) -> Iterator[Data]:
+    """Yield the subjects in stacks of at most `CHUNK`."""
+    for array in stacks.arrays:
+        for first in range(0, len(array), CHUNK):
+            yield array[first : first + CHUNK]
+
+
+def check_query(event: Event, query: SubjectQuery) -> None:
+    """Raise PrivacyBudgetError unless the planned release covers the question exactly."""
+    if query.size > event.size or query.shape != event.shape:
+        raise _uncovered(event, "asks for another vector than planned")
+    verify_event(event, query.clip)
 
 
 def check_subjects(event: Event, subjects: Stacks, n_subjects: int) -> None:
@@ -334,8 +380,173 @@ def _uncovered(event: Event, problem: str) -> PrivacyBudgetError:
     return PrivacyBudgetError("E233", phase=event.phase, round=event.round, problem=problem)
 
 
-def check_query(event: Event, query: SubjectQuery) -> None:
-    """Raise PrivacyBudgetError unless the planned release covers the question exactly."""
-    if query.size > event.size or query.shape != event.shape:
-        raise _uncovered(event, "asks for another vector than planned")
-    verify_event(event, query.clip)
+# -- carriers ------------------------------------------------------------------------------------
+
+
+class MaskedSum(Generic[M]):
+    """Masks over the integers modulo 2^64 that cancel over all sites: the product."""
+
+    def __init__(self, release: Release[M]) -> None:
+        self._release = release
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        """One phase."""
+        return (self._release.phase(Masked, self._release.masked_sum, self._combine),)
+
+    def _combine(self, party: Aggregator, replies: Mapping[str, Masked], model: M) -> Next:
+        return _combined(self._release, party, replies, model)
+
+
+class GaussianSum(Generic[M]):
+    """Gaussian zero-sum noise: Imtiaz et al., Alg. 1 and 2, in exact integers.
+
+    ``X.zero-sum`` is a secure sum of seeds e_hat_s ~ N_Z(0, r s2), pure noise that costs no budget;
+    its result T is broadcast.  In ``X`` every site then sends S (x_s + g_s) + S e_hat_s - T, which
+    is S (x_s + g_s + e_s) with e_s = e_hat_s - T / S kept whole; over all sites the seeds cancel
+    exactly.  Every site's reply is seen, so a release is charged with r
+    (`cape.privacy.event.Event.mu2`).  A missing site ends the run: the others' e_s would not
+    cancel.  Source: docs/threat-model.md.
+    """
+
+    def __init__(self, release: Release[M]) -> None:
+        self._release = release
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        """Two phases: the sum of the seeds, then the release."""
+        release = self._release
+        seeds = Phase(
+            name=opening_phase(release.name, release.config),
+            reply=Masked,
+            broadcast=SeedSum,
+            answer=self._seed,
+            combine=self._sum_seeds,
+            absorb=lambda model, total: replace(model, seed_sum=total),
+            then=(release.name,),
+            attendance=attendance,
+        )
+        return (seeds, release.phase(Released, self._answer, self._combine, self._absorb))
+
+    def _seed(self, site: Site, model: M) -> Masked:
+        """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
+        event, size = self._release.event(site, model), self._release.size(model)
+        entropy = site.noise.stream(site.id, event.phase, event.round, "seed")
+        seed = discrete_gaussian(event.seed_variance, size, entropy)
+        site.keep(SEED, seed.astype("<i8").tobytes())
+        return Masked(total=hide(site, model, seed, SEED), refused=False)
+
+    def _sum_seeds(self, party: Aggregator, replies: Mapping[str, Masked], model: M) -> Next:
+        bound = seed_bound(self._release.event(party, model), joined(model).n_sites)
+        vectors = _vectors(replies, self._release.size(model))
+        return SeedSum(total=decode_sum(vectors, bound=bound)), self._release.name
+
+    def _answer(self, site: Site, model: M) -> Released:
+        """Send S (x + g) + S e_hat - T.  Alg. 1, line 4, and Alg. 2, line 4."""
+        noisy = self._release.noisy_sum(site, model)
+        if noisy is None or model.seed_sum is None:
+            return Released(total=np.zeros(0, dtype=np.int64), refused=True)
+        stored = site.secret(SEED)
+        if not stored:  # a crash came between its use and the answer
+            raise StateLostError("E210", site=f"site {site.id}", what="seed of the zero-sum noise")
+        seed = np.frombuffer(stored, dtype="<i8").astype(np.int64)
+        if not noisy.shape == seed.shape == model.seed_sum.total.shape:
+            raise SecureAggregationError("E220", problem="the seeds have another length")
+        # Gone before it is sent: used twice, the difference of two replies would be free of it.
+        site.keep(SEED, b"")
+        total = joined(model).n_sites * (noisy + seed) - model.seed_sum.total
+        return Released(total=total, refused=False)
+
+    def _combine(self, party: Aggregator, replies: Mapping[str, Released], model: M) -> Next:
+        release, n_sites = self._release, joined(model).n_sites
+        size = release.charge(party, model)
+        if site := _first_refusal(replies):
+            return release.stopped(model, site)
+        bound = n_sites * release.bound(party, model)
+        total = decode_sum(_vectors(replies, size), bound=bound)
+        # Every true sum is S times an integer; a remainder says that some seed was not the one
+        # that entered T.
+        if np.any(total % n_sites):
+            raise SecureAggregationError("E220", problem="the zero-sum noise does not cancel")
+        return release.step(party, model, total // n_sites)
+
+    def _absorb(self, model: M, state: Any) -> M:
+        return self._release.absorb(replace(model, seed_sum=None), state)
+
+
+class LocalSum(Generic[M]):
+    """Releases of one site each: the conventional scheme that CAPE is compared with.
+
+    Every site adds the whole noise by itself, so its own sum is private against everybody and needs
+    no mask: it is sent as it is, and the sum over S sites carries S times the noise variance.
+    """
+
+    def __init__(self, release: Release[M]) -> None:
+        self._release = release
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        """One phase."""
+        return (self._release.phase(Released, self._answer, self._combine),)
+
+    def _answer(self, site: Site, model: M) -> Released:
+        noisy = self._release.noisy_sum(site, model)
+        if noisy is None:
+            return Released(total=np.zeros(0, dtype=np.int64), refused=True)
+        return Released(total=noisy, refused=False)
+
+    def _combine(self, party: Aggregator, replies: Mapping[str, Released], model: M) -> Next:
+        return _combined(self._release, party, replies, model)
+
+
+class ReducedSum(Generic[M]):
+    """As `LocalSum`, but a site sends a function of its noisy sum only, which costs no more."""
+
+    def __init__(self, release: Release[M], reduction: LocalReduction) -> None:
+        self._release, self._reduction = release, reduction
+
+    def phases(self) -> tuple[AnyPhase, ...]:
+        """One phase."""
+        return (self._release.phase(Reduced, self._answer, self._combine),)
+
+    def _answer(self, site: Site, model: M) -> Reduced:
+        noisy = self._release.noisy_sum(site, model)
+        if noisy is None:
+            return Reduced(values=np.zeros(0), refused=True)
+        event = self._release.event(site, model)
+        mean = noisy / (event.gamma * own_subjects(site.id, model))
+        return Reduced(values=self._reduction.reduce(site.config, mean), refused=False)
+
+    def _combine(self, party: Aggregator, replies: Mapping[str, Reduced], model: M) -> Next:
+        release, roster = self._release, joined(model)
+        size = release.charge(party, model)
+        if site := _first_refusal(replies):
+            return release.stopped(model, site)
+        mean = np.zeros(size)
+        for entry in roster.sites:
+            local = self._reduction.expand(party.config, replies[entry.site].values, size)
+            mean += local * (entry.n_subjects / roster.n_subjects)
+        return release.step_of_mean(party, model, mean)
+
+
+Vectors = Mapping[str, Masked] | Mapping[str, Released]
+
+
+def _combined(release: Release[M], party: Aggregator, replies: Vectors, model: M) -> Next:
+    """Sum the vectors of all sites and take the step, or stop at the first refusal."""
+    size = release.charge(party, model)  # the sites that answered have charged it too
+    if site := _first_refusal(replies):
+        return release.stopped(model, site)
+    total = decode_sum(_vectors(replies, size), bound=release.bound(party, model))
+    return release.step(party, model, total)
+
+
+def _first_refusal(replies: Mapping[str, Any]) -> str:
+    """Return the first site whose policy or budget refused; empty if none did."""
+    return next((site for site, reply in replies.items() if reply.refused), "")
+
+
+def _vectors(replies: Vectors, size: int) -> list[RingVector]:
+    """Vectors of all sites modulo 2^64, in the order of the sites."""
+    for site, reply in replies.items():
+        if reply.total.shape != (size,):
+            problem = f"site {site} sent {reply.total.shape} numbers, needed {size}"
+            raise MessageError("E202", problem=problem)
+    return [reply.total.view(np.uint64) for reply in replies.values()]

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cape.delimited import read_lines, read_matrix_lines
 from cape.forecast.spatial import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, maps, methods, model_order, page, plots
@@ -255,7 +256,9 @@ def _draw(folder: MapFolder) -> list[Picture]:
     alts = [_alt(row, results) for row in rows]
     caption = "Colours of all maps."
     if results.feature_space == "matrix":
-        z = np.loadtxt(folder.path / "group_maps.csv", delimiter=",", skiprows=1, ndmin=2)
+        content = (folder.path / "group_maps.csv").read_bytes()
+        _, *lines = read_lines(content, ",", comments=False)
+        z = read_matrix_lines(lines)
         limit = plots.colour_limit(z)
         bar = plots.colour_bar(limit, 0.0, caption)
         return [bar, *plots.squares(z, results.grid, names, alts, limit)]

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from cape.delimited import rows_by_column
 from cape.protocol.wire import decode_document
 
 MISSING: Final = "n/a"
@@ -96,9 +97,8 @@ def write_table(path: Path, table: Table) -> None:
 
 def read_table(path: Path) -> list[dict[str, str]]:
     """Return the rows of a table as header -> cell."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    header = lines[0].split("\t")
-    return [dict(zip(header, line.split("\t"), strict=True)) for line in lines[1:]]
+    # Written without quotation marks: one in a label is part of it.
+    return rows_by_column(path.read_bytes(), "\t", quoted=False)
 
 
 def write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:

@@ -10,7 +10,6 @@ coordinates nilearn installs; nilearn is not imported for it.
 
 from __future__ import annotations
 
-import csv
 import importlib
 import importlib.util
 from collections.abc import Mapping, Sequence
@@ -21,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.delimited import rows_by_column
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
@@ -68,8 +68,7 @@ def bundled(space: FeatureSpace) -> Template | None:
         return None
     where = maps.coordinates(space)
     # Single coordinates become blobs, because a released map is smooth and a point matches nothing.
-    with table.open(encoding="utf-8", newline="") as file:
-        rows = list(csv.DictReader(file))
+    rows = rows_by_column(table.read_bytes(), ",")
     networks: dict[str, list[Array]] = {}
     for row in rows:
         centre = np.array([float(row[axis]) for axis in "xyz"])

@@ -5,8 +5,6 @@ The order of the fields is the order in the files.
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.delimited import read_lines
 from cape.forecast.rule import Separation
 from cape.frozen import dataclass
 from cape.report import files
@@ -251,8 +250,8 @@ class TableFolder:
 
     def table(self, name: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         """Return header and rows of a file of the folder."""
-        text = (self.path / name).read_text(encoding="utf-8")
-        header, *rows = map(tuple, csv.reader(io.StringIO(text)))
+        content = (self.path / name).read_bytes()
+        header, *rows = (line.cells() for line in read_lines(content, ",", comments=False))
         return header, rows
 
 

@@ -62,16 +62,16 @@ MUTANTS = (
     ),
     Mutant(
         "one more honest share is counted than there is (S_H = S)",
-        "cape/privacy/event.py", "top, bottom = self.delta_int**2, self.shares * self.variance",
-        "top, bottom = self.delta_int**2, (self.shares + 1) * self.variance",
+        "cape/privacy/event.py", "top, bottom = delta_int**2, shares * variance",
+        "top, bottom = delta_int**2, (shares + 1) * variance",
         UNIT + "test_privacy_mechanisms.py"
         "::test_mu_is_the_sensitivity_over_the_noise_of_the_unknown_shares",
     ),
     Mutant(
         "Gaussian seeds are charged as if replies were masked",
         "cape/privacy/event.py",
-        "top * (self.seed_ratio + self.shares), bottom * (self.seed_ratio + 1)",
-        "top * (self.seed_ratio + 1), bottom * (self.seed_ratio + 1)",
+        "top * (seed_ratio + shares), bottom * (seed_ratio + 1)",
+        "top * (seed_ratio + 1), bottom * (seed_ratio + 1)",
         UNIT + "test_privacy_mechanisms.py"
         "::test_gaussian_seeds_are_charged_by_the_corrected_formula_and_calibrated_for_it",
     ),
@@ -145,7 +145,7 @@ MUTANTS = (
         "the view of Gaussian zero-sum noise forgets the colluders",
         "cape/papers/correlated.py", "Fraction(n_sites, honest) * (r + honest) / (r + 1)",
         "Fraction(n_sites, honest) * (r + n_sites) / (r + n_sites + 1)",
-        UNIT + "test_privacy_correlated.py"
+        UNIT + "test_papers_correlated.py"
         "::test_the_factor_is_the_pseudo_inverse_for_all_colluders_and_ratios",
     ),
     # -- secagg: integers, masks, keys, shares
@@ -309,7 +309,7 @@ MUTANTS = (
         "noise is drawn before the charge",
         "cape/protocol/secure_sum.py",
         """        try:
-            site.charge(event)  # on record before any noise is drawn
+            site.charge(event)
         except PrivacyBudgetError:
             return None
         if event.private:
@@ -320,7 +320,7 @@ MUTANTS = (
             entropy = site.noise.stream(site.id, event.phase, event.round, "noise")
             total = total + discrete_gaussian(event.variance, query.size, entropy)
         try:
-            site.charge(event)  # on record before any noise is drawn
+            site.charge(event)
         except PrivacyBudgetError:
             return None
 """,
@@ -357,8 +357,8 @@ MUTANTS = (
     Mutant(
         "a vector leaves without its mask",
         "cape/protocol/zero_sum.py",
-        "return noisy.view(np.uint64) + mask(site, model, noisy.size, field)",
-        "return noisy.view(np.uint64) + 0 * mask(site, model, noisy.size, field)",
+        "noisy.view(np.uint64) + _mask(site, joined(model), roster, noisy.size, field)",
+        "noisy.view(np.uint64) + 0 * _mask(site, joined(model), roster, noisy.size, field)",
         "test/audit/test_wire_audit.py"
         "::test_masked_words_are_uniform_and_two_runs_on_equal_data_share_none",
     ),
@@ -378,7 +378,7 @@ MUTANTS = (
     ),
     Mutant(
         "seeds of Gaussian zero-sum noise serve twice",
-        "cape/protocol/gaussian_sum.py", '        site.keep(SEED, b"")  # used up\n', "",
+        "cape/protocol/secure_sum.py", '        site.keep(SEED, b"")\n', "",
         PROTOCOL + "test_gaussian_zero_sum.py::test_the_zero_sum_noise_of_two_rounds_differs",
     ),
     Mutant(
@@ -474,7 +474,7 @@ MUTANTS = (
     Mutant(
         "any phase may open",
         "cape/protocol/phases.py",
-        "    if name not in phases[here].then:\n", "    if name not in phases:\n",
+        "    if name not in run.phase.then:\n", "    if name not in run.bound.phases:\n",
         PROTOCOL + "test_engine.py::test_g3_a_phase_outside_then_is_refused_and_nothing_changes",
     ),
     Mutant(
@@ -486,7 +486,7 @@ MUTANTS = (
     Mutant(
         "a message of other settings is accepted",
         "cape/protocol/phases.py",
-        '        ("settings digest", request.config, run.config.digest()),\n', "",
+        '        ("settings digest", request.config, run.bound.digest),\n', "",
         PROTOCOL + "test_engine.py::test_g4_a_site_checks_the_same_of_every_broadcast",
     ),
     Mutant(

@@ -129,16 +129,17 @@ def test_one_subject_cannot_be_multiplied_by_what_is_computed_from_broadcasts() 
 
 @pytest.mark.parametrize("name", ["capedjica", "capepca", "capemean", "capecca", "dpdispca"])
 def test_a_site_that_would_ask_a_subject_twice_releases_nothing(name, monkeypatch) -> None:
-    real = secure_sum.SecureSum._noisy
+    real = secure_sum.Release.noisy_sum
 
     def doubled(self, site, model):
         def sees(party, known):
-            stacks = self.input(party, known)
+            stacks = self.stage.input(party, known)
             return Stacks(arrays=stacks.arrays * 2, labels=stacks.labels * 2)
 
-        return real(replace(self, input=sees), site, model)
+        asked = replace(self, stage=replace(self.stage, input=sees))
+        return real(asked, site, model)
 
-    monkeypatch.setattr(secure_sum.SecureSum, "_noisy", doubled)
+    monkeypatch.setattr(secure_sum.Release, "noisy_sum", doubled)
     run = Consortium(name)
     with pytest.raises(PrivacyBudgetError, match="subjects once; nothing is released"):
         run.play()

@@ -35,11 +35,10 @@ from cape.privacy.cost import total_cost
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound
 from cape.protocol import wire
-from cape.protocol.local_sum import seen_singly
 from cape.protocol.messages import Marker, Masked
 from cape.protocol.model import joined
 from cape.protocol.phases import One
-from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum
+from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum, releases_are_local
 from cape.simulation import simulate, transports
 from cape.site import files as site_files
 from cape.site.site_data import MemoryCache
@@ -266,7 +265,7 @@ def test_e_nothing_marked_public_depends_on_data(name, aggregation) -> None:
                 elif marker.reason == "ring":
                     n_ring += values[0].size
                 elif marker.reason == "released":  # where the table says that sites are seen
-                    assert seen_singly(one.config)
+                    assert releases_are_local(one.config)
                     assert (a.phase, a.round) in {
                         (e.phase, e.round) for e in joined(one.state.model).plan
                     }
@@ -276,7 +275,7 @@ def test_e_nothing_marked_public_depends_on_data(name, aggregation) -> None:
                     assert values[0].keys() == values[1].keys()
         released |= canonical(one.broadcasts[i].body) != canonical(two.broadcasts[i].body)
     assert n_ring + n_released > 100
-    assert bool(n_released) == seen_singly(one.config)
+    assert bool(n_released) == releases_are_local(one.config)
 
 
 @every_computation_and_aggregation

@@ -13,9 +13,9 @@ from cape.computations import load
 from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
-from cape.protocol.local_sum import LocalReduction
 from cape.protocol.messages import Masked, Reduced, Released
 from cape.protocol.phases import advance_aggregator
+from cape.protocol.secure_sum import LocalReduction
 from cape.simulation import memory as driver
 from cape.simulation.simulate import simulate
 from support import consortium, tiny
@@ -94,7 +94,7 @@ def test_a_lost_site_ends_the_run_unless_sites_may_drop_out(monkeypatch) -> None
 
 def test_a_reply_of_another_length_or_beyond_the_bound_is_refused(monkeypatch) -> None:
     for change, text in (
-        (lambda body: replace(body, total=body.total[:-1]), "another length"),
+        (lambda body: replace(body, total=body.total[:-1]), "numbers, needed 4"),
         (lambda body: replace(body, total=body.total + 2**60), "E22"),
     ):
         with pytest.MonkeyPatch.context() as patch:

@@ -25,7 +25,7 @@ from cape.privacy.event import Event
 from cape.privacy.sampler import discrete_gaussian
 from cape.protocol import plan as _plan
 from cape.protocol.messages import Released
-from cape.protocol.secure_sum import SecureSum
+from cape.protocol.secure_sum import Release
 from cape.secagg import aggregator_stages
 from cape.secagg.aggregator_stages import SurvivorSum
 from cape.simulation import memory as links
@@ -313,9 +313,9 @@ def test_seeds_that_are_not_symmetric_are_seen(monkeypatch):
 
     The mean of both has half the seed variance: true mu 2.27 for 2 at (8, 2).
     """
-    noisy, size = SecureSum._noisy, SecureSum._size
-    monkeypatch.setattr(SecureSum, "_noisy", lambda *given: np.tile(noisy(*given), 2))
-    monkeypatch.setattr(SecureSum, "_size", lambda *given: 2 * size(*given))
+    noisy, size = Release.noisy_sum, Release.size
+    monkeypatch.setattr(Release, "noisy_sum", lambda *given: np.tile(noisy(*given), 2))
+    monkeypatch.setattr(Release, "size", lambda *given: 2 * size(*given))
     certified, claimed = audit_gaussian(EIGHT, copies=2)
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(certified, claimed)

@@ -9,15 +9,20 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+from cape.data.issues import IssueCode
 from cape.errors import CATALOGUE
 from support.defects import DEFECTS
 
 TESTS = Path(__file__).resolve().parents[1]
-LAST = 63
+LAST = 64
 SILENT = {6, 18, 20, 31, 33, 35, 47, 59}
 """Rows that never stop anybody, so that they need no sentence for others."""
 CONTENT = {21, 25, 26, 27, 28, 48}
 """Findings about image content: others read CAPE-E100, whichever it was."""
+
+
+NOTHING_ELSE = {IssueCode.MASK_UNREADABLE, IssueCode.TABLE_LINE}
+"""Rules of a file that cannot be read at all: a whole one was expected."""
 
 
 def rows_of(tree: ast.AST) -> dict[int, list[str]]:
@@ -47,6 +52,23 @@ def test_every_row_has_a_test():
 def test_the_search_for_tests_sees_a_missing_one():
     text = "@pytest.mark.row(7, 9)\ndef test_a(): ...\n@pytest.mark.row(8)\ndef helper(): ..."
     assert rows_of(ast.parse(text)) == {7: ["test_a"], 9: ["test_a"]}
+
+
+def test_every_rule_of_the_catalogue_has_a_row_and_its_texts():
+    assert {code.number for code in IssueCode} <= covered_rows()
+    for code in IssueCode:
+        assert code.problem
+        assert code.expected or code.severity == "W" or code in NOTHING_ELSE, code
+        assert code.remedy or code.severity == "W", code
+
+
+def test_a_rule_that_can_stop_a_site_has_a_sentence_for_others_that_names_no_file():
+    for code in IssueCode:
+        if code.severity == "W":
+            continue
+        key = "E100" if code.number in CONTENT else f"E1{code.number:02d}"
+        assert code.public_key == key, code
+        assert key in CATALOGUE, code
 
 
 def test_every_row_that_can_stop_a_site_has_a_fixed_sentence():

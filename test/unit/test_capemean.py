@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from cape.algorithms.marginals import ColumnHistogram, ColumnMean
-from cape.cli.check import check_file
+from cape.cli.privacy_check import check_file
 from cape.computations import capemean, load, names
 from cape.data.cleaning import clean
 from cape.errors import CapeWarning, ConfigError, PrivacyBudgetError

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cape import cli
-from cape.cli import check, show
+from cape.cli import output, privacy_check
 from cape.config import VERSION
 from cape.errors import (
     CapeError,
@@ -279,7 +279,7 @@ def test_a_run_that_is_not_private_is_called_so(
     ("seconds", "text"), [(3.4, "3 s"), (99.0, "99 s"), (150.0, "2 min"), (7200.0, "2.0 h")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert show.duration(seconds) == text
+    assert output.duration(seconds) == text
 
 
 # -- synth ----------------------------------------------------------------------------------------
@@ -470,13 +470,13 @@ def test_an_honest_statement_passes_the_check(
     path = save(tmp_path, statement(events()))
     assert cli.main(["budget", "--check", str(path)]) == 0
     assert capsys.readouterr().out.startswith("ok: epsilon 1.99309 recomputed")
-    assert check.check_file(path).epsilon == pytest.approx(1.99309, rel=1e-5)
+    assert privacy_check.check_file(path).epsilon == pytest.approx(1.99309, rel=1e-5)
 
 
 def test_a_plan_that_was_not_used_up_may_claim_more(tmp_path: Path) -> None:
     document = statement(events())
     document["epsilon"] += 1.0
-    assert check.check_file(save(tmp_path, document)).findings == ()
+    assert privacy_check.check_file(save(tmp_path, document)).findings == ()
 
 
 LIES = {
@@ -488,7 +488,6 @@ LIES = {
     "sensitivity halved": lambda d: d["events"][0].update(delta_int=d["events"][0]["clip_int"]),
     "noise removed": lambda d: d["events"][0].update(s2="0"),
     "too few shares assumed": lambda d: d.update(assumed_colluders=2),
-    "epsilon not a number": lambda d: d.update(epsilon=math.nan),
     "a release twice": lambda d: d["events"].append(d["events"][0]),
 }
 
@@ -507,7 +506,9 @@ def test_more_noise_than_stated_elsewhere_is_judged_by_the_integers(tmp_path: Pa
     """mu2 must be that of the integers, in both directions."""
     document = statement(events())
     document["events"][0]["s2"] = str(int(document["events"][0]["s2"]) * 2)
-    assert any("mu2" in text for text in check.check_file(save(tmp_path, document)).findings)
+    assert any(
+        "mu2" in text for text in privacy_check.check_file(save(tmp_path, document)).findings
+    )
 
 
 def test_runs_on_the_same_subjects_add_up_by_mu_squared(
@@ -564,6 +565,7 @@ def test_one_run_given_twice_is_counted_once_and_told(
 
 
 HOSTILE = {
+    "an epsilon that is no number": lambda d: d.update(epsilon=math.nan),
     "mu2 over zero": lambda d: d["events"][0].update(mu2="1/0"),
     "an epsilon past all numbers": lambda d: d.update(epsilon=10**400),
     "an epsilon that is a text": lambda d: d.update(epsilon="8"),
@@ -587,9 +589,9 @@ def test_a_run_without_a_promise_may_not_claim_an_epsilon(tmp_path: Path) -> Non
         "schema": "cape-privacy-1", "guarantee": "none", "private": False, "epsilon": None,
         "delta": DELTA,
     }  # fmt: skip
-    assert check.check_file(save(tmp_path, document)).findings == ()
+    assert privacy_check.check_file(save(tmp_path, document)).findings == ()
     document["epsilon"] = 1.0
-    assert check.check_file(save(tmp_path, document)).findings
+    assert privacy_check.check_file(save(tmp_path, document)).findings
 
 
 @pytest.mark.parametrize(

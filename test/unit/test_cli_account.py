@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cape import cli
-from cape.papers import account, account_plot
+from cape.papers import account
 from cape.papers.accountants import ACCOUNTANTS
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.chain import GENESIS
@@ -86,7 +86,7 @@ def test_a_run_without_a_promise_has_no_figures(privacy, capsys):
     assert cli.main(["account", "--ledger", str(path), "--plot", "x.png"]) == 2
     assert "carries no noise" in capsys.readouterr().err
     account_ = account.from_ledger(path, delta=None)
-    assert account_plot.curve(account_, "gdp") == ([], [])
+    assert account.epsilon_curve(account_, "gdp") == ([], [])
 
 
 def test_local_noise_has_no_sharing_of_noise(privacy, capsys):
@@ -219,11 +219,11 @@ def test_figure_6_is_a_case(capsys, tmp_path):
     assert rows["gdp"]["epsilon"] == pytest.approx(4380.486576, rel=1e-9)
     assert rows["rdp"]["epsilon"] == pytest.approx(4429.193205, rel=1e-9)
     assert is_png(tmp_path / "6.png")
-    rounds, epsilons = account_plot.curve(account.paper_figure_6(), "gdp")
+    rounds, epsilons = account.epsilon_curve(account.paper_figure_6(), "gdp")
     assert (rounds[0], rounds[-1]) == (1, 1000)
     assert dict(zip(rounds, epsilons, strict=True))[1] == pytest.approx(15.456156, abs=5.1e-7)
     assert epsilons == sorted(epsilons)
-    rounds, _ = account_plot.curve(account.paper_figure_6(), "strong-printed")
+    rounds, _ = account.epsilon_curve(account.paper_figure_6(), "strong-printed")
     assert rounds[-1] < 50  # 2 J delta_i reaches 1
 
 
@@ -244,7 +244,7 @@ def test_figure_5_is_a_case(capsys, tmp_path):
 
 def test_the_path_of_a_picture_of_figure_5_is_printed(monkeypatch, capsys):
     drawn = []
-    monkeypatch.setattr(account_plot, "plot_figure_5", drawn.append)
+    monkeypatch.setattr(account, "plot", lambda case, path: drawn.append(path))
     assert cli.main(["account", "--paper-figure", "5", "--plot", "5.png"]) == 0
     assert capsys.readouterr().out.endswith("5.png\n")
     assert drawn == [Path("5.png")]

@@ -17,6 +17,7 @@ from cape.privacy import accounting
 from cape.privacy import mechanisms as release_integers
 from cape.privacy.cost import Cost
 from cape.secagg import keys
+from support import closed_forms
 
 DOCS = Path(__file__).parents[2] / "docs"
 CHECKS = sorted((DOCS / "checks").glob("*.py"))
@@ -50,7 +51,7 @@ class CoarseNormal:
         return np.rint(self._rng.standard_normal(size) * 2.0**20) / 2.0**20
 
 
-REAL_RNG, REAL_INV, REAL_FIND = np.random.default_rng, np.linalg.inv, accountants.find
+REAL_RNG, REAL_INV, REAL_FIND = np.random.default_rng, np.linalg.inv, accountants.accountant_named
 REAL_DELTA, REAL_FACTOR = accounting.gdp_delta, correlated.view_factor
 
 
@@ -86,7 +87,7 @@ WRONG = {  # script: module, name, what takes its place
     "vacuous_composition": (accountants, "find", lambda _: REAL_FIND("gdp")),
     "view_of_cape": (
         correlated, "view_factor",
-        lambda n_sites, colluders, ratio: correlated.printed_view_factor(
+        lambda n_sites, colluders, ratio: closed_forms.printed_view_factor(
             n_sites=n_sites, colluders=colluders
         ),
     ),

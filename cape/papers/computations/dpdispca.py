@@ -20,13 +20,13 @@ from cape.config import Config, option
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol.join import RunPlan, join
-from cape.protocol.local_sum import LocalReduction
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import progress, settings_of
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import Computation
 from cape.protocol.ports import Aggregator
 from cape.protocol.report_phase import nothing_for_sites, report
+from cape.protocol.secure_sum import LocalReduction
 from cape.protocol.zero_sum import ZeroSum
 
 

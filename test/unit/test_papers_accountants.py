@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError
-from cape.papers.accountants import ACCOUNTANTS, compare, find, paper_deltas
+from cape.papers.accountants import ACCOUNTANTS, accountant_named, compare_accountants, paper_deltas
 from cape.papers.correlated import printed_factor, view_factor
 from cape.papers.formulas import (
     Releases,
@@ -100,7 +100,7 @@ def test_every_total_of_the_table_is_reproduced_at_its_printed_digits(view, i, r
     for name, column in zip(COLUMNS, columns, strict=True):
         text = column.split()[i]
         last_digit = 10.0 ** -len(text.split(".")[1])  # some entries are rounded up
-        total = find(name).total(run, 1e-5)
+        total = accountant_named(name).total(run, 1e-5)
         assert total.epsilon == pytest.approx(float(text), abs=last_digit)
         assert total.delta == 1e-5
 
@@ -148,9 +148,9 @@ def test_strong_composition_says_nothing_as_the_papers_set_it():
     e = classic_epsilon(run.mu / math.sqrt(2000), 0.01)
     assert e == pytest.approx(0.5, rel=1e-12)
     assert strong_composition([(e, 2000)], slack=1e-5) == pytest.approx(756.01957, abs=5.1e-6)
-    found = find("strong-printed").total(run, 1e-5)
+    found = accountant_named("strong-printed").total(run, 1e-5)
     assert (found.epsilon, found.delta) == (None, pytest.approx(20.00001))
-    found = find("strong-printed").total(paper_run(1, 10), 1e-5)
+    found = accountant_named("strong-printed").total(paper_run(1, 10), 1e-5)
     assert found.epsilon == pytest.approx(
         0.5 * math.sqrt(40 * math.log(1e5)) + 10 * math.expm1(0.5)
     )
@@ -161,17 +161,17 @@ def test_strong_composition_says_nothing_as_the_papers_set_it():
     ("rounds", "epsilon"), [(1, 5.468826863), (100, 241.3603634), (1000, 2485.959668)]
 )
 def test_strong_composition_with_its_delta_split(rounds, epsilon):
-    assert find("strong").total(paper_run(1, rounds), 1e-5).epsilon == pytest.approx(
+    assert accountant_named("strong").total(paper_run(1, rounds), 1e-5).epsilon == pytest.approx(
         epsilon, rel=3e-10
     )
 
 
 def test_theorem_2_adds_epsilons_and_deltas():
-    found = find("theorem-2").total(paper_run(1, 1000), 1e-5)
+    found = accountant_named("theorem-2").total(paper_run(1, 1000), 1e-5)
     assert (found.epsilon, found.delta) == (None, pytest.approx(20.0))
-    found = find("theorem-2").total(paper_run(1, 50), 1e-5)
+    found = accountant_named("theorem-2").total(paper_run(1, 50), 1e-5)
     assert (found.epsilon, found.delta) == (None, pytest.approx(1.0))
-    found = find("theorem-2").total(paper_run(1, 49), 1e-5)
+    found = accountant_named("theorem-2").total(paper_run(1, 49), 1e-5)
     assert (found.epsilon, found.delta) == (pytest.approx(49.0), pytest.approx(0.98))
 
 
@@ -186,10 +186,10 @@ FIGURE_6 = [  # J, exact, RDP, moments printed (3 digits)
 @pytest.mark.parametrize(("rounds", "exact", "rdp", "printed"), FIGURE_6)
 def test_figure_6_has_these_values(rounds, exact, rdp, printed):
     run = Releases.repeated(math.sqrt(8), rounds=rounds, per_round=2)
-    assert find("gdp").total(run, 1e-5).epsilon == pytest.approx(exact, abs=5.1e-7)
-    assert find("rdp").total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
-    assert find("moments").total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
-    found = find("moments-printed").total(run, 1e-5).epsilon
+    assert accountant_named("gdp").total(run, 1e-5).epsilon == pytest.approx(exact, abs=5.1e-7)
+    assert accountant_named("rdp").total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
+    assert accountant_named("moments").total(run, 1e-5).epsilon == pytest.approx(rdp, abs=1e-6)
+    found = accountant_named("moments-printed").total(run, 1e-5).epsilon
     assert found == pytest.approx(printed, rel=4e-3)
 
 
@@ -236,7 +236,7 @@ def test_classic_and_analytic_calibration_at_1e_5(epsilon, classic, analytic, de
     assert gdp_delta(epsilon=epsilon, mu=1 / sigma) == pytest.approx(delta, rel=1e-5)
     assert classic_epsilon(1 / sigma, 1e-5) == pytest.approx(epsilon, rel=1e-12)
     assert classic_delta(epsilon, 1 / sigma) == pytest.approx(1e-5, rel=1e-9)
-    rows = {row.accountant.name: row for row in compare(one(1 / sigma), delta=1e-5)}
+    rows = {row.accountant.name: row for row in compare_accountants(one(1 / sigma), delta=1e-5)}
     assert rows["classic"].holds == (epsilon < 8.42)
 
 
@@ -289,31 +289,37 @@ def sites(n_sites, colluders, ratio):
 
 def test_theorem_1_as_printed_takes_its_own_mu_and_is_caught():
     who = sites(4, 1, 4)
-    found = find("theorem-1-printed").total(paper_run(Fraction(28, 15), 1000, who), 1e-5)
+    found = accountant_named("theorem-1-printed").total(
+        paper_run(Fraction(28, 15), 1000, who), 1e-5
+    )
     assert found.epsilon == pytest.approx(76.855689, abs=5.1e-7)
     who = sites(8, 2, 8)
     run = one(math.sqrt(who.factor) / SIGMA, who)
-    row = {row.accountant.name: row for row in compare(run, delta=1e-5)}["theorem-1-printed"]
+    row = {row.accountant.name: row for row in compare_accountants(run, delta=1e-5)}[
+        "theorem-1-printed"
+    ]
     assert row.total.epsilon == pytest.approx(0.8205, abs=5.1e-5)
     assert row.exact == pytest.approx(0.8524, abs=5.1e-5)
     assert row.holds is False
     who = sites(4, 1, 4)  # at this delta it is false from four sites on
     run = one(math.sqrt(who.factor) / SIGMA, who)
-    row = {row.accountant.name: row for row in compare(run, delta=1e-9)}["theorem-1-printed"]
+    row = {row.accountant.name: row for row in compare_accountants(run, delta=1e-9)}[
+        "theorem-1-printed"
+    ]
     assert row.total.epsilon == pytest.approx(1.2135, abs=5.1e-5)
     assert row.exact == pytest.approx(1.2192, abs=5.1e-5)
 
 
 @pytest.mark.parametrize("who", [None, sites(10, 8, 10), sites(3, 2, 3)])
 def test_theorem_1_as_printed_says_nothing_without_sites_or_with_a_senseless_factor(who):
-    row = {row.accountant.name: row for row in compare(one(0.3, who), delta=1e-5)}
+    row = {row.accountant.name: row for row in compare_accountants(one(0.3, who), delta=1e-5)}
     found = row["theorem-1-printed"]
     assert (found.total.epsilon, found.exact, found.holds) == (None, None, None)
 
 
 def test_the_papers_epsilon_of_a_release_is_that_against_outsiders():
     who = sites(4, 1, 4)
-    found = find("theorem-2").total(paper_run(who.factor, 10, who), 1e-5)
+    found = accountant_named("theorem-2").total(paper_run(who.factor, 10, who), 1e-5)
     assert found.epsilon == pytest.approx(20 * 0.5, rel=1e-9)
 
 
@@ -322,14 +328,14 @@ def test_only_the_known_wrong_accountants_ever_understate():
     wrong = {"classic", "theorem-2", "strong-printed"}
     for mu, delta, rounds in itertools.product(MUS, DELTAS, (1, 7)):
         releases = Releases.repeated(mu, rounds=rounds, per_round=2)
-        for row in compare(releases, delta=delta):
+        for row in compare_accountants(releases, delta=delta):
             loud = classic_epsilon(mu, 0.01) > 1.0
             assert row.holds is not False or (loud and row.accountant.name in wrong), row
 
 
 def test_the_exact_figure_is_below_all_valid_ones_and_equals_the_analytic_one():
     for mu in MUS:
-        rows = {row.accountant.name: row for row in compare(one(mu), delta=1e-5)}
+        rows = {row.accountant.name: row for row in compare_accountants(one(mu), delta=1e-5)}
         exact = rows["gdp"].total.epsilon
         assert exact == gdp_epsilon(mu=mu, delta=1e-5)
         assert rows["analytic"].total.epsilon == pytest.approx(exact, rel=1e-9)
@@ -338,7 +344,10 @@ def test_the_exact_figure_is_below_all_valid_ones_and_equals_the_analytic_one():
 
 
 def test_a_loud_release_overflows_nothing():
-    found = {row.accountant.name: row.total.epsilon for row in compare(one(200.0), delta=1e-5)}
+    found = {
+        row.accountant.name: row.total.epsilon
+        for row in compare_accountants(one(200.0), delta=1e-5)
+    }
     assert found["strong"] is None
     assert strong_composition([(701.0, 1)], slack=0.1) == math.inf
     assert found["gdp"] == pytest.approx(gdp_epsilon(mu=200.0, delta=1e-5))
@@ -361,7 +370,7 @@ def test_releases_are_summed_and_cut():
 def test_every_accountant_has_a_name_of_its_own_and_one_line():
     assert len({accountant.name for accountant in ACCOUNTANTS}) == len(ACCOUNTANTS) == 14
     for accountant in ACCOUNTANTS:
-        assert find(accountant.name) is accountant
+        assert accountant_named(accountant.name) is accountant
         assert "\n" not in accountant.assumes
         assert 20 < len(accountant.assumes) < 95
 
@@ -397,7 +406,7 @@ def test_exactly_the_order_of_figure_5_is_always_pooled_cape_conventional():
 REFUSED = {
     "noise of figure 5": lambda: paper_deltas(epsilon=0.5, n_sites=4, colluders=1, noise=0.0),
     "delta 0": lambda: rdp_epsilon(1.0, 0.0),
-    "delta 1": lambda: compare(one(1.0), delta=1.0),
+    "delta 1": lambda: compare_accountants(one(1.0), delta=1.0),
     "mu negative": lambda: moments_epsilon(-1.0, 1e-5),
     "mu infinite": lambda: tail_epsilon(math.inf, 1e-5),
     "mu 0 in the tail": lambda: tail_delta(1.0, 0.0),
@@ -405,7 +414,7 @@ REFUSED = {
     "sensitivity 0": lambda: printed_rdp_variance(
         learning_rate=1.0, pooled_std=1.0, sensitivity=0.0
     ),
-    "an unknown accountant": lambda: find("prv"),
+    "an unknown accountant": lambda: accountant_named("prv"),
     "delta of a release": lambda: Releases(groups=((Fraction(1), 1),), release_delta=1.0),
     "mu of a round": lambda: Releases.repeated(math.nan, rounds=1),
     "rounds": lambda: Releases.repeated(1.0, rounds=0),

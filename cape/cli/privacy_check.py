@@ -10,12 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from cape.cli.privacy_file import privacy_document
+from cape.cli.privacy_file import Figures, read_privacy_file
 from cape.errors import CapeError
 from cape.frozen import dataclass
-from cape.privacy.cost import FREE, Cost, Noise, total_cost
+from cape.privacy.cost import FREE, Cost, total_cost
 from cape.privacy.event import Event
 from cape.privacy.mechanisms import verify_event
 
@@ -24,7 +23,7 @@ TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Checked:
+class CheckedFile:
     """One file, recomputed.
 
     Attributes
@@ -77,7 +76,7 @@ class Together:
     same: Mapping[int, str]
 
 
-def check_file(path: Path) -> Checked:
+def check_file(path: Path) -> CheckedFile:
     """Return the recomputed figures of a privacy.json.
 
     Raises
@@ -85,11 +84,30 @@ def check_file(path: Path) -> Checked:
     ConfigError
         If it is not such a file.
     """
-    with privacy_document(path) as document:
-        return _check(str(path), document)
+    promise, figures = read_privacy_file(path, Figures)
+    if figures is None:
+        lies = promise.epsilon is not None or promise.guarantee != "none"
+        findings = ["a run without a promise claims an epsilon"] if lies else []
+        total, epsilon = FREE, math.inf
+    else:
+        total, findings = _releases(figures)
+        epsilon = total.epsilon(promise.delta) or 0.0
+        findings += _below("epsilon", promise.epsilon, epsilon)
+        findings += _below("epsilon_spent", figures.budget.epsilon_spent, epsilon)
+        findings += _view_findings(figures, total, promise.delta)
+    return CheckedFile(
+        path=str(path),
+        private=figures is not None,
+        cost=total,
+        delta=promise.delta,
+        epsilon=epsilon,
+        claimed=promise.epsilon,
+        findings=tuple(findings),
+        run=promise.roster_fingerprint,
+    )
 
 
-def together(files: Sequence[Checked]) -> Together:
+def together(files: Sequence[CheckedFile]) -> Together:
     """Return the figures of several runs on the same subjects."""
     first: dict[tuple[object, ...], str] = {}
     same: dict[int, str] = {}
@@ -108,103 +126,55 @@ def together(files: Sequence[Checked]) -> Together:
     return Together(runs=len(counted), epsilon=epsilon, delta=delta, same=same)
 
 
-def _check(path: str, document: Mapping[str, Any]) -> Checked:
-    if document["schema"] != "cape-privacy-1":
-        raise ValueError(f"schema {document['schema']!r}")
-    private, delta, claimed = document["private"], float(document["delta"]), document["epsilon"]
-    if type(private) is not bool or not isinstance(claimed, int | float | None):
-        raise TypeError("private or epsilon")
-    claimed = None if claimed is None else float(claimed)
-    run = str(document.get("roster_fingerprint", ""))
-    findings: list[str] = []
-    if not private:
-        if claimed is not None or document["guarantee"] != "none":
-            findings.append("a run without a promise claims an epsilon")
-        return Checked(
-            path=path,
-            private=False,
-            cost=FREE,
-            delta=delta,
-            epsilon=math.inf,
-            claimed=claimed,
-            findings=tuple(findings),
-            run=run,
-        )
+def _releases(figures: Figures) -> tuple[Cost, list[str]]:
+    """Return the cost of all releases, and what is wrong with them."""
     costs: list[Cost] = []
-    rounds: set[tuple[str, int, str]] = set()
-    for row in document["events"]:
-        event = _event(row)
-        if (key := (event.phase, event.round, event.field)) in rounds:
+    findings: list[str] = []
+    names: set[tuple[str, int, str]] = set()
+    for release in figures.events:
+        event = release.event
+        # The same release twice would be one that the ledger charged once.
+        if (key := (event.phase, event.round, event.field)) in names:
             findings.append(f"{event.name} is listed twice")
-        rounds.add(key)
-        findings += _event_findings(event, row)
+        names.add(key)
+        findings += _event_findings(event, release.mu2)
         if event.private:  # one without noise is a finding already
             costs.append(event.cost)
-    total = total_cost(costs)
-    epsilon = total.epsilon(delta) or 0.0
-    findings += _below("epsilon", claimed, epsilon)
-    findings += _below("epsilon_spent", document["budget"]["epsilon_spent"], epsilon)
-    findings += _view_findings(document, total, delta)
-    return Checked(
-        path=path,
-        private=True,
-        cost=total,
-        delta=delta,
-        epsilon=epsilon,
-        claimed=claimed,
-        findings=tuple(findings),
-        run=run,
-    )
+    return total_cost(costs), findings
 
 
-def _event(row: Mapping[str, Any]) -> Event:
-    return Event(
-        phase=row["phase"],
-        round=row["round"],
-        field=row["field"],
-        shape=row["shape"],
-        size=row["size"],
-        log2_gamma=row["log2_gamma"],
-        clip_int=row["clip_int"],
-        delta_int=row["delta_int"],
-        variance=int(row["s2"]),
-        shares=row["shares"],
-        seed_ratio=row.get("seed_ratio", 0),
-    )
-
-
-def _event_findings(event: Event, row: Mapping[str, Any]) -> list[str]:
+def _event_findings(event: Event, mu2: str | None) -> list[str]:
     """Check one release: noise at all, the sensitivity of its clip, the stated mu^2."""
     if not event.private:
         return [f"{event.name} carries no noise"]
-    found = []
+    findings = []
     try:
+        # The clip that the file states in real units is not trusted: the integer one decides.
         verify_event(event, (event.clip_int + 0.5) / event.gamma)
     except CapeError as err:
-        found.append(str(err.fields.get("problem", err)))
-    if Cost.parse(row["mu2"]) != event.cost:
-        found.append(f"{event.name}: mu2 is {row['mu2']}, its integers give {event.cost}")
-    return found
+        findings.append(str(err.fields.get("problem", err)))
+    if mu2 is None or Cost.parse(mu2) != event.cost:
+        findings.append(f"{event.name}: mu2 is {mu2}, its integers give {event.cost}")
+    return findings
 
 
-def _view_findings(document: Mapping[str, Any], total: Cost, delta: float) -> list[str]:
+def _view_findings(figures: Figures, total: Cost, delta: float) -> list[str]:
     """Compare the figure of every viewer with what this viewer cannot subtract."""
-    t = int(document["min_survivors"])
-    h = t - int(document["assumed_colluders"])
-    if any(event["shares"] != h for event in document["events"]) and document["noise"] != "local":
+    t = figures.min_survivors
+    h = t - figures.assumed_colluders
+    if figures.noise != "local" and any(release.shares != h for release in figures.events):
         return [f"releases are not calibrated for {h} noise shares"]
-    noise: Noise = "local" if document["noise"] == "local" else "correlated"
-    by_viewer = total.by_viewer(noise_shares=h, n_sites=t, noise=noise)
-    found = []
-    for view in document["views"]:
-        least = by_viewer[view["key"]].epsilon(delta) or 0.0
-        found += _below(f"epsilon of {view['key']}", view["epsilon"], least)
-    return found
+    by_viewer = total.by_viewer(noise_shares=h, n_sites=t, noise=figures.noise)
+    findings = []
+    for view in figures.views:
+        least = by_viewer[view.key].epsilon(delta) or 0.0
+        findings += _below(f"epsilon of {view.key}", view.epsilon, least)
+    return findings
 
 
 def _below(name: str, claimed: float | None, least: float) -> list[str]:
     if claimed is None:
         return [f"{name} is missing"]
-    if not claimed >= least * (1.0 - TOLERANCE):  # NaN is no claim
+    if claimed < least * (1.0 - TOLERANCE):
         return [f"{name} is claimed as {claimed:.6g}, the releases give {least:.6g}"]
     return []

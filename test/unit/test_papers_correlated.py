@@ -13,22 +13,24 @@ from cape.errors import ConfigError
 from cape.papers.asymmetric import Scheme, feasibility, solve, victim_mu2, worst_view
 from cape.papers.correlated import (
     dropout_factor,
-    estimate_variances,
     imbalance,
     imbalance_bounds,
-    local_noise_std,
-    noise_ratio,
     nonsymmetric_factor,
-    one_site_factor,
     paper_colluders,
     printed_factor,
-    printed_view_factor,
     secure_sum_factor,
-    seen_mu,
-    share_variance,
     view_factor,
 )
 from cape.privacy.accounting import gdp_delta, gdp_epsilon
+from support.closed_forms import (
+    estimate_variances,
+    local_noise_std,
+    noise_ratio,
+    one_site_factor,
+    printed_view_factor,
+    seen_mu,
+    share_variance,
+)
 
 TABLE = [  # S, S_C, printed, printed view done right, right, secure sum
     (2, 0, 1.33333333, 1.33333333, Fraction(4, 3), 1),
@@ -351,7 +353,7 @@ def test_a_thousand_feasibility_verdicts_agree_with_the_linear_system():
         found = feasibility(**given)
         q = printed_system(given)
         assert found.infeasible == tuple(np.flatnonzero(q < 0).tolist())
-        assert found.feasible == all(asked >= found.needed for asked in found.asked)
+        assert found.feasible == all(asked >= found.needed for asked in found.requests)
         verdicts.append(found.feasible)
     assert 100 < sum(verdicts) < 900
 

@@ -21,8 +21,8 @@ OUT = Console(soft_wrap=True, highlight=False)
 ERR = Console(stderr=True, soft_wrap=True, highlight=False)
 
 
-class Rounds:
-    """Print one line per exchange, with the time that is probably left."""
+class ProgressPrinter:
+    """Prints one line per exchange, with the time that is probably left."""
 
     def __init__(self, *, as_json: bool, quiet: bool) -> None:
         self._as_json = as_json
@@ -30,8 +30,8 @@ class Rounds:
         self._elapsed = 0.0
 
     def __call__(self, line: ProgressLine) -> None:
-        """Print `line`."""
         self._elapsed += line.seconds
+        # The mean of the exchanges so far: rounds of a phase take about equally long.
         left = self._elapsed / max(1, line.exchange) * max(0, line.exchanges - line.exchange)
         if self._as_json:
             fields = dataclasses.asdict(line)
@@ -58,7 +58,6 @@ def progress_text(line: ProgressLine, left: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Return a length of time for people."""
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
@@ -74,27 +73,28 @@ def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: status.update(f"{title} {done}/{total}")
 
 
-def results(folder: Path, *, as_json: bool) -> None:
+def print_results(folder: Path, *, as_json: bool) -> None:
     """Print what a finished run says of itself, and where its files are."""
     from cape.privacy.accounting import display_epsilon
 
-    said = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    outcome = json.loads((folder / "results.json").read_text(encoding="utf-8"))
     paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
     if as_json:
-        json_line({"event": "result", **said, "paths": paths})
+        json_line({"event": "result", **outcome, "paths": paths})
         return
-    promise = f"epsilon {display_epsilon(said['epsilon'])}, delta {said['delta']:g}"
-    if not said["private"]:
+    promise = f"epsilon {display_epsilon(outcome['epsilon'])}, delta {outcome['delta']:g}"
+    if not outcome["private"]:
         promise = "NOT PRIVATE"
-    say(f"{said['status']} | {promise} | {folder}", style="bold")
+    say(f"{outcome['status']} | {promise} | {folder}", style="bold")
     for name in ("index.html", "results.json", "privacy.json"):
         if name in paths:
             say(paths[name])
 
 
 def json_line(document: Mapping[str, object]) -> None:
-    """Print one JSON document on one line; NaN and infinity become null."""
-    OUT.file.write(json.dumps(_finite(document), allow_nan=False) + "\n")
+    """Print one JSON document on one line; NaN and infinity, which JSON lacks, become null."""
+    # Past rich, which would wrap a long line in the middle of the document.
+    OUT.file.write(json.dumps(_without_infinities(document), allow_nan=False) + "\n")
     OUT.file.flush()
 
 
@@ -113,12 +113,11 @@ def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) 
 
 
 def say(text: str, *, style: str = "") -> None:
-    """Print a line as it is."""
+    # As a Text, not as markup: brackets in a file name are no instructions to rich.
     OUT.print(Text(text, style=style))
 
 
 def warn(text: str, *, as_json: bool = False) -> None:
-    """Print a warning."""
     if as_json:
         json_line({"event": "warning", "text": text})
     else:
@@ -138,11 +137,11 @@ def _number(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 
-def _finite(value: object) -> object:
+def _without_infinities(value: object) -> object:
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, Mapping):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): _without_infinities(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_without_infinities(item) for item in value]
     return value

@@ -1,19 +1,19 @@
-"""`cape budget` for people: releases, epsilon, the curve, and whether it will work."""
+"""A planned run for people: releases, epsilon, the curve, and whether it will work."""
 
 from __future__ import annotations
 
 import math
 
-from cape.cli.show import duration, say, table
+from cape.cli.output import duration, say, table
 from cape.forecast.rule import CurvePoint
 from cape.forecast.spatial import LEAST_SPATIAL
 from cape.planning.budget import PlannedRun, StageSummary
 
+# Measured: what a round takes beside the sums themselves.
 SECONDS_PER_ROUND = {"one computer": 0.03, "COINSTAC": 0.1, "a new process per round": 2.0}
 
 
-def show(plan: PlannedRun) -> None:
-    """Print a plan for people."""
+def print_plan(plan: PlannedRun) -> None:
     say(
         f"{plan.n_subjects} subjects at {plan.n_sites} sites, {plan.n_components} components, "
         f"basis of {plan.n_basis}, assumed colluders: {plan.colluders}"
@@ -27,19 +27,19 @@ def show(plan: PlannedRun) -> None:
             for s in plan.stages
         ],
     )
-    _show_epsilon(plan)
+    _print_epsilon(plan)
     rounds = sum(stage.releases for stage in plan.stages)
     times = ", ".join(f"{duration(rounds * s)} on {w}" for w, s in SECONDS_PER_ROUND.items())
-    good = plan.verdict
+    verdict = plan.verdict
     say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
     say(f"Waiting        {times}")
-    if math.isfinite(good.map_energy):
-        say(f"Map sharpness  E {good.map_energy:.2f} (share of the maps' energy that is kept)")
-    _show_curve(plan)
-    _show_answer(plan)
+    if math.isfinite(verdict.map_energy):
+        say(f"Map sharpness  E {verdict.map_energy:.2f} (share of the maps' energy that is kept)")
+    _print_curve(plan)
+    _print_advice(plan)
 
 
-def _show_epsilon(plan: PlannedRun) -> None:
+def _print_epsilon(plan: PlannedRun) -> None:
     if plan.mu is None or plan.epsilon is None:
         say("No noise: nothing is protected.", style="bold red")
     else:
@@ -55,32 +55,35 @@ def _show_epsilon(plan: PlannedRun) -> None:
         )
 
 
-def _show_answer(plan: PlannedRun) -> None:
-    answer = plan.advice
+def _print_advice(plan: PlannedRun) -> None:
+    advice = plan.advice
     say("")
-    say(f"Will it work?  {ANSWERS[answer.answer]}: {answer.reason}.", style=STYLES[answer.answer])
-    if answer.changes:
+    style = ADVICE_STYLES[advice.answer]
+    say(f"Will it work?  {ANSWERS[advice.answer]}: {advice.reason}.", style=style)
+    if advice.changes:
         say("What would change it, each by itself:")
-    for text in answer.changes:
+    for text in advice.changes:
         say(f"  {text}")
     say(f"{plan.verdict.text}")
     for text in (*plan.verdict.warnings, *plan.warnings):
         say(f"warning: {text}", style="yellow")
 
 
+# "Yes" is said of synthetic data alone, on which the rule was measured.
 ANSWERS = {"yes": "Yes, on synthetic data", "perhaps": "Perhaps", "no": "No"}
-STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}
+ADVICE_STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}
 # Characters of the longest bar of the curve.
 BAR = 24
 
 
-def _show_curve(plan: PlannedRun) -> None:
+def _print_curve(plan: PlannedRun) -> None:
     """Print what the same sites and subjects give at other budgets."""
     if not plan.curve:
         return
     needed = plan.verdict.needed
     rows = []
     for point in plan.curve:
+        # The bar ends at twice what is needed: beyond that more budget shows nothing more.
         reach = min(1.0, point.g / (2.0 * needed))
         bar = "#" * max(1, round(BAR * reach))
         q = "-" if point.expected_q is None else f"{point.expected_q:.2f}"
@@ -94,7 +97,7 @@ def _show_curve(plan: PlannedRun) -> None:
                 bar,
             )
         )
-    most = MOST[plan.separation]
+    most = LARGEST[plan.separation]
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "
         f"G {needed:.0f}",
@@ -104,7 +107,7 @@ def _show_curve(plan: PlannedRun) -> None:
 
 
 # What `largest_n_components` of a point means.
-MOST = {
+LARGEST = {
     "temporal": "most components",
     "spatial": "real data carried",
     "template": "most templates",

@@ -1,4 +1,8 @@
-"""The command ``cape account``: options only; `cape.papers.account` does the work."""
+"""Commands that the papers' wing adds to ``cape``; options only, `cape.papers.account` works.
+
+`cape.cli.commands` finds `COMMANDS` by name, at every start of the program; so nothing but typer
+is imported here before a command runs.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.show import json_line, say
+from cape.cli.output import json_line, say
 
-INFINITE = float("inf")
+INFINITY = float("inf")
 
 
-def account(
+def account_command(
     ledger: Annotated[
         Path | None, typer.Option(exists=True, dir_okay=False, help="A privacy.json: its releases.")
     ] = None,
@@ -30,7 +34,7 @@ def account(
     ] = None,
     ratio: Annotated[
         float, typer.Option(help="Variance of zero-sum over local noise; inf: the secure sum.")
-    ] = INFINITE,
+    ] = INFINITY,
     delta: Annotated[
         float | None, typer.Option(help="Total delta; the file's own, or 1e-5.")
     ] = None,
@@ -48,24 +52,25 @@ def account(
     ] = False,
 ) -> None:
     """Say what every accountant of the papers makes of a run; only exact Gaussian DP counts."""
-    from cape.papers import account as tables
+    from cape.papers import account as accounts
 
-    if sum(given is not None for given in (ledger, mu, noise_multiplier, paper_figure)) != 1:
+    if sum(source is not None for source in (ledger, mu, noise_multiplier, paper_figure)) != 1:
         raise typer.BadParameter(
             "needed: one of --ledger FILE, --mu, --noise-multiplier, --paper-figure"
         )
-    planned = (sites, colluders, rounds, per_round, ratio, release_delta)
-    if mu is None and noise_multiplier is None and planned != (None, None, 1, 1, INFINITE, 0.01):
+    # Options that would be ignored without a word are a mistake of whoever typed them.
+    rest = (sites, colluders, rounds, per_round, ratio, release_delta)
+    if mu is None and noise_multiplier is None and rest != (None, None, 1, 1, INFINITY, 0.01):
         raise typer.BadParameter("--ledger and --paper-figure bring their own rounds and sites")
-    if paper_figure == 5:
-        _account_figure_5(plot, as_json=as_json)
-        return
+    case: accounts.Account | accounts.FigureFive
     if ledger is not None:
-        asked = tables.from_ledger(ledger, delta=delta)
-    elif paper_figure is not None:
-        asked = tables.paper_figure_6()
+        case = accounts.from_ledger(ledger, delta=delta)
+    elif paper_figure == 5:
+        case = accounts.paper_figure_5()
+    elif paper_figure == 6:
+        case = accounts.paper_figure_6()
     else:
-        asked = tables.planned(
+        case = accounts.planned(
             mu=mu,
             noise_multiplier=noise_multiplier,
             rounds=rounds,
@@ -77,28 +82,13 @@ def account(
             release_delta=release_delta,
         )
     if plot is not None:
-        from cape.papers.account_plot import plot as draw
-
-        draw(asked, plot)
+        accounts.plot(case, plot)
     if as_json:
-        json_line({**tables.document(asked), "plot": None if plot is None else str(plot)})
+        json_line({**accounts.as_document(case), "plot": None if plot is None else str(plot)})
     else:
-        tables.show(asked)
+        accounts.print_tables(case)
         if plot is not None:
             say(str(plot))
 
 
-def _account_figure_5(plot: Path | None, *, as_json: bool) -> None:
-    from cape.papers import account as tables
-
-    if plot is not None:
-        from cape.papers.account_plot import plot_figure_5
-
-        plot_figure_5(plot)
-    if as_json:
-        path = None if plot is None else str(plot)
-        json_line({**tables.document_of_figure_5(), "plot": path})
-    else:
-        tables.show_figure_5()
-        if plot is not None:
-            say(str(plot))
+COMMANDS = {"account": account_command}

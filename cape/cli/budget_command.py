@@ -1,0 +1,96 @@
+"""``cape budget``: what a planned run would cost, or the recomputed figures of a finished one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cape.cli.options import AsJson, SetValues, assignments, present
+from cape.cli.output import json_line, say
+
+
+def budget_command(
+    check: Annotated[
+        list[Path] | None,
+        typer.Option(
+            exists=True, dir_okay=False, help="Recompute a privacy.json; repeat it to add up runs."
+        ),
+    ] = None,
+    subjects: Annotated[int | None, typer.Option(min=1, help="All subjects.")] = None,
+    sites: Annotated[int | None, typer.Option(min=1, help="Number of sites.")] = None,
+    components: Annotated[int | None, typer.Option(min=1, help="Components R.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
+    delta: Annotated[float, typer.Option(help="Total delta.")] = 1e-5,
+    colluders: Annotated[
+        int | None, typer.Option(min=0, help="Sites that may collude with the aggregator.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the solver.")] = None,
+    basis: Annotated[int | None, typer.Option(min=2, help="Size of the public basis.")] = None,
+    set_values: SetValues = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a planned run would cost and show; or --check the figures of a finished one."""
+    if check:
+        _check_files(check, as_json=as_json)
+        return
+    if subjects is None or sites is None:
+        raise typer.BadParameter("needed: --subjects and --sites, or --check FILE")
+    # Options win over --set, except for delta, whose option always has a value.
+    settings = {"delta": delta, **assignments(set_values)} | present(
+        epsilon=epsilon,
+        n_components=components,
+        assumed_colluders=colluders,
+        n_rounds=rounds,
+        n_basis=basis,
+    )
+    from cape.cli.plan_text import print_plan
+    from cape.planning.budget import plan_run
+
+    plan = plan_run(settings, n_sites=sites, n_subjects=subjects)
+    if as_json:
+        json_line(dataclasses.asdict(plan))
+    else:
+        print_plan(plan)
+
+
+def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:
+    from cape.cli.privacy_check import check_file, together
+
+    files = [check_file(path) for path in paths]
+    total = together(files)
+    if as_json:
+        rows = [
+            {
+                "path": file.path,
+                "private": file.private,
+                "epsilon": file.epsilon,
+                "claimed": file.claimed,
+                "delta": file.delta,
+                "findings": file.findings,
+                "same_run_as": total.same.get(i),
+            }
+            for i, file in enumerate(files)
+        ]
+        figures = {"epsilon_together": total.epsilon, "delta_together": total.delta}
+        json_line({"event": "result", "files": rows, **figures})
+    else:
+        for i, file in enumerate(files):
+            epsilon = f"{file.epsilon:.6g}" if file.private else "infinite"
+            claimed = "none" if file.claimed is None else f"{file.claimed:.6g}"
+            verdict = "WRONG" if file.findings else "ok"
+            say(f"{verdict}: epsilon {epsilon} recomputed, {claimed} claimed, {file.path}")
+            if i in total.same:
+                say(f"  the same run as {total.same[i]}: counted once", style="yellow")
+            for finding in file.findings:
+                say(f"  {finding}", style="bold red")
+        if total.runs > 1:
+            say(
+                f"all {total.runs} runs on the same subjects together: epsilon "
+                f"{total.epsilon:.6g} at delta {total.delta:g}, the smallest of theirs"
+            )
+    if any(file.findings for file in files):
+        raise typer.Exit(1)

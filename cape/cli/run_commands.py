@@ -1,0 +1,255 @@
+"""Commands about runs on this computer: ``cape simulate``, ``resume``, ``synth``, ``report``."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cape.cli.options import AsJson, Quiet, SetValues, assignments, present
+from cape.cli.output import ProgressPrinter, json_line, print_results, say, warn, working
+
+if TYPE_CHECKING:
+    from cape.site.policy import SitePolicy
+
+
+class Through(StrEnum):
+    """How a simulation moves messages."""
+
+    MEMORY = "memory"
+    WIRE = "wire"
+    PROCESS = "process"
+    DOCKER = "docker"
+    COINSTAC = "coinstac"
+
+
+class SyntheticPreset(StrEnum):
+    """Synthetic consortia."""
+
+    BRAIN = "brain"
+    PAPER = "paper"
+    REALISTIC = "realistic"
+    RECORDS = "records"
+
+
+class SyntheticLayout(StrEnum):
+    """How synthetic sites keep their files."""
+
+    FILES = "files"
+    MANIFEST = "manifest"
+    BIDS = "bids"
+    MATRIX = "matrix"
+    ATLAS = "atlas"
+
+
+def simulate_command(
+    directory: Annotated[
+        Path,
+        typer.Argument(exists=True, file_okay=False, help="A consortium: one folder per site."),
+    ],
+    out: Annotated[Path, typer.Option(help="Folder for the results.")],
+    through: Annotated[
+        Through,
+        typer.Option(
+            help="process: a new process per site and round, as COINSTAC does it; "
+            "docker: in containers without network; coinstac: in COINSTAC's own engine."
+        ),
+    ] = Through.MEMORY,
+    epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,
+    delta: Annotated[float | None, typer.Option(help="Total delta, such as 1e-5.")] = None,
+    seed: Annotated[
+        int | None,
+        typer.Option(min=0, max=2**63 - 1, help="Reproducible noise: a simulation, NOT PRIVATE."),
+    ] = None,
+    drop: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SITE@PHASE:ROUND",
+            help="A site falls silent there, such as local2@iterate:5; repeat it.",
+        ),
+    ] = None,
+    policy_file: Annotated[
+        Path | None,
+        typer.Option("--policy", exists=True, dir_okay=False, help="A site policy, for all sites."),
+    ] = None,
+    image: Annotated[str, typer.Option(help="Image of the containers (make image).")] = "",
+    memory: Annotated[str, typer.Option(help="Memory of each container, such as 4g.")] = "",
+    surrogate: Annotated[
+        bool,
+        typer.Option("--surrogate", help="Run smooth noise too and show its figures beside."),
+    ] = False,
+    set_values: SetValues = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Run the computation on a consortium of this computer, with the code of a real run."""
+    from cape.simulation.simulate import simulate as run
+
+    with offering_resume(out, as_json=as_json):
+        folder = run(
+            directory,
+            out=out,
+            through=through.value,
+            settings=assignments(set_values) | present(epsilon=epsilon, delta=delta),
+            seed=seed,
+            drops=drop or (),
+            policy=None if policy_file is None else _policy_of(policy_file),
+            image=image,
+            memory=memory,
+            on_progress=ProgressPrinter(as_json=as_json, quiet=quiet),
+        )
+    if surrogate:
+        from cape.simulation.surrogate import add_surrogate
+
+        add_surrogate(directory, folder)
+    print_results(folder, as_json=as_json)
+
+
+def _policy_of(path: Path) -> SitePolicy:
+    """Return the policy of a file for a simulation: its ledger lies beside it, wherever that is."""
+    from cape.site.files import load_policy
+
+    policy = load_policy(path)
+    if not policy.ledger_file:
+        return policy
+    return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))
+
+
+def resume_command(
+    out: Annotated[
+        Path, typer.Argument(exists=True, file_okay=False, help="Results folder of cape simulate.")
+    ],
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Go on with a simulated run that was stopped: killed, Ctrl-C, disk full."""
+    from cape.simulation.simulate import resume as go_on
+
+    with offering_resume(out, as_json=as_json):
+        folder = go_on(out, on_progress=ProgressPrinter(as_json=as_json, quiet=quiet))
+    print_results(folder, as_json=as_json)
+
+
+@contextmanager
+def offering_resume(out: Path, *, as_json: bool) -> Iterator[None]:
+    """Say how a run goes on that was stopped, if it can."""
+    try:
+        yield
+    except BaseException as err:  # Ctrl-C and SIGTERM above all
+        from cape.simulation.checkpoint import NAME, may_go_on
+
+        if may_go_on(err) and (out / ".work" / NAME).is_file():
+            warn(f"the run was stopped; it goes on with: cape resume {out}", as_json=as_json)
+        raise
+
+
+def synth_command(
+    out: Annotated[Path, typer.Argument(help="Folder to write; one folder per site in it.")],
+    preset: Annotated[
+        SyntheticPreset,
+        typer.Option(
+            help="brain: NIfTI in MNI space; paper, realistic: matrices; records: tables."
+        ),
+    ] = SyntheticPreset.BRAIN,
+    sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,
+    subjects: Annotated[
+        int, typer.Option(min=0, help="Subjects in all, split unequally; 0: the preset's.")
+    ] = 0,
+    site_sizes: Annotated[
+        str, typer.Option(metavar="9,6,4", help="Subjects of each site instead of the two.")
+    ] = "",
+    timepoints: Annotated[int, typer.Option(min=0, help="Volumes; 0: the preset's.")] = 0,
+    grid: Annotated[int, typer.Option(help="Voxel size of brain: 10, 8, 6, 4 or 3 mm.")] = 10,
+    networks: Annotated[int, typer.Option(min=0, help="Networks; 0: the preset's.")] = 0,
+    tr: Annotated[float, typer.Option(min=0.0, help="Repetition time, s.")] = 2.0,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same data.")] = 0,
+    layout: Annotated[
+        SyntheticLayout, typer.Option(help="How the sites of brain keep their files.")
+    ] = SyntheticLayout.FILES,
+    templates: Annotated[
+        float,
+        typer.Option(min=0.0, max=1.0, help="Write template maps of this correlation too."),
+    ] = 0.0,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write a synthetic consortium whose true maps are known."""
+    from cape.synthetic import write_consortium
+
+    with working(f"writing {out}", quiet=quiet or as_json) as progress:
+        summary = write_consortium(
+            out,
+            preset=preset.value,
+            n_sites=sites,
+            n_subjects=subjects,
+            site_sizes=_whole_numbers(site_sizes),
+            n_timepoints=timepoints,
+            grid_mm=grid,
+            n_networks=networks,
+            tr=tr,
+            seed=seed,
+            layout=layout.value,
+            templates=templates,
+            progress=progress,
+        )
+    if as_json:
+        json_line({"event": "result", **dataclasses.asdict(summary), "folder": str(out)})
+    elif not quiet:
+        sizes = ", ".join(str(size) for size in summary.site_sizes)
+        megabytes = f"{summary.n_bytes / 1e6:.0f} MB"
+        say(f"{out}: subjects per site {sizes}; {summary.n_features} features; {megabytes}")
+        say(f"next: cape simulate {out} --out out --epsilon 8 --delta 1e-5")
+
+
+def _whole_numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(",")) if text else ()
+    except ValueError:
+        raise typer.BadParameter(f"--site-sizes {text}: whole numbers such as 9,6,4") from None
+
+
+def report_command(
+    folder: Annotated[
+        Path,
+        typer.Argument(
+            exists=True,
+            file_okay=False,
+            help="A consortium folder, a site's folder, or the folder of a simulation.",
+        ),
+    ],
+    template: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help="Public NIfTI maps to name the components by; of a consortium folder only.",
+        ),
+    ] = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(exists=True, dir_okay=False, help="Names of the template maps, one a line."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Build the pages again from the result files beside them."""
+    from cape.report import rebuild, relabel
+
+    if template is None and names is not None:
+        raise typer.BadParameter("--names needs --template")
+    pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
+    if as_json:
+        json_line({"event": "result", "paths": {_page_name(page): str(page) for page in pages}})
+        return
+    for page in pages:
+        say(str(page))
+
+
+def _page_name(page: Path) -> str:
+    """Return index.html, or private/index.html of a site with the site's folder before it."""
+    private = page.parent.name == "private"
+    return f"{page.parent.parent.name}/private/{page.name}" if private else page.name
