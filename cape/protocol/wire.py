@@ -46,7 +46,7 @@ import re
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import simplejson
@@ -165,33 +165,76 @@ def digest(value: object) -> bytes:
     return hashlib.sha256(dumps(encode(value, type(value)))).digest()
 
 
+# -- declared types, read once -------------------------------------------------------------------
+
+
+class _Shape(NamedTuple):
+    """A declared type, taken apart: a round asks for a thousand values of some thirty types."""
+
+    tag: Literal["record", "array", "tuple", "list", "mapping", "union", "any", "scalar"]
+    kind: Any = None
+    """Class of a record, dtype of an array, type of a scalar."""
+    items: tuple[_Shape, ...] = ()
+
+
+class _Field(NamedTuple):
+    """A field of a record; `added` and `optional` say when it may be left out."""
+
+    name: str
+    key: str
+    shape: _Shape
+    default: Any
+    added: bool
+    optional: bool
+
+
 @functools.cache
 def _hints(cls: type) -> dict[str, Any]:
     return typing.get_type_hints(cls, include_extras=True)
 
 
 @functools.cache
-def _added(cls: type) -> dict[str, Any]:
-    """Defaults of the fields of a message that may be left out."""
-    return {f.name: f.default for f in dataclasses.fields(cls) if f.metadata.get(ADDED)}
-
-
-@functools.cache
-def _optional(cls: type) -> frozenset[str]:
-    """Fields that a document may lack: those with a default."""
+def _fields(cls: type) -> tuple[_Field, ...]:
     missing = dataclasses.MISSING
-    fields = dataclasses.fields(cls)
-    return frozenset(f.name for f in fields if (f.default, f.default_factory) != (missing, missing))
+    return tuple(
+        _Field(
+            name=f.name,
+            key=f.metadata.get(KEY, f.name),
+            shape=_shape(_hints(cls)[f.name]),
+            default=f.default,
+            added=bool(f.metadata.get(ADDED)),
+            optional=(f.default, f.default_factory) != (missing, missing),
+        )
+        for f in dataclasses.fields(cls)
+    )
 
 
 @functools.cache
-def _keys(cls: type) -> dict[str, str]:
-    """Key of every field of a record."""
-    return {f.name: f.metadata.get(KEY, f.name) for f in dataclasses.fields(cls)}
+def _shape(hint: Any) -> _Shape:
+    if typing.get_origin(hint) is typing.Annotated:
+        hint = hint.__origin__
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        return _Shape("record", hint)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is np.ndarray:
+        kind = typing.get_args(args[1])[0]
+        return _Shape("array", np.dtype(kind).newbyteorder("<"))
+    if origin is tuple and args[1:] == (Ellipsis,):
+        return _Shape("list", items=(_shape(args[0]),))
+    if origin is tuple:
+        return _Shape("tuple", items=tuple(map(_shape, args)))
+    if origin in MAPPINGS:
+        return _Shape("mapping", items=(_shape(args[1]),))
+    if origin in UNIONS:
+        return _Shape("union", items=tuple(_shape(a) for a in args if a is not types.NoneType))
+    return _Shape("any") if hint is Any else _Shape("scalar", hint)
 
 
 def _is_default(value: Any, default: Any) -> bool:
     return value is default or (type(value) is type(default) and bool(value == default))
+
+
+# -- in and out ----------------------------------------------------------------------------------
 
 
 def encode_reply(reply: Any) -> Json:
@@ -205,73 +248,82 @@ def encode_reply(reply: Any) -> Json:
 
 def encode(value: Any, hint: Any, where: str = "") -> Json:
     """Return `value` of type `hint` as a JSON document; MessageError if it does not fit."""
-    hint = _strip(hint)
-    if _is_record(hint):
-        names, added, keys = _hints(hint), _added(hint), _keys(hint)
-        if type(value) is not hint:
-            raise _refuse(where, f"{type(value).__name__} instead of {hint.__name__}")
-        where = where or hint.__name__
+    return _encode(value, _shape(hint), where)
+
+
+def _encode(value: Any, shape: _Shape, where: str) -> Json:
+    tag, kind, items = shape
+    if tag == "scalar":
+        return _scalar(value, kind, where)
+    if tag == "record":
+        fields = _fields(kind)
+        if type(value) is not kind:
+            raise _refuse(where, f"{type(value).__name__} instead of {kind.__name__}")
+        where = where or kind.__name__
         return {
-            keys[name]: encode(getattr(value, name), sub, f"{where}.{keys[name]}")
-            for name, sub in names.items()
-            if name not in added or not _is_default(getattr(value, name), added[name])
+            f.key: _encode(getattr(value, f.name), f.shape, f"{where}.{f.key}")
+            for f in fields
+            if not (f.added and _is_default(getattr(value, f.name), f.default))
         }
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is np.ndarray:
-        return _encode_array(value, _dtype(hint), where)
-    if origin is tuple:
-        items = zip(value, _tuple_hints(args, value, where), strict=True)
-        return [encode(item, sub, f"{where}[{i}]") for i, (item, sub) in enumerate(items)]
-    if origin in MAPPINGS:
+    if tag == "array":
+        return _encode_array(value, kind, where)
+    if tag in ("tuple", "list"):
+        pairs = zip(value, _item_shapes(shape, value, where), strict=True)
+        return [_encode(item, sub, f"{where}[{i}]") for i, (item, sub) in enumerate(pairs)]
+    if tag == "mapping":
         if not isinstance(value, Mapping) or len(value) > MAX_ITEMS:
             raise _refuse(where, "not a mapping of allowed size")
-        return {_key(key, where): encode(item, args[1], where) for key, item in value.items()}
-    if origin in UNIONS:
-        return None if value is None else _any_of(encode, value, args, where)
-    return value if hint is Any else _scalar(value, hint, where)
+        return {_key(key, where): _encode(item, items[0], where) for key, item in value.items()}
+    if tag == "union":
+        return None if value is None else _any_of(_encode, value, items, where)
+    return value
 
 
 def decode(document: Json, hint: Any, where: str = "", *, form: Form = "message") -> Any:
     """Return the value of type `hint` in `document`; MessageError if there is none."""
-    hint = _strip(hint)
-    if _is_record(hint):
-        return _decode_record(document, hint, where or hint.__name__, form)
-    inner = functools.partial(decode, form=form)
-    origin, args = typing.get_origin(hint), typing.get_args(hint)
-    if origin is np.ndarray:
-        return _decode_array(document, _dtype(hint), where)
-    if origin is tuple:
+    return _decode(document, _shape(hint), where, form)
+
+
+def _decode(document: Json, shape: _Shape, where: str, form: Form) -> Any:
+    tag, kind, items = shape
+    if tag == "scalar":
+        return _scalar_back(document, kind, where)
+    if tag == "record":
+        return _decode_record(document, kind, where or kind.__name__, form)
+    if tag == "array":
+        return _decode_array(document, kind, where)
+    if tag in ("tuple", "list"):
         if not isinstance(document, list):
             raise _refuse(where, "not a list")
-        items = zip(document, _tuple_hints(args, document, where), strict=True)
-        return tuple(inner(item, sub, f"{where}[{i}]") for i, (item, sub) in enumerate(items))
-    if origin in MAPPINGS:
+        pairs = zip(document, _item_shapes(shape, document, where), strict=True)
+        return tuple(_decode(d, sub, f"{where}[{i}]", form) for i, (d, sub) in enumerate(pairs))
+    if tag == "mapping":
         if not isinstance(document, dict) or len(document) > MAX_ITEMS:
             raise _refuse(where, "not a mapping of allowed size")
-        return {_key(key, where): inner(item, args[1], where) for key, item in document.items()}
-    if origin in UNIONS:
-        return None if document is None else _any_of(inner, document, args, where)
-    return document if hint is Any else _scalar_back(document, hint, where)
+        return {_key(k, where): _decode(d, items[0], where, form) for k, d in document.items()}
+    if tag == "union":
+        read = functools.partial(_decode, form=form)
+        return None if document is None else _any_of(read, document, items, where)
+    return document
 
 
 def _decode_record(document: Json, kind: Any, where: str, form: Form) -> Any:
-    names, keys = _hints(kind), _keys(kind)
-    optional = set(_added(kind)) if form == "message" else _optional(kind)
+    declared = _fields(kind)
+    known = {f.key for f in declared}
     given = set(document) if isinstance(document, dict) else set()
-    needed = {keys[name] for name in names if name not in optional}
-    strange = given - set(keys.values()) if form != "open" else set()
+    needed = {f.key for f in declared if not (f.added if form == "message" else f.optional)}
+    strange = given - known if form != "open" else set()
     if not isinstance(document, dict) or strange or not needed <= given:
-        listed = sorted(keys.values())
         # The names of unknown fields are not ours: they may hold anything, so they are not shown.
         lacking = f"; missing {sorted(needed - given)}" if needed - given else ""
-        raise _refuse(where, f"the fields of {kind.__name__} are {listed}{lacking}")
-    fields = {
-        name: decode(document[keys[name]], sub, f"{where}.{keys[name]}", form=form)
-        for name, sub in names.items()
-        if keys[name] in document
+        raise _refuse(where, f"the fields of {kind.__name__} are {sorted(known)}{lacking}")
+    values = {
+        f.name: _decode(document[f.key], f.shape, f"{where}.{f.key}", form)
+        for f in declared
+        if f.key in document
     }
     try:
-        return kind(**fields)
+        return kind(**values)
     except CapeError as err:  # the record's own check
         raise _refuse(where, f"not a {kind.__name__}: {err.public}") from err
 
@@ -305,21 +357,13 @@ def decode_document(
     return record
 
 
-def _is_record(hint: Any) -> bool:
-    return isinstance(hint, type) and dataclasses.is_dataclass(hint)
-
-
-def _any_of(read: Callable[..., Any], value: Any, args: tuple[Any, ...], where: str) -> Any:
+def _any_of(read: Callable[..., Any], value: Any, members: tuple[_Shape, ...], where: str) -> Any:
     """Read by the first member of a union that fits; what fits none is refused by the last."""
-    *others, last = [kind for kind in args if kind is not types.NoneType]
-    for kind in others:
+    *others, last = members
+    for member in others:
         with contextlib.suppress(MessageError):
-            return read(value, kind, where)
+            return read(value, member, where)
     return read(value, last, where)
-
-
-def _strip(hint: Any) -> Any:
-    return hint.__origin__ if typing.get_origin(hint) is typing.Annotated else hint
 
 
 def _key(key: object, where: str) -> str:
@@ -328,14 +372,14 @@ def _key(key: object, where: str) -> str:
     return key
 
 
-def _tuple_hints(args: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+def _item_shapes(shape: _Shape, value: Any, where: str) -> tuple[_Shape, ...]:
     if not isinstance(value, tuple | list) or len(value) > MAX_ITEMS:
         raise _refuse(where, "not a list of allowed size")
-    if len(args) == 2 and args[1] is Ellipsis:
-        return (args[0],) * len(value)
-    if len(value) != len(args):
-        raise _refuse(where, f"{len(value)} items, declared {len(args)}")
-    return args
+    if shape.tag == "list":
+        return shape.items * len(value)
+    if len(value) != len(shape.items):
+        raise _refuse(where, f"{len(value)} items, declared {len(shape.items)}")
+    return shape.items
 
 
 def _scalar(value: Any, hint: Any, where: str) -> Json:
@@ -395,12 +439,6 @@ def _bytes_back(document: Json, where: str) -> bytes:
     if base64.b64encode(raw).decode("ascii") != document:
         raise _refuse(where, "not canonical base64")
     return raw
-
-
-def _dtype(hint: Any) -> np.dtype[Any]:
-    """Return the dtype of an ``NDArray[...]`` declaration, little-endian."""
-    kind = typing.get_args(typing.get_args(hint)[1])[0]
-    return typing.cast("np.dtype[Any]", np.dtype(kind).newbyteorder("<"))
 
 
 def _encode_array(value: Any, dtype: np.dtype[Any], where: str) -> Json:
