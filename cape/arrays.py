@@ -20,9 +20,15 @@ import numpy.typing as npt
 MOST_PACKED: Final = 1032
 # What a damaged array file or archive raises.
 BROKEN: Final = (
-    ValueError, EOFError, OSError, KeyError, zipfile.BadZipFile, zlib.error, NotImplementedError,
+    ValueError,
+    EOFError,
+    OSError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
     RuntimeError,
-)  # fmt: skip
+)
 
 Header = tuple[tuple[int, ...], bool, np.dtype[Any]]
 

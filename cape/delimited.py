@@ -21,19 +21,7 @@ MOST_SHOWN: Final = 60
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Line:
-    """One line of a table.
-
-    Attributes
-    ----------
-    number : int
-        In the file, from 1: what an editor shows.
-    text : str
-        As it stands.
-    delimiter : str
-        Between its cells.
-    quoted : bool
-        Whether a cell may stand in quotation marks.
-    """
+    """One line of a table, with its number in the file, from 1: what an editor shows."""
 
     number: int
     text: str
@@ -62,16 +50,8 @@ def read_lines(
 ) -> list[Line]:
     """Return the lines of a table that are not blank.
 
-    Parameters
-    ----------
-    content : bytes or str
-        Of the whole file.
-    delimiter : str
-        Between cells.
-    comments : bool
-        Whether lines that begin with ``#`` are none of the table.
-    quoted : bool
-        Whether quotation marks mean anything.
+    Lines that begin with ``#`` are `comments`, or rows where those are off; without `quoted`
+    quotation marks are letters.
 
     Raises
     ------

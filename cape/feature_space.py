@@ -74,6 +74,8 @@ class FeatureSpace:
         A mask's digest is the SHA-256 of ``cape-mask-1``, shape (3 x int32 LE), affine
         (16 x float64 LE, rounded to 1e-4, -0 -> 0) and the packed bits of the mask in C order.
         """
+        # Programs write the last bits of an affine as they like, and -0 for 0: neither may make
+        # another space of the same grid.
         rounded = np.round(affine, 4) + 0.0
         inside = labels > 0
         bits = np.packbits(inside).tobytes() if kind == "mask" else labels.astype("<i4").tobytes()
@@ -119,14 +121,7 @@ class FeatureSpace:
         size = prod(self.shape)
         if len(self.shape) != 3 or not 0 < size <= MOST_LABELS or min(self.shape) < 1:
             raise MessageError("E202", problem="labels: no grid of allowed size")
-        try:
-            unpacking = zlib.decompressobj()
-            text = self.packed.partition(DOT)[0]
-            raw = unpacking.decompress(base64.b64decode(text, validate=True), 4 * size + 1)
-        except (ValueError, zlib.error) as err:
-            raise MessageError("E202", problem="labels: not packed labels") from err
-        if len(raw) != 4 * size:
-            raise MessageError("E202", problem="labels: they do not fit the grid")
+        raw = _unpacked(self.packed.partition(DOT)[0], 4 * size, "labels")
         return np.frombuffer(raw, dtype="<i4").reshape(self.shape).astype(np.int32)
 
     def with_templates(self, templates: Array) -> FeatureSpace:
@@ -152,16 +147,9 @@ class FeatureSpace:
         size = 4 * self.n_features * self.n_templates
         if not 0 < size <= 4 * MOST_TEMPLATE_NUMBERS:
             raise MessageError("E202", problem="templates: none, or more than allowed")
-        try:
-            text = self.packed.partition(DOT)[2]
-            unpacking = zlib.decompressobj()
-            raw = unpacking.decompress(base64.b64decode(text, validate=True), size + 1)
-        except (ValueError, zlib.error) as err:
-            raise MessageError("E202", problem="templates: not packed numbers") from err
-        if len(raw) != size:
-            raise MessageError("E202", problem="templates: they do not fit the features")
-        found = np.frombuffer(raw, dtype="<f4").reshape(self.n_features, self.n_templates)
-        return found.astype(np.float64)
+        raw = _unpacked(self.packed.partition(DOT)[2], size, "templates")
+        maps = np.frombuffer(raw, dtype="<f4").reshape(self.n_features, self.n_templates)
+        return maps.astype(np.float64)
 
     def outline(self) -> FeatureSpace:
         """Return the space without its labels: what may be compared before they are shown."""
@@ -170,6 +158,7 @@ class FeatureSpace:
     def filled(self, packed: str) -> FeatureSpace:
         """Return the space with labels; MessageError unless they are those of its digest."""
         plain, templated = packed.partition(DOT)[0], bool(self.n_templates)
+        # Labels and templates have digests of their own: first the space as it is without maps.
         whole = replace(self, packed=plain, n_templates=0)
         if templated:
             whole = replace(whole, digest=self.without_templates)
@@ -180,8 +169,9 @@ class FeatureSpace:
             affine = np.array(self.affine)
             if affine.shape != (16,):
                 raise MessageError("E202", problem="labels: no affine")
-            found = FeatureSpace.of_labels(self.kind, whole.labels(), affine)
-            if (found.digest, found.n_features) != (whole.digest, whole.n_features):
+            # A peer sent them: what they are follows from the labels themselves, not from a name.
+            labelled = FeatureSpace.of_labels(self.kind, whole.labels(), affine)
+            if (labelled.digest, labelled.n_features) != (whole.digest, whole.n_features):
                 raise MessageError("E202", problem="labels: not those of the agreed digest")
         if not templated:
             return whole
@@ -191,3 +181,15 @@ class FeatureSpace:
         if full.digest != self.digest:
             raise MessageError("E202", problem="templates: not those of the agreed digest")
         return replace(self, packed=packed)
+
+
+def _unpacked(text: str, size: int, what: str) -> bytes:
+    """Return the `size` bytes that a peer packed into a text; MessageError unless it holds them."""
+    try:
+        # One byte past the size tells a longer text, which is never unpacked to its end.
+        raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
+    except (ValueError, zlib.error) as err:
+        raise MessageError("E202", problem=f"{what}: not packed numbers") from err
+    if len(raw) != size:
+        raise MessageError("E202", problem=f"{what}: not as many as the space needs")
+    return raw

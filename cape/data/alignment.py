@@ -22,11 +22,11 @@ from cape.frozen import dataclass
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
+# Displacement in voxels below which nothing is said: rounding of single precision.
 SILENT: Final = 0.001
-"""Displacement in voxels below which nothing is said: rounding of single precision."""
 
+# Displacement in voxels below which an image is accepted with a warning.
 ACCEPTED: Final = 0.01
-"""Displacement in voxels below which an image is accepted with a warning."""
 
 SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
 
@@ -75,16 +75,14 @@ def align_to_grid(
     trust: bool,
     to_mask: bool = False,
 ) -> Alignment:
-    """Find the mask's voxels in a stored volume.
+    """Find the mask's voxels in a stored volume; without a grid the image alone is checked.
 
     Parameters
     ----------
-    header : Nifti1Header
-        Of the image.
-    shape : tuple of int
-        Its first three axes.
+    header, shape
+        Of the image: its header and its first three axes.
     grid : Grid or None
-        The consortium's grid; None checks the image alone.
+        The consortium's grid.
     issues : list of Issue
         Receives warnings.
     trust : bool
@@ -126,7 +124,6 @@ def align_to_grid(
 
 
 def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, issues: list[Issue]) -> str:
-    """Return a word on the displacement of a grid, or raise."""
     if shape != grid.shape:
         edges = np.linalg.norm(affine[:3, :3], axis=0)
         raise UnusableFile(
@@ -214,16 +211,10 @@ def smooth(volume: Array, affine: Array, fwhm: float) -> Array:
 
 
 def resample(volume: Array, affine: Array, shape: tuple[int, ...], target: Array) -> Array:
-    """Return a volume on another grid, trilinear; 0 outside its field of view.
+    """Return a volume (x, y, z) on another grid, trilinear; 0 outside its field of view.
 
-    Parameters
-    ----------
-    volume : ndarray, shape (x, y, z)
-        Entries that are not finite stay so at the nearest new voxels.
-    affine, target : ndarray, shape (4, 4)
-        Old and new voxel to mm.
-    shape : tuple of int
-        New shape.
+    `affine` and `target` are the old and the new voxel to mm, (4, 4).  Entries that are not finite
+    stay so at the nearest new voxels.
     """
     from scipy import ndimage
 

@@ -18,18 +18,18 @@ from cape.data.issues import Findings, IssueCode, Severity
 from cape.data.runs import RunFile
 from cape.frozen import dataclass
 
+# Fraction of NaN or infinite entries above which a subject is left out.
 MOST_BAD: Final = 0.001
-"""Fraction of NaN or infinite entries above which a subject is left out."""
 
+# Fraction of constant features above which a subject is left out.
 MOST_CONSTANT: Final = 0.2
-"""Fraction of constant features above which a subject is left out."""
 
 FULL_COVERAGE: Final = 0.8
+# Fraction of features with signal: warned below the first, left out below the second.
 LEAST_COVERAGE: Final = 0.5
-"""Fraction of features with signal: warned below the first, left out below the second."""
 
+# Robust z of the first volume above which dummy scans are suspected.
 DUMMY_Z: Final = 6.0
-"""Robust z of the first volume above which dummy scans are suspected."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -164,17 +164,7 @@ def judge_site(
     config: Config,
     findings: Findings,
 ) -> None:
-    """Note what is wrong with the site as a whole, and stop it when too many subjects fail.
-
-    Parameters
-    ----------
-    subjects, accepted : sequence of Subject
-        All that could be read, and those among them that passed.
-    n_listed : int
-        Subjects that the site listed.
-    config, findings
-        Limits, and where to note.
-    """
+    """Note what is wrong with the site as a whole; stop it when too many of `n_listed` fail."""
     outside = [s for s in subjects if 0 < s.quality.coverage < LEAST_COVERAGE]
     # Half of the subjects off the mask is no bad luck: the images are in native space.
     if subjects and 2 * len(outside) >= len(subjects):

@@ -14,35 +14,28 @@ from cape.algorithms.estimators import Array, Data
 from cape.config import Config
 from cape.frozen import dataclass
 
+# Rows per block: 4096 x 400 doubles are 13 MB.
 BLOCK: Final = 4096
-"""Rows per block: 4096 x 400 doubles are 13 MB."""
 
+# A feature that varies by less than this fraction of its size is constant: float32 holds 6e-8.
 FLAT: Final = 1e-6
-"""A feature that varies by less than this fraction of its size is constant: float32 holds 6e-8."""
 
+# Least deviation to divide by, in medians of the run's features (the recipe of spatial maps).
 FLOOR: Final = 0.3
-"""Least deviation to divide by, in medians of the run's features (the recipe of spatial maps)."""
 
+# Degree of the polynomial that `detrend` takes out.
 DEGREES: Final = {"none": 0, "linear": 1, "quadratic": 2}
-"""Degree of the polynomial that `detrend` takes out."""
 
+# A regressor whose part that others do not explain is smaller than this adds nothing.
 COLLINEAR: Final = 1e-8
-"""A regressor whose part that others do not explain is smaller than this adds nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quality:
     """Counts over a run or a subject; they stay at the site.
 
-    Attributes
-    ----------
-    n_values, n_bad : int
-        Entries, and those that are NaN or infinite.
-    n_features, n_zero, n_constant : int
-        Features, those that are zero at all times, and those constant at another value; of a
-        single time point none are counted.
-    dummy_z : float
-        Robust z of the first volume's mean against the others.
+    Entries and those that are not finite; features, those that are zero at all times, and those
+    constant at another value (of a single time point none); robust z of the first volume's mean.
     """
 
     n_values: int
@@ -64,37 +57,26 @@ class Quality:
 
     @property
     def bad_fraction(self) -> float:
-        """Share of entries that are NaN or infinite."""
         return self.n_bad / max(self.n_values, 1)
 
     @property
     def coverage(self) -> float:
-        """Share of features that are not zero throughout."""
+        """Fraction of features that are not zero throughout."""
         return 1 - self.n_zero / max(self.n_features, 1)
 
     @property
     def constant_fraction(self) -> float:
-        """Share of features that are constant at another value than zero."""
         return self.n_constant / max(self.n_features, 1)
 
 
+# Of data that were not looked at, because a check read headers and tables only.
 UNREAD: Final = Quality(n_values=0, n_bad=0, n_features=0, n_zero=0, n_constant=0, dummy_z=0.0)
-"""Of data that were not looked at, because a check read headers and tables only."""
 
 
 def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Array:
     """Return orthonormal columns that span a polynomial and `others`, shape (T, k).
 
-    The first column is the intercept.
-
-    Parameters
-    ----------
-    n_times : int
-        T.
-    degree : int
-        0: intercept; 1: and a line; 2: and a parabola.
-    others : ndarray, shape (T, K), optional
-        Further signals; may be collinear or constant.
+    The first column is the intercept.  `others` (T, K) may be collinear or constant.
     """
     columns = [np.full(n_times, 1 / np.sqrt(n_times))]
     line = np.arange(n_times) - (n_times - 1) / 2
@@ -118,16 +100,7 @@ def cosines(n_times: int, tr: float, *, high_pass: float, low_pass: float) -> Ar
     """Return the cosines outside the pass band, shape (T, K).
 
     Cosine k, ``cos(pi k (t + 1/2) / T)``, has the frequency k / (2 T TR).  Those at or below
-    `high_pass` (as in SPM) and those above `low_pass` are returned; 0 is no limit.
-
-    Parameters
-    ----------
-    n_times : int
-        T.
-    tr : float
-        Repetition time, s.
-    high_pass, low_pass : float
-        Hz.
+    `high_pass` (as in SPM) and those above `low_pass`, in Hz, are returned; 0 is no limit.
     """
     k = np.arange(1, n_times)
     at_one = 2 * n_times * tr  # k at 1 Hz
@@ -145,16 +118,7 @@ def nuisance(
 ) -> Array:
     """Return confounds and cosines of a run after its dummies, shape (T - n_dummy, K).
 
-    Parameters
-    ----------
-    n_times, n_dummy : int
-        Volumes as stored, and how many of the first are dropped.
-    config : Config
-        `high_pass`, `low_pass`.
-    tr : float
-        Repetition time, s; needed for a filter.
-    confounds : ndarray, shape (T, K), or None
-        One row per stored volume.
+    `n_times` and `confounds` (T, K) are of the volumes as stored.
     """
     kept = max(n_times - n_dummy, 0)
     parts = [np.zeros((kept, 0))]
@@ -168,7 +132,10 @@ def nuisance(
 def clean(
     values: Data, n_dummy: int, config: Config, others: Array | None = None
 ) -> tuple[Data, Quality]:
-    """Return a preprocessed run and the counts behind its checks.
+    """Return a preprocessed run (D, T - n_dummy), float32, and the counts behind its checks.
+
+    Every row has mean 0; constant rows are 0.  With ``standardize=none`` rows keep their mean and
+    scale, constant ones too.
 
     Parameters
     ----------
@@ -180,14 +147,6 @@ def clean(
         `detrend`, `standardize`.
     others : ndarray, shape (T - n_dummy, K), optional
         Further signals to regress out, from `nuisance`.
-
-    Returns
-    -------
-    cleaned : ndarray, shape (D, T - n_dummy)
-        float32, every row has mean 0; constant rows are 0.  With ``standardize=none`` rows keep
-        their mean and scale, constant ones too.
-    quality : Quality
-        Counts.
     """
     values = values[:, n_dummy:]
     n_features, n_times = values.shape

@@ -26,8 +26,8 @@ from cape.data.tables import MISSING, RECORDS, is_records, read_records, table_c
 from cape.delimited import Line, delimiter_of
 from cape.frozen import dataclass
 
+# Bytes of one part of a path, on all common file systems.
 LONGEST_NAME: Final = 255
-"""Bytes of one part of a path, on all common file systems."""
 
 LONGEST_PATH: Final = 2048
 SOURCES: Final = ("data", "manifest", "bids")
@@ -64,7 +64,7 @@ def discover(
     config : Config
         The owner's settings: kind of the files, entities of a BIDS folder.
     findings : Findings
-        Receives what is wrong with names and lists.
+        Receives what is wrong.
     """
     chosen = {name: value for name, value in listing.items() if value is not None and value != ""}
     for name in chosen:
@@ -343,17 +343,7 @@ ALIASES: Final = {"filename": "file", "nii": "file"}
 
 
 def read_manifest(base: Path, name: str, findings: Findings) -> tuple[ListedRun, ...]:
-    """Return the runs of a manifest that are not marked ``exclude``; one row per run.
-
-    Parameters
-    ----------
-    base : Path
-        The site's folder.
-    name : str
-        Name of the table, relative to `base`.
-    findings : Findings
-        Receives what is wrong with it.
-    """
+    """Return the runs of a manifest that are not marked ``exclude``; one row per run."""
     if _leads_out(name):
         findings.add(IssueCode.MANIFEST_OUTSIDE, name)
         return ()
@@ -405,7 +395,6 @@ def _is_true(cell: str) -> bool:
 def _manifest_row(
     name: str, line: Line, cells: dict[str, str], findings: Findings
 ) -> ListedRun | None:
-    """Return a checked row, or None after noting what is wrong with it."""
     place = f"{name}: {line}"
     if not cells["file"]:
         findings.add(IssueCode.MANIFEST_NO_FILE, place)
@@ -448,8 +437,8 @@ def _number(cell: str) -> float:
 
 PATTERNS: Final = ("sub-*/func/*_bold.nii*", "sub-*/ses-*/func/*_bold.nii*")
 CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
+# Entities that tell versions of one run apart.
 VERSIONS: Final = ("space", "res", "desc", "den", "cohort")
-"""Entities that tell versions of one run apart."""
 
 MOST_SHOWN: Final = 6
 
@@ -479,19 +468,7 @@ def confounds_beside(image: Path) -> Path | None:
 def bids_runs(
     base: Path, folder: str, bids_filter: str, findings: Findings
 ) -> tuple[ListedRun, ...]:
-    """Return the runs of a derivatives folder that have the wanted entities.
-
-    Parameters
-    ----------
-    base : Path
-        The site's folder.
-    folder : str
-        The derivatives, relative to `base`; "" or "." for the folder itself.
-    bids_filter : str
-        The owner's setting, such as ``task-rest_space-MNI152NLin2009cAsym``.
-    findings : Findings
-        Receives runs in several versions, or that there are none.
-    """
+    """Return the runs of a derivatives folder below `base` that have the wanted entities."""
     wanted = dict(parse_entities(bids_filter))
     top = base / folder
     images = sorted({path for pattern in PATTERNS for path in top.glob(pattern)})

@@ -33,11 +33,11 @@ from cape.frozen import dataclass
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
+# s; a larger number in a header of unknown units is taken as ms.
 LONGEST_TR: Final = 20.0
-"""s; a larger number in a header of unknown units is taken as ms."""
 
+# Of NIfTI-2, the longer one.
 HEADER_BYTES: Final = 540
-"""Of NIfTI-2, the longer one."""
 
 _CIFTI_INTENTS = range(3000, 3100)
 _LABEL_INTENT = 1002
@@ -47,15 +47,7 @@ Picker = Callable[[npt.NDArray[np.generic]], Array]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resampling:
-    """What the owner wants done to volumes.
-
-    Attributes
-    ----------
-    smoothing_fwhm : float
-        mm; 0 for none.
-    to_mask : bool
-        Bring images on another grid to that of the mask.
-    """
+    """What the owner wants done to volumes: smoothing in mm, another grid brought to the mask's."""
 
     smoothing_fwhm: float = 0.0
     to_mask: bool = False
@@ -72,14 +64,12 @@ class HashingReader:
         self._hash = hashlib.sha256()
 
     def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, at most `size`."""
         block = self._stream.read(size)
         self._hash.update(block)
         return block
 
     # What was skipped would not be hashed; gzip never asks for it when reading forward.
     def seek(self, offset: int) -> None:
-        """Refuse."""
         raise io.UnsupportedOperation(f"seek to {offset}")
 
     def finish(self) -> str:
@@ -116,16 +106,7 @@ class _OpenImage:
 
 
 def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
-    """Return an image as features by time.
-
-    Parameters
-    ----------
-    run : RunFile
-        The file.
-    grid : Grid or None
-        Where to look; None checks the file alone and returns no values.
-    how : Resampling
-        What the owner wants done to each volume.
+    """Return an image as features by time; without a grid it is checked and gives no values.
 
     Raises
     ------
@@ -145,7 +126,7 @@ def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> 
 
 
 def read_image_header(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
-    """Return what the header of an image says, with values that are `unread`; see `read_image`."""
+    """As `read_image`, of the header alone: values are `unread`."""
     with _opened(run, grid, how) as image:
         n_features = 0 if grid is None else grid.sizes.size
     return _series(image, unread(n_features, image.layout.shape[3]), run, "")
@@ -201,7 +182,6 @@ def _series(image: _OpenImage, values: Data, run: RunFile, digest: str) -> Serie
 
 
 def _header(head: bytes, path: Path) -> Nifti1Header:
-    """Return the NIfTI-1 or NIfTI-2 header."""
     import nibabel as nib
 
     kind = sniff(head)

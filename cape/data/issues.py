@@ -18,14 +18,14 @@ from typing import Final, Literal
 from cape.errors import CATALOGUE, DataError
 from cape.frozen import dataclass
 
+# The site stops; the subject is left out; a warning.
 Severity = Literal["E", "X", "W"]
-"""The site stops; the subject is left out; a warning."""
 
+# Numbers of findings about image content: a stop for one of them says no more than CAPE-E100.
 UNSPOKEN: Final = frozenset({21, 25, 26, 27, 28, 48})
-"""Numbers of findings about image content: a stop for one of them says no more than CAPE-E100."""
 
+# Places listed in one private text; further ones are counted.
 MOST_PLACES: Final = 20
-"""Places listed in one private text; further ones are counted."""
 
 _RESAVE = "save it again as comma-separated (.csv) or tab-separated (.tsv) UTF-8 text"
 _LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
@@ -297,16 +297,9 @@ class Issue:
 
 
 class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on one file
-    """A file that cannot be used; the reader of the site turns it into a finding.
+    """A file that cannot be used: what was observed, and what fills the texts of the rule.
 
-    Parameters
-    ----------
-    code : IssueCode
-        The rule.
-    observed : str
-        What the file holds instead; the name of the file is added by the catcher.
-    **values : object
-        Fill the texts of the rule.
+    The reader of the site turns it into a finding and adds the name of the file.
     """
 
     def __init__(self, code: IssueCode, observed: str, **values: object) -> None:
@@ -358,12 +351,7 @@ class _Entry:
 class Findings:
     """Collects the problems of one site; equal problems at several places become one.
 
-    Parameters
-    ----------
-    site : str
-        Public id of the site.
-    exclude : bool
-        Whether a bad subject is left out; else it stops the site.
+    Without `exclude` a bad subject stops the site, else it is left out.
     """
 
     def __init__(self, site: str, *, exclude: bool = True) -> None:
@@ -381,16 +369,8 @@ class Findings:
     ) -> Severity:
         """Note a problem and return how bad it is.
 
-        Parameters
-        ----------
-        code : IssueCode
-            The rule.
-        place : str
-            Where, and what was observed; private.
-        public : mapping, optional
-            Fills the public sentence: public things only.
-        **values : object
-            Fill the private texts of the rule.
+        `place` and `values`, which fill the texts of the rule, are private; `public` fills the
+        sentence for others and may hold public things only.
         """
         severity = code.severity
         if severity == "X" and not self._exclude:
@@ -411,7 +391,6 @@ class Findings:
         return severity
 
     def add_issue(self, issue: Issue, name: str) -> Severity:
-        """Note what is wrong with the file called `name`."""
         return self.add(issue.code, f"{name}: {issue.observed}", public=None, **issue.values)
 
     def escalate(self, reason: str) -> None:

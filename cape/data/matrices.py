@@ -27,17 +27,17 @@ from cape.delimited import delimiter_of
 Numbers = np.ndarray[tuple[int, ...], np.dtype[np.generic]]
 Orientation = Literal["time_by_feature", "feature_by_time"]
 
+# Classes of MATLAB that have another name in NumPy; whole numbers have the same.
 MAT_KINDS: Final = {"double": "f8", "single": "f4", "logical": "u1"}
-"""Classes of MATLAB that have another name in NumPy; whole numbers have the same."""
 
 MAT73_MAGIC: Final = (b"MATLAB 7.3", b"\x89HDF")
+# Deflate, shuffle, check sum: all that MATLAB writes; others are programs of somebody else.
 MAT73_FILTERS: Final = {1, 2, 3}
-"""Deflate, shuffle, check sum: all that MATLAB writes; others are programs of somebody else."""
 
+# Classes of MATLAB whose values are what is stored.
 MAT73_NUMBERS: Final = {"double", "single", "logical"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
-"""Classes of MATLAB whose values are what is stored."""
 
 MAT73: Final = "MATLAB 7.3, which is HDF5"
 MOST_NAMED: Final = 12
@@ -46,14 +46,7 @@ MOST_NAMED: Final = 12
 def read_matrix(run: RunFile, orientation: Orientation, variable: str = "X") -> Series:
     """Return an array file as features by time.
 
-    Parameters
-    ----------
-    run : RunFile
-        The file.
-    orientation : str
-        What its rows and columns are.
-    variable : str
-        Name of the matrix in .npz and .mat files.
+    `variable` names the matrix in .npz and .mat files.
 
     Raises
     ------
@@ -132,7 +125,6 @@ def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], N
 
 
 def _load_mat(stream: BinaryIO, variable: str, size: int) -> Numbers:
-    """Return a named variable of a .mat file of version 5 to 7."""
     from scipy import io as scipy_io
 
     _shape_in_mat(stream, variable, size)

@@ -51,14 +51,14 @@ from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.public_basis import public_basis, widest_basis
 
+# Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
 ROWS: Final = 8192
-"""Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB."""
 
+# Called with (subjects done, subjects in all).
 OnSubject = Callable[[int, int], None]
-"""Called with (subjects done, subjects in all)."""
 
+# Label and Y_m (d, T_m), float32, of the accepted subjects.
 Reduced = list[tuple[str, Data]]
-"""Label and Y_m (d, T_m), float32, of the accepted subjects."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -170,9 +170,7 @@ def load_site(
     base : Path
         The site's folder.
     listing : mapping
-        What the site gave: `data` (list of names, or one glob), `manifest` (name of a table) or
-        `bids` (a folder of derivatives), or nothing: then the folder's own manifest, else all its
-        data files, else its BIDS layout.
+        What the site gave, for `discover`.
     config : Config
         The owner's settings.
     site : str
@@ -284,14 +282,9 @@ def _accepts(subject: Subject | None, scan: SiteScan) -> bool:
 
 
 def read_subject(files: SubjectFiles, scan: SiteScan) -> tuple[Subject | None, list[Data]]:
-    """Read and clean all runs of a subject, noting what is wrong.
+    """Read and clean all runs of a subject; return it with its cleaned runs (D, T_run), float32.
 
-    Returns
-    -------
-    subject : Subject or None
-        None if it cannot be judged: a run cannot be read, or runs differ in their features.
-    parts : list of ndarray, shape (D, T_run)
-        Its cleaned runs, float32; empty if it cannot be judged.
+    None and nothing if it cannot be judged: a run cannot be read, or runs differ in their features.
     """
     parts: list[Data] = []
     read: list[Series] = []
@@ -454,13 +447,7 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
 
 
 def reduce_again(site: SiteData, basis: Array | None, config: Config) -> Iterator[tuple[str, Data]]:
-    """Read every accepted subject again; yield label and Y_m (d, T_m) in a basis B (D, d).
-
-    Raises
-    ------
-    DataError
-        CAPE-E161: files changed since they were accepted.
-    """
+    """Read every accepted subject again; yield label and Y_m (d, T_m); DataError E161 as above."""
     for subject in site.subjects:
         yield subject.label, project(subject_matrix(subject, site.space, config), basis)
 
@@ -535,7 +522,6 @@ def _matrix_space(scan: SiteScan) -> FeatureSpace | None:
 
 
 def _record_names(listed: Sequence[SubjectFiles]) -> tuple[str, ...]:
-    """Return the names of the features if the subjects are rows of tables, else ()."""
     records = (run for files in listed for run in files.runs if run.row >= 0)
     first = next(records, None)
     return () if first is None else read_records(first.path).names

@@ -22,8 +22,8 @@ from cape.data.runs import RunFile, Series
 from cape.data.space import Grid
 from cape.data.tables import read_confounds, read_records
 
+# Time points that regression must leave over.
 LEAST_FREEDOM: Final = 3
-"""Time points that regression must leave over."""
 
 
 def read_run(

@@ -12,26 +12,18 @@ from cape.data.checks import Subject
 from cape.data.issues import Findings, IssueCode
 from cape.frozen import dataclass
 
+# Bytes of Python with numpy, scipy and nibabel loaded.
 BASE_MEMORY: Final = 120_000_000
-"""Bytes of Python with numpy, scipy and nibabel loaded."""
 
+# Of the largest subject's voxels: as read, turned, cleaned, joined.
 COPIES: Final = 4
-"""Of the largest subject's voxels: as read, turned, cleaned, joined."""
 
 MEMINFO: Final = Path("/proc/meminfo")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResourceEstimate:
-    """Memory and disk in bytes, needed and free; 0 free means that it is not known.
-
-    Attributes
-    ----------
-    memory, disk : int
-        Largest at one time, and working files of the whole run.
-    free_memory, free_disk : int
-        Of this computer now.
-    """
+    """Memory at one time and disk of the run, needed and free, bytes; 0 free: not known."""
 
     memory: int
     disk: int
@@ -42,17 +34,7 @@ class ResourceEstimate:
 def estimate_resources(
     subjects: Sequence[Subject], n_features: int, n_basis: int, working: Path | None
 ) -> ResourceEstimate:
-    """Return what a run needs at this site.
-
-    Parameters
-    ----------
-    subjects : sequence of Subject
-        Accepted ones.
-    n_features, n_basis : int
-        D and d.
-    working : Path or None
-        Folder for working files, if it is known.
-    """
+    """Return what a run needs at this site, with D features in a basis of d."""
     longest = max((subject.n_timepoints for subject in subjects), default=0)
     in_basis = 4 * n_basis * sum(subject.n_timepoints for subject in subjects)
     # B in doubles, and two copies of it while its columns are made orthonormal.

@@ -40,11 +40,11 @@ TEMPLATE_FILES: Final = (
     "templates.csv",
 )
 
+# Largest mask: 3 mm has 69,765 voxels; finer grids give smoother pictures, no information.
 MOST_VOXELS: Final = 70_000
-"""Largest mask: 3 mm has 69,765 voxels; finer grids give smoother pictures, no information."""
 
+# Voxels by which the grid of the templates may be off.
 TEMPLATE_SHIFT: Final = 0.01
-"""Voxels by which the grid of the templates may be off."""
 
 Labels = npt.NDArray[np.int32]
 
@@ -62,7 +62,7 @@ class Grid:
     inside : ndarray of bool, shape `shape`
         Voxels that are read.
     parcel : ndarray of int, shape (n_inside,)
-        Feature of each voxel inside, in C order; 0 .. D - 1.
+        Feature of each voxel inside, 0 .. D - 1, in C order.
     sizes : ndarray, shape (D,)
         Voxels per feature.
     """
@@ -108,16 +108,7 @@ def grid_of(space: FeatureSpace) -> Grid:
 def mask_space(
     config: Config, base: Path | None = None, *, site: str = "this site"
 ) -> FeatureSpace:
-    """Return the feature space of a mask or an atlas.
-
-    Parameters
-    ----------
-    config : Config
-        `feature_space`, `mask`, `mask_hash`, `atlas`, `max_features`.
-    base : Path, optional
-        Folder with ``mask.nii.gz`` or the atlas; not needed for bundled masks.
-    site : str
-        Public id for texts.
+    """Return the feature space of a mask or an atlas; bundled masks need no folder `base`.
 
     Raises
     ------
@@ -277,16 +268,8 @@ def check_feature_count(n_features: int, config: Config, findings: Findings) -> 
 def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
     """Return the space with the template maps of a site's folder.
 
-    Parameters
-    ----------
-    space : FeatureSpace
-        Of the site.
-    base : Path
-        Its folder: ``templates.nii.gz`` (4-D, on the consortium's grid), or for matrices
-        ``templates.npy``, ``.npz`` with one array, or ``.csv`` (a row per feature, a column per
-        map).
-    site : str
-        Public id.
+    ``templates.nii.gz`` (4-D, on the consortium's grid), or for matrices ``templates.npy``,
+    ``.npz`` with one array, or ``.csv`` (a row per feature, a column per map).
 
     Raises
     ------

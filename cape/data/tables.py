@@ -30,8 +30,8 @@ from cape.frozen import dataclass
 
 RECORDS: Final = ("records.csv", "records.tsv")
 MISSING: Final = ("", "n/a", "na", "nan")
+# A larger confound table is none: 10,000 rows of 1000 columns of 20 characters.
 MOST_CONFOUND_BYTES: Final = 200 * 2**20
-"""A larger confound table is none: 10,000 rows of 1000 columns of 20 characters."""
 
 MOST_NAMED: Final = 12
 
@@ -110,16 +110,9 @@ def _check_numbers(line: Line, width: int) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Records:
-    """One row per subject, one column per feature.
+    """One row per subject, one column per feature: names, labels, values (n, D) float32.
 
-    Attributes
-    ----------
-    names : tuple of str
-        Features, the header without its first cell.
-    labels : tuple of str
-        Subjects, the first column.
-    values : ndarray, shape (n, D)
-        float32; NaN where a value is missing, so that its subject is left out.
+    A missing value is NaN, so that its subject is left out.
     """
 
     names: tuple[str, ...]
@@ -169,14 +162,7 @@ def _record(cell: str, line: Line) -> float:
 def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> tuple[Array, str]:
     """Return the named columns of a confound table, shape (T, K), and the SHA-256 of the file.
 
-    Parameters
-    ----------
-    path : Path
-        .tsv as fMRIPrep writes it, or .csv.
-    columns : sequence of str
-        What to regress out.
-    issues : list of Issue
-        Receives empty cells of the first row.
+    `issues` receives empty cells of the first row.
 
     Raises
     ------

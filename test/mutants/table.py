@@ -292,16 +292,16 @@ MUTANTS = (
     Mutant(
         "labels are believed whatever their digest",
         "cape/feature_space.py",
-        "if (found.digest, found.n_features) != (whole.digest, whole.n_features):",
-        "if found.n_features != whole.n_features:",
+        "if (labelled.digest, labelled.n_features) != (whole.digest, whole.n_features):",
+        "if labelled.n_features != whole.n_features:",
         PROTOCOL + "test_labels.py"
         "::test_labels_other_than_those_of_the_digest_are_refused_by_everybody",
     ),
     Mutant(
         "more labels are unpacked than the grid holds",
         "cape/feature_space.py",
-        "raw = unpacking.decompress(base64.b64decode(text, validate=True), 4 * size + 1)",
-        "raw = unpacking.decompress(base64.b64decode(text, validate=True))",
+        "raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)",
+        "raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True))",
         UNIT + "test_feature_space.py::test_no_more_is_unpacked_than_the_grid_holds",
     ),
     # -- phases, the door, drivers
