@@ -75,20 +75,10 @@ def align_to_grid(
     trust: bool,
     to_mask: bool = False,
 ) -> Alignment:
-    """Find the mask's voxels in a stored volume; without a grid the image alone is checked.
+    """Find the mask's voxels in a volume of `shape`; without a grid the image alone is checked.
 
-    Parameters
-    ----------
-    header, shape
-        Of the image: its header and its first three axes.
-    grid : Grid or None
-        The consortium's grid.
-    issues : list of Issue
-        Receives warnings.
-    trust : bool
-        Accept an image without affine if its shape fits.
-    to_mask : bool
-        Accept an image on another grid, to be resampled.
+    `issues` receives warnings.  With `trust` an image without affine is accepted if its shape fits,
+    with `to_mask` one on another grid, to be resampled.
     """
     affine = _affine_of(header, shape, issues)
     if affine is None:

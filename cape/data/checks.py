@@ -38,18 +38,13 @@ class Subject:
 
     Attributes
     ----------
-    label : str
-        Subject.
     site : str
         Public id of the site.
     runs : tuple of RunFile
-        Files, in the order in which they are joined.
-    digests : tuple of str
-        SHA-256 of each file; empty if only headers were read.
+        Files, in the order in which they are joined, with the SHA-256 of each in `digests` (empty
+        if only headers were read) and the repetition time in s in `trs` (0 if unknown).
     n_features, n_timepoints : int
         D, and T_m after dropping dummies and joining.
-    trs : tuple of float
-        Repetition time of each run, s; 0 if unknown.
     quality : Quality
         Counts over all runs; `UNREAD` if only headers were read.
     rank : int
@@ -105,6 +100,7 @@ def judge(subject: Subject, config: Config, findings: Findings) -> bool:
 
 def _content(subject: Subject, findings: Findings) -> list[Severity]:
     quality, label = subject.quality, subject.label
+    # Said alone: such a subject breaks the other rules as well, and they would only distract.
     if quality.n_zero + quality.n_constant == quality.n_features:
         return [findings.add(IssueCode.NO_SIGNAL, label)]
     severities: list[Severity] = []
@@ -137,6 +133,7 @@ def _length(subject: Subject, config: Config, findings: Findings) -> list[Severi
         if n_components:
             limits += f", and more than n_components = {n_components}"
         return [findings.add(IssueCode.TIME_SHORT, place, limits=limits)]
+    # Long enough, but denoising took so many signals out that R components cannot be told apart.
     if subject.rank < n_components:
         place = f"{subject.label}: rank {subject.rank}"
         return [findings.add(IssueCode.RANK_LOW, place, n_components=n_components)]
@@ -169,6 +166,7 @@ def judge_site(
     # Half of the subjects off the mask is no bad luck: the images are in native space.
     if subjects and 2 * len(outside) >= len(subjects):
         findings.add(IssueCode.NATIVE_SPACE, f"{len(outside)} of {len(subjects)} subjects")
+    # Who is left out changes the sample: more than the owner allows is for people to decide.
     n_failed = n_listed - len(accepted)
     allowed = int(config.max_excluded_fraction * n_listed)
     if n_listed and (n_failed > allowed or not accepted):

@@ -135,18 +135,8 @@ def clean(
     """Return a preprocessed run (D, T - n_dummy), float32, and the counts behind its checks.
 
     Every row has mean 0; constant rows are 0.  With ``standardize=none`` rows keep their mean and
-    scale, constant ones too.
-
-    Parameters
-    ----------
-    values : ndarray, shape (D, T)
-        As stored.
-    n_dummy : int
-        First volumes to drop.
-    config : Config
-        `detrend`, `standardize`.
-    others : ndarray, shape (T - n_dummy, K), optional
-        Further signals to regress out, from `nuisance`.
+    scale, constant ones too.  `values` (D, T) are as stored; `others` (T - n_dummy, K), from
+    `nuisance`, are regressed out.
     """
     values = values[:, n_dummy:]
     n_features, n_times = values.shape

@@ -150,6 +150,8 @@ def _data_files(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) ->
 
 
 def _visible(path: Path) -> bool:
+    # A Mac leaves ._sub-01.nii.gz beside every image that it copies.  A link counts though its
+    # file is gone: DataLad's are named as what they are, not passed over.
     return not path.name.startswith(".") and (path.is_file() or path.is_symlink())
 
 
@@ -210,6 +212,8 @@ def _grouped(
         )
         runs.setdefault(row.subject or subject_of(row.file), []).append((row, run))
     _note_missing(base, missing, findings)
+    # In natural order of label, session and run, not of the folder: the joined series and the
+    # fingerprint of the data must be the same on every computer.
     subjects = []
     for label in sorted(runs, key=natural_key):
         ordered = sorted(runs[label], key=lambda p: (natural_key(p[0].ses), natural_key(p[0].run)))
@@ -284,6 +288,7 @@ def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> Non
     """Note all missing files, each with the nearest names that are there."""
     if not missing:
         return
+    # Listed once for all that are missing: a wrong folder name makes every file a missing one.
     there = [path.relative_to(base).as_posix() for path in base.rglob("*") if path.is_file()]
     for entry in missing:
         near = difflib.get_close_matches(entry, there, n=NEAREST, cutoff=0.5)
@@ -445,6 +450,7 @@ MOST_SHOWN: Final = 6
 
 def is_bids(base: Path) -> bool:
     """Tell whether a folder holds images in the BIDS layout, as fMRIPrep writes it."""
+    # The first match will do: a study has thousands.
     return any(True for pattern in PATTERNS for _ in base.glob(pattern))
 
 

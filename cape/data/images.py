@@ -121,6 +121,7 @@ def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> 
                 pass
         digest = image.reader.finish()
     if image.pair:
+        # A changed header moves or scales the same voxels: it is part of the content.
         digest = hashlib.sha256(image.pair + bytes.fromhex(digest)).hexdigest()
     return _series(image, values, run, digest)
 
@@ -215,6 +216,7 @@ def _layout(header: Nifti1Header, issues: list[Issue]) -> _Layout:
     try:
         shape = _series_shape(header, issues)
         dtype = np.dtype(header.get_data_dtype())
+        # Complex images would lose their phase without a word; labels are numbers of regions.
         if dtype.kind not in "iuf" or intent == _LABEL_INTENT:
             observed = "a label image" if intent == _LABEL_INTENT else f"type {dtype}"
             raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, observed)
@@ -233,6 +235,7 @@ def _layout(header: Nifti1Header, issues: list[Issue]) -> _Layout:
 def _series_shape(header: Nifti1Header, issues: list[Issue]) -> tuple[int, int, int, int]:
     shape = tuple(int(n) for n in header.get_data_shape())
     if len(shape) > 4:
+        # Some converters write x, y, z, 1, t.
         squeezed = (*shape[:3], *(n for n in shape[3:] if n != 1))
         if len(squeezed) > 4:
             raise UnusableFile(IssueCode.IMAGE_MORE_AXES, f"shape {shape}")
@@ -266,6 +269,7 @@ def _read_volumes(image: _OpenImage, pick: Picker, grid: Grid | None) -> Data:
     size = int(np.prod(layout.shape[:3])) * layout.dtype.itemsize
     n_times = layout.shape[3]
     features = 0 if grid is None else grid.sizes.size
+    # A volume fills one row at a time; turned once at the end, so that each feature is one row.
     by_time = np.empty((n_times, features), dtype=np.float32)
     for t in range(n_times):
         block = before[:size]

@@ -54,6 +54,7 @@ def read_matrix(run: RunFile, orientation: Orientation, variable: str = "X") -> 
         It is no whole matrix of real numbers, or lacks the variable.
     """
     check_type(run.path, MATRIX_SUFFIXES)
+    # Read once: the digest and the numbers must be those of the same bytes.
     content = run.path.read_bytes()
     columns, array = _read(run.path, content, variable)
     _check(array.shape, array.dtype, orientation)
@@ -146,6 +147,7 @@ def _shape_in_mat(stream: BinaryIO, variable: str, size: int) -> tuple[tuple[int
         names = ", ".join(f"{name} {shape}" for name, (shape, _) in there.items())
         raise _no_variable(variable, names, f"save(file, '{variable}')")
     shape, kind = there[variable]
+    # Before anything is allocated: a header of 200 bytes may declare a matrix of 10 GB.
     if math.prod(shape) > MOST_PACKED * size:
         raise _truncated(size)
     return shape, MAT_KINDS.get(kind, kind if kind[:3] in ("int", "uin") else "O")

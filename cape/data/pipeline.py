@@ -38,13 +38,7 @@ from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
 from cape.data.reading import clean_run, dummies, read_run
 from cape.data.resources import ResourceEstimate, check_room, estimate_resources
 from cape.data.runs import RunFile, Series, SubjectFiles
-from cape.data.space import (
-    Grid,
-    check_feature_count,
-    grid_of,
-    read_space,
-    with_templates,
-)
+from cape.data.space import Grid, check_feature_count, grid_of, read_space, with_templates
 from cape.data.tables import read_records
 from cape.errors import DataError
 from cape.feature_space import FeatureSpace
@@ -65,22 +59,9 @@ Reduced = list[tuple[str, Data]]
 class SiteData:
     """The accepted subjects of one site; private but for `space`, M_s and the TR range.
 
-    Attributes
-    ----------
-    site : str
-        Public id.
-    space : FeatureSpace
-        What the D rows of every subject are; without templates.
-    subjects : tuple of Subject
-        Accepted subjects in natural order of their labels.
-    excluded : tuple of str
-        Labels of those left out.
-    findings : tuple of Finding
-        Warnings and exclusions.
-    tr_range : tuple of float
-        Shortest and longest of the repetition times, s, rounded to 1e-3; 0 if unknown.
-    fingerprint : str
-        SHA-256 over the contents of the accepted files, without their names.
+    Subjects stand in natural order of their labels; `space` has no templates yet; `tr_range` is the
+    shortest and longest repetition time in s, rounded to 1e-3, 0 if unknown; `fingerprint` is a
+    SHA-256 over the contents of the accepted files.
     """
 
     site: str
@@ -93,28 +74,15 @@ class SiteData:
 
     @property
     def n_subjects(self) -> int:
-        """M_s."""
         return len(self.subjects)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """All that a pass over a site brought to light.
+    """All that a pass over a site brought to light: findings, worst first.
 
-    Attributes
-    ----------
-    subjects : tuple of Subject
-        All subjects that could be read, accepted or not.
-    findings : tuple of Finding
-        All problems, worst first.
-    accepted : SiteData or None
-        None if the site must stop; `error` says why then.
-    error : DataError or None
-        What `load_site` raises.
-    labels : tuple of str
-        All subjects that the site listed.
-    needs : ResourceEstimate or None
-        Memory and disk of a run, if anything could be read.
+    `subjects` are those that could be read, `labels` those that were listed.  `accepted` is None if
+    the site must stop; `error` is what `load_site` raises then.
     """
 
     subjects: tuple[Subject, ...]
@@ -129,20 +97,8 @@ class Inspection:
 class SiteScan:
     """One pass over all files of a site, and what it came upon so far; private.
 
-    Attributes
-    ----------
-    config : Config
-        The owner's settings.
-    listed : tuple of SubjectFiles
-        What is to be read.
-    findings : Findings
-        Grows by what is wrong.
-    space : FeatureSpace or None
-        None for matrices until all were read, and where the mask could not be read.
-    subjects, accepted : list of Subject
-        Grow by those that could be read, and those that may take part.
-    shapes : list of RunShape
-        Grows by every run that could be read.
+    `space` is None for matrices until all were read, and where the mask could not be read.  The
+    lists grow: subjects that could be read, those that may take part, the shape of every run.
     """
 
     config: Config
@@ -167,12 +123,8 @@ def load_site(
 
     Parameters
     ----------
-    base : Path
-        The site's folder.
-    listing : mapping
-        What the site gave, for `discover`.
-    config : Config
-        The owner's settings.
+    base, listing, config
+        The site's folder, what the site gave, the owner's settings: as for `discover`.
     site : str
         Public id of the site.
     working : Path, optional
@@ -188,6 +140,7 @@ def load_site(
     scan = start_scan(base, listing, config, site=site)
     reduced: Reduced = []
     B: Array | None = None
+    # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     for label, X in accepted_subjects(scan, on_subject=on_subject):
         if not reduced:
             B = _widest_basis_of(scan, base, n_features=len(X))
@@ -289,6 +242,7 @@ def read_subject(files: SubjectFiles, scan: SiteScan) -> tuple[Subject | None, l
     parts: list[Data] = []
     read: list[Series] = []
     quality: Quality | None = None
+    # A bad run is no reason to stop: the site learns of all that is wrong in one pass.
     for run in files.runs:
         series = _read_noting(run, scan)
         if series is None:
@@ -297,7 +251,8 @@ def read_subject(files: SubjectFiles, scan: SiteScan) -> tuple[Subject | None, l
         cleaned, counts = clean_run(series, run, scan.config)
         quality = counts if quality is None else quality.joined(counts)
         parts.append(cleaned)
-        read.append(replace(series, values=series.values[:0]))
+        # A copy: a view of no rows would hold the voxels of every run until the last is read.
+        read.append(replace(series, values=series.values[:0].copy()))
     complete = len(read) == len(files.runs) and len({len(part) for part in parts}) == 1
     if quality is None or not complete or len(parts[0]) == 0:
         return None, []

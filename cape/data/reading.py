@@ -55,6 +55,7 @@ def read_run(
     if (config.high_pass or config.low_pass) and not (series.tr or config.tr):
         observed = "sought in the manifest, the JSON sidecar and the header"
         raise UnusableFile(IssueCode.TR_NEEDED, observed)
+    # Before anything is cleaned: a run without freedom would come out as zeros, not as an error.
     _check_freedom(series, run, config)
     return series
 

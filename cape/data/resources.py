@@ -71,6 +71,7 @@ def free_memory() -> int:
 
 def free_disk(folder: Path) -> int:
     """Return free bytes on the disk of a folder that may not exist yet, 0 if not known."""
+    # A folder that will be made lies on the disk of the nearest one that is there.
     while not folder.exists() and folder != folder.parent:
         folder = folder.parent
     try:

@@ -18,8 +18,6 @@ class RunFile:
 
     Attributes
     ----------
-    path : Path
-        Absolute path inside the site's folder.
     name : str
         As the site listed it; private.
     tr : float
@@ -61,12 +59,12 @@ class Series:
     Attributes
     ----------
     values : ndarray, shape (D, T)
-        Features by time, float32, scaled.
+        Features by time, float32, scaled; `unread` if only the header was read.
     tr : float
         Repetition time in s, 0 if unknown.
     digest : str
         SHA-256 of the file's bytes, or of a row of a table; with ``+`` and that of the confounds.
-        Empty if only the header was read; values are `unread` then.
+        Empty if only the header was read.
     grid : str
         "ok", "reoriented", "0.004 vox", or "-" for a matrix.
     issues : tuple of Issue

@@ -53,18 +53,8 @@ Labels = npt.NDArray[np.int32]
 class Grid:
     """A feature space unpacked for reading images.
 
-    Attributes
-    ----------
-    shape : tuple of int
-        Axes x, y, z.
-    affine : ndarray, shape (4, 4)
-        Voxel to mm.
-    inside : ndarray of bool, shape `shape`
-        Voxels that are read.
-    parcel : ndarray of int, shape (n_inside,)
-        Feature of each voxel inside, 0 .. D - 1, in C order.
-    sizes : ndarray, shape (D,)
-        Voxels per feature.
+    `inside` are the voxels that are read; `parcel` (n_inside,) is the feature of each, 0 .. D - 1,
+    in C order; `sizes` (D,) counts the voxels of each feature; `affine` (4, 4) is voxel to mm.
     """
 
     shape: tuple[int, ...]
@@ -95,7 +85,7 @@ def grid_of(space: FeatureSpace) -> Grid:
     if space.kind == "mask":
         parcel, sizes = np.arange(int(inside.sum())), np.ones(int(inside.sum()), dtype=np.intp)
     for array in (inside, parcel):
-        array.flags.writeable = False
+        array.flags.writeable = False  # shared by all who ask again
     return Grid(
         shape=space.shape,
         affine=np.array(space.affine).reshape(4, 4),
@@ -179,6 +169,7 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array]:
         values = np.asarray(image.dataobj, dtype=np.float64)
     except Exception as err:  # its reader raises whatever a damaged file leads it to
         raise UnusableFile(IssueCode.MASK_UNREADABLE, str(err), kind=kind) from err
+    # Without a code nibabel invents an affine from the voxel sizes: a place that nobody measured.
     if int(image.header["sform_code"]) == 0 and int(image.header["qform_code"]) == 0:
         raise UnusableFile(IssueCode.MASK_AFFINE_MISSING, "sform and qform are 0", kind=kind)
     if values.ndim == 4 and values.shape[3] == 1:
@@ -204,6 +195,7 @@ def _image(values: Array, affine: Array) -> nib.Nifti1Image:
 
 
 def _binary(values: Array, name: str, findings: Findings) -> Labels:
+    # A probability map between 0 and 1 can be cut at a half; other numbers mean something else.
     if not np.isfinite(values).all() or values.min() < 0 or values.max() > 1:
         observed = f"{np.nanmin(values):g} to {np.nanmax(values):g}"
         raise UnusableFile(IssueCode.MASK_RANGE, observed)
