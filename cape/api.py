@@ -32,8 +32,8 @@ from cape.report import privacy_json, write_consortium
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
-from cape.site.array_source import ArraySource
 from cape.site.policy import SitePolicy
+from cape.site.site_data import ArraySource
 from cape.synthetic import isi, match_maps
 
 PRODUCT = "capedjica"

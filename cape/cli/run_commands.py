@@ -112,7 +112,7 @@ def simulate_command(
 
 def _policy_of(path: Path) -> SitePolicy:
     """Return the policy of a file for a simulation: its ledger lies beside it, wherever that is."""
-    from cape.site.files import load_policy
+    from cape.site.policy import load_policy
 
     policy = load_policy(path)
     if not policy.ledger_file:

@@ -66,7 +66,7 @@ def policy_command(
     """Read a site policy as a run would: every key in force, and the names of this software."""
     import hashlib
 
-    from cape.site.files import code_digest, load_policy
+    from cape.site.policy import code_digest, load_policy
 
     policy = dataclasses.asdict(load_policy(file))
     digest, code = hashlib.sha256(file.read_bytes()).hexdigest(), code_digest()

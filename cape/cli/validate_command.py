@@ -132,7 +132,7 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
 
 def _policy(path: Path | None, site: str) -> SitePolicy:
     """Return the policy of a file; without one, the defaults of a run."""
-    from cape.site.files import read_policy
+    from cape.site.policy import read_policy
 
     if path is None:
         return read_policy(Path(), {}, site)

@@ -2,86 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from cape.coinstac.documents import (
+    Cache,
     Document,
     EngineRequest,
-    answer_of,
     decode_envelope,
     decode_run,
     encode_broadcast,
-    identity_of,
+    engine_answer,
+    read_cache,
     request_digest,
     settings_of,
 )
 from cape.computations import load
 from cape.config import VERSION, Config
-from cape.errors import ConsortiumError, MessageError, StateLostError
-from cape.protocol.outcome import Outcome
+from cape.errors import ConsortiumError, MessageError
+from cape.frozen import dataclass
+from cape.protocol import wire
 from cape.protocol.phases import Computation, advance_aggregator, start
-from cape.site.context import NO_REQUEST, AggregatorContext
+from cape.site.context import AggregatorContext
+
+PARTY = "the aggregator"
+NO_CARD = "the first message of a site is its card"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstCard:
+    """What is read of a site's first message before the computation is known."""
+
+    version: str
+    computation: str
+    settings: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstMessage:
+    """A message whose body is a card; the rest is read when its type is known."""
+
+    body: FirstCard
 
 
 def combine_replies(request: EngineRequest) -> Document:
     """Combine one round.  Draws nothing, so the same request always gives the same answer."""
+    cache: Cache | None = None
     if request.cache is None:
-        computation, config = joining(request.input)
+        computation, config = first_settings(request.input)
         state = start(computation.bind(config))
     else:
-        computation, _, _ = identity_of(request.cache, "the aggregator")
-        state = decode_run(computation, request.cache, party="the aggregator")
+        cache = read_cache(request.cache, PARTY)
+        computation = load(cache.head.computation)
+        state = decode_run(computation, cache, party=PARTY)
     request.expect(state.cursor.seq)
     reply = state.phase.reply
     inbox = {
         site: decode_envelope(document, reply, broadcast=False)
         for site, document in request.input.items()
     }
-    published: list[Outcome] = []
-
-    def publish(outcome: Outcome) -> None:
-        from cape.report import write_consortium
-
-        write_consortium(request.transfer, outcome)
-        published.append(outcome)
-
-    digest, kept = memory_of(request.cache)
-    party = AggregatorContext(config=state.config, publish=publish, request=digest, kept=kept)
-    state, envelope, ended = advance_aggregator(state, inbox, party)
+    context = AggregatorContext(config=state.config, folder=request.transfer)
+    if cache is not None:
+        context.request, context.kept = cache.request_digest, cache.kept_bytes
+    state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:
-        answer = answer_of(computation, state, encode_broadcast(envelope))
+        answer = engine_answer(computation, state, encode_broadcast(envelope))
+        # Only a run that sites may drop out of has stages that look back.
         if state.config.aggregation == "secagg":
             answer["cache"]["cape"]["request"] = request_digest(envelope).hex()
-            answer["cache"]["cape"]["kept"] = {name: raw.hex() for name, raw in kept.items()}
+            kept = {name: raw.hex() for name, raw in context.kept.items()}
+            answer["cache"]["cape"]["kept"] = kept
         return answer
     from cape.report import components_table, summary
 
-    output = {"summary": summary(published[0]), "components": components_table(published[0])}
-    return answer_of(computation, state, output, success=True)
+    outcome = context.outcome
+    if outcome is None:
+        raise TypeError("the last phase of a computation publishes its outcome")
+    output = {"summary": summary(outcome), "components": components_table(outcome)}
+    return engine_answer(computation, state, output, success=True)
 
 
-def memory_of(cache: Mapping[str, Any] | None) -> tuple[bytes, dict[str, bytes]]:
-    """Return the digest of the last broadcast and what the aggregator kept, if sites may drop."""
-    cache = cache or {}
-    try:
-        kept = {str(name): bytes.fromhex(raw) for name, raw in cache.get("kept", {}).items()}
-        return bytes.fromhex(cache.get("request", NO_REQUEST.hex())), kept
-    except (AttributeError, TypeError, ValueError):
-        raise StateLostError("E210", site="the aggregator", what="cache") from None
-
-
-def joining(inbox: Mapping[str, Any]) -> tuple[Computation[Any], Config]:
+def first_settings(inbox: dict[str, Any]) -> tuple[Computation[Any], Config]:
     """Return computation and settings from the first card; `join` compares all of them."""
-    try:
-        sites = sorted(inbox, key=str.encode)
-        versions = {site: str(inbox[site]["body"]["version"]) for site in sites}
-        body = inbox[sites[0]]["body"]
-        name, text = str(body["computation"]), str(body["settings"])
-    except (KeyError, TypeError, IndexError):
-        raise MessageError("E202", problem="the first message of a site is its card") from None
+    cards: dict[str, FirstCard] = {}
+    for site in sorted(inbox, key=str.encode):
+        try:
+            message = wire.decode_document(inbox[site], FirstMessage, unknown="ignore")
+        except MessageError:
+            raise MessageError("E202", problem=NO_CARD) from None
+        cards[site] = message.body
+    if not cards:
+        raise MessageError("E202", problem=NO_CARD)
+    versions = {site: card.version for site, card in cards.items()}
     if set(versions.values()) != {VERSION}:  # settings of another version may not even decode
         listed = ", ".join(f"{site} has {version}" for site, version in versions.items())
         raise ConsortiumError("E155", sites=f"{listed}, the aggregator has {VERSION}")
-    computation = load(name)
-    return computation, settings_of(computation, text)
+    first = next(iter(cards.values()))
+    computation = load(first.computation)
+    return computation, settings_of(computation, first.settings)

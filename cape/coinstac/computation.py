@@ -40,16 +40,15 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
         Its public text may be shown to everybody; details are in the site's own files.
     """
     request = EngineRequest.of(role, document)
-    party = f"site {request.party}" if role == "local" else "the aggregator"
     try:
         try:
             request.output.mkdir(parents=True, exist_ok=True)
-            with folder_lock(request.output, party):
+            with folder_lock(request.output, request.who):
                 request = dataclasses.replace(request, input=_arrived(request))
                 answer = _answer(request)
                 return {**answer, "output": offload(answer["output"], request.transfer)}
         except OSError as err:  # not burnt: the same document may come again
-            raise StoppedError("E261", party=party, detail=str(err)) from err
+            raise StoppedError("E261", party=request.who, detail=str(err)) from err
     except Exception as err:  # passed on
         _write_down(request, err)
         raise

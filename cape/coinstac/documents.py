@@ -12,10 +12,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from cape.computations import load
 from cape.config import Config
 from cape.errors import CapeError, MessageError, ProtocolError, StateLostError
 from cape.frozen import dataclass
@@ -23,10 +23,12 @@ from cape.privacy.ledger import Ledger
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Progress
 from cape.protocol.phases import AnyEnvelope, Computation, Envelope, Run
+from cape.site.context import NO_REQUEST
 
 M = TypeVar("M")
 
-FIELDS = {"v", "run", "seq", "phase", "round", "config", "body"}
+HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
+"""What stands in every envelope beside its body."""
 MAX_CACHE = 4 * 2**20
 """Hard cap of a party's cache, bytes: the engine carries it twice a round."""
 
@@ -55,33 +57,22 @@ def encode_broadcast(envelope: AnyEnvelope) -> dict[str, Any]:
 
 
 def _head(envelope: AnyEnvelope) -> dict[str, Any]:
-    return {
-        "v": envelope.v,
-        "run": envelope.run,
-        "seq": envelope.seq,
-        "phase": envelope.phase,
-        "round": envelope.round,
-        "config": envelope.config,
-    }
+    return {name: getattr(envelope, name) for name in HEAD}
 
 
 def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelope:
     """Return the envelope of a message whose body has the declared type; MessageError if not."""
-    expected = FIELDS | {"progress"} if broadcast else FIELDS
-    if not isinstance(document, dict) or set(document) != expected:
-        raise MessageError("E202", problem=f"envelope: the fields are {sorted(expected)}")
-    return Envelope(
-        v=wire.decode(document["v"], int, "envelope.v"),
-        run=wire.decode(document["run"], str, "envelope.run"),
-        seq=wire.decode(document["seq"], int, "envelope.seq"),
-        phase=wire.decode(document["phase"], str, "envelope.phase"),
-        round=wire.decode(document["round"], int, "envelope.round"),
-        config=wire.decode(document["config"], str, "envelope.config"),
-        body=wire.decode(document["body"], body),
-        progress=wire.decode(document["progress"], Progress | None, "progress")
-        if broadcast
-        else None,
-    )
+    fields: dict[str, Any] = {**HEAD, "body": body}
+    if broadcast:
+        fields["progress"] = Progress | None
+    if not isinstance(document, dict) or set(document) != set(fields):
+        raise MessageError("E202", problem=f"envelope: the fields are {sorted(fields)}")
+    # Not a record: the type of the body is that of the phase, chosen by the caller.
+    values = {
+        name: wire.decode(document[name], hint, "" if name == "body" else f"envelope.{name}")
+        for name, hint in fields.items()
+    }
+    return Envelope(**values)
 
 
 def request_digest(envelope: AnyEnvelope) -> bytes:
@@ -101,8 +92,47 @@ class Head:
     ledger: Ledger | None
 
 
-def encode_run(computation: Computation[M], run: Run[M], *, capped: bool = True) -> dict[str, Any]:
-    """Return the state of a party as JSON, of at most `MAX_CACHE` bytes if it is capped."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cache:
+    """What a party finds under the key ``cape`` of the engine's cache; `kept` is in hex.
+
+    `model` is of the type that the computation declares, so it is decoded when that is known.
+    """
+
+    head: Head
+    model: Any
+    nonce: str = ""
+    vault_key: str = ""
+    request: str = NO_REQUEST.hex()
+    kept: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def vault_key_bytes(self) -> bytes:
+        return bytes.fromhex(self.vault_key)
+
+    @property
+    def request_digest(self) -> bytes:
+        return bytes.fromhex(self.request)
+
+    @property
+    def kept_bytes(self) -> dict[str, bytes]:
+        return {name: bytes.fromhex(raw) for name, raw in self.kept.items()}
+
+
+def read_cache(document: Any, party: str) -> Cache:
+    """Return a cache by its types, but for the model; StateLostError (E210) if it is damaged."""
+    try:
+        cache = wire.decode_document(document, Cache, "cache")
+        # Hex is checked here, so that the properties of a cache that was read never fail.
+        for text in (cache.vault_key, cache.request, *cache.kept.values()):
+            bytes.fromhex(text)
+        return cache
+    except (CapeError, ValueError) as err:
+        raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
+
+
+def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
+    """Return the state of a party as it is stored."""
     head = Head(
         v=1,
         computation=computation.name,
@@ -111,24 +141,28 @@ def encode_run(computation: Computation[M], run: Run[M], *, capped: bool = True)
         cursor=run.cursor,
         ledger=run.ledger,
     )
-    document = {
-        "head": wire.encode(head, Head),
-        "model": wire.encode(run.model, computation.model),
-    }
-    if capped and len(wire.dumps(document)) > MAX_CACHE:
+    return Cache(head=head, model=wire.encode(run.model, computation.model))
+
+
+def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
+    """Return the state of a party as JSON, of at most `MAX_CACHE` bytes."""
+    cache = cache_of(computation, run)
+    document = {"head": wire.encode(cache.head, Head), "model": cache.model}
+    if len(wire.dumps(document)) > MAX_CACHE:
         raise CapeError("E145", setting="cache", got="more", allowed="4 MiB", do="lower n_basis.")
     return document
 
 
-def decode_run(computation: Computation[M], document: Any, *, party: str) -> Run[M]:
-    """Return the state that `encode_run` wrote; StateLostError if it is damaged."""
+def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]:
+    """Return the state in a cache, read or not; StateLostError (E210) if it is damaged."""
+    cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
+    head = cache.head
     try:
-        head: Head = wire.decode(document["head"], Head)
         if head.v != 1 or head.computation != computation.name:
             raise MessageError("E202", problem="cache of another version or computation")
         config = settings_of(computation, head.settings)
-        model: M = wire.decode(document["model"], computation.model)
-    except (CapeError, KeyError, TypeError, ValueError) as err:
+        model: M = wire.decode(cache.model, computation.model)
+    except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
     bound = computation.bind(config)
     return Run(bound=bound, run=head.run, cursor=head.cursor, ledger=head.ledger, model=model)
@@ -136,16 +170,11 @@ def decode_run(computation: Computation[M], document: Any, *, party: str) -> Run
 
 def settings_of(computation: Computation[M], text: str) -> Config:
     """Return the settings that a card or a cache holds as JSON text."""
-    try:
-        given = json.loads(text)
-    except (ValueError, RecursionError) as err:
-        raise MessageError("E202", problem="settings are not JSON") from err
-    if not isinstance(given, dict):
-        raise MessageError("E202", problem="settings are not a mapping")
-    return computation.config.from_input(given)
+    settings: dict[str, Any] = wire.decode(wire.loads(text), dict[str, Any], "settings")
+    return computation.config.from_input(settings)
 
 
-def answer_of(
+def engine_answer(
     computation: Computation[Any],
     state: Run[Any],
     output: Document,
@@ -159,31 +188,38 @@ def answer_of(
     return {"output": output, "cache": {"cape": cache}, "success": success}
 
 
-def identity_of(cache: Mapping[str, Any], party: str) -> tuple[Computation[Any], str, bytes]:
-    """Return computation, nonce and vault key of a cache, before its typed part is decoded.
-
-    Raises
-    ------
-    StateLostError
-        E210: the cache is damaged.
-    """
-    try:
-        name, nonce = str(cache["head"]["computation"]), str(cache["nonce"])
-        return load(name), nonce, bytes.fromhex(cache["vault_key"])
-    except (CapeError, KeyError, TypeError, ValueError):
-        raise StateLostError("E210", site=party, what="cache") from None
+# -- what the engine hands over, and what it may get back -----------------------------------------
 
 
-# -- what the engine hands over, and what it may get back ------------------------------------------
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineState:
+    """Where a party is, as the engine says; it says more, which is not read."""
+
+    party: str = field(metadata={wire.KEY: "clientId"})
+    base: str = field(metadata={wire.KEY: "baseDirectory"})
+    output: str = field(metadata={wire.KEY: "outputDirectory"})
+    working: str = field(metadata={wire.KEY: "cacheDirectory"})
+    transfer: str = field(metadata={wire.KEY: "transferDirectory"})
+    iteration: Any
+    owner: Any = ""  # not every engine names one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineDocument:
+    """What the engine hands over: types as declared, contents not believed yet."""
+
+    input: dict[str, Any]
+    cache: dict[str, Any]
+    state: EngineState
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineRequest:
-    """One document of the engine, checked for shape."""
+    """One request of the engine; `cache` is None in a party's first round."""
 
     role: str
     input: dict[str, Any]
-    cache: dict[str, Any] | None
+    cache: Any
     party: str
     base: Path
     output: Path
@@ -194,40 +230,40 @@ class EngineRequest:
 
     @classmethod
     def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
-        """Return the call of a document; MessageError for whatever the engine never sends."""
+        """Return the request in a document; MessageError for whatever the engine never sends."""
         if role not in ("local", "remote"):
             raise MessageError("E158", problem=f"role {role!r}, allowed local, remote")
-        parts = {}
-        for name in ("input", "cache", "state"):
-            part = document.get(name) if isinstance(document, Mapping) else None
-            if not isinstance(part, dict):
-                raise MessageError("E158", problem=f"'{name}' must be a mapping")
-            parts[name] = part
-        places = ("clientId", "baseDirectory", "outputDirectory", "cacheDirectory",
-                  "transferDirectory")  # fmt: skip
-        for name in places:
-            given = parts["state"].get(name)
-            if not isinstance(given, str) or "\0" in given:  # no path and no name holds that
-                raise MessageError("E158", problem=f"'state.{name}' must be a text")
-        iteration = parts["state"].get("iteration")
-        if type(iteration) is not int:  # true is no number here
-            raise MessageError("E158", problem="'state.iteration' must be a whole number")
-        party, base, output, working, transfer = (parts["state"][name] for name in places)
+        try:
+            read = wire.decode_document(document, EngineDocument, "request", unknown="ignore")
+        except MessageError as err:
+            raise MessageError("E158", problem=err.fields["problem"]) from None
+        state = read.state
+        # The decoder takes 1.0 for 1, as JavaScript may write it; the engine's count is none.
+        if type(state.iteration) is not int:
+            raise MessageError("E158", problem="request.state.iteration: not a whole number")
+        for text in (state.party, state.base, state.output, state.working, state.transfer):
+            if "\0" in text:  # no path and no name holds that
+                raise MessageError("E158", problem="request.state: a zero byte")
         return cls(
             role=role,
-            input=parts["input"],
-            cache=parts["cache"].get("cape"),
-            party=party,
-            base=Path(base),
-            output=Path(output),
-            working=Path(working),
-            transfer=Path(transfer),
-            owner=str(parts["state"].get("owner", "")),  # not every engine names one
-            iteration=iteration,
+            input=read.input,
+            cache=read.cache.get("cape"),
+            party=state.party,
+            base=Path(state.base),
+            output=Path(state.output),
+            working=Path(state.working),
+            transfer=Path(state.transfer),
+            owner=str(state.owner),
+            iteration=state.iteration,
         )
 
+    @property
+    def who(self) -> str:
+        """The party, for people."""
+        return f"site {self.party}" if self.role == "local" else "the aggregator"
+
     def expect(self, seq: int) -> None:
-        """Refuse a call that is not the exchange `seq` of the run.
+        """Refuse a request that is not the exchange `seq` of the run.
 
         The engine counts its iterations, at every party from 1; a count that differs from the
         party's own says that a round was left out, or that an older cache came back.

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,139 +11,131 @@ from cape.coinstac.documents import (
     PRODUCT,
     Document,
     EngineRequest,
-    answer_of,
     decode_envelope,
     decode_run,
     encode_reply,
-    identity_of,
+    engine_answer,
+    read_cache,
     request_digest,
 )
 from cape.computations import load
-from cape.config import Config
-from cape.errors import CapeError, StoppedError
+from cape.errors import CapeError, StateLostError, StoppedError
 from cape.protocol import wire
-from cape.protocol.outcome import SiteOutcome
-from cape.protocol.phases import Computation, Run, accept, advance_site, respond, start
-from cape.site.audit_log import log_reply, reply_entry
-from cape.site.context import NO_REQUEST, Origin, SiteContext
-from cape.site.files import (
-    all_runs_of,
-    noise_of,
-    own_folders,
-    policy_path,
-    read_policy,
-    software,
-    write_record,
-)
-from cape.site.identity import identity_digest, unchanged_identity
-from cape.site.journal import Journal
-from cape.site.policy import SitePolicy
-from cape.site.site_data import FileCache, FileSource
+from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
+from cape.site.context import NO_REQUEST, SiteContext
+from cape.site.identity import IdentityFiles, identity_folders
+from cape.site.policy import policy_path, read_policy
+from cape.site.site_data import FileSource
+from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
 SITE_INPUTS = ("data", "manifest", "policy")
 """The only inputs that a site gives; all else is the owner's."""
 
 
-def answer_request(call: EngineRequest) -> Document:
-    journal = Journal(call.output, call.party)
-    return _first_round(call, journal) if call.cache is None else _next_round(call, journal)
+def answer_request(request: EngineRequest) -> Document:
+    """Return the answer of a site; the same request always gets the same bytes."""
+    store = FileStore(request.output, request.working, request.party)
+    return _join(request, store) if request.cache is None else _next_round(request, store)
 
 
-def _first_round(call: EngineRequest, journal: Journal) -> Document:
-    """Answer `join` from the mapped files and the owner's settings."""
-    call.expect(1)
-    (call.output / "site-error.txt").unlink(missing_ok=True)  # of an earlier run
-    request = _digest([call.input, _listing(call.base)])
-    stored = journal.first_answer(request)
+def _join(request: EngineRequest, store: FileStore) -> Document:
+    """Answer the first round from the mapped files and the owner's settings."""
+    request.expect(1)
+    (request.output / "site-error.txt").unlink(missing_ok=True)  # of an earlier run
+    digest = _digest([request.input, _listing(request.base)])
+    vault_key = os.urandom(32)
+    stored = store.first_answer(digest)
     if stored is not None:
-        return _with_key(stored, os.urandom(32))  # nothing is sealed before the second round
-    given = {name: call.input[name] for name in SITE_INPUTS if name in call.input}
-    settings = {name: v for name, v in call.input.items() if name not in (*SITE_INPUTS, "start")}
+        return _with_key(stored, vault_key)  # nothing is sealed before the second round
+    inputs = {name: request.input[name] for name in SITE_INPUTS if name in request.input}
+    settings = {
+        name: value for name, value in request.input.items() if name not in (*SITE_INPUTS, "start")
+    }
     computation = load(str(settings.pop("computation", PRODUCT)))
     config = computation.config.from_input(settings)
-    memo = FileCache(call.working, call.party)
-    memo.forget()
-    vault_key = os.urandom(32)
-    party = _party(call, computation, config, journal, given, vault_key, NO_REQUEST)
-    state, envelope = advance_site(start(computation.bind(config)), None, party)
-    nonce = envelope.body.nonce
-    journal.begin(nonce)
-    given |= {
-        "card": list(party.card),
-        "policy_at_join": dataclasses.asdict(party.policy),
-        "identity": identity_digest(own_folders(call.base)),
-    }
-    if isinstance(party.source, FileSource):
-        given["contents"] = party.source.contents  # no other files are read in this run
-    journal.give(given)
-    return _answered(call, journal, computation, state, envelope, nonce, vault_key, request)
+    store.forget_arrays()
+    source = FileSource(request.base, inputs, config, request.party, request.working)
+    context = _context(request, computation, source, store, inputs, NO_REQUEST)
+    state, envelope = advance_site(start(computation.bind(config)), None, context)
+    store.begin(envelope.body.nonce, vault_key)
+    record = JoinRecord(
+        card=context.card,
+        policy_at_join=context.policy,
+        identity=IdentityFiles(folders=identity_folders(request.base)).digest_now(),
+        contents=source.contents,
+        **inputs,
+    )
+    store.write_join(record)
+    return _answered(store, computation, state, envelope, digest)
 
 
-def _next_round(call: EngineRequest, journal: Journal) -> Document:
+def _next_round(request: EngineRequest, store: FileStore) -> Document:
     """Answer a broadcast of the aggregator."""
-    cache = call.cache or {}
-    computation, nonce, vault_key = identity_of(cache, f"site {call.party}")
-    state = decode_run(computation, cache, party=f"site {call.party}")
-    journal.resume(nonce)
-    request = _digest(call.input)
-    last = call.input.get("phase") == state.bound.last
-    if not last or _has_receipt(journal):  # the last phase draws nothing and may be done again
-        stored = journal.answered(state.cursor.seq + 1, request)
+    party = request.who
+    cache = read_cache(request.cache, party)
+    computation = load(cache.head.computation)
+    state = decode_run(computation, cache, party=party)
+    store.resume(cache.nonce, cache.vault_key_bytes)
+    digest = _digest(request.input)
+    is_last = request.input.get("phase") == state.bound.last
+    # The last phase draws nothing and clears the journal: it may be done again without one.
+    is_repeated_end = is_last and not _has_receipt(store)
+    if not is_repeated_end:
+        stored = store.answered(state.cursor.seq + 1, digest)
         if stored is not None:
-            log_reply(journal, computation, state.config, stored["output"])
-            return _with_key(stored, vault_key)
-    envelope = decode_envelope(call.input, state.phase.broadcast, broadcast=True)
-    done = last and not _has_receipt(journal)  # all files were written, the answer was lost
-    given = {} if done else journal.given()
-    digest = request_digest(envelope)
-    party = _party(call, computation, state.config, journal, given, vault_key, digest)
-    state = accept(state, envelope, party)  # a message that does not belong ends nothing
-    call.expect(state.cursor.seq)
+            _log(store, state, stored["output"])
+            return _with_key(stored, cache.vault_key_bytes)
+    envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
+    inputs = {} if is_repeated_end else store.read_join().inputs
+    source = FileSource(request.base, inputs, state.config, request.party, request.working)
+    context = _context(request, computation, source, store, inputs, request_digest(envelope))
+    state = accept(state, envelope, context)  # a message that does not belong ends nothing
+    request.expect(state.cursor.seq)
     try:
-        state, reply = respond(state, party)
+        state, reply = respond(state, context)
     except StoppedError:
         raise  # it may be asked again
     except CapeError:
-        journal.burn()  # the run ends here
+        store.burn()  # the run ends here
         raise
-    if last:
-        answer = answer_of(computation, state, encode_reply(reply), nonce, vault_key)
-        if not done:
-            from cape.report import append_sent
+    if not is_last:
+        return _answered(store, computation, state, reply, digest)
+    answer = engine_answer(
+        computation, state, encode_reply(reply), cache.nonce, cache.vault_key_bytes
+    )
+    if not is_repeated_end:
+        store.log_last_reply(ReplyEntry.of(answer["output"], type(reply.body).__name__))
+    store.forget_arrays()
+    store.clear()
+    return answer
 
-            line = reply_entry(answer["output"], type(reply.body).__name__)
-            append_sent(call.output / "private", line)
-        FileCache(call.working, call.party).forget()
-        journal.clear()
-        return answer
-    return _answered(call, journal, computation, state, reply, nonce, vault_key, request)
 
-
-def _has_receipt(journal: Journal) -> bool:
+def _has_receipt(store: FileStore) -> bool:
     try:
-        journal.receipt()
-    except CapeError:
+        store.receipt()
+    except StateLostError:
         return False
     return True
 
 
 def _answered(
-    call: EngineRequest,
-    journal: Journal,
+    store: FileStore,
     computation: Computation[Any],
     state: Run[Any],
-    reply: Any,
-    nonce: str,
-    vault_key: bytes,
-    request: str,
+    reply: AnyEnvelope,
+    digest: str,
 ) -> Document:
     """Store the answer, then return it: charge, draw, journal, send."""
-    seq = state.cursor.seq
-    answer = answer_of(computation, state, encode_reply(reply), nonce, vault_key)
+    answer = engine_answer(computation, state, encode_reply(reply), store.nonce, store.vault_key)
     # The key of the vault stands in the cache alone: never in a file beside the vault.
-    journal.store(seq, request, _with_key(answer, b""))
-    log_reply(journal, computation, state.config, answer["output"])
+    store.store(state.cursor.seq, digest, _with_key(answer, b""))
+    _log(store, state, answer["output"])
     return answer
+
+
+def _log(store: FileStore, state: Run[Any], output: Document) -> None:
+    message = state.bound.phases[output["phase"]].reply.__name__
+    store.log_reply(ReplyEntry.of(output, message))
 
 
 def _with_key(answer: Document, vault_key: bytes) -> Document:
@@ -154,48 +144,37 @@ def _with_key(answer: Document, vault_key: bytes) -> Document:
     return {**answer, "cache": {"cape": cache}}
 
 
-def _party(
-    call: EngineRequest,
+def _context(
+    request: EngineRequest,
     computation: Computation[Any],
-    config: Config,
-    journal: Journal,
-    given: Mapping[str, Any],
-    vault_key: bytes,
-    request: bytes,
+    source: FileSource,
+    store: FileStore,
+    inputs: dict[str, Any],
+    digest: bytes,
 ) -> SiteContext:
-    policy = read_policy(call.base, given, call.party)
-    if "policy_at_join" in given:
-        joined_with = SitePolicy.from_mapping(given["policy_at_join"])
-        policy = joined_with.tightened(call.party, policy)
+    policy = read_policy(request.base, inputs, request.party)
+    if store.record is not None:
+        # Files that a site receives land beside those it mapped: a policy may only forbid more.
+        policy = store.record.policy_at_join.tightened(request.party, policy)
+    all_runs = None
+    if policy.ledger_file:
+        from cape.site.ledger_file import all_runs_of
 
-    def publish(result: SiteOutcome) -> None:
-        from cape.report import write_site
-
-        if "contents" in given:  # else `report` is repeated, and the files are there
-            write_site(call.output, result, source.inside(policy, journal.all_sent()))
-
-    source = FileSource(call.base, given, config, call.party, call.working)
-    home = (policy_path(call.base, given) or call.base).parent
-    all_runs = all_runs_of(policy, home, call.party, source, mapped=call.base)
+        home = (policy_path(request.base, inputs) or request.base).parent
+        all_runs = all_runs_of(policy, home, request.party, source, mapped=request.base)
     return SiteContext(
-        site=call.party,
+        site=request.party,
         computation=computation.name,
-        config=config,
-        noise=noise_of(policy),
+        config=source.config,
         policy=policy,
         source=source,
-        memo=FileCache(call.working, call.party, lambda: source.contents),
-        request=request,
-        on_charge=lambda line: journal.charge(dict(line)),
-        keep=lambda name, secret: journal.keep(name, secret, vault_key, os.urandom(12)),
-        secret=lambda name: journal.secret(name, vault_key),
-        publish=publish,
-        record=lambda result: write_record(call.output, result),
-        card=given.get("card", ()),
-        identity=lambda: unchanged_identity(
-            own_folders(call.base), call.party, str(given.get("identity", ""))
+        store=store,
+        request=digest,
+        owner=request.owner,
+        identity=IdentityFiles(
+            folders=identity_folders(request.base),
+            digest="" if store.record is None else store.record.identity,
         ),
-        origin=Origin(owner=call.owner, digests=software(policy)),
         all_runs=all_runs,
     )
 
@@ -206,7 +185,7 @@ def _listing(base: Path) -> list[list[Any]]:
     A link counts as itself and is not followed: a walk along links might not end, and what lies
     in the folder is listed where it lies.
     """
-    found = []
+    entries = []
     for folder, folders, names in os.walk(base):
         linked = [name for name in folders if Path(folder, name).is_symlink()]
         for name in (*names, *linked):
@@ -215,8 +194,8 @@ def _listing(base: Path) -> list[list[Any]]:
                 stat = path.lstat()
             except OSError:
                 continue
-            found.append([str(path.relative_to(base)), stat.st_size, stat.st_mtime_ns])
-    return sorted(found)
+            entries.append([str(path.relative_to(base)), stat.st_size, stat.st_mtime_ns])
+    return sorted(entries)
 
 
 def _digest(document: Any) -> str:

@@ -278,7 +278,7 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
 
 def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
     """Return the answer of the aggregator to the cards, by the code of a run."""
-    party = AggregatorContext(config=config, publish=lambda outcome: None)
+    party = AggregatorContext(config=config)
     run = start(computation.bind(config))
     ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
     roster, _ = run.phase.combine(party, ordered, run.model)

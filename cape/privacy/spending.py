@@ -4,29 +4,17 @@ Costs of runs add (Dong, Roth and Su 2022, Cor. 3.3).  A person is known by dige
 names: of each file and of the name at the site.  Whoever ever stood in a line with a digest in
 common is the same person, through any number of runs.  A run counts for a person if it held the
 person, or was made on a data set of that name which held the person in some run.  The person who
-spent most decides.  No I/O here; `cape.site.ledger_file` keeps the lines.
+spent most decides.  No I/O here; `cape.site.ledger_lines` reads and writes them.
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
-from dataclasses import replace
 from functools import lru_cache
-from typing import Any, Final
+from typing import Final
 
-from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import FREE, INFINITE, Cost, total_cost
-
-# In format 1, which is still read, a person is one digest, of all files as one.  Who knows no
-# other format must not go on with a ledger that this one wrote: it would find nobody.
-FORMAT: Final = 2
-
-GENESIS: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
-"""Digest that the first line is chained to."""
 
 # A ledger of years holds tens of thousands of charges: each is rounded up to 2^-128, which is
 # far below what any limit resolves, so that their sums keep one denominator.
@@ -184,120 +172,3 @@ def _joined(people: frozenset[str]) -> dict[str, str]:
 
 def _first(person: str) -> str:
     return person.split()[0]
-
-
-# -- lines --------------------------------------------------------------------------------------
-
-# What reading a damaged line may raise; anything else is a mistake of ours and is not hidden.
-_DAMAGED = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError, RecursionError)
-
-
-def read_lines(lines: Sequence[bytes]) -> Spending:
-    """Read the lines of a ledger, after checking that each follows from the last.
-
-    Raises
-    ------
-    PrivacyBudgetError
-        A line is damaged, missing, added or out of place.
-    """
-    runs: dict[str, RunSpending] = {}
-    # By key and not in the runs themselves: a run of thousands of rounds is read in one pass.
-    charges: dict[str, dict[tuple[str, int, str], Charge]] = {}
-    digest = GENESIS
-    for seq, line in enumerate(lines, start=1):
-        try:
-            document = json.loads(line)
-            place = (document["seq"], document["prev"])
-            if document["v"] not in (1, FORMAT) or place != (seq, digest):
-                raise ValueError("out of place")
-            if document["kind"] == "run":
-                opened = _run(document)
-                if opened.run in runs:
-                    raise ValueError("a run is opened twice")
-                runs[opened.run], charges[opened.run] = opened, {}
-            elif document["kind"] == "unpromised":
-                runs[document["run"]] = replace(runs[document["run"]], promised=False)
-            else:
-                _take(document, charges[document["run"]])
-        except _DAMAGED:
-            problem = f"line {seq} of the ledger is damaged, missing or out of place"
-            raise PrivacyBudgetError(
-                "E235", problem=problem, do="restore the file; do not delete it."
-            ) from None
-        digest = hashlib.sha256(line).hexdigest()
-    made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())
-    return Spending(runs=tuple(made))
-
-
-def _take(document: dict[str, Any], charges: dict[tuple[str, int, str], Charge]) -> None:
-    if document["kind"] != "charge":
-        raise ValueError("unknown kind of line")
-    charge = Charge.of(
-        phase=str(document["phase"]),
-        round=int(document["round"]),
-        field=str(document["field"]),
-        mu2=str(document["mu2"]),
-    )
-    if charges.setdefault(charge.key, charge) is not charge:
-        raise ValueError("a release is charged twice")
-
-
-def _run(document: dict[str, Any]) -> RunSpending:
-    delta = float(document["delta"])
-    if not 0.0 < delta < 1.0:
-        raise ValueError("delta")
-    people = [str(one) for one in document["people"]]
-    if not all(person.split() for person in people):
-        raise ValueError("somebody without a digest")
-    return RunSpending(
-        run=str(document["run"]),
-        dataset=str(document["dataset"]),
-        people=frozenset(people),
-        computation=str(document["computation"]),
-        date=str(document["date"]),
-        epsilon=float(document["epsilon"]),
-        delta=delta,
-        promised=document["promised"] is True,
-        key=str(document.get("key", "")),
-    )
-
-
-def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
-    """Line that opens a run after these lines."""
-    return _line(
-        lines,
-        kind="run",
-        run=run.run,
-        dataset=run.dataset,
-        people=sorted(run.people),
-        computation=run.computation,
-        date=run.date,
-        epsilon=run.epsilon,
-        delta=run.delta,
-        promised=run.promised,
-        key=run.key,
-    )
-
-
-def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:
-    """Line, after these, that a run turned out to promise nothing."""
-    return _line(lines, kind="unpromised", run=run)
-
-
-def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
-    """Line of a charge after these lines."""
-    return _line(
-        lines,
-        kind="charge",
-        run=run,
-        phase=charge.phase,
-        round=charge.round,
-        field=charge.field,
-        mu2=charge.mu2,
-    )
-
-
-def _line(lines: Sequence[bytes], **content: object) -> bytes:
-    previous = hashlib.sha256(lines[-1]).hexdigest() if lines else GENESIS
-    document = {"v": FORMAT, "seq": len(lines) + 1, "prev": previous, **content}
-    return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")

@@ -7,27 +7,34 @@ what parties in memory had drawn has left no process.  So no statistic is releas
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 from typing import Any
 
 from cape.config import VERSION
-from cape.errors import CapeError, ConfigError
+from cape.errors import CapeError, ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.simulation.transports import Transport
 from cape.site.atomic_files import write_atomically
-from cape.site.journal import DAMAGED
 from cape.site.policy import SitePolicy
 
 NAME = "run.json"
+MAX_CHECKPOINT = 2**30
+"""Bytes: all parties, each with its cache."""
 MAX_EXCHANGES = 10_000
 """Of one run; far more than any settings ask for."""
 
 STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
 """Errors after which the same step may be asked again: nothing left the party."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Version:
+    """What is read of a record first."""
+
+    version: str
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -61,28 +68,20 @@ class RunSetup:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A run after `exchange` complete exchanges; `state` is the link's, `ended`: all is done."""
+    """A run after `exchange` complete exchanges; `state` is that of its transport."""
 
+    version: str = VERSION
     setup: RunSetup
-    exchange: int
-    last: Progress | None
-    ended: bool
-    state: dict[str, Any] | None
+    exchange: int = 0
+    last: Progress | None = None
+    ended: bool = False
+    state: dict[str, Any] | None = None
 
     def write(self, work: Path) -> None:
         """Store it: on disk before this returns."""
-        document = {
-            "version": VERSION,
-            "setup": {
-                **{f.name: getattr(self.setup, f.name) for f in dataclasses.fields(self.setup)},
-                "policy": dataclasses.asdict(self.setup.policy),
-            },
-            "exchange": self.exchange,
-            "last": wire.encode(self.last, Progress | None, "last"),
-            "ended": self.ended,
-            "state": self.state,
-        }
-        write_atomically(work / NAME, json.dumps(document, allow_nan=False).encode())
+        # Not `wire.dumps`, which sorts: lists of replies keep the order of their fields.
+        text = json.dumps(wire.encode(self, Checkpoint), allow_nan=False)
+        write_atomically(work / NAME, text.encode("ascii"))
 
 
 def read_checkpoint(work: Path) -> Checkpoint:
@@ -91,39 +90,21 @@ def read_checkpoint(work: Path) -> Checkpoint:
     if not path.is_file():
         raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
     try:
-        document = json.loads(path.read_bytes())
-        version = str(document["version"])
+        document = wire.loads(path.read_bytes(), MAX_CHECKPOINT)
+        # The version first: a record of another one may have other fields.
+        version = wire.decode_document(document, Version, "run.json", unknown="ignore").version
         if version != VERSION:
             raise ConfigError(
                 "E264",
                 problem=f"the run was started by version {version}, this is {VERSION}",
                 do=f"continue it with version {version}, or start a new run.",
             )
-        given, state = document["setup"], document["state"]
-        if not isinstance(state, dict | None):
-            raise ValueError("the state of the parties is no mapping")
-        if not 0 <= int(document["exchange"]) < MAX_EXCHANGES:
-            raise ValueError("no exchange has this number")
-        setup = RunSetup(
-            directory=str(given["directory"]),
-            through=str(given["through"]),
-            settings=dict(given["settings"]),
-            policy=SitePolicy.from_mapping(given["policy"]),
-            drops=tuple(str(drop) for drop in given["drops"]),
-            image=str(given["image"]),
-            memory=str(given["memory"]),
-        )
-        return Checkpoint(
-            setup=setup,
-            exchange=int(document["exchange"]),
-            last=wire.decode(document["last"], Progress | None, "last"),
-            ended=document["ended"] is True,
-            state=state,
-        )
-    except (*DAMAGED, AttributeError, CapeError) as err:
-        if isinstance(err, CapeError) and err.code == "CAPE-E264":
-            raise
+        checkpoint = wire.decode_document(document, Checkpoint, "run.json")
+    except MessageError as err:
         raise damaged(work, err) from err
+    if not 0 <= checkpoint.exchange < MAX_EXCHANGES:
+        raise damaged(work, ValueError("no exchange has this number"))
+    return checkpoint
 
 
 def damaged(work: Path, err: Exception) -> ConfigError:
@@ -136,13 +117,13 @@ def damaged(work: Path, err: Exception) -> ConfigError:
     )
 
 
-def restored(link: Transport, state: dict[str, Any] | None, work: Path) -> None:
-    """Let a link stand where a checkpoint says; ConfigError (E264) if it says nonsense."""
+def restore(transport: Transport, state: dict[str, Any] | None, work: Path) -> None:
+    """Let a transport stand where a checkpoint says; ConfigError (E264) if it says nonsense."""
     if state is None:
         return
     try:
-        link.restore(state)
-    except (*DAMAGED, AttributeError, IndexError, CapeError) as err:
+        transport.restore(state)
+    except (ValueError, KeyError, CapeError) as err:
         raise damaged(work, err) from err
 
 

@@ -26,7 +26,7 @@ from typing import Any, Self
 from cape.config import VERSION
 from cape.errors import CapeError
 from cape.simulation.transports import PartyFolders, ReportedError, error_detail
-from cape.site import files as site_files
+from cape.site import policy as site_policy
 
 IMAGE = f"coinstac-cape:{VERSION}"
 LABEL = "coinstac-cape.simulation"
@@ -132,7 +132,7 @@ class Containers:
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 user=_user(client),
-                environment={site_files.POLICY_VARIABLE: POLICY, "HOME": "/tmp"},  # noqa: S108
+                environment={site_policy.POLICY_VARIABLE: POLICY, "HOME": "/tmp"},  # noqa: S108
             )
         except errors.ImageNotFound as err:
             raise CapeError(

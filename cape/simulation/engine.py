@@ -25,8 +25,7 @@ from cape.frozen import dataclass
 from cape.simulation.containers import IMAGE, connect
 from cape.simulation.run_loop import OnProgress, ProgressLine
 from cape.simulation.transports import ReportedError
-from cape.site.files import policy_text
-from cape.site.policy import SitePolicy
+from cape.site.policy import SitePolicy, policy_text
 
 RUN = "simulatorRun"
 PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"

@@ -23,7 +23,7 @@ from cape.computations import load
 from cape.errors import ConfigError
 from cape.planning.owner_settings import combined, read_file, site_folders
 from cape.report import score
-from cape.simulation.checkpoint import Checkpoint, RunSetup, may_go_on, read_checkpoint, restored
+from cape.simulation.checkpoint import Checkpoint, RunSetup, may_go_on, read_checkpoint, restore
 from cape.simulation.dropout import ActiveSites, read_drop
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
@@ -121,7 +121,7 @@ def simulate(
     )  # fmt: skip
     with folder_lock(work, "this results folder", patience=0.0):
         empty(work)
-        begin = Checkpoint(setup=setup, exchange=0, last=None, ended=False, state=None)
+        begin = Checkpoint(setup=setup)
         begin.write(work)
         try:
             return _go_on(out, begin, on_progress)
@@ -256,22 +256,19 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
 def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[Transport]:
     """Give the link of a run, where its checkpoint says that it stands."""
     setup, state = begin.setup, begin.state
-    chosen = dict(setup.settings)
-    computation = load(str(chosen.pop("computation", PRODUCT)))
-    config = computation.config.from_input(chosen)
+    settings = dict(setup.settings)
+    computation = load(str(settings.pop("computation", PRODUCT)))
+    config = computation.config.from_input(settings)
     phases = computation.bind(config).phases
-    silent = [read_drop(text, sites=sites, phases=phases) for text in setup.drops]
-    active = ActiveSites(list(sites), silent, survives=config.aggregation == "secagg")
+    drops = [read_drop(text, sites=sites, phases=phases) for text in setup.drops]
+    active = ActiveSites(list(sites), drops, survives=config.aggregation == "secagg")
     if setup.through == "memory":
-        known = (state or {}).get("parties", {})
-        sources = {
-            site: FileSource(path, known.get(site, {}), config, site)
-            for site, path in sites.items()
-        }
-        link = MemoryTransport(computation, config, sources, setup.policy, work, drops=silent)
-        link.folders = dict(sites)
-        restored(link, state, work)
-        yield link
+        sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
+        transport = MemoryTransport(
+            computation, config, sources, setup.policy, work, drops=drops, folders=sites
+        )
+        restore(transport, state, work)
+        yield transport
         return
     if setup.through not in DOCUMENTS:
         allowed = ", ".join(("memory", *DOCUMENTS, ENGINE))
@@ -285,12 +282,12 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
         if setup.through == "docker":
             from cape.simulation.containers import Containers
 
-            given = (("image", setup.image), ("memory", setup.memory))
-            limits = {name: value for name, value in given if value}
+            options = {"image": setup.image, "memory": setup.memory}
+            limits = {name: value for name, value in options.items() if value}
             logs = work.parent / CONTAINER_LOGS
             call = stack.enter_context(Containers(sites, work, logs, **limits))
         documents = DocumentTransport(sites, setup.settings, work, call, active)
-        restored(documents, state, work)
+        restore(documents, state, work)
         yield documents
 
 

@@ -44,8 +44,7 @@ def add_surrogate(directory: Path, consortium: Path) -> None:
         for k, (site, path) in enumerate(sites.items())
     }
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SURROGATE_SEED)
-    link = MemoryTransport(computation, config, noise, policy, None)
-    link.folders = dict(sites)
+    link = MemoryTransport(computation, config, noise, policy, None, folders=sites)
     run_to_end(link, None)
     if not isinstance(link.outcome, IcaOutcome):
         raise ConfigError("E282", got=computation.name)

@@ -24,7 +24,7 @@ from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.simulation.dropout import FIRST, ActiveSites
-from cape.site import files as site_files
+from cape.site import policy as site_policy
 from cape.site.policy import SitePolicy
 
 
@@ -36,8 +36,8 @@ class Transport(Protocol):
     def state(self) -> dict[str, Any]:
         """Return where all parties stand, as a JSON document, for `restore`."""
 
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Let all parties stand where `state` says that they stood."""
+    def restore(self, document: Mapping[str, Any]) -> None:
+        """Let all parties stand where `state` said that they stood; ValueError for nonsense."""
 
     def exchange(self) -> tuple[Progress | None, int]:
         """Play one round; returns the public line of the broadcast and the bytes of one reply."""
@@ -85,11 +85,11 @@ class InProcess(_OnThisComputer):
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         """Decode, run, encode."""
-        os.environ[site_files.POLICY_VARIABLE] = str(self._work / party / "site-policy.toml")
+        os.environ[site_policy.POLICY_VARIABLE] = str(self._work / party / "site-policy.toml")
         try:
             return wire.dumps(run(role, wire.loads(text, MAX_DOCUMENT)))
         finally:
-            del os.environ[site_files.POLICY_VARIABLE]
+            del os.environ[site_policy.POLICY_VARIABLE]
 
 
 ATTEMPTS = 3
@@ -111,7 +111,7 @@ class NewProcess(_OnThisComputer):
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         """Start the program, write the document, read the answer."""
         policy = self._work / party / "site-policy.toml"
-        env = {**os.environ, site_files.POLICY_VARIABLE: str(policy)}
+        env = {**os.environ, site_policy.POLICY_VARIABLE: str(policy)}
         # Hundreds of starts: without kept bytecode each one compiles the whole package again.
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         for _ in range(ATTEMPTS):
@@ -151,6 +151,16 @@ class ReportedError(CapeError):
         self.public = public if words[0].startswith("CAPE-") else f"CAPE-E000 {public}"
         self.code = self.public.split(" ", 1)[0]
         self.args = (self.public,)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredDocuments:
+    """What the engine holds in a checkpoint: caches, the next input, who still answers."""
+
+    caches: dict[str, dict[str, Any]]
+    input: dict[str, Any]
+    iteration: int
+    left: tuple[str, ...]
 
 
 class DocumentTransport:
@@ -202,21 +212,23 @@ class DocumentTransport:
 
     def state(self) -> dict[str, Any]:
         """Return caches and the next input; all else lies in the folders of the parties."""
-        return {
-            "caches": self._caches,
-            "input": self._input,
-            "iteration": self._iteration,
-            "left": self.active.left,
-        }
+        stored = StoredDocuments(
+            caches=self._caches,
+            input=self._input,
+            iteration=self._iteration,
+            left=tuple(self.active.left),
+        )
+        document: dict[str, Any] = wire.encode(stored, StoredDocuments)
+        return document
 
-    def restore(self, state: Mapping[str, Any]) -> None:
+    def restore(self, document: Mapping[str, Any]) -> None:
         """Go on from `state` in the same folders."""
-        before = set(self._caches)
-        self._caches, self._input = dict(state["caches"]), dict(state["input"])
-        self._iteration = int(state["iteration"])
-        self.active.restore(state["left"])
-        if set(self._caches) != before or not {"phase", "round"} <= set(self._input):
+        stored = wire.decode_document(document, StoredDocuments, "state")
+        if set(stored.caches) != set(self._caches) or not {"phase", "round"} <= set(stored.input):
             raise ValueError("a party or its next step is missing")
+        self._caches, self._input = dict(stored.caches), dict(stored.input)
+        self._iteration = stored.iteration
+        self.active.restore(stored.left)
 
     def exchange(self) -> tuple[Progress | None, int]:
         """Let every site answer, two at a time or more, and the aggregator combine."""
@@ -251,5 +263,5 @@ def make_places(parties: Iterable[str], policy: SitePolicy, work: Path) -> None:
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True, exist_ok=True)
         (work / party / "site-policy.toml").write_text(
-            site_files.policy_text(policy), encoding="utf-8"
+            site_policy.policy_text(policy), encoding="utf-8"
         )

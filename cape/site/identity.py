@@ -11,19 +11,22 @@ there in `join`, before it had sent anything, hold for the whole run.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
-from cape.errors import ConfigError
+from cape.errors import CapeError, ConfigError
+from cape.frozen import dataclass
 from cape.privacy.randomness import SecureNoise
+from cape.protocol import wire
 from cape.protocol.ports import Identity
 from cape.secagg.seals import identity_public_key
+from cape.site.policy import POLICY_VARIABLE
 
 KEY_FILE = "identity_key"
 ROSTER_FILE = "roster.json"
 KEY_BYTES = 32
+NO_FILES = hashlib.sha256(b"no identity").hexdigest()
+"""Digest where a site has no key: one that appears during the run is another one too."""
 
 
 def make_key(path: Path) -> str:
@@ -44,44 +47,62 @@ def make_key(path: Path) -> str:
     return identity_public_key(secret).hex()
 
 
-def read_identity(folders: Sequence[Path], site: str) -> Identity:
-    """Return the identity of a site from the first folder that holds its key.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class IdentityFiles:
+    """Where a site may have its identity, and what the files were in `join`.
 
-    Raises
-    ------
-    ConfigError
-        A file is missing or damaged, or the list does not hold this site's own key.
+    Attributes
+    ----------
+    folders : tuple of Path
+        The first that holds a key counts.
+    digest : str
+        As `digest_now` gave it when the run began; empty = any files will do.
     """
-    for folder in folders:
-        if (folder / KEY_FILE).is_file():
-            return _read(folder, site)
-    raise _refused(site, f"no file {KEY_FILE}")
+
+    folders: tuple[Path, ...]
+    digest: str = ""
+
+    def digest_now(self) -> str:
+        """Return the SHA-256 of the files that `read` reads, and of their folder's place."""
+        for place, folder in enumerate(self.folders):
+            if (folder / KEY_FILE).is_file():
+                files = [folder / KEY_FILE, folder / ROSTER_FILE]
+                contents = [path.read_bytes() if path.is_file() else b"" for path in files]
+                parts = [hashlib.sha256(content).digest() for content in contents]
+                return hashlib.sha256(bytes([place]) + b"".join(parts)).hexdigest()
+        return NO_FILES
+
+    def read(self, site: str) -> Identity:
+        """Return the identity of a site.
+
+        Raises
+        ------
+        ConfigError
+            A file is missing, damaged, or another one than in `join`; or the list of public keys
+            does not hold this site's own.
+        """
+        if self.digest and self.digest_now() != self.digest:
+            raise ConfigError("E301", files=f"{KEY_FILE} or {ROSTER_FILE}", site=site)
+        for folder in self.folders:
+            if (folder / KEY_FILE).is_file():
+                return _read(folder, site)
+        raise _refused(site, f"no file {KEY_FILE}")
 
 
-def identity_digest(folders: Sequence[Path]) -> str:
-    """Return the SHA-256 of the files that `read_identity` reads, and of their folder's place."""
-    for place, folder in enumerate(folders):
-        if (folder / KEY_FILE).is_file():
-            files = [folder / KEY_FILE, folder / ROSTER_FILE]
-            held = [path.read_bytes() if path.is_file() else b"" for path in files]
-            parts = [hashlib.sha256(content).digest() for content in held]
-            return hashlib.sha256(bytes([place]) + b"".join(parts)).hexdigest()
-    return ""
-
-
-def unchanged_identity(folders: Sequence[Path], site: str, digest: str) -> Identity:
-    """Return the identity of a site; ConfigError also if its files are not those of that digest."""
-    if identity_digest(folders) != digest:
-        raise ConfigError("E301", files=f"{KEY_FILE} or {ROSTER_FILE}", site=site)
-    return read_identity(folders, site)
+def identity_folders(base: Path) -> tuple[Path, ...]:
+    """Return where a site may keep its identity: with its policy, else with its data."""
+    policy = os.environ.get(POLICY_VARIABLE)
+    # The folder of the policy comes first, because files that a site receives land with its data.
+    return (Path(policy).parent, base) if policy else (base,)
 
 
 def _read(folder: Path, site: str) -> Identity:
     try:
         secret = bytes.fromhex((folder / KEY_FILE).read_text(encoding="ascii").strip())
-        listed = json.loads((folder / ROSTER_FILE).read_text(encoding="utf-8"))
-        roster = {str(name): bytes.fromhex(key) for name, key in listed.items()}
-    except (OSError, ValueError, AttributeError, TypeError) as err:
+        document = wire.loads((folder / ROSTER_FILE).read_bytes())
+        listed: dict[str, str] = wire.decode(document, dict[str, str], ROSTER_FILE)
+        roster = {name: bytes.fromhex(key) for name, key in listed.items()}
+    except (OSError, ValueError, CapeError) as err:
         raise _refused(site, f"{KEY_FILE} or {ROSTER_FILE} cannot be read: {err}") from err
     if len(secret) != KEY_BYTES:
         raise _refused(site, f"{KEY_FILE} does not hold {2 * KEY_BYTES} hex digits")

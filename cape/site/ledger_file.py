@@ -17,28 +17,21 @@ import datetime
 import hashlib
 import hmac
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cape.config import Config
-from cape.errors import CapeError, PrivacyBudgetError, StateLostError
+from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
-from cape.privacy.spending import (
-    Charge,
-    RunSpending,
-    Spending,
-    Total,
-    charge_line,
-    read_lines,
-    run_line,
-    unpromised_line,
-)
+from cape.privacy.spending import Charge, RunSpending, Spending, Total
 from cape.site.atomic_files import appending, write_atomically
+from cape.site.ledger_lines import charge_line, read_lines, run_line, unpromised_line
+from cape.site.policy import SitePolicy, unusable_policy
 
 NO_DELTA = 0.5
 """Stands for the delta of a run that promises nothing: never the smallest of several."""
@@ -217,6 +210,18 @@ class LedgerFile:
         return StateLostError("E262", site=self.site, detail=f"{self.path}: {problem}")
 
 
+class DataOfRun(Protocol):
+    """What the ledger of all runs asks about the data of a site."""
+
+    @property
+    def people(self) -> list[Person]:
+        """Every accepted subject: its name, and digests of its files."""
+
+    @property
+    def contents(self) -> str:
+        """Fingerprint of all accepted data."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllRuns:
     """The ledger file with what this run is about.
@@ -227,16 +232,13 @@ class AllRuns:
         Where charges go.
     dataset_id : str
         The policy's name of the data set; empty = the fingerprint of its data.
-    people : callable
-        Every accepted subject.
-    contents : callable
-        Fingerprint of all accepted data.
+    data : DataOfRun
+        Asked in `join` only, so that no later round reads a file.
     """
 
     file: LedgerFile
     dataset_id: str
-    people: Callable[[], Collection[Person]]
-    contents: Callable[[], str]
+    data: DataOfRun
 
     def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> bool:
         """Tell whether a run fits beside all others, and write down that it begins if it does."""
@@ -244,8 +246,8 @@ class AllRuns:
         context = (self.file.site, self.dataset_id)
         run = RunSpending(
             run=nonce,
-            dataset=self.dataset_id or self.contents(),
-            people=frozenset(person.digests(key, *context) for person in self.people()),
+            dataset=self.dataset_id or self.data.contents,
+            people=frozenset(person.digests(key, *context) for person in self.data.people),
             computation=computation,
             date=datetime.date.today().isoformat(),
             epsilon=config.epsilon,
@@ -284,6 +286,32 @@ def read_ledger(path: Path) -> Spending:
         raise _damaged("it has no whole line")
     _check_head(path, lines)
     return read_lines(lines)
+
+
+def all_runs_of(
+    policy: SitePolicy,
+    folder: Path,
+    site: str,
+    source: DataOfRun,
+    *,
+    mapped: Path | None = None,
+) -> AllRuns | None:
+    """Return the ledger of all runs that a policy in that folder names, or None.
+
+    ConfigError if it lies in the folder of the mapped files: an engine makes that one anew for
+    every run, and what the aggregator sends lands there, so earlier runs would not be counted.
+    """
+    if not policy.ledger_file:
+        return None
+    path = folder / policy.ledger_file
+    if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
+        mistake = ConfigError("E269", detail=str(path))
+        raise unusable_policy(site, mistake)
+    return AllRuns(
+        file=LedgerFile(path=path, site=site, max_total_epsilon=policy.max_total_epsilon),
+        dataset_id=policy.dataset_id,
+        data=source,
+    )
 
 
 # -- how long it was -----------------------------------------------------------------------------

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
+import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
 
 from cape.config import VERSION, Config, did_you_mean
-from cape.errors import ConfigError, DataError, PrivacyBudgetError
+from cape.errors import ConfigError, DataError, MessageError, PrivacyBudgetError
 from cape.frozen import dataclass
+from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
+from cape.protocol import wire
 
+POLICY_VARIABLE = "CAPE_SITE_POLICY"
+IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
+"""Set by who starts the container: it cannot know the digest of its own image."""
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 """Keys that are neither tighter nor looser: they stay as they were first read."""
 
@@ -200,41 +210,132 @@ def _smaller(a: float, b: float) -> float:
     return min(a or b, b or a)
 
 
+KINDS: dict[type, tuple[Any, str]] = {
+    tuple: (tuple[str, ...], "a list of texts"),
+    bool: (bool, "true or false"),
+    str: (str, "a text"),
+    int: (int, "a whole number, {least} or more, below 2^63"),
+    float: (float, "a number, {least} or more, below 2^63"),
+}
+"""How a key is read and what it may be, by the type of its default."""
+
+
 def _values(given: Mapping[str, object]) -> dict[str, object]:
     """Return the keys of a parsed file, each checked; ConfigError for a mistake."""
-    known = {spec.name: spec for spec in dataclasses.fields(SitePolicy)}
-    values: dict[str, object] = {}
-    for name, value in given.items():
-        if name not in known:
-            hint = did_you_mean(name, known)
+    defaults = {spec.name: spec.default for spec in dataclasses.fields(SitePolicy)}
+    for name in given:
+        if name not in defaults:
+            hint = did_you_mean(name, defaults)
             raise ConfigError("E010", setting=f"site policy: {name}", hint=hint)
-        values[name] = _typed(name, known[name].default, value)
-    return values
+    return {name: _value(name, type(defaults[name]), value) for name, value in given.items()}
 
 
-def _typed(name: str, default: object, value: object) -> object:
-    """Return a value of the type of the default, or raise ConfigError."""
-    if isinstance(default, tuple):
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            return tuple(value)
-        kind = "a list of texts"
-    elif isinstance(default, bool):
-        if isinstance(value, bool):
-            return value
-        kind = "true or false"
-    elif isinstance(default, str):
-        if isinstance(value, str):
-            return value
-        kind = "a text"
-    else:
-        least = -1 if name == "simulation_seed" else 0
-        number = "number" if isinstance(default, float) else "whole number"
-        kind = f"a {number}, {least} or more, below 2^63"
-        # TOML knows inf, nan (a limit that never refuses) and whole numbers of any length.
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63:
-            whole = isinstance(default, float) or value == int(value)
-            if whole and value >= least:
-                return type(default)(value)  # type: ignore[call-arg]
+def _value(name: str, kind: type, value: object) -> object:
+    """Return a value of that kind, or raise ConfigError."""
+    hint, allowed = KINDS[kind]
+    least = -1 if name == "simulation_seed" else 0
+    # The decoder writes whole numbers beyond 2^53 as text, for JavaScript; TOML does not.
+    is_large = type(value) is int and kind is int and abs(value) > wire.SAFE_INT
+    try:
+        if kind is int and isinstance(value, str):
+            raise MessageError("E202", problem="not a whole number")
+        result = wire.decode(str(value) if is_large else value, hint, name)
+        # A limit of inf or nan would never refuse, and TOML knows numbers of any length.
+        if kind not in (int, float) or least <= result < 2**63:
+            return result
+    except MessageError:
+        pass
+    setting, allowed = f"site policy: {name}", allowed.format(least=least)
     raise ConfigError(
-        "E011", setting=f"site policy: {name}", got=value, allowed=kind, do=f"see cape {VERSION}."
+        "E011", setting=setting, got=value, allowed=allowed, do=f"see cape {VERSION}."
     )
+
+
+# -- the file -------------------------------------------------------------------------------------
+
+
+def noise_of(policy: SitePolicy) -> NoiseSource:
+    """Return the operating system's randomness, or a seeded one that only a site can ask for."""
+    return SecureNoise() if policy.simulation_seed < 0 else SeededNoise(policy.simulation_seed)
+
+
+def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
+    """Return the site's own policy, tightened by a mapped one; the defaults without either.
+
+    Files that a site receives land beside those it mapped: only a file that the site's
+    environment names is out of their reach, so a mapped one never takes its place.
+    """
+    mapped = _mapped(base, given)
+    own = policy_path(base, given)
+    if own is None:
+        return SitePolicy()
+    try:
+        policy = load_policy(own)
+        if mapped is None or mapped == own:
+            return policy
+        return policy.with_mapped(site, _parsed(mapped))
+    except ConfigError as err:
+        raise unusable_policy(site, err) from err
+
+
+def unusable_policy(site: str, err: ConfigError) -> ConfigError:
+    """Return the error without what the policy says, which nobody but its site may read."""
+    if err.code == "CAPE-E266":
+        return err
+    detail = "\n".join(filter(None, (err.public, err.detail)))
+    return ConfigError("E267", site=site, detail=detail)
+
+
+def policy_path(base: Path, given: Mapping[str, Any]) -> Path | None:
+    """Return where the site's own policy is: where its environment says, else the mapped one."""
+    named = os.environ.get(POLICY_VARIABLE)
+    return Path(named) if named else _mapped(base, given)
+
+
+def _mapped(base: Path, given: Mapping[str, Any]) -> Path | None:
+    entry = given.get("policy")
+    names = entry if isinstance(entry, list) else [entry] if entry else []
+    return base / Path(str(names[0])).name if names else None
+
+
+def load_policy(path: Path) -> SitePolicy:
+    """Return the policy of a file; ConfigError if it cannot be read or has unknown keys."""
+    return SitePolicy.from_mapping(_parsed(path))
+
+
+def _parsed(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
+        raise ConfigError("E268", detail=f"{path.name}: {err}") from err
+
+
+def policy_text(policy: SitePolicy) -> str:
+    """Return the policy as a file that `load_policy` reads; defaults are left out."""
+    lines = []
+    for spec in dataclasses.fields(policy):
+        value = getattr(policy, spec.name)
+        if value != spec.default:
+            # A JSON list, text, number or truth value is written the same way in TOML.
+            lines.append(f"{spec.name} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def code_digest() -> str:
+    """Return ``code:`` and the SHA-256 over all files of this package: the same wherever it is."""
+    top = Path(__file__).resolve().parents[1]
+    found = hashlib.sha256()
+    for path in sorted(top.rglob("*.py")):
+        content = hashlib.sha256(path.read_bytes()).hexdigest()
+        found.update(f"{path.relative_to(top).as_posix()} {content}\n".encode())
+    return f"code:{found.hexdigest()}"
+
+
+def software(policy: SitePolicy) -> tuple[str, ...]:
+    """Return what the software that runs here is called, if the policy asks."""
+    if not policy.image_digests:
+        return ()
+    image = os.environ.get(IMAGE_VARIABLE)
+    return (code_digest(), image) if image else (code_digest(),)

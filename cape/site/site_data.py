@@ -1,30 +1,28 @@
-"""Where a site's data come from, and where working arrays stay between rounds."""
+"""Where a site's data come from: files in its folder, or arrays in this process."""
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
-import os
-import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Self
 
-import numpy as np
-
-from cape.algorithms.estimators import Data
-from cape.arrays import read_member
+from cape.algorithms.estimators import Array, Data
 from cape.config import Config
-from cape.errors import DataError
+from cape.errors import CapeWarning, DataError
 from cape.feature_space import FeatureSpace
-from cape.protocol.ports import Stacks
+from cape.frozen import dataclass
 from cape.public_basis import public_basis, widest_basis
-from cape.site.ledger_file import Person
 from cape.site.policy import SitePolicy
 
+# A round whose working arrays are there reads no data: neither the readers nor the report load.
 if TYPE_CHECKING:
     from cape.data import SiteData
     from cape.report.private_summary import PrivateSummary
+    from cape.site.ledger_file import Person
 
 
 class FileSource:
@@ -56,7 +54,8 @@ class FileSource:
         site: str,
         working: Path | None = None,
     ) -> None:
-        self._base, self._config, self._site, self._working = base, config, site, working
+        self.config = config
+        self._base, self._site, self._working = base, site, working
         self._listing = {
             name: listing[name] for name in ("data", "manifest", "bids") if name in listing
         }
@@ -65,13 +64,17 @@ class FileSource:
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
 
+    def expect(self, contents: str) -> None:
+        """From here on read nothing but the files of that fingerprint."""
+        self._expected = contents
+
     def _data(self) -> SiteData:
         if self._accepted is None:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data import load_site
 
             accepted, self._reduced = load_site(
-                self._base, self._listing, self._config, site=self._site, working=self._working
+                self._base, self._listing, self.config, site=self._site, working=self._working
             )
             if self._expected not in (None, accepted.fingerprint):
                 raise DataError("E161", site=self._site, detail="not the files of the first round")
@@ -88,6 +91,8 @@ class FileSource:
         """Every accepted subject: its name, and digests of its files; never leave the site."""
         # Without confounds: the owner chooses them, and must not make other people of the same
         # data, whose budget would begin anew.
+        from cape.site.ledger_file import Person
+
         return [
             Person(
                 label=subject.label,
@@ -100,7 +105,7 @@ class FileSource:
     def space(self) -> FeatureSpace:
         """Feature space of the data, with the templates that the settings ask for."""
         space = self._data().space
-        if not self._config.needs_templates:
+        if not self.config.needs_templates:
             return space
         if self._templated is None:
             from cape.data.space import with_templates
@@ -122,94 +127,123 @@ class FileSource:
         """Yield (label, Y_m (d, T_m)) subject by subject: as reduced in `join`, else read again."""
         accepted = self._data()
         first_pass, self._reduced = self._reduced[::-1], []
-        if first_pass and n_basis == widest_basis(self._config, self.space):
+        if first_pass and n_basis == widest_basis(self.config, self.space):
             # Handed over one by one: the caller stacks them, and they are not held twice.
             while first_pass:
                 yield first_pass.pop()
             return
         from cape.data import reduce_again
 
-        B = public_basis(self._config, self.space, n_basis)
-        yield from reduce_again(accepted, B, self._config)
+        B = public_basis(self.config, self.space, n_basis)
+        yield from reduce_again(accepted, B, self.config)
 
-    def inside(self, policy: SitePolicy, sent: Sequence[Mapping[str, object]]) -> PrivateSummary:
-        """Return what the site's private page tells of its subjects beside the result."""
-        from cape.site.private_summary import summarize_site
+    def private_summary(
+        self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]
+    ) -> PrivateSummary:
+        """Return what the site's private page says of its subjects beside the result.
 
-        return summarize_site(self._data(), self._config, policy, sent)
+        Parameters
+        ----------
+        policy : SitePolicy
+            In force at this site.
+        replies : sequence of mapping
+            One entry per reply.
+        """
+        from cape.data import subject_matrix
+        from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
+        data, config = self._data(), self.config
 
-class WorkingCache(Protocol):
-    """Where working arrays stay between rounds; may lose them."""
+        def voxels() -> Iterator[tuple[str, Data]]:
+            """Yield the subjects; stop where files cannot be read again.
 
-    def get(self, name: str, key: str) -> Stacks | None:
-        """Return what was put, or None."""
+            The run is over and its budget spent: a site's own pictures must not cost the results.
+            """
+            for subject in data.subjects:
+                try:
+                    yield subject.label, subject_matrix(subject, data.space, config)
+                except (DataError, OSError):
+                    return
 
-    def put(self, name: str, key: str, stacks: Stacks) -> None:
-        """Keep arrays under name and key, replacing those of another key."""
-
-
-class MemoryCache:
-    """Working arrays in memory."""
-
-    def __init__(self) -> None:
-        self._kept: dict[str, tuple[str, Stacks]] = {}
-
-    def get(self, name: str, key: str) -> Stacks | None:
-        """Return what was put, or None."""
-        kept = self._kept.get(name)
-        return kept[1] if kept is not None and kept[0] == key else None
-
-    def put(self, name: str, key: str, stacks: Stacks) -> None:
-        """Keep arrays under name and key."""
-        self._kept[name] = (key, stacks)
-
-
-class FileCache:
-    """Working arrays in side files, one per name; a lost or damaged one is made again.
-
-    `contents` gives the fingerprint of the data that they are made of: those of other data count
-    as lost.
-    """
-
-    def __init__(self, folder: Path, party: str, contents: Callable[[], str] = lambda: "") -> None:
-        self._contents = contents
-        # An engine's id of a party may hold anything; the name of a file may not.
-        self._folder, self._prefix = (
-            folder,
-            f"cape-{hashlib.sha256(party.encode()).hexdigest()[:16]}",
+        subjects = tuple(
+            SubjectFacts(
+                label=subject.label,
+                files=tuple(run.name for run in subject.runs),
+                n_timepoints=subject.n_timepoints,
+                tr=subject.trs[0] if len(set(subject.trs)) == 1 else 0.0,
+                coverage=subject.quality.coverage,
+                rank=subject.rank,
+                grid=subject.grid,
+            )
+            for subject in data.subjects
+        )
+        checks = tuple(
+            Check(code=f.code, severity=f.severity, text=f.private) for f in data.findings
+        )
+        return PrivateSummary(
+            subjects=subjects,
+            excluded=data.excluded,
+            checks=checks,
+            policy={**dataclasses.asdict(policy), "digest": _digest_of(policy)},
+            sent=tuple(replies),
+            voxels=voxels,
         )
 
-    def _path(self, name: str) -> Path:
-        return self._folder / f"{self._prefix}-{name}.npz"
 
-    def get(self, name: str, key: str) -> Stacks | None:
-        """Return what was put, or None if it is gone, damaged or of another key."""
+def _digest_of(policy: SitePolicy) -> str:
+    """Return the SHA-256 of a policy, by which two sites can compare theirs."""
+    text = json.dumps(dataclasses.asdict(policy), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ArraySource:
+    """Subjects in memory that passed the checks of files."""
+
+    site: SiteData
+    config: Config
+
+    @classmethod
+    def of(cls, site: str, arrays: Sequence[Array], space: FeatureSpace, config: Config) -> Self:
+        """Check the arrays (D, T_m) of a site; warn of what was seen: who called has the data.
+
+        Raises
+        ------
+        DataError
+            As `cape.data.load_site`: too many subjects fail, or one does that must not be left out.
+        """
+        from cape.data.pipeline import accepted_site, accepted_subjects, conclude, scan_of_arrays
+
+        scan = scan_of_arrays(site, arrays, space, config)
+        for _ in accepted_subjects(scan):
+            pass
         try:
-            with zipfile.ZipFile(self._path(name)) as stored:
-                size = self._path(name).stat().st_size
-                head = json.loads(str(read_member(stored, "head", size)))
-                if (head["key"], head["contents"]) != (key, self._contents()):
-                    return None
-                count = len(head["labels"])
-                arrays = tuple(read_member(stored, f"a{i}", size) for i in range(count))
-                labels = tuple(tuple(names) for names in head["labels"])
-        except Exception:  # gone, or damaged in whatever way: it is made again
-            return None
-        return Stacks(arrays=arrays, labels=labels)
+            accepted = accepted_site(conclude(scan))
+        except DataError as err:
+            err.add_note(err.detail)  # there is no site-error.txt, and who called has the data
+            raise
+        for finding in accepted.findings:
+            warnings.warn(f"site {site}: {finding.private}", CapeWarning, stacklevel=4)
+        return cls(site=accepted, config=config)
 
-    def put(self, name: str, key: str, stacks: Stacks) -> None:
-        """Keep arrays under name and key: a complete file or none."""
-        self._folder.mkdir(parents=True, exist_ok=True)
-        partial = self._path(name).with_suffix(".partial")
-        arrays = {f"a{i}": array for i, array in enumerate(stacks.arrays)}
-        head = json.dumps({"key": key, "contents": self._contents(), "labels": stacks.labels})
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, head=np.array(head), **arrays)  # type: ignore[arg-type]
-        os.replace(partial, self._path(name))
+    @property
+    def space(self) -> FeatureSpace:
+        """Feature space of the arrays, as the caller described it."""
+        return self.site.space
 
-    def forget(self) -> None:
-        """Remove all working arrays of this party."""
-        for path in self._folder.glob(f"{self._prefix}-*.npz"):
-            path.unlink(missing_ok=True)
+    @property
+    def n_subjects(self) -> int:
+        """M_s."""
+        return self.site.n_subjects
+
+    @property
+    def tr_range(self) -> tuple[float, float]:
+        """Not known of arrays."""
+        return 0.0, 0.0
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
+        """Yield (label, Y_m (d, T_m)) subject by subject."""
+        from cape.data import reduce_again
+
+        B = public_basis(self.config, self.space, n_basis)
+        yield from reduce_again(self.site, B, self.config)

@@ -30,8 +30,7 @@ from cape.simulation import containers as container
 from cape.simulation.engine import RUN, SITE_FILES, PartyEnd, adapted, run_engine
 from cape.simulation.simulate import simulate
 from cape.simulation.transports import DocumentTransport
-from cape.site.files import policy_text
-from cape.site.policy import SitePolicy
+from cape.site.policy import SitePolicy, policy_text
 from support.engines import IMAGE, derived
 
 pytestmark = [

@@ -149,7 +149,7 @@ def test_a_party_that_may_not_write_says_so_and_goes_on_when_it_may(somebody, ro
         message = {s: engine.take(s, engine.ask(s)) for s in engine.sites}
         for site in engine.sites:
             (engine.place("remote", "base") / site).mkdir(exist_ok=True)
-    somebody.environment[helper.site_files.POLICY_VARIABLE] = str(
+    somebody.environment[helper.site_policy.POLICY_VARIABLE] = str(
         engine.work / party / "site-policy.toml"
     )
     for path in engine.work.rglob("*"):

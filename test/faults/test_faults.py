@@ -35,7 +35,7 @@ from cape.simulation import transports
 from cape.simulation.checkpoint import may_go_on, read_checkpoint
 from cape.simulation.simulate import resume, simulate
 from cape.site import atomic_files
-from cape.site import files as site_files
+from cape.site import policy as site_policy
 from cape.site.ledger_file import read_ledger
 from support import consortium as helper
 
@@ -232,7 +232,7 @@ def _process(w: World, role: str, text: bytes, code: str | None = None, **more: 
     stdio = [str(ROOT / f"{role}.py")] if code is None else ["-c", code]
     return subprocess.run(
         [sys.executable, *stdio], input=text, capture_output=True, check=False, cwd=ROOT,
-        env={**os.environ, site_files.POLICY_VARIABLE: policy}, **more,
+        env={**os.environ, site_policy.POLICY_VARIABLE: policy}, **more,
     )  # fmt: skip
 
 
@@ -628,7 +628,7 @@ def two_processes_one_document(at) -> str:
     running = [
         subprocess.Popen(
             [sys.executable, str(ROOT / "local.py")], stdin=subprocess.PIPE, cwd=ROOT,
-            stdout=subprocess.PIPE, env={**os.environ, site_files.POLICY_VARIABLE: policy},
+            stdout=subprocess.PIPE, env={**os.environ, site_policy.POLICY_VARIABLE: policy},
         )
         for _ in range(2)
     ]  # fmt: skip

@@ -48,7 +48,6 @@ from cape.errors import CapeError
 from cape.feature_space import FeatureSpace
 from cape.privacy.chain import read_entries
 from cape.privacy.ledger import Ledger
-from cape.privacy.spending import FORMAT, GENESIS, read_lines
 from cape.protocol import wire
 from cape.protocol.messages import (
     KeyAdvertisements,
@@ -71,10 +70,10 @@ from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.site_stages import ReadySite
 from cape.simulation.checkpoint import NAME, read_checkpoint
 from cape.simulation.dropout import read_drop
-from cape.site.files import read_policy
-from cape.site.identity import read_identity
-from cape.site.journal import Journal
-from cape.site.site_data import FileCache
+from cape.site.identity import IdentityFiles
+from cape.site.ledger_lines import FORMAT, GENESIS, read_lines
+from cape.site.policy import read_policy
+from cape.site.store import FileStore
 
 REFUSED = (CapeError, UnusableFile)
 Target = Callable[[bytes], None]
@@ -116,7 +115,6 @@ def cache(data: bytes) -> None:
     """The cache that an engine hands back."""
     name, text = chosen(data, names())
     document = wire.loads(text, documents.MAX_DOCUMENT)
-    aggregator.memory_of(document if isinstance(document, Mapping) else {})
     run = decode_run(load(name), document, party="x")
     assert encode_run(load(name), run) == encode_run(load(name), run)
 
@@ -125,7 +123,7 @@ def call(data: bytes) -> None:
     """Standard input; and the first documents of sites at the aggregator."""
     document = document_of(data)
     try:
-        aggregator.joining(document)
+        aggregator.first_settings(document)
     except CapeError:
         EngineRequest.of("local", document)
 
@@ -145,11 +143,12 @@ def journal(data: bytes) -> None:
         for path in (Path(top, ".cape", "receipt.json"), folder / "1.json", folder / "given.json",
                      folder / "vault-x"):  # fmt: skip
             path.write_bytes(data)
-        kept = Journal(Path(top), "x")
+        kept = FileStore(Path(top), Path(top), "x")
         for read in (
-            lambda: kept.first_answer("q"), lambda: kept.resume("00"), kept.receipt, kept.given,
+            lambda: kept.first_answer("q"), lambda: kept.resume("00", bytes(32)), kept.receipt,
+            kept.read_join, kept.replies,
             lambda: kept.answered(1, "q"), lambda: kept._stored(1, "q"),
-            lambda: kept.secret("x", bytes(32)), lambda: kept.charge({"a": 1}),
+            lambda: kept.secret("x"), lambda: kept.charge({"a": 1}),
         ):  # fmt: skip
             try:
                 read()
@@ -174,7 +173,7 @@ def identity(data: bytes) -> None:
         one, _, other = data.partition(b"\0")
         Path(top, "identity_key").write_bytes(one)
         Path(top, "roster.json").write_bytes(other)
-        read_identity([Path(top)], "x")
+        IdentityFiles(folders=(Path(top),)).read("x")
 
 
 def manifest(data: bytes) -> None:
@@ -269,9 +268,9 @@ def secrets(data: bytes) -> None:
 def side_file(data: bytes) -> None:
     """A working file: what is damaged is lost, never an error."""
     with tempfile.TemporaryDirectory() as top:
-        memo = FileCache(Path(top), "x")
+        memo = FileStore(Path(top), Path(top), "x")
         memo._path("a").write_bytes(data)
-        memo.get("a", "k")
+        memo.arrays("a", "k")
 
 
 def references(data: bytes) -> None:

@@ -437,8 +437,8 @@ MUTANTS = (
     ),
     Mutant(
         "pinned keys may be replaced during a run",
-        "cape/site/identity.py", "    if identity_digest(folders) != digest:\n",
-        "    if not digest:\n",
+        "cape/site/identity.py", "        if self.digest and self.digest_now() != self.digest:\n",
+        "        if not self.digest:\n",
         PROTOCOL + "test_broadcasts.py"
         "::test_pinned_keys_are_those_that_a_site_had_before_the_aggregator_sent_anything",
     ),
@@ -450,7 +450,8 @@ MUTANTS = (
     ),
     Mutant(
         "a mistake in a policy is told to everybody",
-        "cape/site/files.py", "        raise _kept_back(site, err) from err\n", "        raise\n",
+        "cape/site/policy.py",
+        "        raise unusable_policy(site, err) from err\n", "        raise\n",
         "test/e2e/test_drivers.py::test_a_policy_that_cannot_be_read_stops_the_site",
     ),
     Mutant(
@@ -498,38 +499,39 @@ MUTANTS = (
     ),
     Mutant(
         "another request for an answered round gets the old answer",
-        "cape/site/journal.py", "        if known != request:\n", "        if not known:\n",
+        "cape/site/store.py",
+        "        if stored.request != request:\n", "        if not stored.request:\n",
         UNIT + "test_journal.py"
         "::test_a_stored_answer_is_returned_and_another_request_refused",
     ),
     Mutant(
         "an older cache than the receipt is answered anew",
-        "cape/site/journal.py", '        if receipt["seq"] == seq - 1:\n',
-        '        if receipt["seq"] != seq:\n',
+        "cape/site/store.py", "        if receipt.seq == seq - 1:\n",
+        "        if receipt.seq != seq:\n",
         UNIT + "test_journal.py::test_a_cache_older_or_newer_than_the_receipt_is_lost_state",
     ),
     Mutant(
         "a stored answer is forgotten and drawn again",
-        "cape/coinstac/site.py", "        if stored is not None:\n            log_reply(",
-        "        if stored == 0:\n            log_reply(",
+        "cape/coinstac/site.py", "        if stored is not None:\n            _log(",
+        "        if stored == 0:\n            _log(",
         PROTOCOL + "test_engine.py"
         "::test_g6_an_answered_round_asked_again_returns_the_stored_bytes",
     ),
     Mutant(
         "the vault key is stored beside the vault",
-        "cape/coinstac/site.py", 'request, _with_key(answer, b""))', "request, answer)",
+        "cape/coinstac/site.py", 'digest, _with_key(answer, b""))', "digest, answer)",
         PROTOCOL + "test_engine.py"
         "::test_g13_the_vault_key_and_the_vault_never_lie_in_one_folder",
     ),
     Mutant(
         "working files stay after a run",
         "cape/coinstac/site.py",
-        "        FileCache(call.working, call.party).forget()\n", "",
+        "    store.forget_arrays()\n    store.clear()\n", "    store.clear()\n",
         "test/e2e/test_drivers.py::test_nothing_stays_in_the_working_folder_after_a_run",
     ),
     Mutant(
         "working files of other data are summed",
-        "cape/site/site_data.py", 'if (head["key"], head["contents"]) != (key, self._contents()):',
+        "cape/site/store.py", 'if (head["key"], head["contents"]) != (key, self._contents):',
         'if head["key"] != key:',
         UNIT + "test_parties.py::test_side_files_made_of_other_data_are_lost",
     ),
@@ -554,7 +556,7 @@ MUTANTS = (
     ),
     Mutant(
         "a mapped policy replaces the one that the environment names",
-        "cape/site/files.py", "    own = policy_path(base, given)\n",
+        "cape/site/policy.py", "    own = policy_path(base, given)\n",
         "    own = mapped or policy_path(base, given)\n",
         "test/e2e/test_drivers.py"
         "::test_a_mapped_policy_does_not_replace_the_one_that_the_environment_names",
@@ -632,8 +634,8 @@ MUTANTS = (
     ),
     Mutant(
         "a site does not hold its folder while it answers",
-        "cape/coinstac/computation.py", "with folder_lock(request.output, party):",
-        "with folder_lock(request.output.parent, party):",
+        "cape/coinstac/computation.py", "with folder_lock(request.output, request.who):",
+        "with folder_lock(request.output.parent, request.who):",
         "test/faults/test_faults.py::test_a_fault_has_its_declared_outcome[folder-held]",
     ),
     Mutant(

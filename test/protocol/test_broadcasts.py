@@ -25,7 +25,7 @@ from cape.privacy.mechanisms import plan_event
 from cape.protocol import secure_sum, wire
 from cape.protocol.ports import Stacks
 from cape.protocol.secure_sum import SecureSum, check_subjects, clipped_sum
-from cape.site.identity import identity_digest, make_key
+from cape.site.identity import IdentityFiles, make_key
 from support import consortium as helper
 from support.consortium import Consortium, settings_of
 
@@ -185,7 +185,7 @@ def test_pinned_keys_are_those_that_a_site_had_before_the_aggregator_sent_anythi
     for site in keys:
         (data / site / "roster.json").write_text(json.dumps(keys))
     engine = helper.Engine(tmp_path / "work", data, settings_of("capedjica", key_trust="pinned"))
-    before = identity_digest([data / "local0"])
+    before = IdentityFiles(folders=(data / "local0",)).digest_now()
     engine.exchange()
     home = data / "local0"
     if changed in ("identity_key", "both", "taken away"):
@@ -194,7 +194,7 @@ def test_pinned_keys_are_those_that_a_site_had_before_the_aggregator_sent_anythi
         keys["local0"] = make_key(home / "identity_key")
     if changed in ("roster.json", "both"):
         (home / "roster.json").write_text(json.dumps({**keys, "local1": "11" * 32}))
-    assert identity_digest([home]) != before
+    assert IdentityFiles(folders=(home,)).digest_now() != before
     with pytest.raises(ConfigError, match="of site local0 changed since the run began"):
         engine.ask("local0")
     engine.take("local1", engine.ask("local1"))

@@ -40,8 +40,8 @@ from cape.protocol.model import joined
 from cape.protocol.phases import One
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum, releases_are_local
 from cape.simulation import simulate, transports
-from cape.site import files as site_files
-from cape.site.site_data import MemoryCache
+from cape.site import policy as site_policy
+from cape.site.store import MemoryStore
 from support import consortium as helper
 
 Consortium, canonical, settings_of = (
@@ -424,7 +424,7 @@ def summed(name: str, entry: SecureSum, model, event, arrays) -> list[int]:
     """Return the exact integer sum of one site with these subjects, before any noise."""
     party = Consortium(name).parties["local0"]
     party.source = helper.ArraySource(arrays)
-    party._memo = MemoryCache()
+    party.store = MemoryStore(party.id)
     query = entry.estimator(party.config, model).query(entry.current(party.config, model))
     stacks = entry.input(party, model)
     total = clipped_sum(chunks(stacks), query, event)
@@ -521,7 +521,7 @@ def test_h_public_error_texts_hold_no_path_name_or_number(name, tmp_path, monkey
     if name not in promising:  # or every case would end at the policy
         policy = tmp_path / "own.toml"
         policy.write_text("allow_not_private = true")
-        monkeypatch.setenv(site_files.POLICY_VARIABLE, str(policy))
+        monkeypatch.setenv(site_policy.POLICY_VARIABLE, str(policy))
     seen: set[str] = set()
     for case, found in hostile(tmp_path / "zq7-data").items():
         places = {
@@ -632,7 +632,7 @@ def test_k_a_release_imports_four_packages_only(name, recording, tmp_path) -> No
         listed = tmp_path / f"{role}.txt"
         code = SHOW.format(path=str(listed), program=str(ROOT / f"{role}.py"))
         text = engine.document(party, engine.input if role == "local" else inbox)
-        environment = {**os.environ, site_files.POLICY_VARIABLE: str(
+        environment = {**os.environ, site_policy.POLICY_VARIABLE: str(
             engine.work / party / "site-policy.toml")}  # fmt: skip
         done = subprocess.run(
             [sys.executable, "-c", code], input=text, capture_output=True, env=environment,

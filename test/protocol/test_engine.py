@@ -18,7 +18,6 @@ import pytest
 
 from cape.algorithms.pca import ProjectorPca
 from cape.coinstac import computation as coinstac
-from cape.coinstac import site as site_half
 from cape.coinstac.documents import encode_broadcast, encode_reply, encode_run
 from cape.computations import load
 from cape.errors import (
@@ -38,7 +37,8 @@ from cape.protocol.messages import Done, Masked, PublicKey, Roster
 from cape.protocol.phases import One, Phase, check_table
 from cape.protocol.secure_sum import SecureSum
 from cape.secagg import keys
-from cape.site import atomic_files, journal
+from cape.site import atomic_files, context
+from cape.site.store import FileStore
 from support import consortium as helper
 
 Consortium, Engine = helper.Consortium, helper.Engine
@@ -228,7 +228,7 @@ def test_g5_seq_grows_by_exactly_one() -> None:
 def live(tmp_path, monkeypatch):
     """An unseeded run through documents, whose draws are written down."""
     drawn: list = []
-    monkeypatch.setattr(site_half, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
+    monkeypatch.setattr(context, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
     data = helper.write_data(tmp_path / "data")
     engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
     engine.drawn = drawn
@@ -326,7 +326,7 @@ def test_g7_the_charge_is_on_disk_before_the_first_byte_of_its_noise(
             seen.append(ledger.read_text())
             return super().token_bytes(n)
 
-    monkeypatch.setattr(site_half, "noise_of", lambda policy: Looking())
+    monkeypatch.setattr(context, "noise_of", lambda policy: Looking())
     engine.ask("local0")
     assert seen
     assert json.loads(seen[0].splitlines()[-1])["phase"] == "iterate"
@@ -623,19 +623,19 @@ def forms(secret: bytes) -> list[bytes]:
 def test_g13_no_secret_is_in_any_byte_that_is_sent_or_stored(tmp_path, monkeypatch) -> None:
     secrets: list[bytes] = []
     vault_keys: dict[str, bytes] = {}
-    keep, pair = journal.Journal.keep, keys.shared_keys
+    keep, pair = FileStore.keep, keys.shared_keys
 
-    def keeping(self, name, secret, key, entropy):
+    def keeping(self, name, secret):
         secrets.append(secret)
-        vault_keys[self._site] = key
-        keep(self, name, secret, key, entropy)
+        vault_keys[self._site] = self.vault_key
+        keep(self, name, secret)
 
     def sharing(*args, **kwargs):
         found = pair(*args, **kwargs)
         secrets.extend(found.keys.values())
         return found
 
-    monkeypatch.setattr(journal.Journal, "keep", keeping)
+    monkeypatch.setattr(FileStore, "keep", keeping)
     monkeypatch.setattr(keys, "shared_keys", sharing)
     data = helper.write_data(tmp_path / "data")
     engine = Engine(tmp_path / "work", data, settings_of("capedjica"))

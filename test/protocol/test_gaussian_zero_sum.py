@@ -158,7 +158,7 @@ def test_sites_that_are_told_different_sums_of_the_seeds_spoil_the_release() -> 
             body = dataclasses.replace(body, total=body.total + 1)
         heard = dataclasses.replace(request, body=body)
         told[site] = advance_site(link._runs[site], heard, party)[1]
-    aggregator = driver.AggregatorContext(config=link._config, publish=lambda outcome: None)
+    aggregator = driver.AggregatorContext(config=link._config)
     with pytest.raises(SecureAggregationError, match="does not cancel"):
         advance_aggregator(link._state, told, aggregator)
 

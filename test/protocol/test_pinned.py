@@ -16,7 +16,7 @@ from cape.protocol.wire import digest
 from cape.secagg import keys
 from cape.simulation import memory as driver
 from cape.simulation import simulate
-from cape.site.identity import make_key, read_identity
+from cape.site.identity import IdentityFiles, make_key
 from cape.synthetic import write_consortium
 from support import tiny
 
@@ -37,9 +37,8 @@ def folders_of(top: Path, sites: Any) -> dict[str, Path]:
 
 def pinned_link(top: Path, n_sites: int = 3, **given: object) -> Any:
     data = tiny.data_of(n_sites)
-    link = tiny.link_of(tiny.settings(key_trust="pinned", **given), data)
-    link.folders = folders_of(top, data)
-    return link
+    folders = folders_of(top, data)
+    return tiny.link_of(tiny.settings(key_trust="pinned", **given), data, folders=folders)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
@@ -136,8 +135,9 @@ def test_sites_that_saw_different_rosters_are_told_apart_before_a_release(tmp_pa
 
 def test_with_drop_outs_an_advertisement_by_another_identity_is_refused(tmp_path: Path) -> None:
     link = pinned_link(tmp_path, aggregation="secagg")
-    others = folders_of(tmp_path / "others", link.folders)
-    link.folders["site0"] = others["site0"]  # site0 pinned another list
+    others = folders_of(tmp_path / "others", link._parties)
+    # site0 pinned another list
+    link._parties["site0"]._identity = IdentityFiles(folders=(others["site0"],))
     link.exchange()
     link.exchange()
     with pytest.raises(SecureAggregationError, match="not the pinned one"):
@@ -162,7 +162,7 @@ def test_keygen_prints_the_public_half(tmp_path: Path, capsys: pytest.CaptureFix
     (folder / "identity_key").unlink()
     (tmp_path / "identity_key").rename(folder / "identity_key")
     (folder / "roster.json").write_text(json.dumps({"a": shown["public_key"]}))
-    identity = read_identity([tmp_path, folder], "a")
+    identity = IdentityFiles(folders=(tmp_path, folder)).read("a")
     assert identity.roster["a"].hex() == shown["public_key"]
     assert identity.secret.hex() not in repr(identity)
 
@@ -183,12 +183,12 @@ def test_damaged_identity_files_are_refused(tmp_path: Path, name: str, content: 
     folder = folders_of(tmp_path, ["a"])["a"]
     (folder / name).write_text(content, encoding="utf-8")
     with pytest.raises(ConfigError, match="needs the files identity_key"):
-        read_identity([folder], "a")
+        IdentityFiles(folders=(folder,)).read("a")
 
 
 def test_a_site_without_its_files_does_not_run(tmp_path: Path) -> None:
     link = pinned_link(tmp_path)
-    (link.folders["site1"] / "identity_key").unlink()
+    (tmp_path / "site1" / "identity_key").unlink()
     with pytest.raises(CapeError, match="at site site1"):
         tiny.released(link)
 

@@ -312,9 +312,7 @@ def test_a_late_answer_is_refused_and_changes_nothing() -> None:
         site: advance_site(link._runs[site], link._request, link._parties[site])[1]
         for site in ("site0", "site2", "site3")
     }
-    aggregator = driver.AggregatorContext(
-        config=link._config, publish=lambda outcome: None, kept=dict(link._kept)
-    )
+    aggregator = driver.AggregatorContext(config=link._config, kept=dict(link._kept))
     late = {**inbox, "site1": dataclasses.replace(inbox["site0"])}
     with pytest.raises(ConsortiumError, match="was not asked"):
         advance_aggregator(state, late, aggregator)
@@ -360,9 +358,7 @@ def test_sites_that_are_shown_different_lists_of_survivors_open_nothing() -> Non
         )[1]
         for site in sorted(link._parties)
     }
-    aggregator = driver.AggregatorContext(
-        config=link._config, publish=lambda outcome: None, kept=dict(link._kept)
-    )
+    aggregator = driver.AggregatorContext(config=link._config, kept=dict(link._kept))
     with pytest.raises(SecureAggregationError, match="signature of site0"):
         advance_aggregator(link._state, signed, aggregator)
 

@@ -15,7 +15,7 @@ from cape.feature_space import FeatureSpace
 from cape.privacy.ledger import Plan
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum
-from cape.site.site_data import MemoryCache
+from cape.site.store import MemoryStore
 from support import consortium as helper
 
 Consortium, ArraySource = helper.Consortium, helper.ArraySource
@@ -115,7 +115,7 @@ def summed(kind: str, arrays: list[np.ndarray]) -> tuple[list[int], Any]:
     event = Plan(releases=joined(model).plan).find(kind, 1)
     party = consortium(kind).parties["local0"]
     party.source = ArraySource(arrays, space=joined(model).space)
-    party._memo = MemoryCache()
+    party.store = MemoryStore(party.id)
     entry = entry_of(run)
     query = entry.estimator(party.config, model).query(entry.current(party.config, model))
     with np.errstate(all="ignore"):

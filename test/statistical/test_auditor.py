@@ -24,8 +24,8 @@ from cape.secagg import keys
 from cape.secagg.field import quantized_sum
 from cape.simulation.dropout import ActiveSites
 from cape.simulation.transports import DocumentTransport, InProcess, make_places
-from cape.site.journal import Journal
 from cape.site.policy import SitePolicy
+from cape.site.store import FileStore
 from support import say, wiretap
 from support.auditor import (
     TOO_MUCH,
@@ -233,6 +233,6 @@ def test_masks_that_are_used_twice_are_seen(monkeypatch):
 
 def test_a_repeated_request_that_draws_again_is_seen(monkeypatch, tmp_path):
     """Two answers to one request differ by fresh noise."""
-    monkeypatch.setattr(Journal, "answered", lambda self, seq, request: None)
+    monkeypatch.setattr(FileStore, "answered", lambda self, seq, request: None)
     with pytest.raises(AssertionError, match=DRAWN_AGAIN):
         check_asked_twice_is_answered_once(tmp_path)

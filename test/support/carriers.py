@@ -27,7 +27,7 @@ from cape.coinstac import service as serve
 from cape.protocol import wire
 from cape.simulation import containers, transports
 from cape.simulation.transports import InProcess
-from cape.site import files as site_files
+from cape.site import policy as site_policy
 
 ROOT = Path(__file__).parents[2]
 CARRIERS = ("wire", "process", "service-1", "service-2", "docker")
@@ -63,7 +63,7 @@ class InProcesses(InProcess):
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         """Start the program, write the document, read the answer."""
         policy = str(self._work / party / "site-policy.toml")
-        environment = {**os.environ, site_files.POLICY_VARIABLE: policy}
+        environment = {**os.environ, site_policy.POLICY_VARIABLE: policy}
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         done = subprocess.run(
             [sys.executable, str(ROOT / f"{role}.py")], input=text, env=environment,
@@ -97,7 +97,7 @@ class InService(InProcess):
         with self._connect():
             pass
         policy = str(self._work / party / "site-policy.toml")
-        with mock.patch.dict(os.environ, {site_files.POLICY_VARIABLE: policy}):
+        with mock.patch.dict(os.environ, {site_policy.POLICY_VARIABLE: policy}):
             with self._connect() as connection:
                 for frame in self._frames(role, text):
                     connection.send(frame)

@@ -30,10 +30,11 @@ from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
 from cape.protocol.ports import Source
-from cape.site import files as site_files
+from cape.site import policy as site_policy
 from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext
 from cape.site.policy import SitePolicy
-from cape.site.site_data import FileSource, MemoryCache
+from cape.site.site_data import FileSource
+from cape.site.store import MemoryStore
 
 COMMON: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-5}
 SMALL: dict[str, dict[str, Any]] = {
@@ -127,6 +128,21 @@ def noise(seed: int | None) -> NoiseSource:
     return SecureNoise() if seed is None else SeededNoise(seed)
 
 
+class LoggedStore(MemoryStore):
+    """A store that writes down charges and secrets."""
+
+    def __init__(self, site: str, log: list[Any], secrets: list[bytes]) -> None:
+        super().__init__(site)
+        self._log, self._all_secrets = log, secrets
+
+    def charge(self, line: Mapping[str, Any]) -> None:
+        self._log.append(("charge", line["phase"], line["round"]))
+
+    def keep(self, name: str, secret: bytes) -> None:
+        super().keep(name, secret)
+        self._all_secrets.append(secret)
+
+
 class Consortium:
     """The parties of a run in memory; `exchange` plays one round.
 
@@ -172,27 +188,17 @@ class Consortium:
     def _party(
         self, site: str, source: Source, policy: SitePolicy, entropy: NoiseSource
     ) -> SiteContext:
-        vault: dict[str, bytes] = {}
         log = self.events[site] = []
-
-        def keep(name: str, secret: bytes) -> None:
-            vault[name] = secret
-            self.secrets.append(secret)
-
-        return SiteContext(
+        party = SiteContext(
             site=site,
             computation=self.computation.name,
             config=self.config,
-            noise=Watched(entropy, log),
             policy=policy,
             source=source,
-            memo=MemoryCache(),
-            request=NO_REQUEST,
-            on_charge=lambda line: log.append(("charge", line["phase"], line["round"])),
-            keep=keep,
-            secret=vault.__getitem__,
-            publish=lambda result: None,
+            store=LoggedStore(site, log, self.secrets),
         )
+        party.noise = Watched(entropy, log)
+        return party
 
     def bound(self, run: Run[Any]) -> Run[Any]:
         """The same state in a run of `computation`, which a test may have changed."""
@@ -219,18 +225,15 @@ class Consortium:
         """Let the aggregator combine; its state stays."""
         request = NO_REQUEST if self.request is None else request_digest(self.request)
         self._kept_after = dict(self._kept)
-        party = AggregatorContext(
-            config=self.config, publish=self._publish, request=request, kept=self._kept_after
-        )
-        return advance_aggregator(self.bound(run or self.state), inbox, party)
+        party = AggregatorContext(config=self.config, request=request, kept=self._kept_after)
+        result = advance_aggregator(self.bound(run or self.state), inbox, party)
+        self.outcome = party.outcome or self.outcome
+        return result
 
     def go_on(self, result: tuple[Run[Any], AnyEnvelope, bool]) -> None:
         """Take over what `combine` returned last."""
         self.state, self.request, self.ended = result
         self._kept = self._kept_after
-
-    def _publish(self, outcome: Outcome) -> None:
-        self.outcome = outcome
 
     # -- whole rounds
 
@@ -285,7 +288,7 @@ def write_data(folder: Path, data: Mapping[str, list[np.ndarray]] | None = None)
     return folder
 
 
-policy_text = site_files.policy_text
+policy_text = site_policy.policy_text
 
 
 def repeated(text: bytes) -> Any:
@@ -371,7 +374,7 @@ class Engine:
         """Call one party with the current message, or another one; nothing is kept."""
         role = "local" if party in self.sites else "remote"
         message = self.input if message is None else message
-        environment = {site_files.POLICY_VARIABLE: str(self.work / party / "site-policy.toml")}
+        environment = {site_policy.POLICY_VARIABLE: str(self.work / party / "site-policy.toml")}
         text = self.call(role, self.document(party, message), environment)
         self.texts.append(text)
         return text

@@ -374,8 +374,8 @@ def record(
     with ExitStack() as stack:
         if through == "memory":
             sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
-            link = Listening(made, config, sources, policy, work, drops=drops)
-            link.folders, link.transcript = dict(sites), transcript
+            link = Listening(made, config, sources, policy, work, drops=drops, folders=sites)
+            link.transcript = transcript
         elif through in engines.ENGINES:
             link = None
         else:

@@ -7,8 +7,9 @@ point of each subject, so the plain sum is known exactly.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -166,10 +167,11 @@ def link_of(
     drops: Sequence[Drop] = (),
     seed: int = 3,
     computation: Computation[Any] = TINY,
+    folders: Mapping[str, Path] | None = None,
 ) -> MemoryTransport:
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=seed)
     sources = {site: TinySource(values) for site, values in data.items()}
-    return MemoryTransport(computation, config, sources, policy, None, drops=drops)
+    return MemoryTransport(computation, config, sources, policy, None, drops=drops, folders=folders)
 
 
 def released(link: MemoryTransport) -> dict[int, Mean]:

@@ -16,7 +16,7 @@ import cape
 from cape.computations._capedjica_settings import CapeDjicaConfig
 from cape.data.cleaning import cosines
 from cape.errors import CapeWarning, ConfigError, DataError
-from cape.site.array_source import ArraySource
+from cape.site.site_data import ArraySource
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 SMALL = {"min_timepoints": 30, "n_components": 3, "n_rounds": 3, "n_looks": 1}

@@ -11,15 +11,32 @@ import pytest
 from cape.errors import ReplayError, StateLostError, StoppedError
 from cape.site import atomic_files as module
 from cape.site.atomic_files import folder_lock, write_atomically
-from cape.site.journal import Journal
+from cape.site.policy import SitePolicy
+from cape.site.store import Card, FileStore, JoinRecord, Receipt
 
-NONCE, KEY, ENTROPY = "0f" * 16, b"k" * 32, b"e" * 12
+NONCE, KEY = "0f" * 16, b"k" * 32
+
+
+RECORD = JoinRecord(
+    card=(NONCE, 3, "", ""), policy_at_join=SitePolicy(veto=True), identity="", data=["a.npy"]
+)
+
+
+def opened_with(store: FileStore, key: bytes) -> FileStore:
+    """The same run, as a process sees it whose cache holds that key."""
+    other = FileStore(store.output, store.output / "working", "B")
+    other.resume(store.nonce, key)
+    return other
+
+
+def store(folder: Path) -> FileStore:
+    return FileStore(folder, folder / "working", "B")
 
 
 @pytest.fixture
-def journal(tmp_path) -> Journal:
-    made = Journal(tmp_path, "B")
-    made.begin(NONCE)
+def journal(tmp_path) -> FileStore:
+    made = store(tmp_path)
+    made.begin(NONCE, KEY)
     return made
 
 
@@ -35,10 +52,10 @@ def test_a_stored_answer_is_returned_and_another_request_refused(journal, tmp_pa
     assert journal.answered(2, "r2") == {"output": 2}
     with pytest.raises(ReplayError, match="E203 round 2 was answered already"):
         journal.answered(2, "other")
-    again = Journal(tmp_path, "B")
-    again.resume(NONCE)
+    again = store(tmp_path)
+    again.resume(NONCE, KEY)
     assert again.answered(2, "r2") == {"output": 2}
-    assert again.receipt() == {"nonce": NONCE, "seq": 2, "request": "r2"}
+    assert again.receipt() == Receipt(nonce=NONCE, seq=2, request="r2")
 
 
 def test_only_the_last_answer_is_kept(journal, tmp_path) -> None:
@@ -56,8 +73,8 @@ def test_a_cache_older_or_newer_than_the_receipt_is_lost_state(journal) -> None:
 
 def test_a_receipt_of_another_run_is_lost_state(journal, tmp_path) -> None:
     journal.store(1, "r1", {})
-    other = Journal(tmp_path, "B")
-    other.resume("00" * 16)
+    other = store(tmp_path)
+    other.resume("00" * 16, KEY)
     with pytest.raises(StateLostError, match="journal of this run is missing"):
         other.answered(1, "r1")
 
@@ -88,7 +105,7 @@ def test_a_missing_or_damaged_answer_is_lost_state(journal, tmp_path, damage) ->
 
 
 def test_the_first_answer_is_repeated_to_whom_has_no_cache_yet(journal, tmp_path) -> None:
-    fresh = Journal(tmp_path, "B")
+    fresh = store(tmp_path)
     assert fresh.first_answer("r1") is None
     journal.store(1, "r1", {"output": 1})
     assert fresh.first_answer("r1") == {"output": 1}
@@ -101,9 +118,9 @@ def test_the_first_answer_is_repeated_to_whom_has_no_cache_yet(journal, tmp_path
 
 def test_beginning_removes_what_an_earlier_run_left(journal, tmp_path) -> None:
     journal.store(5, "r5", {})
-    journal.keep("x", b"secret", KEY, ENTROPY)
-    second = Journal(tmp_path, "B")
-    second.begin("11" * 16)
+    journal.keep("x", b"secret")
+    second = store(tmp_path)
+    second.begin("11" * 16, KEY)
     assert [p.name for p in (tmp_path / ".cape").iterdir()] == ["11" * 16]
     assert (tmp_path / ".cape" / ("11" * 16)).stat().st_mode & 0o777 == 0o700
 
@@ -116,39 +133,39 @@ def test_clearing_removes_everything(journal, tmp_path) -> None:
 
 
 def test_a_secret_is_sealed_and_opens_with_its_key_only(journal, tmp_path) -> None:
-    journal.keep("x25519", b"secret bytes", KEY, ENTROPY)
+    journal.keep("x25519", b"secret bytes")
     (path,) = folder(tmp_path).iterdir()
     assert b"secret" not in path.read_bytes()
     assert KEY not in path.read_bytes()
-    assert journal.secret("x25519", KEY) == b"secret bytes"
+    assert journal.secret("x25519") == b"secret bytes"
     with pytest.raises(StateLostError, match="key of this run is missing or damaged"):
-        journal.secret("x25519", b"q" * 32)
+        opened_with(journal, b"q" * 32).secret("x25519")
     with pytest.raises(StateLostError):
-        journal.secret("x25519", b"")
+        opened_with(journal, b"").secret("x25519")
     with pytest.raises(StateLostError):
-        journal.secret("other", KEY)
+        journal.secret("other")
     path.rename(path.with_name("vault-other"))  # bound to its name
     with pytest.raises(StateLostError):
-        journal.secret("other", KEY)
+        journal.secret("other")
 
 
 def test_a_secret_of_another_run_does_not_open(journal, tmp_path) -> None:
-    journal.keep("x", b"secret", KEY, ENTROPY)
+    journal.keep("x", b"secret")
     folder(tmp_path).rename(tmp_path / ".cape" / ("22" * 16))
-    other = Journal(tmp_path, "B")
-    other.resume("22" * 16)
+    other = store(tmp_path)
+    other.resume("22" * 16, KEY)
     with pytest.raises(StateLostError):
-        other.secret("x", KEY)
+        other.secret("x")
 
 
 def test_burning_removes_secrets_and_nothing_else(journal, tmp_path) -> None:
     journal.store(1, "r", {})
     for name in ("x", "y"):
-        journal.keep(name, b"secret", KEY, ENTROPY)
+        journal.keep(name, b"secret")
     journal.burn()
     journal.burn()
     assert [p.name for p in folder(tmp_path).iterdir()] == ["1.json"]
-    Journal(tmp_path, "B").burn()  # no run: nothing to burn
+    store(tmp_path).burn()  # no run: nothing to burn
 
 
 def test_a_charge_is_written_once(journal, tmp_path) -> None:
@@ -166,19 +183,21 @@ def test_without_its_folder_nothing_can_be_charged(journal) -> None:
 
 
 def test_what_the_site_mapped_is_kept(journal, tmp_path) -> None:
-    journal.give({"data": ["a.npy"]})
-    assert journal.given() == {"data": ["a.npy"]}
+    journal.write_join(RECORD)
+    assert journal.read_join() == RECORD
+    assert RECORD.inputs == {"data": ["a.npy"]}
+    assert journal.card == Card(NONCE, 3, "", "")
     for damage in (b"", b"{", b"[1]", b"7"):
         (folder(tmp_path) / "given.json").write_bytes(damage)
         with pytest.raises(StateLostError, match="list of mapped files is missing"):
-            journal.given()
+            journal.read_join()
 
 
 def test_files_are_for_the_site_s_own_user_only(journal, tmp_path) -> None:
     journal.store(1, "r", {})
-    journal.keep("x", b"secret", KEY, ENTROPY)
+    journal.keep("x", b"secret")
     journal.charge({})
-    journal.give({})
+    journal.write_join(RECORD)
     files = [p for p in (tmp_path / ".cape").rglob("*") if p.is_file()]
     assert len(files) == 5
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}

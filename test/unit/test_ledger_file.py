@@ -14,6 +14,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -22,10 +23,11 @@ from cape.config import Config
 from cape.errors import PrivacyBudgetError, StateLostError, StoppedError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.cost import INFINITE, Cost
-from cape.privacy.spending import GENESIS, Charge, RunSpending, read_lines
+from cape.privacy.spending import Charge, RunSpending
 from cape.site import atomic_files, ledger_file
 from cape.site.atomic_files import appending
 from cape.site.ledger_file import AllRuns, LedgerFile, Person, read_ledger
+from cape.site.ledger_lines import GENESIS, read_lines
 from cape.site.site_data import FileSource
 
 DELTA = 1e-5
@@ -106,8 +108,8 @@ def test_a_run_of_another_data_set_counts_whoever_of_the_first_it_held(tmp_path)
 
 
 def all_runs(file: LedgerFile, people: list[Person], contents: str = "c", **more) -> AllRuns:
-    return AllRuns(file=file, dataset_id="", people=lambda: people, contents=lambda: contents,
-                   **more)  # fmt: skip
+    return AllRuns(file=file, dataset_id="", **more,
+                   data=SimpleNamespace(people=people, contents=contents))  # fmt: skip
 
 
 CONFIG = Config(epsilon=1.0, delta=DELTA)
@@ -500,6 +502,7 @@ def test_a_second_writer_of_a_ledger_waits_for_the_first(tmp_path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 import cape.site.atomic_files as durable
 from cape.site.ledger_file import LedgerFile
 real = os.{function}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cape.coinstac import computation as coinstac
-from cape.site import files as site_files
+from cape.site import policy as site_policy
 from cape.synthetic import write_consortium
 from support import consortium as helper
 
@@ -39,7 +39,7 @@ def peak_of_join(folder: Path, images: Path, n_subjects: int, monkeypatch) -> tu
         os.link(file, folder / "base" / file.name)
     policy = folder / "site-policy.toml"
     policy.write_text(helper.policy_text(helper.POLICY))
-    monkeypatch.setenv(site_files.POLICY_VARIABLE, str(policy))
+    monkeypatch.setenv(site_policy.POLICY_VARIABLE, str(policy))
     tracemalloc.start()
     try:
         answer = coinstac.run("local", {"input": SETTINGS, "cache": {}, "state": state})

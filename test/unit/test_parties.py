@@ -18,13 +18,14 @@ from cape.data import reading
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Ledger
-from cape.privacy.randomness import SecureNoise, SeededNoise
+from cape.privacy.randomness import SeededNoise
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.protocol.ports import Stacks
 from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext
 from cape.site.ledger_file import AllRuns, LedgerFile, Person
 from cape.site.policy import SitePolicy
-from cape.site.site_data import FileCache, FileSource, MemoryCache
+from cape.site.site_data import FileSource
+from cape.site.store import Card, FileStore, JoinRecord, MemoryStore
 
 CONFIG = replace(
     Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5, standardize="demean"
@@ -51,58 +52,67 @@ def same(a: Stacks | None, b: Stacks) -> bool:
     )
 
 
+def side_store(folder: Path, site: str = "local0", contents: str = "") -> FileStore:
+    """A store whose working arrays lie in that folder."""
+    store = FileStore(folder / "never", folder, site)
+    store.record = JoinRecord(
+        card=("", 0, "", ""), policy_at_join=SitePolicy(), identity="", contents=contents
+    )
+    return store
+
+
 # -- working arrays --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["memory", "file"])
+@pytest.mark.parametrize("kind", ["storery", "file"])
 def test_working_arrays_come_back_under_their_name_and_key_only(kind, tmp_path) -> None:
-    memo = MemoryCache() if kind == "memory" else FileCache(tmp_path / "deep" / "folder", "local0")
-    assert memo.get("basis", "k") is None
-    memo.put("basis", "k", STACKS)
-    assert same(memo.get("basis", "k"), STACKS)
-    assert memo.get("basis", "other") is None
-    assert memo.get("reduced", "k") is None
-    memo.put("basis", "other", Stacks(arrays=(), labels=()))
-    assert memo.get("basis", "k") is None
-    assert memo.get("basis", "other") == Stacks(arrays=(), labels=())
+    store = MemoryStore("local0") if kind == "storery" else side_store(tmp_path / "deep" / "folder")
+    assert store.arrays("basis", "k") is None
+    store.put_arrays("basis", "k", STACKS)
+    assert same(store.arrays("basis", "k"), STACKS)
+    assert store.arrays("basis", "other") is None
+    assert store.arrays("reduced", "k") is None
+    store.put_arrays("basis", "other", Stacks(arrays=(), labels=()))
+    assert store.arrays("basis", "k") is None
+    assert store.arrays("basis", "other") == Stacks(arrays=(), labels=())
 
 
 def test_side_files_are_private_and_belong_to_one_party(tmp_path) -> None:
-    one, two = FileCache(tmp_path, "local0"), FileCache(tmp_path, "../local 1/x")
-    one.put("basis", "k", STACKS)
-    two.put("basis", "k", Stacks(arrays=(), labels=()))
+    one, two = side_store(tmp_path), side_store(tmp_path, "../local 1/x")
+    one.put_arrays("basis", "k", STACKS)
+    two.put_arrays("basis", "k", Stacks(arrays=(), labels=()))
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) == 2
     assert {path.stat().st_mode & 0o777 for path in files} == {0o600}
     assert {path.parent for path in files} == {tmp_path}
-    one.forget()
-    assert one.get("basis", "k") is None
-    assert two.get("basis", "k") is not None
-    one.forget()
+    one.forget_arrays()
+    assert one.arrays("basis", "k") is None
+    assert two.arrays("basis", "k") is not None
+    one.forget_arrays()
 
 
 def test_side_files_made_of_other_data_are_lost(tmp_path) -> None:
     """Same settings, other files: what lies there from another run is never summed."""
-    one, two = (FileCache(tmp_path, "local0", lambda made_of=c: made_of) for c in ("a", "b"))
-    one.put("basis", "k", STACKS)
-    assert two.get("basis", "k") is None
-    assert same(one.get("basis", "k"), STACKS)
+    one, two = (side_store(tmp_path, contents=c) for c in ("a", "b"))
+    one.put_arrays("basis", "k", STACKS)
+    assert two.arrays("basis", "k") is None
+    assert same(one.arrays("basis", "k"), STACKS)
 
 
 @pytest.fixture(scope="module")
-def side_file(tmp_path_factory) -> tuple[FileCache, Path, bytes]:
-    folder = tmp_path_factory.mktemp("memo")
-    memo = FileCache(folder, "local0")
-    memo.put("basis", "k", STACKS)
+def side_file(tmp_path_factory) -> tuple[FileStore, Path, bytes]:
+    folder = tmp_path_factory.mktemp("side")
+    store = side_store(folder)
+    store.put_arrays("basis", "k", STACKS)
     (path,) = folder.iterdir()
-    return memo, path, path.read_bytes()
+    return store, path, path.read_bytes()
 
 
 @given(data=st.data())
 @settings(max_examples=300)
 def test_a_damaged_side_file_is_lost_or_whole(data, side_file) -> None:
     """It is never other data, and never an error."""
-    memo, path, whole = side_file
+    store, path, whole = side_file
     damaged = bytearray(whole)
     kind = data.draw(st.sampled_from(["change", "cut", "insert", "replace"]))
     where = data.draw(st.integers(0, len(whole) - 1))
@@ -118,35 +128,45 @@ def test_a_damaged_side_file_is_lost_or_whole(data, side_file) -> None:
             st.sampled_from([b"", b"PK\x03\x04", b"\x93NUMPY\x01\x00", b"PK\x05\x06"])
         )
     path.write_bytes(bytes(damaged))
-    found = memo.get("basis", "k")
+    found = store.arrays("basis", "k")
     assert found is None or same(found, STACKS)
 
 
 def test_a_side_file_of_something_else_is_lost(tmp_path) -> None:
-    memo = FileCache(tmp_path, "local0")
-    memo.put("basis", "k", STACKS)
+    store = side_store(tmp_path)
+    store.put_arrays("basis", "k", STACKS)
     (path,) = tmp_path.iterdir()
     heads: list[Any] = ["[]", "{}", '{"key": "k"}', '{"key": "k", "labels": 3}', "nonsense"]
     for head in heads:
         with path.open("wb") as file:
             np.savez(file, head=np.array(head))
-        assert memo.get("basis", "k") is None
+        assert store.arrays("basis", "k") is None
     with path.open("wb") as file:
         np.save(file, np.arange(3))
-    assert memo.get("basis", "k") is None
+    assert store.arrays("basis", "k") is None
     with path.open("wb") as file:  # a pickle is never opened
         np.savez(file, head=np.array({"key": "k"}, dtype=object))
-    assert memo.get("basis", "k") is None
+    assert store.arrays("basis", "k") is None
 
 
 # -- a site ----------------------------------------------------------------------------------------
 
 
+CARD = Card("0" * 32, 4, "", "")
+
+
+class Charged(MemoryStore):
+    """A store that hands every charge on."""
+
+    def __init__(self, lines: Any, card: Card | None = None) -> None:
+        super().__init__("B", card=card)
+        self.charge = lines.append if isinstance(lines, list) else lines
+
+
 def party(**changed: Any) -> SiteContext:
     fields: dict[str, Any] = {
-        "site": "B", "computation": "toy", "config": CONFIG, "noise": SecureNoise(),
-        "policy": SitePolicy(), "source": None, "memo": MemoryCache(), "request": NO_REQUEST,
-        "on_charge": lambda line: None, "keep": None, "secret": None, "publish": None,
+        "site": "B", "computation": "toy", "config": CONFIG, "policy": SitePolicy(),
+        "source": None, "store": MemoryStore("B"), "request": NO_REQUEST,
     }  # fmt: skip
     return SiteContext(**(fields | changed))
 
@@ -157,7 +177,7 @@ def ledger() -> Ledger:
 
 def test_a_charge_is_written_down_before_the_ledger_moves() -> None:
     lines = []
-    site = party(on_charge=lambda line: lines.append((dict(line), site.ledger)))
+    site = party(store=Charged(lambda line: lines.append((dict(line), site.ledger))))
     with pytest.raises(StateLostError, match="E210 state lost at site B: ledger"):
         site.charge(EVENT)
     site.ledger = before = ledger()
@@ -175,7 +195,7 @@ def test_a_charge_that_cannot_be_written_down_is_none() -> None:
     def fail(line: Any) -> None:
         raise OSError("disk full")
 
-    site = party(on_charge=fail)
+    site = party(store=Charged(fail))
     site.ledger = ledger()
     with pytest.raises(OSError, match="disk full"):
         site.charge(EVENT)
@@ -188,16 +208,17 @@ def test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs(tmp_path) -> Non
     file = LedgerFile(path=tmp_path / "ledger.jsonl", site="B", max_total_epsilon=1.0)
     person = Person(label="sub-1", files=("f",))
     runs = AllRuns(
-        file=file, dataset_id="", people=lambda: [person], contents=lambda: "c",
+        file=file, dataset_id="", data=SimpleNamespace(people=[person], contents="c"),
     )  # fmt: skip
     assert runs.begin("0" * 32, "toy", CONFIG, promised=True)
-    site = party(all_runs=runs, on_charge=lines.append, card=("0" * 32, 4, "", ""))
+    site = party(all_runs=runs, store=Charged(lines, card=CARD))
     site.ledger = ledger()
     site.charge(EVENT)
     (charge,) = file.find("0" * 32).charges
     assert (charge.phase, charge.round, charge.mu2) == ("pca", 1, str(EVENT.cost))
     spent = party(
-        all_runs=replace(runs, file=replace(file, max_total_epsilon=1e-9)), card=site.card
+        all_runs=replace(runs, file=replace(file, max_total_epsilon=1e-9)),
+        store=MemoryStore("B", card=CARD),
     )
     spent.ledger, before = ledger(), file.path.read_bytes()
     with pytest.raises(PrivacyBudgetError, match="E154"):
@@ -208,7 +229,7 @@ def test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs(tmp_path) -> Non
 def test_policy_and_budget_come_before_the_line() -> None:
     lines: list[Any] = []
     for policy, change in ((SitePolicy(veto=True), {}), (SitePolicy(), {"variance": 2**20})):
-        site = party(policy=policy, on_charge=lines.append)
+        site = party(policy=policy, store=Charged(lines))
         site.ledger = ledger()
         with pytest.raises(PrivacyBudgetError):
             site.charge(replace(EVENT, **change))
@@ -270,9 +291,14 @@ def test_files_about_subjects_are_written_if_the_site_wants_them() -> None:
         site="B", outcome_status="converged", names=(), time_courses=iter(()), ledger=ledger()
     )
     written: list[Any] = []
-    party(publish=written.append).publish(result)
+
+    class Written(MemoryStore):
+        def write_results(self, result: Any, source: Any, policy: SitePolicy) -> None:
+            written.append(result)
+
+    party(store=Written("B")).publish(result)
     assert written == []
-    allowed = party(publish=written.append, policy=SitePolicy(private_results=True))
+    allowed = party(store=Written("B"), policy=SitePolicy(private_results=True))
     allowed.publish("something else")
     assert written == []
     allowed.publish(result)
@@ -283,21 +309,20 @@ def test_files_about_subjects_are_written_if_the_site_wants_them() -> None:
 
 
 def test_the_aggregator_keeps_a_ledger_and_publishes_outcomes_only() -> None:
-    written: list[Any] = []
-    aggregator = AggregatorContext(config=CONFIG, publish=written.append)
+    aggregator = AggregatorContext(config=CONFIG)
     with pytest.raises(StateLostError, match="state lost at the aggregator: ledger"):
         aggregator.charge(EVENT)
     aggregator.ledger = ledger()
     aggregator.charge(EVENT)
     assert aggregator.ledger.events == (EVENT,)
     aggregator.publish("no outcome")
-    assert written == []
+    assert aggregator.outcome is None
     assert aggregator.digest(EVENT) == party().digest(EVENT)
 
 
 def test_the_aggregator_keeps_what_only_it_holds_until_it_is_used_up() -> None:
     kept: dict[str, bytes] = {}
-    aggregator = AggregatorContext(config=CONFIG, publish=lambda outcome: None, kept=kept)
+    aggregator = AggregatorContext(config=CONFIG, kept=kept)
     aggregator.keep("pending", b"masked sum")
     assert aggregator.secret("pending") == b"masked sum"
     assert kept == {"pending": b"masked sum"}
@@ -306,14 +331,14 @@ def test_the_aggregator_keeps_what_only_it_holds_until_it_is_used_up() -> None:
     assert kept == {}
     with pytest.raises(StateLostError, match="state lost at the aggregator: pending is missing"):
         aggregator.secret("pending")
-    assert AggregatorContext(config=CONFIG, publish=lambda outcome: None).lost == frozenset()
+    assert AggregatorContext(config=CONFIG).lost == frozenset()
 
 
 def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
     with pytest.raises(ConfigError, match="key_trust=pinned is not possible here; use"):
         party().identity()
     own: Any = object()
-    assert party(identity=lambda: own).identity() is own
+    assert party(identity=SimpleNamespace(read=lambda site: (own, site))).identity() == (own, "B")
 
 
 # -- data in files ---------------------------------------------------------------------------------
@@ -411,7 +436,8 @@ def test_a_real_site_is_not_drawn_into_a_seeded_run() -> None:
     site.admit(card)
     with pytest.raises(PrivacyBudgetError, match="E154"):
         site.admit(replace(roster("A", "B", "C"), seeded=True))
-    hidden = party(source=SPACE_ONLY, noise=SeededNoise(1), policy=SitePolicy(simulation_seed=1))
+    hidden = party(source=SPACE_ONLY, policy=SitePolicy(simulation_seed=1))
+    assert isinstance(hidden.noise, SeededNoise)
     hidden.admit(card)
     with pytest.raises(PrivacyBudgetError, match="E160"):
         hidden.admit(roster("A", "B", "C"))

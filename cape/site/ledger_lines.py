@@ -1,0 +1,161 @@
+"""The lines of a ledger of all runs: one JSON record each, chained by SHA-256.
+
+A line that is damaged, missing, added or out of place ends the reading: a ledger that says less
+than was spent must not let another run begin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal
+
+from cape.errors import CapeError, PrivacyBudgetError
+from cape.frozen import dataclass
+from cape.privacy.spending import Charge, RunSpending, Spending
+from cape.protocol import wire
+
+FORMAT: Final = 2
+"""Of a line.  In format 1, which is still read, a person is one digest, of all files as one; who
+knows no other format must not go on with a ledger that this one wrote: it would find nobody."""
+
+GENESIS: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
+"""Digest that the first line is chained to."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLine:
+    """A run begins; its fields are those of `RunSpending`."""
+
+    v: Literal[1, 2]
+    seq: int
+    prev: str
+    kind: Literal["run"]
+    run: str
+    dataset: str
+    people: tuple[str, ...]
+    computation: str
+    date: str
+    epsilon: float
+    delta: float
+    promised: bool
+    key: str = ""
+
+    def spending(self) -> RunSpending:
+        """Return the run without charges; ValueError for values that no run of ours has."""
+        if not 0.0 < self.delta < 1.0:
+            raise ValueError("delta")
+        if not all(person.split() for person in self.people):
+            raise ValueError("somebody without a digest")
+        return RunSpending(
+            run=self.run,
+            dataset=self.dataset,
+            people=frozenset(self.people),
+            computation=self.computation,
+            date=self.date,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            promised=self.promised,
+            key=self.key,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnpromisedLine:
+    """A run turned out to promise nothing."""
+
+    v: Literal[1, 2]
+    seq: int
+    prev: str
+    kind: Literal["unpromised"]
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChargeLine:
+    """One charged release."""
+
+    v: Literal[1, 2]
+    seq: int
+    prev: str
+    kind: Literal["charge"]
+    run: str
+    phase: str
+    round: int
+    field: str
+    mu2: str
+
+    def charge(self) -> Charge:
+        """Return the charge; ValueError if mu2 is no number."""
+        return Charge.of(phase=self.phase, round=self.round, field=self.field, mu2=self.mu2)
+
+
+KINDS: Final = RunLine | UnpromisedLine | ChargeLine
+
+
+def read_lines(lines: Sequence[bytes]) -> Spending:
+    """Return what the lines of a ledger say, after checking that each follows from the last.
+
+    Raises
+    ------
+    PrivacyBudgetError
+        A line is damaged, missing, added or out of place.
+    """
+    runs: dict[str, RunSpending] = {}
+    charges: dict[str, dict[tuple[str, int, str], Charge]] = {}
+    digest = GENESIS
+    for seq, text in enumerate(lines, start=1):
+        try:
+            line = wire.decode(wire.loads(text), KINDS, "line", form="document")
+            if (line.seq, line.prev) != (seq, digest):
+                raise ValueError("out of place")
+            if isinstance(line, RunLine):
+                if line.run in runs:
+                    raise ValueError("a run is opened twice")
+                runs[line.run], charges[line.run] = line.spending(), {}
+            elif isinstance(line, UnpromisedLine):
+                runs[line.run] = replace(runs[line.run], promised=False)
+            else:
+                charge = line.charge()
+                if charges[line.run].setdefault(charge.key, charge) is not charge:
+                    raise ValueError("a release is charged twice")
+        except (CapeError, ValueError, KeyError, ArithmeticError):
+            problem = f"line {seq} is damaged, missing or out of place"
+            raise PrivacyBudgetError(
+                "E235", problem=problem, do="restore the file; do not delete it."
+            ) from None
+        digest = hashlib.sha256(text).hexdigest()
+    made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())
+    return Spending(runs=tuple(made))
+
+
+def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
+    """Return the line that opens a run after these lines."""
+    names = ("run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key")
+    fields = {name: getattr(run, name) for name in names}
+    people = tuple(sorted(run.people))
+    return _text(RunLine(**_place(lines), kind="run", people=people, **fields))
+
+
+def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:
+    """Return the line, after these, that a run turned out to promise nothing."""
+    return _text(UnpromisedLine(**_place(lines), kind="unpromised", run=run))
+
+
+def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
+    """Return the line of a charge after these lines."""
+    fields = {name: getattr(charge, name) for name in ("phase", "round", "field", "mu2")}
+    return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
+
+
+def _place(lines: Sequence[bytes]) -> dict[str, Any]:
+    previous = hashlib.sha256(lines[-1]).hexdigest() if lines else GENESIS
+    return {"v": FORMAT, "seq": len(lines) + 1, "prev": previous}
+
+
+def _text(line: RunLine | UnpromisedLine | ChargeLine) -> bytes:
+    document = wire.encode(line, type(line))
+    # Not `wire.dumps`: people read this file, and lines of older versions look like this.
+    return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")

@@ -1,0 +1,452 @@
+"""What a site keeps between rounds: one `SiteStore`, in files for a real site, in memory for tests.
+
+A file store lies below ``outputDirectory/.cape/``, readable by the site's own user only::
+
+    receipt.json           nonce, seq, request digest: proof that a round was answered
+    <nonce>/<seq>.json     request digest and the answer of the last round, without the vault key
+    <nonce>/ledger.jsonl   charges, written before any noise of a round is drawn
+    <nonce>/vault-<name>   a secret of this run, sealed under a key that stands in the cache alone
+    <nonce>/sent.jsonl     fields, bytes and SHA-256 of every reply
+    <nonce>/given.json     what the site mapped and said in `join`: private, stays here
+
+A repeated request gets the stored bytes; another request for an answered round is refused; a
+request that is older than the receipt ends in "state lost".  The folder is removed by `report`.
+Working arrays, which can be made again, lie in ``cacheDirectory``.  docs/decisions.md says why
+these are files and no database.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+
+import numpy as np
+
+from cape.arrays import read_member
+from cape.errors import CapeError, ReplayError, StateLostError
+from cape.frozen import dataclass
+from cape.protocol import wire
+from cape.protocol.ports import Stacks
+from cape.secagg.seals import open_sealed, seal
+from cape.site.atomic_files import appending, write_atomically
+from cape.site.policy import SitePolicy
+
+if TYPE_CHECKING:  # a round that publishes nothing loads neither
+    from cape.protocol.outcome import SiteOutcome
+    from cape.protocol.ports import Source
+
+T = TypeVar("T")
+MAX_STORED = 100 * 2**20
+"""Bytes of a stored answer: what the engine takes."""
+
+
+class Card(NamedTuple):
+    """What a site said of itself in `join`, and the labels of its mask, which it did not say."""
+
+    nonce: str
+    n_subjects: int
+    space: str  # SHA-256 of the feature space
+    labels: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JoinRecord:
+    """What stood in the site's folder in `join`: it holds for the whole run.
+
+    What the aggregator sends lands beside the mapped files, so none of them is believed anew.
+    """
+
+    card: tuple[str, int, str, str]
+    policy_at_join: SitePolicy
+    identity: str
+    data: Any = None
+    manifest: Any = None
+    policy: Any = None
+    contents: str = ""
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """What the site mapped, and the fingerprint of the files that were accepted."""
+        names = ("data", "manifest", "policy", "contents")
+        return {name: value for name in names if (value := getattr(self, name))}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Receipt:
+    """Proof that a round was answered: it outlives the answer."""
+
+    nonce: str
+    seq: int
+    request: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StoredAnswer:
+    """The answer to one request, as it left."""
+
+    request: str
+    answer: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReplyEntry:
+    """One reply that left the site, without its content: `fields` gives the bytes of each."""
+
+    seq: int
+    phase: str
+    round: int
+    message: str
+    fields: dict[str, int]
+    bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, document: Mapping[str, Any], message: str) -> ReplyEntry:
+        """Return the entry of an encoded reply whose body has the type of that name."""
+        whole = wire.dumps(document)
+        return cls(
+            seq=document["seq"],
+            phase=document["phase"],
+            round=document["round"],
+            message=message,
+            fields={name: len(wire.dumps(value)) for name, value in document["body"].items()},
+            bytes=len(whole),
+            sha256=hashlib.sha256(whole).hexdigest(),
+        )
+
+
+class SiteStore(Protocol):
+    """What a site asks of its store within a round; `card` is empty before `join`."""
+
+    card: Card | None
+
+    def arrays(self, name: str, key: str) -> Stacks | None:
+        """Working arrays, or None if they are lost or were made of anything else."""
+
+    def put_arrays(self, name: str, key: str, stacks: Stacks) -> None:
+        """Keep working arrays, replacing those of another key."""
+
+    def charge(self, line: Mapping[str, Any]) -> None:
+        """Write a charge down: on disk before this returns, once."""
+
+    def keep(self, name: str, secret: bytes) -> None:
+        """Keep a secret of this run."""
+
+    def secret(self, name: str) -> bytes:
+        """StateLostError (E210) if it is gone or damaged."""
+
+    def write_results(self, result: SiteOutcome, source: Source, policy: SitePolicy) -> None:
+        """Write what only this site may see of its subjects."""
+
+    def write_record(self, result: SiteOutcome) -> None:
+        """Write ``cape-site.json``: what this site itself knows of the run."""
+
+
+class FileStore:
+    """The store of one site for one run, in files.
+
+    Parameters
+    ----------
+    output : Path
+        Holds ``.cape`` and the site's results.
+    working : Path
+        Holds arrays that can be made again.
+    site : str
+        The engine's id of the site.
+    """
+
+    def __init__(self, output: Path, working: Path, site: str) -> None:
+        self.output, self._working, self._site = output, working, site
+        self._root = output / ".cape"
+        self.nonce, self.vault_key = "", b""
+        self.record: JoinRecord | None = None
+        self.card: Card | None = None
+        # An engine's id of a party may hold anything; the name of a file may not.
+        self._prefix = f"cape-{hashlib.sha256(site.encode()).hexdigest()[:16]}"
+
+    def _lost(self, what: str) -> StateLostError:
+        return StateLostError("E210", site=f"site {self._site}", what=what)
+
+    @property
+    def _folder(self) -> Path:
+        return self._root / self.nonce
+
+    def _read(self, path: Path, kind: type[T], what: str) -> T:
+        """Read a file of ours by its declared type: damaged counts as gone."""
+        try:
+            return wire.decode_document(wire.loads(path.read_bytes(), MAX_STORED), kind)
+        except (OSError, CapeError):
+            raise self._lost(what) from None
+
+    # -- journal
+
+    def begin(self, nonce: str, vault_key: bytes) -> None:
+        """Start a run: what an earlier one left behind never matches and is removed."""
+        self.clear()
+        self.resume(nonce, vault_key)
+        self._folder.mkdir(parents=True, mode=0o700)
+
+    def resume(self, nonce: str, vault_key: bytes) -> None:
+        """Go on with the run of that nonce."""
+        self.nonce, self.vault_key = nonce, vault_key
+
+    def receipt(self) -> Receipt:
+        """StateLostError if it is gone or damaged."""
+        return self._read(self._root / "receipt.json", Receipt, "receipt")
+
+    def first_answer(self, request: str) -> dict[str, Any] | None:
+        """Return the stored answer of a first round that is asked again, else None: a new run."""
+        try:
+            receipt = self.receipt()
+            if receipt.seq != 1 or receipt.request != request:
+                return None
+            self.nonce = receipt.nonce
+            return self._stored(1, request)
+        except StateLostError:
+            return None  # nothing was released in the first round: it may be answered afresh
+
+    def answered(self, seq: int, request: str) -> dict[str, Any] | None:
+        """Return the stored answer if round `seq` was answered, None if it may be computed.
+
+        Raises
+        ------
+        ReplayError
+            Another request for an answered round: a second draw would average the noise away.
+        StateLostError
+            The cache is older than the receipt, or the stored answer is gone.
+        """
+        receipt = self.receipt()
+        if receipt.nonce != self.nonce:
+            raise self._lost("journal of this run")
+        if receipt.seq == seq - 1:
+            return None
+        if receipt.seq != seq:
+            raise self._lost(f"cache of round {receipt.seq}")
+        return self._stored(seq, request)
+
+    def _stored(self, seq: int, request: str) -> dict[str, Any]:
+        stored = self._read(self._folder / f"{seq}.json", StoredAnswer, f"answer of round {seq}")
+        if stored.request != request:
+            raise ReplayError("E203", seq=seq)
+        return stored.answer
+
+    def store(self, seq: int, request: str, answer: dict[str, Any]) -> None:
+        """Write down an answer before any byte of it leaves."""
+        # Not `wire.dumps`, which sorts: a repeated answer keeps the order of its fields too.
+        text = json.dumps({"request": request, "answer": answer}, allow_nan=False)
+        write_atomically(self._folder / f"{seq}.json", text.encode("ascii"))
+        # The receipt comes second: a crash in between lets the round be answered again, from the
+        # same charge, and nothing of the lost answer has left.
+        receipt = Receipt(nonce=self.nonce, seq=seq, request=request)
+        write_atomically(self._root / "receipt.json", wire.dumps(wire.encode(receipt, Receipt)))
+        # The engine can only ask for the last answer again.
+        (self._folder / f"{seq - 1}.json").unlink(missing_ok=True)
+
+    def charge(self, line: Mapping[str, Any]) -> None:
+        # Once: a crash between charge and answer spends nothing twice.
+        self._append("ledger.jsonl", json.dumps(dict(line), sort_keys=True))
+
+    def log_reply(self, entry: ReplyEntry) -> None:
+        """Put a reply on the list of what left the site, once."""
+        self._append("sent.jsonl", json.dumps(dataclasses.asdict(entry)))
+
+    def log_last_reply(self, entry: ReplyEntry) -> None:
+        """Put the reply of `report` on the list among the results: it is later than they are."""
+        append_reply(self.output, entry)
+
+    def _append(self, name: str, text: str) -> None:
+        line = text.encode("ascii")
+        try:
+            with appending(self._folder / name, f"site {self._site}") as (lines, append):
+                if line not in lines:
+                    append(line)
+        except FileNotFoundError:
+            raise self._lost("journal of this run") from None
+
+    def replies(self) -> tuple[dict[str, Any], ...]:
+        """Entries of all replies so far; none if they are gone: they guard nothing."""
+        try:
+            lines = (self._folder / "sent.jsonl").read_bytes().splitlines()
+            entries = [wire.decode_document(wire.loads(line), ReplyEntry) for line in lines]
+        except (OSError, CapeError):
+            return ()
+        return tuple(dataclasses.asdict(entry) for entry in entries)
+
+    # -- what was mapped and said in `join`
+
+    def write_join(self, record: JoinRecord) -> None:
+        document = wire.encode(record, JoinRecord)
+        write_atomically(self._folder / "given.json", wire.dumps(document))
+
+    def read_join(self) -> JoinRecord:
+        """StateLostError if it is gone or damaged."""
+        record = self._read(self._folder / "given.json", JoinRecord, "list of mapped files")
+        self.record, self.card = record, Card(*record.card)
+        return record
+
+    # -- vault
+
+    def keep(self, name: str, secret: bytes) -> None:
+        context, entropy = self._context(name), os.urandom(12)
+        sealed = seal(self.vault_key, secret, context=context, nonce=entropy)
+        write_atomically(self._folder / f"vault-{name}", sealed)
+
+    def secret(self, name: str) -> bytes:
+        try:
+            sealed = (self._folder / f"vault-{name}").read_bytes()
+            return open_sealed(self.vault_key, sealed, context=self._context(name))
+        except Exception:  # missing, damaged, another key: all the same to the run
+            raise self._lost("key of this run") from None
+
+    def _context(self, name: str) -> bytes:
+        return f"cape/1/vault {self.nonce} {name}".encode()
+
+    def burn(self) -> None:
+        """Remove the secrets of this run: it ends here."""
+        for path in self._folder.glob("vault-*") if self.nonce else ():
+            path.unlink(missing_ok=True)
+
+    def clear(self) -> None:
+        """Remove everything, receipt included."""
+        if self._root.exists():
+            import shutil  # and all its archive formats: only rounds that clear pay for them
+
+            shutil.rmtree(self._root, ignore_errors=True)
+
+    # -- working arrays: one file per name, made again if it is lost or damaged
+
+    def _path(self, name: str) -> Path:
+        return self._working / f"{self._prefix}-{name}.npz"
+
+    @property
+    def _contents(self) -> str:
+        """Fingerprint of the data: arrays that were made of other data count as lost."""
+        return "" if self.record is None else self.record.contents
+
+    def arrays(self, name: str, key: str) -> Stacks | None:
+        try:
+            with zipfile.ZipFile(self._path(name)) as stored:
+                size = self._path(name).stat().st_size
+                head = json.loads(str(read_member(stored, "head", size)))
+                if (head["key"], head["contents"]) != (key, self._contents):
+                    return None
+                count = len(head["labels"])
+                arrays = tuple(read_member(stored, f"a{i}", size) for i in range(count))
+                labels = tuple(tuple(names) for names in head["labels"])
+        except Exception:  # gone, or damaged in whatever way: it is made again
+            return None
+        return Stacks(arrays=arrays, labels=labels)
+
+    def put_arrays(self, name: str, key: str, stacks: Stacks) -> None:
+        self._working.mkdir(parents=True, exist_ok=True)
+        partial = self._path(name).with_suffix(".partial")
+        arrays = {f"a{i}": array for i, array in enumerate(stacks.arrays)}
+        head = json.dumps({"key": key, "contents": self._contents, "labels": stacks.labels})
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(handle, "wb") as file:  # no fsync: what is lost is made again
+            np.savez(file, head=np.array(head), **arrays)  # type: ignore[arg-type]
+        os.replace(partial, self._path(name))
+
+    def forget_arrays(self) -> None:
+        """Remove all working arrays of this site."""
+        for path in self._working.glob(f"{self._prefix}-*.npz"):
+            path.unlink(missing_ok=True)
+
+    # -- results
+
+    def write_results(self, result: SiteOutcome, source: Source, policy: SitePolicy) -> None:
+        if self.record is not None:  # else `report` is repeated, and the files are there
+            write_private_results(self.output, result, source, policy, self.replies())
+
+    def write_record(self, result: SiteOutcome) -> None:
+        write_site_record(self.output, result)
+
+
+class MemoryStore:
+    """The store of a site that lives in this process; results go to `output`, if there is one."""
+
+    def __init__(self, site: str, output: Path | None = None, card: Card | None = None) -> None:
+        self.output, self.card = output, card
+        self._site = site
+        self.secrets: dict[str, bytes] = {}
+        self.entries: list[ReplyEntry] = []
+        self._arrays: dict[str, tuple[str, Stacks]] = {}
+
+    def arrays(self, name: str, key: str) -> Stacks | None:
+        known_key, stacks = self._arrays.get(name, ("", None))
+        return stacks if known_key == key else None
+
+    def put_arrays(self, name: str, key: str, stacks: Stacks) -> None:
+        self._arrays[name] = key, stacks
+
+    def charge(self, line: Mapping[str, Any]) -> None:
+        """Do nothing: the run's own ledger lives and ends with the process too."""
+
+    def keep(self, name: str, secret: bytes) -> None:
+        self.secrets[name] = secret
+
+    def secret(self, name: str) -> bytes:
+        if name not in self.secrets:
+            raise StateLostError("E210", site=f"site {self._site}", what=name)
+        return self.secrets[name]
+
+    def write_results(self, result: SiteOutcome, source: Source, policy: SitePolicy) -> None:
+        if self.output is not None:
+            replies = tuple(dataclasses.asdict(entry) for entry in self.entries)
+            write_private_results(self.output, result, source, policy, replies)
+
+    def write_record(self, result: SiteOutcome) -> None:
+        if self.output is not None:
+            write_site_record(self.output, result)
+
+
+# -- results, written in the same way by both ----------------------------------------------------
+
+
+def write_private_results(
+    output: Path,
+    result: SiteOutcome,
+    source: Source,
+    policy: SitePolicy,
+    replies: tuple[dict[str, Any], ...],
+) -> None:
+    """Write the site's own folder ``private``; arrays in memory have no files to tell of."""
+    from cape.report import write_site
+    from cape.site.site_data import FileSource
+
+    known = source.private_summary(policy, replies) if isinstance(source, FileSource) else None
+    write_site(output, result, known)
+
+
+def append_reply(output: Path, entry: ReplyEntry) -> None:
+    """Add a reply to the list that was written with the results: `report` itself is the last."""
+    from cape.report import append_sent
+
+    append_sent(output / "private", dataclasses.asdict(entry))
+
+
+def write_site_record(output: Path, result: SiteOutcome) -> None:
+    """Write ``cape-site.json``: what this site itself knows of the run, whatever others say.
+
+    People compare the fingerprint of the keys with those of the other sites.
+    """
+    document: dict[str, Any] = {
+        "site": result.site,
+        "status": result.outcome_status,
+        "fingerprint": result.fingerprint,
+        "releases": len(result.ledger.events),
+        "epsilon_spent": result.ledger.epsilon_spent(),
+        "ledger_head": result.ledger.head,
+    }
+    if (total := result.all_runs) is not None:
+        names = ("runs", "mu", "epsilon", "delta")
+        document["all_runs"] = {name: getattr(total, name) for name in names}
+    output.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(document, indent=1) + "\n"
+    (output / "cape-site.json").write_text(text, encoding="utf-8")
