@@ -222,3 +222,8 @@ class SiteOutcome:
     space: FeatureSpace | None = None
     settings: Mapping[str, Value] = field(default_factory=dict)
     clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
+
+
+def component_names(n_components: int) -> tuple[str, ...]:
+    """Return C01, C02 ... in the final order."""
+    return tuple(f"C{i:02d}" for i in range(1, n_components + 1))

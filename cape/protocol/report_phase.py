@@ -8,16 +8,13 @@ phase, so no host's arithmetic can flip a map.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
-from cape.algorithms.component_order import apply_order
-from cape.algorithms.estimators import Array, Data, Estimator
+from cape.algorithms.estimators import Estimator
 from cape.config import VERSION, Config
-from cape.protocol import subject_views
-from cape.protocol.ica_model import IcaModel
 from cape.protocol.messages import Closing, Done
 from cape.protocol.model import Model, attendance, joined
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
@@ -127,27 +124,6 @@ def as_released(into: str) -> Callable[[Config, Any], Any]:
         return getattr(model, into)
 
     return close
-
-
-def component_names(n_components: int) -> tuple[str, ...]:
-    """Return C01, C02 ... in the final order."""
-    return tuple(f"C{i:02d}" for i in range(1, n_components + 1))
-
-
-def time_courses(
-    site: Site, model: IcaModel, rows_of_basis: Array, order: tuple[int, ...]
-) -> Iterator[tuple[str, Data]]:
-    """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign.
-
-    `rows_of_basis`, shape (k, d), is W_total in the public basis, in the order of the solver.
-    """
-    rows = apply_order(order, rows_of_basis, 0)
-    roster = joined(model)
-    d = roster.n_basis
-    stacks = subject_views.prepared(site, roster.space)
-    for array, labels in zip(stacks.arrays, stacks.labels, strict=True):
-        for label, Y in zip(labels, array, strict=True):
-            yield label, np.asarray(rows @ Y[:d].astype(np.float64), dtype=np.float32)
 
 
 # -- what one site may know of its own subjects: never a message ---------------------------------

@@ -99,16 +99,17 @@ class SecureSum(Generic[M]):
         Whether a rank guard may keep fewer than the estimator's `n_components` directions.
     """
 
+    # Settings are those of the computation itself, so its functions may name their type.
     name: str
     state: type
     model_field: str
-    estimator: Callable[[Config, M], Estimator[Any]]
+    estimator: Callable[[Any, M], Estimator[Any]]
     rows: Callable[[M], int]
     input: Callable[[Site, M], Stacks]
     successors: tuple[SecureSum[M], ...] = ()
-    close: Callable[[Config, M], Any] | None = None
+    close: Callable[[Any, M], Any] | None = None
     local_reduction: LocalReduction | None = None
-    enabled_if: Callable[[Config], bool] | None = None
+    enabled_if: Callable[[Any], bool] | None = None
     may_reduce_rank: bool = False
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:

@@ -13,10 +13,7 @@ from itertools import groupby
 
 import numpy as np
 
-from cape.algorithms import whitening
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.pca import Subspace
-from cape.protocol.ica_model import IcaModel
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, joined
 from cape.protocol.ports import Site, Stacks
@@ -42,33 +39,10 @@ def raw(site: Site, model: Model) -> Stacks:
     """Return Y_m (d, T_m): no time mean, trace of the covariance 1; zeros if not finite."""
     roster = joined(model)
     d = roster.n_basis
-    return _mapped(prepared(site, roster.space), lambda Y: unit_trace(Y[:d]))
+    return each_subject(prepared(site, roster.space), lambda Y: unit_trace(Y[:d]))
 
 
-def reduced(site: Site, model: IcaModel, *, prewhiten: whitening.Prewhiten) -> Stacks:
-    """Return Z0_m = V'Y_m (k, T), filtered in time and scaled to unit trace."""
-    V = subspace(model).V
-
-    def build() -> Stacks:
-        return _mapped(
-            raw(site, model), lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten)
-        )
-
-    return site.cached("reduced", _key(V), build)
-
-
-def whitened(site: Site, model: IcaModel, U: Array, *, prewhiten: whitening.Prewhiten) -> Stacks:
-    """Return Z_m = U Z0_m (k, T), the same for all rounds of a solver."""
-
-    def build() -> Stacks:
-        stacks = reduced(site, model, prewhiten=prewhiten)
-        arrays = tuple(whitening.whiten(U, array) for array in stacks.arrays)
-        return Stacks(arrays=arrays, labels=stacks.labels)
-
-    return site.cached("whitened", _key(subspace(model).V, U), build)
-
-
-def mapped(site: Site, model: IcaModel, name: str, rows: Array) -> Stacks:
+def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
     """Return ``rows @ Y_m`` (k, T_m) of every subject in float32, kept as working arrays `name`."""
 
     def one(Y: Data) -> Data:
@@ -77,23 +51,9 @@ def mapped(site: Site, model: IcaModel, name: str, rows: Array) -> Stacks:
         return np.asarray(rows @ Y.astype(np.float64), dtype=np.float32)
 
     def build() -> Stacks:
-        return _mapped(raw(site, model), one)
+        return each_subject(raw(site, model), one)
 
-    return site.cached(name, _key(rows), build)
-
-
-def subspace(model: IcaModel) -> Subspace:
-    """Return the released subspace of a run that has one."""
-    if model.spatial is not None:
-        return model.spatial.subspace
-    if model.subspace is None:
-        raise RuntimeError("no subspace before the pca release")
-    return model.subspace
-
-
-def n_directions(model: IcaModel) -> int:
-    """Return k, the directions of the released subspace."""
-    return int(subspace(model).V.shape[1])
+    return site.cached(name, working_key(rows), build)
 
 
 def unit_trace(Y: Data) -> Data:
@@ -119,10 +79,12 @@ def stacked(subjects: Iterator[tuple[str, Data]]) -> Stacks:
     return Stacks(arrays=tuple(arrays), labels=tuple(labels))
 
 
-def _mapped(stacks: Stacks, function: Callable[[Data], Data]) -> Stacks:
+def each_subject(stacks: Stacks, function: Callable[[Data], Data]) -> Stacks:
+    """Return `function` of every subject, stacked as before."""
     arrays = tuple(np.stack([function(one) for one in array]) for array in stacks.arrays)
     return Stacks(arrays=arrays, labels=stacks.labels)
 
 
-def _key(*arrays: Array) -> str:
+def working_key(*arrays: Array) -> str:
+    """Return what working arrays made with these matrices are kept under."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()

@@ -58,7 +58,7 @@ def empty_ledger(config: Config) -> Ledger:
 class ZeroSum:
     """Two lines of a table: keys, then the probe; `verify` is the site's look at the plan."""
 
-    def __init__(self, verify: PlanCheck, *, then: str | Callable[[Config], str]) -> None:
+    def __init__(self, verify: PlanCheck, *, then: str | Callable[[Any], str]) -> None:
         self._verify = verify
         self._then = then
 

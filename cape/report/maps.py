@@ -17,7 +17,7 @@ from cape.algorithms.component_order import peaks, variance_explained, z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.report_phase import component_names
+from cape.protocol.outcome import component_names
 from cape.report import files
 
 

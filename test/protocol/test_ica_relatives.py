@@ -11,7 +11,7 @@ import pytest
 from cape.algorithms.basis import dct_image
 from cape.algorithms.infomax import GRADIENT_BOUND
 from cape.computations import capedjica, load
-from cape.computations._capedjica_settings import plan_run
+from cape.computations.capedjica import plan_run
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import chunks, clipped_sum

@@ -10,7 +10,7 @@ import pytest
 
 from cape.cli import main
 from cape.computations import load
-from cape.computations._capedjica_settings import basis_size
+from cape.computations.capedjica.plan import basis_size
 from cape.data.space import with_templates
 from cape.errors import CapeError, ConfigError
 from cape.protocol.messages import FeatureSpace

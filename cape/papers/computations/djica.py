@@ -10,8 +10,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from cape.algorithms.estimators import Array
 from cape.algorithms.pca import Subspace
-from cape.computations import _ica_outcome
+from cape.algorithms.unmixing import Unmixing
+from cape.computations.capedjica import outcome
+from cape.computations.capedjica.model import IcaModel, n_directions, subspace
 from cape.config import SCALINGS, Config, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
@@ -26,7 +29,6 @@ from cape.papers.algorithms.djica import (
 )
 from cape.papers.no_guarantee import as_one_record, check_n_local, check_not_private, plan_of
 from cape.protocol import subject_views
-from cape.protocol.ica_model import IcaModel
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import joined, n_basis, progress, settings_of
@@ -203,14 +205,14 @@ def _reduced(site: Site, model: DjicaModel) -> Stacks:
 
 
 def _projected(site: Site, model: DjicaModel) -> Stacks:
-    V = subject_views.subspace(model).V
+    V = subspace(model).V
     return subject_views.mapped(site, model, "reduced", V.T)
 
 
 def _whitened(site: Site, model: DjicaModel) -> Stacks:
     """Return doubled white data later on: of each subject, or of the site side by side."""
     U = SPHERE.current(site.config, model).U
-    map_ = U @ subject_views.subspace(model).V.T
+    map_ = U @ subspace(model).V.T
     white = subject_views.mapped(site, model, "whitened", map_)
     if own(site.config).batch == "full":
         return white
@@ -220,12 +222,23 @@ def _whitened(site: Site, model: DjicaModel) -> Stacks:
 # -- the protocol --------------------------------------------------------------------------------
 
 
+def _sphered(model: DjicaModel) -> Array:
+    if model.whitener is None:
+        raise RuntimeError("no sphere before its sum")
+    return model.whitener.U
+
+
+def _close(config: Config, model: DjicaModel) -> Unmixing:
+    return outcome.arranged(config, model, _sphered(model))
+
+
 def _write_site(site: Site, model: DjicaModel) -> SiteOutcome:
-    return _ica_outcome.write_site(site, model)
+    return outcome.site_outcome(site, model, outcome.unmixed(model, _sphered(model)))
 
 
 def _outcome(party: Aggregator, model: DjicaModel) -> IcaOutcome:
-    return _ica_outcome.outcome(NAME, party, model, label="none")
+    end = outcome.unmixed(model, _sphered(model))
+    return outcome.consortium_outcome(NAME, party, model, end, label="none")
 
 
 ITERATE = SecureSum(
@@ -233,16 +246,16 @@ ITERATE = SecureSum(
     state=EpochState,
     model_field="unmixing",
     estimator=_solver,
-    rows=subject_views.n_directions,
+    rows=n_directions,
     input=_whitened,
-    close=_ica_outcome.close,
+    close=_close,
 )
 SPHERE = SecureSum(
     name="sphere",
     state=Sphere,
     model_field="whitener",
     estimator=_sphere,
-    rows=subject_views.n_directions,
+    rows=n_directions,
     input=_reduced,
     successors=(ITERATE,),
 )

@@ -14,8 +14,9 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.unmixing import Unmixing
-from cape.algorithms.whitening import Whitener, scale_from_eigenvalues
-from cape.computations import _ica_outcome
+from cape.algorithms.whitening import scale_from_eigenvalues
+from cape.computations.capedjica import outcome
+from cape.computations.capedjica.model import IcaModel, n_directions, subspace
 from cape.config import Config, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
@@ -30,7 +31,6 @@ from cape.papers.algorithms.dpdjica import (
 )
 from cape.papers.no_guarantee import check_n_local, check_not_private, plan_of, refuse_real_data
 from cape.protocol import subject_views
-from cape.protocol.ica_model import IcaModel
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import joined, n_basis, progress, settings_of
@@ -206,11 +206,8 @@ def _second_moment(site: Site, model: DpDjicaModel) -> Stacks:
 
 def reduction(model: DpDjicaModel) -> Array:
     """Return U V' (r, d): the released subspace, whitened by what was released with it."""
-    V = subject_views.subspace(model).V
-    return (
-        scale_from_eigenvalues(subject_views.subspace(model).eigenvalues[: V.shape[1]])[:, None]
-        * V.T
-    )
+    V = subspace(model).V
+    return scale_from_eigenvalues(subspace(model).eigenvalues[: V.shape[1]])[:, None] * V.T
 
 
 def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
@@ -230,27 +227,23 @@ def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
 # -- the protocol --------------------------------------------------------------------------------
 
 
-def _with_whitener(model: DpDjicaModel) -> IcaModel:
-    V = subject_views.subspace(model).V
-    U = np.diag(scale_from_eigenvalues(subject_views.subspace(model).eigenvalues[: V.shape[1]]))
-    record = subject_views.subspace(model).record
-    return IcaModel(
-        roster=model.roster, keys=model.keys, fingerprint=model.fingerprint, trace=model.trace,
-        drop_outs=model.drop_outs, signatures=model.signatures, subspace=model.subspace,
-        whitener=Whitener(U=U, look=0, record=record), unmixing=model.unmixing,
-    )  # fmt: skip
+def _whitener(model: DpDjicaModel) -> Array:
+    """Return the whitener that follows from the parcel's eigenvalues."""
+    released = subspace(model)
+    return np.diag(scale_from_eigenvalues(released.eigenvalues[: released.V.shape[1]]))
 
 
 def _close(config: Config, model: DpDjicaModel) -> Unmixing:
-    return _ica_outcome.close(config, _with_whitener(model))
+    return outcome.arranged(config, model, _whitener(model))
 
 
 def _write_site(site: Site, model: DpDjicaModel) -> SiteOutcome:
-    return _ica_outcome.write_site(site, _with_whitener(model))
+    return outcome.site_outcome(site, model, outcome.unmixed(model, _whitener(model)))
 
 
 def _outcome(party: Aggregator, model: DpDjicaModel) -> IcaOutcome:
-    return _ica_outcome.outcome(NAME, party, _with_whitener(model), label="none")
+    end = outcome.unmixed(model, _whitener(model))
+    return outcome.consortium_outcome(NAME, party, model, end, label="none")
 
 
 ITERATE = SecureSum(
@@ -258,7 +251,7 @@ ITERATE = SecureSum(
     state=Unmixing,
     model_field="unmixing",
     estimator=solver_of,
-    rows=subject_views.n_directions,
+    rows=n_directions,
     input=_noisy,
     close=_close,
 )

@@ -1,26 +1,26 @@
 """What every joint ICA hands over at its end: maps, their order, files of sites and consortium.
 
-Any model with the three fields of `IcaModel` will do; a whitener must be there.
+For all models of capedjica, and for the papers' relatives of its temporal one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
-from cape.algorithms.estimators import Array
+from cape.algorithms.estimators import Array, Data
 from cape.algorithms.unmixing import Unmixing, unit_rows
-from cape.computations import _capedjica_separations
-from cape.computations._capedjica_separations import Ending
+from cape.computations.capedjica.model import FinalState, IcaModel, subspace
+from cape.computations.capedjica.spatial import spatial_set
+from cape.computations.capedjica.template import template_reading
 from cape.config import VERSION, Config
-from cape.protocol import subject_views
-from cape.protocol.ica_model import IcaModel
 from cape.protocol.model import joined
-from cape.protocol.outcome import IcaOutcome, SiteOutcome
+from cape.protocol.outcome import IcaOutcome, SiteOutcome, component_names
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.report_phase import component_names, time_courses
+from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 from cape.public_basis import public_basis
 
@@ -35,66 +35,70 @@ REASONS = {
 }
 
 
-def white_unmixing(model: IcaModel) -> Array:
-    """Return W U (k, k) with the rows of W scaled to sources of unit variance."""
-    if model.unmixing is None or model.whitener is None:
+def unmixed(model: IcaModel, U: Array) -> FinalState:
+    """Return the final state of a temporal run with whitener U (k, k)."""
+    state, released = model.unmixing, subspace(model)
+    if state is None:
         raise RuntimeError("no unmixing before the first round")
-    unmixing: Array = unit_rows(model.unmixing.W) @ model.whitener.U
-    return unmixing
-
-
-def ending(model: IcaModel) -> Ending:
-    """Return what the last stage left, whatever the separation."""
-    if (other := _capedjica_separations.ending(model)) is not None:
-        return other
-    state, whitener = model.unmixing, model.whitener
-    if state is None or whitener is None:
-        raise RuntimeError("no unmixing before the first round")
-    return Ending(
-        V=subject_views.subspace(model).V,
-        U=whitener.U,
+    return FinalState(
+        V=released.V,
+        U=U,
         W=state.W,
-        unmixing=white_unmixing(model),
+        # Sources of unit variance: the scale of a row of W is the solver's own.
+        unmixing=np.asarray(unit_rows(state.W) @ U),
         order=state.order,
         status=state.status,
         reason=REASONS[state.status] if state.round else NO_ROUND,
         stability=state.stability,
-        spectrum=subject_views.subspace(model),
+        spectrum=released,
     )
 
 
-def maps(config: Config, model: IcaModel) -> Array:
-    """Return A = B V (W U)^-1, shape (D, k), in the order of the solver."""
-    end = ending(model)
+def maps(config: Config, model: IcaModel, end: FinalState) -> Array:
+    """Return A = B V unmixing^-1, shape (D, k), in the order of the solver."""
     B = public_basis(config, joined(model).space, joined(model).n_basis)
     directions = end.V if B is None else B @ end.V
     return np.asarray(np.linalg.solve(end.unmixing.T, directions.T).T)
 
 
-def close(config: Config, model: IcaModel) -> Unmixing:
+def arranged(config: Config, model: IcaModel, U: Array) -> Unmixing:
     """Return the last state of the solver with the signed order of its components."""
+    end = unmixed(model, U)
     if model.unmixing is None:
         raise RuntimeError("no unmixing before the first round")
-    return replace(model.unmixing, order=arrange(maps(config, model)))
+    # Fixed once, by the aggregator: another host's rounding must not flip a map.
+    return replace(model.unmixing, order=arrange(maps(config, model, end)))
 
 
-def write_site(site: Site, model: IcaModel) -> SiteOutcome:
+def site_outcome(site: Site, model: IcaModel, end: FinalState) -> SiteOutcome:
     """Return what one site may see: its subjects' time courses, its ledger."""
-    end = ending(model)
     return SiteOutcome(
         site=site.id,
         outcome_status=end.status,
         fingerprint=own_fingerprint(site, model),
         names=component_names(len(end.unmixing)),
-        time_courses=time_courses(site, model, end.unmixing @ end.V.T, end.order),
+        time_courses=_time_courses(site, model, end),
         ledger=site.ledger or empty_ledger(site.config),
-        A=apply_order(end.order, maps(site.config, model), 1),
+        A=apply_order(end.order, maps(site.config, model, end), 1),
         space=joined(model).space,
         settings=site.config.settings(),
     )
 
 
-def outcome(name: str, party: Aggregator, model: IcaModel, *, label: str) -> IcaOutcome:
+def _time_courses(site: Site, model: IcaModel, end: FinalState) -> Iterator[tuple[str, Data]]:
+    """Yield (label, S_m (k, T_m)) = W_total X_m of every subject, in final order and sign."""
+    rows = apply_order(end.order, end.unmixing @ end.V.T, 0)
+    roster = joined(model)
+    stacks = prepared(site, roster.space)
+    for array, labels in zip(stacks.arrays, stacks.labels, strict=True):
+        for label, Y in zip(labels, array, strict=True):
+            # Neither scaled nor filtered: time courses in the units of the subject's own data.
+            yield label, np.asarray(rows @ Y[: roster.n_basis].astype(np.float64), dtype=np.float32)
+
+
+def consortium_outcome(
+    name: str, party: Aggregator, model: IcaModel, end: FinalState, *, label: str
+) -> IcaOutcome:
     """Return the result of the consortium.
 
     Parameters
@@ -103,13 +107,13 @@ def outcome(name: str, party: Aggregator, model: IcaModel, *, label: str) -> Ica
         Of the computation.
     party, model
         As `report` hands them over.
+    end : FinalState
     label : {"dp", "none"}
         What the run guarantees.
     """
-    end, roster = ending(model), joined(model)
+    roster, spectrum = joined(model), end.spectrum
     B = public_basis(party.config, roster.space, roster.n_basis)
     basis_rows = end.V.T if B is None else end.V.T @ B.T
-    spectrum = end.spectrum
     gap_missing = spectrum is not None and spectrum.status == "no_gap"
     return IcaOutcome(
         computation=name,
@@ -128,7 +132,7 @@ def outcome(name: str, party: Aggregator, model: IcaModel, *, label: str) -> Ica
         U=end.U,
         W=apply_order(end.order, end.W, 0),
         W_total=apply_order(end.order, end.unmixing @ basis_rows, 0),
-        A=apply_order(end.order, maps(party.config, model), 1),
+        A=apply_order(end.order, maps(party.config, model, end), 1),
         eigenvalues=np.zeros(0) if spectrum is None else spectrum.eigenvalues,
         edge=spectrum.edge if spectrum else 0.0,
         gap_ratio=spectrum.gap_ratio if spectrum else 0.0,
@@ -136,6 +140,7 @@ def outcome(name: str, party: Aggregator, model: IcaModel, *, label: str) -> Ica
         trace=model.trace,
         rounds_planned=sum(event.phase == roster.plan[-1].phase for event in roster.plan),
         warnings=(*roster.warnings, *([NO_GAP] if gap_missing else [])),
-        spatial=_capedjica_separations.spatial_set(B, end.V) if spectrum else None,
-        template=_capedjica_separations.template_reading(party.config, model),
+        # Free of cost, and on real data often the better maps: every run with a spectrum shows it.
+        spatial=spatial_set(B, end.V) if spectrum else None,
+        template=template_reading(party.config, model) if model.template else None,
     )

@@ -1,0 +1,131 @@
+"""The plan of a capedjica run: size of the basis, all releases, and whether it is worth it.
+
+Everything follows from the settings, the number of sites and subjects, and the feature space, so
+that every site can make the aggregator's plan again and compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cape.computations.capedjica.separation import SeparationModel
+from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, run_size
+from cape.computations.capedjica.spatial import SpatialModel
+from cape.computations.capedjica.template import TemplateModel
+from cape.computations.capedjica.temporal import TemporalModel
+from cape.errors import ConfigError, ConsortiumError
+from cape.feature_space import FeatureSpace
+from cape.forecast.rule import ForecastRule, Separation
+from cape.privacy.accounting import gdp_mu
+from cape.protocol.join import RunPlan
+from cape.protocol.messages import Roster
+from cape.protocol.model import settings_of
+from cape.protocol.plan import PROTECTS_NOBODY, filtered, make_plan, verify_basis, verify_plan
+from cape.protocol.ports import Site
+from cape.public_basis import basis_kind
+
+MODELS: Mapping[Separation, SeparationModel] = {
+    "temporal": TemporalModel(),
+    "spatial": SpatialModel(),
+    "template": TemplateModel(),
+}
+
+MAX_IDENTITY = 400
+"""Features that may go without a public basis whatever the budget."""
+
+
+def model_of(config: CapeDjicaConfig) -> SeparationModel:
+    """Return the model that the settings choose."""
+    return MODELS[config.separation]
+
+
+def first_stage(config: CapeDjicaConfig) -> str:
+    """Return the stage of the first release."""
+    return model_of(config).first
+
+
+def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
+    """Return the rule by which `cape budget` and a run say whether maps can be expected."""
+    return model_of(config).rule(config, n_basis)
+
+
+def plan_run(
+    config: CapeDjicaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
+) -> RunPlan:
+    """Return the plan of a run; ConfigError or PrivacyBudgetError if there is none."""
+    if n_subjects < config.n_components:
+        raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
+    model = model_of(config)
+    model.check_space(config, space)
+    d = basis_size(config, space, effective_g(config, n_sites, n_subjects))
+    stages = model.stages(config, n_sites=n_sites, n_subjects=n_subjects, n_basis=d)
+    plan = make_plan(config, stages, n_sites=n_sites, n_subjects=n_subjects)
+    warnings = (*_quality(config, n_sites, n_subjects, d), *filtered(config))
+    return RunPlan(releases=plan, n_basis=d, warnings=warnings)
+
+
+def verify(site: Site, roster: Roster) -> None:
+    """Check, as a site, the plan that the aggregator sent against the site's own settings."""
+    config, S, M = settings_of(CapeDjicaConfig, site.config), roster.n_sites, roster.n_subjects
+    d = basis_size(config, roster.space, effective_g(config, S, M))
+    verify_basis(site, roster, d)
+    stages = model_of(config).stages(config, n_sites=S, n_subjects=M, n_basis=d)
+    verify_plan(site, roster, stages)
+
+
+def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
+    """Return d: the owner's, or the best one for G; ConfigError if R does not fit it."""
+    D, R = space.n_features, config.n_components
+    if basis_kind(config) == "none":
+        d = _without_basis(config, D, g)
+    elif space.n_templates and basis_kind(config) == "templates":
+        d = space.n_templates
+    elif config.n_basis:
+        d = min(config.n_basis, D)
+    else:
+        d = model_of(config).choose_n_basis(config, space, g)
+    if d > config.max_features:
+        raise ConfigError(
+            "E145", setting="n_basis", got=d, allowed=config.max_features, do="lower n_basis."
+        )
+    if d < R:
+        raise ConfigError(
+            "E149", got=R, allowed=f"2 to {d}", do=f"the public basis has {d} directions."
+        )
+    return d
+
+
+def _without_basis(config: CapeDjicaConfig, n_features: int, g: float) -> int:
+    from cape.forecast.temporal import PCA_SHARE
+
+    # Noise takes R d / (f_P G^2) of the maps' energy (`TemporalRule.map_energy`): up to a tenth.
+    affordable = int(min(0.1 * PCA_SHARE * g * g / config.n_components, 1e9))
+    limit = min(max(MAX_IDENTITY, affordable), config.max_features)
+    if limit < n_features:
+        raise ConfigError(
+            "E145",
+            setting="features without a public basis",
+            got=n_features,
+            allowed=limit,
+            do="use an atlas or basis=dct, raise epsilon, or add subjects.",
+        )
+    return n_features
+
+
+def _quality(
+    config: CapeDjicaConfig, n_sites: int, n_subjects: int, n_basis: int
+) -> tuple[str, ...]:
+    """Return what the owner should know; refuse a run whose maps would mostly show noise."""
+    if not config.private:
+        return (PROTECTS_NOBODY,)
+    if untested := model_of(config).untested(config):
+        return (untested,)
+    mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
+    size = run_size(config, n_sites, n_subjects)
+    verdict = rule(config, n_basis).verdict(size, mu, n_basis=n_basis)
+    if verdict.usable:
+        return verdict.warnings
+    # Budget spent on noise cannot be had back, so the run is refused before anything is released.
+    if not config.accept_low_quality:
+        raise ConfigError("E150", problem=verdict.text.rstrip("."), do="or set accept_low_quality.")
+    return (verdict.text, *verdict.warnings)

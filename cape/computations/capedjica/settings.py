@@ -1,0 +1,163 @@
+"""Settings of capedjica, and what follows from them and the sizes of a run alone."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND
+from cape.config import SCALINGS, Config, option
+from cape.errors import ConfigError
+from cape.forecast.size import RunSize
+from cape.frozen import dataclass
+from cape.protocol.plan import noise_shares_of
+from cape.public_basis import check_basis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeDjicaConfig(Config):
+    """Settings of capedjica."""
+
+    n_components: int = option(
+        20,
+        "Components",
+        low=2,
+        high=50,
+        help="Rather too few: too many is the most harmful mistake under noise.",
+    )
+    separation: Literal["temporal", "spatial", "template"] = option(
+        "temporal",
+        "What makes components independent",
+        help="temporal: joint temporal ICA.  spatial: independent maps, one release.  template: "
+        "private dual regression on public maps (templates.nii.gz or templates.csv at every site).",
+    )
+    pca: Literal["projector", "covariance"] = option(
+        "projector", "PCA", help="covariance: Imtiaz et al., Alg. 3."
+    )
+    covariance_clip: float = option(
+        0.3, "Clip norm of a subject's covariance", low=1e-3, high=1.0, help="pca=covariance only."
+    )
+    whitening: Literal["log-euclidean", "eigen"] = option(
+        "log-euclidean", "Whitening", help="eigen: from the PCA eigenvalues, no release."
+    )
+    n_looks: int = option(0, "Whitening looks", low=0, high=10, help="0: chosen from G.")
+    prewhiten: Literal["ar1", "none"] = option(
+        "ar1", "Temporal filter before ICA", help="One number per subject; maps are unaffected."
+    )
+    solver: Literal["quasi-newton", "infomax"] = option(
+        "quasi-newton", "Solver", help="infomax: Imtiaz et al., Alg. 4."
+    )
+    score: Literal["volatility", "tanh"] = option("volatility", "Score of quasi-newton")
+    n_rounds: int = option(40, "Rounds of the solver", low=1, high=2000)
+    shares: str = option(
+        "auto", "Shares of mu^2", help="pca,whitening,iterate such as 0.4,0.3,0.3; auto: from G."
+    )
+    clip_schedule: str = option(
+        "auto", "Clip norms of quasi-newton", help="first,last such as 0.2,0.4; auto: from G."
+    )
+    step_limit: float = option(
+        0.0, "Largest step of quasi-newton", low=0.0, high=10.0, help="0: chosen from G."
+    )
+    clip: Literal["subject", "time_point"] = option(
+        "subject", "What infomax clips", help="time_point: Alg. 4 to the letter."
+    )
+    subject_clip: float = option(
+        SUBJECT_BOUND, "Clip norm of infomax per subject", low=0.01, high=1000.0
+    )
+    gradient_clip: float = option(GRADIENT_BOUND, "B_G of Alg. 4", low=0.01, high=1e6)
+    bias_clip: float = option(BIAS_BOUND, "B_h of Alg. 4", low=0.01, high=1e6)
+    learning_rate: float = option(0.5, "Learning rate of infomax", low=1e-4, high=2.0)
+    round_mu: float = option(
+        0.0,
+        "Fixed mu of every solver round",
+        low=0.0,
+        high=100.0,
+        help="0: planned from epsilon.  A plan that does not fit is refused.",
+    )
+
+    standardize: Literal["variance", "floored", "demean"] = option(
+        "variance", "Scaling of each voxel", group="Data", help=SCALINGS
+    )
+
+    @property
+    def smooth_basis(self) -> Literal["dct", "kernel"]:
+        """What ``basis=auto`` means for voxels."""
+        # The other models want maps as smooth as the noise they are compared with.
+        return "dct" if self.separation == "temporal" else "kernel"
+
+    @property
+    def needs_templates(self) -> bool:
+        """Whether every site maps the owner's template maps."""
+        return self.separation == "template" or self.basis == "templates"
+
+    def widest_smooth_basis(self) -> int:
+        """Return the most directions that a run chooses by itself."""
+        if self.separation == "temporal":
+            return Config.widest_smooth_basis(self)
+        # The forecast is read before a run only, so a round should not pay for its import.
+        from cape.forecast.spatial import spatial_basis
+
+        return spatial_basis(math.inf, self.n_components)
+
+    def check(self) -> None:
+        """Check what the settings say together."""
+        Config.check(self)
+        check_basis(self)
+        numbers("shares", self.shares, 3)
+        numbers("clip_schedule", self.clip_schedule, 2)
+        if self.separation != "temporal" and self.pca != "projector":
+            raise ConfigError(
+                "E012",
+                problem=f"separation={self.separation} with pca={self.pca}",
+                do="other separations have one release of their own: leave pca as it is.",
+            )
+        if self.min_timepoints < self.n_components + 2:
+            raise ConfigError(
+                "E011",
+                setting="min_timepoints",
+                got=self.min_timepoints,
+                allowed=f"at least n_components + 2 = {self.n_components + 2}",
+                do="raise it or lower n_components.",
+            )
+        if self.whitening == "eigen" and self.pca != "covariance":
+            raise ConfigError(
+                "E012",
+                problem="whitening=eigen needs the eigenvalues of pca=covariance",
+                do="eigenvalues of projectors say nothing of variances.",
+            )
+
+
+def numbers(name: str, text: str, count: int) -> tuple[float, ...]:
+    """Return the numbers of ``"0.4,0.3,0.3"``, () for ``"auto"``; positive, else ConfigError."""
+    if text == "auto":
+        return ()
+    try:
+        values = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        values = ()
+    if len(values) != count or not all(math.isfinite(v) and v > 0 for v in values):
+        raise ConfigError(
+            "E011",
+            setting=name,
+            got=text,
+            allowed=f"auto, or {count} numbers above 0 separated by commas",
+            do="such as " + ",".join(["0.3"] * count),
+        )
+    return values
+
+
+def run_size(config: Config, n_sites: int, n_subjects: int) -> RunSize:
+    """Return what G follows from, beside mu."""
+    return RunSize(
+        n_sites=n_sites,
+        n_subjects=n_subjects,
+        noise_shares=noise_shares_of(config, n_sites),
+        delta=config.delta,
+    )
+
+
+def effective_g(config: Config, n_sites: int, n_subjects: int) -> float:
+    """Return G of the run, which alone decides its quality; inf without noise."""
+    if not config.private:
+        return math.inf
+    return run_size(config, n_sites, n_subjects).g(config.epsilon)

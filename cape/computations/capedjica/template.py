@@ -1,0 +1,143 @@
+"""``separation=template``: private dual regression on public template maps, one release.
+
+Nothing is discovered: order, number and sign are those of the templates, and the data say how the
+networks differ.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+
+from cape.algorithms import kernel
+from cape.algorithms.templates import (
+    MOST_TEMPLATES,
+    TemplateBasis,
+    TemplateMaps,
+    TemplateRegression,
+    frame,
+)
+from cape.computations.capedjica.model import FinalState, IcaModel
+from cape.computations.capedjica.separation import SeparationModel
+from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.config import Config, parse_shape
+from cape.errors import ConfigError
+from cape.feature_space import FeatureSpace
+from cape.forecast.rule import ForecastRule
+from cape.protocol import subject_views
+from cape.protocol.model import joined, n_basis
+from cape.protocol.outcome import TemplateReading
+from cape.protocol.plan import PlannedStage
+from cape.protocol.secure_sum import SecureSum
+from cape.public_basis import public_basis, voxel_mm
+
+
+# Every stage asks for its estimator several times a round, and this takes seconds.
+@functools.lru_cache(maxsize=4)
+def template_basis(config: Config, space: FeatureSpace, n_basis: int) -> TemplateBasis:
+    """Return the templates in the public basis, and the figure that smooth noise would give."""
+    B, T = public_basis(config, space, n_basis), space.templates()
+    if B is None:
+        return frame(T, np.eye(len(T)))
+    if space.kind == "mask":
+        smoothed = kernel.smooth(space.labels() > 0, voxel_mm(space), B)
+    else:
+        rows, columns = parse_shape(config.image_shape)
+        smoothed = kernel.smooth_image((rows, columns), B)
+    # Smooth noise has covariance B'KB; rounding can make its smallest eigenvalues negative.
+    values, vectors = np.linalg.eigh(B.T @ smoothed)
+    return frame(B.T @ T, vectors * np.sqrt(np.maximum(values, 0.0)))
+
+
+def _estimator(config: CapeDjicaConfig, model: IcaModel) -> TemplateRegression:
+    roster = joined(model)
+    return TemplateRegression(
+        n_templates=config.n_components,
+        private=config.private,
+        frame=template_basis(config, roster.space, roster.n_basis),
+    )
+
+
+def _released(model: IcaModel) -> TemplateMaps:
+    if model.template is None:
+        raise RuntimeError("no maps before the template release")
+    return model.template
+
+
+def _as_released(config: CapeDjicaConfig, model: IcaModel) -> TemplateMaps:
+    """Return the last state; order and sign are those of the templates."""
+    del config
+    return _released(model)
+
+
+TEMPLATE = SecureSum(
+    name="template",
+    state=TemplateMaps,
+    model_field="template",
+    estimator=_estimator,
+    rows=n_basis,
+    input=subject_views.raw,
+    close=_as_released,
+    enabled_if=lambda config: config.separation == "template",
+)
+
+
+class TemplateModel(SeparationModel):
+    """Networks known beforehand as public maps, one component for each."""
+
+    first = "template"
+
+    def stages(
+        self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
+    ) -> tuple[PlannedStage, ...]:
+        """Return the one release; it takes the whole budget."""
+        # The plan is made before the templates of the sites have come: sizes and bounds need none.
+        regression = TemplateRegression(n_templates=config.n_components, private=config.private)
+        releases = regression.schedule(n_basis)
+        return (PlannedStage(phase="template", releases=releases, mu2_weight=1.0),)
+
+    def check_space(self, config: CapeDjicaConfig, space: FeatureSpace) -> None:
+        """Raise ConfigError unless the sites have as many templates as `n_components` says."""
+        K = config.n_components
+        if space.n_templates != K:
+            raise ConfigError("E281", got=space.n_templates, allowed=K)
+        if K > MOST_TEMPLATES:
+            raise ConfigError(
+                "E149", got=K, allowed=f"2 to {MOST_TEMPLATES}", do="use fewer templates."
+            )
+
+    def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
+        """Return the rule for K templates."""
+        from cape.forecast.template import TemplateRule
+
+        return TemplateRule(n_components=config.n_components)
+
+    def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
+        """Return the maps in the form of the other models: directions, and how they mix."""
+        maps = _released(model).maps
+        V, right = np.linalg.qr(maps)
+        unmixing = np.asarray(np.linalg.inv(right))
+        return FinalState(
+            V=V,
+            U=np.eye(len(unmixing)),
+            W=unmixing,
+            unmixing=unmixing,
+            order=tuple(range(1, maps.shape[1] + 1)),
+            status="released",
+            reason="Private dual regression on public templates: one release, no iteration.",
+        )
+
+
+def template_reading(config: Config, model: IcaModel) -> TemplateReading:
+    """Return how the maps differ from the templates and from the figure without data."""
+    state, roster = _released(model), joined(model)
+    B = public_basis(config, roster.space, roster.n_basis)
+    evidence, centre = (m if B is None else B @ m for m in (state.evidence, state.centre))
+    return TemplateReading(
+        templates=roster.space.templates(),
+        evidence=np.asarray(evidence),
+        without_data=np.asarray(centre),
+        kept=state.kept,
+        strength=state.strength,
+    )
