@@ -68,7 +68,6 @@ class KeyTable:
     sharers: tuple[str, ...]
 
     def entry(self, site: str) -> Advertisement:
-        """Advertisement of one site of U1."""
         return next(entry for entry in self.advertised.entries if entry.site == site)
 
 
@@ -90,16 +89,9 @@ class PendingSum:
 class SurvivorSum:
     """Result of one release.
 
-    Parameters
-    ----------
-    total : ndarray of int64, shape (d,)
-        Sum over survivors of x + g, unit 1 / gamma.
-    survivors : tuple of str
-        Sites that were counted, U3.
-    responders : tuple of str
-        Sites that answered the last stage: the participants of the next release.
-    n_subjects : int
-        Subjects of the survivors.
+    `total` is the sum over survivors (U3) of x + g, int64 (d,), unit 1 / gamma, with `n_subjects`
+    subjects in it; `responders`, who answered the last stage, are the participants of the next
+    release.
     """
 
     total: Integers
@@ -110,14 +102,14 @@ class SurvivorSum:
 
 def collect_advertisements(setup: Setup, inbox: Iterable[object]) -> AdvertisementList:
     """Stage 1: the list for U1; raises as `inbox_by_site` and `check_advertisements` do."""
-    found = inbox_by_site(
+    messages = inbox_by_site(
         inbox,
         Advertisement,
         allowed=setup.sizes,
         exchange=advertise_id(setup),
         threshold=setup.threshold,
     )
-    entries = tuple(found.values())
+    entries = tuple(messages.values())
     check_advertisements(setup, entries, pinned=None)
     return AdvertisementList(entries=entries)
 
@@ -137,14 +129,14 @@ def route_shares(
     roster = roster_of(setup, advertised.entries)
     sites = {entry.site for entry in advertised.entries}
     exchange = share_id(setup, roster)
-    found = inbox_by_site(
+    messages = inbox_by_site(
         inbox, SealedShares, allowed=sites, exchange=exchange, threshold=setup.threshold
     )
-    for site, message in found.items():
+    for site, message in messages.items():
         if message.sealed.keys() != sites - {site}:
             raise MessageError("E202", problem=f"{site} did not share with every other site")
-    table = KeyTable(setup=setup, advertised=advertised, roster=roster, sharers=tuple(found))
-    sealed = {site: message.sealed for site, message in found.items()}
+    table = KeyTable(setup=setup, advertised=advertised, roster=roster, sharers=tuple(messages))
+    sealed = {site: message.sealed for site, message in messages.items()}
     return table, SealedShareBook(exchange=exchange, sealed=sealed)
 
 
@@ -158,18 +150,8 @@ def collect_masked(
 ) -> tuple[PendingSum, SurvivorList]:
     """Stage 3: sum the vectors that came and fix the survivors U3.
 
-    Parameters
-    ----------
-    table : KeyTable
-        State after stage 2.
-    inbox : iterable
-        Messages of sites.
-    key_set : int
-        Index of the key set: releases made from this table so far.
-    label : MaskLabel
-        What is masked.
-    participants : sequence of str
-        Sites asked: U2, later the responders of the release before.
+    `key_set` counts the releases made from this table so far; `participants` are U2, later the
+    responders of the release before.
 
     Raises
     ------
@@ -179,23 +161,24 @@ def collect_masked(
         Too few sites.
     """
     setup = table.setup
-    asked = tuple(site_order(participants))
-    exchange = release_id(setup, table.roster, key_set=key_set, label=label, participants=asked)
-    found = inbox_by_site(
-        inbox, MaskedInput, allowed=asked, exchange=exchange, threshold=setup.threshold
+    expected = tuple(site_order(participants))
+    exchange = release_id(setup, table.roster, key_set=key_set, label=label, participants=expected)
+    messages = inbox_by_site(
+        inbox, MaskedInput, allowed=expected, exchange=exchange, threshold=setup.threshold
     )
     total = np.zeros(label.size, dtype=np.uint64)
-    for site, message in found.items():
+    for site, message in messages.items():
         if message.masked.dtype != np.uint64 or message.masked.shape != total.shape:
             raise MessageError("E202", problem=f"the vector of {site} has another form")
+        # Each vector is uniform to the aggregator; only the whole sum can be opened.
         total += message.masked
     pending = PendingSum(
         table=table,
         key_set=key_set,
         label=label,
-        participants=asked,
+        participants=expected,
         exchange=exchange,
-        survivors=tuple(found),
+        survivors=tuple(messages),
         total=total,
     )
     return pending, SurvivorList(exchange=exchange, survivors=pending.survivors)
@@ -213,32 +196,26 @@ def collect_signatures(
     SecureAggregationError
         Too few sites, or a signature on another list.
     """
-    found = inbox_by_site(
+    messages = inbox_by_site(
         inbox,
         SurvivorSignature,
         allowed=pending.survivors,
         exchange=pending.exchange,
         threshold=pending.table.setup.threshold,
     )
+    # Sites check them again.  Here the error names the site, and nothing was opened.
     statement = survivor_statement(pending.exchange, pending.survivors)
-    for site, message in found.items():
+    for site, message in messages.items():
         verify(pending.table.entry(site).identity_key, statement, message.signature, site=site)
-    signatures = {site: message.signature for site, message in found.items()}
-    signed = replace(pending, signers=tuple(found))
+    signatures = {site: message.signature for site, message in messages.items()}
+    signed = replace(pending, signers=tuple(messages))
     return signed, SignatureBook(exchange=pending.exchange, signatures=signatures)
 
 
 def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> SurvivorSum:
     """Stage 4: take off the self masks of survivors and what dropped sites left behind.
 
-    Parameters
-    ----------
-    pending : PendingSum
-        State after stage 3b.
-    inbox : iterable
-        Messages of sites.
-    bound : int
-        See `cape.secagg.field.decode_sum`.
+    `bound` as in `cape.secagg.field.decode_sum`.
 
     Raises
     ------
@@ -248,7 +225,7 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
         Too few sites, shares that do not lead to the advertised keys, a sum past its bound.
     """
     table, label = pending.table, pending.label
-    found = inbox_by_site(
+    messages = inbox_by_site(
         inbox,
         UnmaskShares,
         allowed=pending.signers,
@@ -257,29 +234,31 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
     )
     survivors = set(pending.survivors)
     dropped = set(pending.participants) - survivors
-    for site, message in found.items():
+    for site, message in messages.items():
         if message.self_masks.keys() != survivors or message.mask_keys.keys() != dropped:
             raise MessageError("E202", problem=f"{site} did not open what was asked")
+    # The state stays as it was, so that a repeated request gives the same sum.
     total = pending.total.copy()
     for u in pending.survivors:
-        seed = _secret(table, {v: m.self_masks[u] for v, m in found.items()})
+        seed = _secret(table, {v: m.self_masks[u] for v, m in messages.items()})
+        # Shamir shares carry no check: one false share gives a seed that nobody advertised.
         if commit(seed) != commitment(table.entry(u), pending.key_set):
             raise failure(f"the shares do not give the self mask of {u}")
         subtract_stream(total, seed, label)
+    # Survivors masked against the dropped sites too; those halves of the pairs are still missing.
     for u in site_order(dropped):
-        secret = _secret(table, {v: m.mask_keys[u] for v, m in found.items()})
+        secret = _secret(table, {v: m.mask_keys[u] for v, m in messages.items()})
         total += _left_behind(pending, KeyRing(site=u, secret_key=secret))
     sizes = table.setup.sizes
     return SurvivorSum(
         total=decode_sum([total], bound=bound),
         survivors=pending.survivors,
-        responders=tuple(found),
+        responders=tuple(messages),
         n_subjects=sum(sizes[site] for site in pending.survivors),
     )
 
 
 def _secret(table: KeyTable, shares: Mapping[str, bytes]) -> bytes:
-    """Put one secret together from the shares of the sites that answered."""
     coordinates = table.setup.coordinates
     by_x = {coordinates[site]: share for site, share in shares.items()}
     return shamir.join(by_x, threshold=table.setup.threshold)

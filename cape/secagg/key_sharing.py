@@ -48,8 +48,8 @@ from cape.secagg.stages import (
     share_info,
 )
 
+# Every share key encrypts one message only, so the nonce may be constant.
 _NONCE = bytes(12)
-"""Every share key encrypts one message only, so the nonce may be constant."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,24 +76,11 @@ class SharedSite:
 def advertise(
     setup: Setup, *, site: str, identity_secret: bytes, token_bytes: TokenBytes
 ) -> AdvertisedSite:
-    """Stage 1: draw the keys of this batch.
+    """Stage 1: draw the keys of this batch; `own` of the state goes to the aggregator.
 
-    Parameters
-    ----------
-    setup : Setup
-        Facts of the run.
-    site : str
-        Own id.
-    identity_secret : bytes
-        Ed25519 key, 32 bytes: the pinned one, or one drawn for this run.
-    token_bytes : callable
-        Entropy.
-
-    Returns
-    -------
-    AdvertisedSite
-        Its `own` goes to the aggregator.
+    `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run.
     """
+    # All sets at once: the run then needs no further exchange of keys before a release.
     share_key = token_bytes(KEY_BYTES)
     key_sets = tuple(
         KeySet(mask_key=token_bytes(KEY_BYTES), seed=token_bytes(KEY_BYTES))
@@ -125,21 +112,10 @@ def share(
     pinned: Mapping[str, bytes] | None,
     token_bytes: TokenBytes,
 ) -> tuple[SharedSite, SealedShares]:
-    """Stage 2: check U1 and share the own secrets among its sites.
+    """Stage 2: check U1 as the aggregator relays it and share the own secrets among its sites.
 
     Once per state: a second call would encrypt other shares under the same key and nonce.  A
     repeated request is answered with the stored message.
-
-    Parameters
-    ----------
-    state : AdvertisedSite
-        State after stage 1.
-    advertised : AdvertisementList
-        What the aggregator relays.
-    pinned : mapping of str to bytes, or None
-        Identity keys stored by this site, if keys are pinned.
-    token_bytes : callable
-        Entropy.
 
     Raises
     ------
@@ -150,10 +126,13 @@ def share(
     """
     setup, own, entries = state.setup, state.own, advertised.entries
     check_advertisements(setup, entries, pinned=pinned)
+    # Others would encrypt their shares to the changed key.
     if own not in entries:
         raise failure("the own advertisement was changed")
     roster = roster_of(setup, entries)
     shares = _split_sets(setup, state.key_sets, token_bytes)
+    # The aggregator relays all shares, so each is for the eyes of its receiver only; the own ones
+    # stay here.
     sealed = {
         entry.site: _cipher(state.share_key, entry, roster, setup, own.site, entry.site).encrypt(
             _NONCE, shares[entry.site], share_context(setup, own.site, entry.site)
@@ -183,6 +162,7 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
         raise MessageError("E202", problem="it belongs to another stage or exchange")
     check_enough(book.sealed, threshold=setup.threshold)
     entries = {entry.site: entry for entry in state.advertised.entries}
+    # Without its own shares among them this site was counted out: it must not go on as if in U2.
     if site not in book.sealed or not book.sealed.keys() <= entries.keys():
         raise failure("the sites that shared are not those that advertised")
     received = {site: state.own_shares}
@@ -191,6 +171,7 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
             cipher = _cipher(first.share_key, entries[sender], state.roster, setup, sender, site)
             context = share_context(setup, sender, site)
             received[sender] = _open(cipher, ciphertexts.get(site, b""), context, sender=sender)
+            # Malformed shares are found now, while nothing is masked yet, not at a drop-out.
             if len(received[sender]) != PAIR_BYTES * setup.n_sets:
                 raise failure(f"the shares of {sender} have a wrong length")
     held = tuple(
@@ -202,7 +183,7 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
         site=site,
         roster=state.roster,
         advertised=state.advertised,
-        alive=tuple(site_order(received)),
+        alive=tuple(site_order(received)),  # U2
         used=0,
         identity_secret=first.identity_secret,
         key_sets=first.key_sets,
@@ -214,6 +195,7 @@ def _split_sets(
     setup: Setup, key_sets: Sequence[KeySet], token_bytes: TokenBytes
 ) -> dict[str, bytes]:
     """Share both secrets of all sets: per site of the run its `PAIR_BYTES` for every set."""
+    # For every site of U0, so that x-coordinates do not depend on who advertised.
     coordinates = setup.coordinates
     parts: list[list[bytes]] = [
         shamir.split(
@@ -232,6 +214,7 @@ def _cipher(
     share_key: bytes, peer: Advertisement, roster: bytes, setup: Setup, sender: str, receiver: str
 ) -> ChaCha20Poly1305:
     """AEAD for the one message from `sender` to `receiver`; `peer` is the other end."""
+    # Sender and receiver stand in the info: the two directions of a pair have different keys.
     secret = private_key_from_bytes(share_key)
     info = share_info(roster, sender, receiver)
     public = peer.keys[:KEY_BYTES]
@@ -239,7 +222,6 @@ def _cipher(
 
 
 def _open(cipher: ChaCha20Poly1305, sealed: bytes, context: bytes, *, sender: str) -> bytes:
-    """Decrypt shares; SecureAggregationError if the ciphertext is not the one sent."""
     try:
         return cipher.decrypt(_NONCE, sealed, context)
     except (InvalidTag, ValueError):

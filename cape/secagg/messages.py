@@ -16,27 +16,14 @@ from cape.secagg.keys import Ring
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advertisement:
-    """Stage 1, site: public keys, commitments, signature.
-
-    Parameters
-    ----------
-    site : str
-        Sender.
-    exchange : bytes
-        `cape.secagg.stages.advertise_id`.
-    keys : bytes
-        X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
-    identity_key : bytes
-        Ed25519 key that signs here and in stage 3b.
-    signature : bytes
-        Over `cape.secagg.seals.advertisement`.
-    """
+    """Stage 1, site: public keys, commitments, signature."""
 
     site: str
-    exchange: bytes
+    exchange: bytes  # `cape.secagg.stages.advertise_id`
+    # X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
     keys: bytes
-    identity_key: bytes
-    signature: bytes
+    identity_key: bytes  # Ed25519: signs here and in stage 3b
+    signature: bytes  # over `cape.secagg.seals.advertisement`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

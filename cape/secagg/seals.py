@@ -34,6 +34,7 @@ def sign(secret: bytes, message: bytes) -> bytes:
 
 def verify(public: bytes, message: bytes, signature: bytes, *, site: str) -> None:
     """Raise SecureAggregationError unless `site` signed `message` with its identity key."""
+    # ValueError: a relayed key of another length, which is the relay's doing, not a mistake here.
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
@@ -48,6 +49,8 @@ def advertisement(site: str, public: bytes, *, salt: bytes) -> bytes:
 def check_pinned(entries: Sequence[RosterEntry], *, pinned: Mapping[str, bytes]) -> None:
     """Raise SecureAggregationError unless every identity key is the one stored by this site."""
     for entry in entries:
+        # A site without a stored key fails, too: a first meeting through the aggregator proves
+        # nothing.
         if entry.identity_key != pinned.get(entry.site):
             raise failure(f"the identity key of {entry.site} is not the pinned one")
 
@@ -64,6 +67,7 @@ def seal(key: bytes, plaintext: bytes, *, context: bytes, nonce: bytes) -> bytes
 def open_sealed(key: bytes, sealed: bytes, *, context: bytes) -> bytes:
     """Plaintext of `seal`; SecureAggregationError if anything was changed."""
     check_length(key, "vault key")
+    # One text for every cause: which part was changed is nobody's business.
     nonce, body = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
     try:
         return ChaCha20Poly1305(key).decrypt(nonce, body, context)
@@ -72,6 +76,5 @@ def open_sealed(key: bytes, sealed: bytes, *, context: bytes) -> bytes:
 
 
 def _identity(secret: bytes) -> Ed25519PrivateKey:
-    """Ed25519 private key from its 32 bytes."""
     check_length(secret, "identity key")
     return Ed25519PrivateKey.from_private_bytes(secret)

@@ -12,8 +12,8 @@ from typing import Final
 
 from cape.secagg.keys import KEY_BYTES, check_length, failure
 
+# A Mersenne prime: one field holds any 32-byte secret, and 521 random bits are almost uniform.
 PRIME: Final = 2**521 - 1
-"""A Mersenne prime: one field holds any 32-byte secret, and 521 random bits are almost uniform."""
 
 SHARE_BYTES: Final = 66
 
@@ -22,68 +22,38 @@ TokenBytes = Callable[[int], bytes]
 
 
 def split(secret: bytes, *, threshold: int, n_shares: int, token_bytes: TokenBytes) -> list[bytes]:
-    """Shares of a secret.
+    """Key shares of a 32-byte secret, 66 bytes each, little endian, below the prime.
 
-    Parameters
-    ----------
-    secret : bytes
-        32 bytes.
-    threshold : int
-        Shares needed to get the secret back.
-    n_shares : int
-        Shares made; the share at index i belongs to x-coordinate 1 + i.
-    token_bytes : callable
-        Entropy.
-
-    Returns
-    -------
-    list of bytes
-        66 bytes each, little endian, below the prime.
-
-    Raises
-    ------
-    SecureAggregationError
-        Another length, or a threshold out of range.
+    The share at index i belongs to x-coordinate 1 + i.  SecureAggregationError for a secret of
+    another length, or a threshold out of range.
     """
     check_length(secret, "shared secret")
     if not 1 <= threshold <= n_shares:
         raise failure(f"{threshold} of {n_shares} shares is not possible")
+    # Fewer than `threshold` points of a polynomial with random coefficients fit any secret.
     tail = [_below_prime(token_bytes) for _ in range(threshold - 1)]
     coefficients = [int.from_bytes(secret, "little"), *tail]
     shares = []
-    for x in range(1, n_shares + 1):
+    for x in range(1, n_shares + 1):  # x = 0 would be the secret itself
         value = 0
-        for coefficient in reversed(coefficients):
+        for coefficient in reversed(coefficients):  # Horner
             value = (value * x + coefficient) % PRIME
         shares.append(value.to_bytes(SHARE_BYTES, "little"))
     return shares
 
 
 def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
-    """Secret from shares; the first `threshold` x-coordinates are used.
+    """Secret from shares by x-coordinate (from 1).
 
-    Parameters
-    ----------
-    shares : mapping of int to bytes
-        x-coordinate (from 1) to share.
-    threshold : int
-        As in `split`.
-
-    Returns
-    -------
-    bytes
-        32 bytes.
-
-    Raises
-    ------
-    SecureAggregationError
-        Too few or malformed shares, or shares that belong to no 32-byte secret.
+    SecureAggregationError for too few or malformed shares, or shares that belong to no 32-byte
+    secret.
     """
     if len(shares) < threshold:
         raise failure(f"{len(shares)} shares came, {threshold} are needed")
+    # Always the same ones, whoever answered first: the result must not depend on the order.
     chosen = sorted(shares)[:threshold]
     value = 0
-    for x in chosen:
+    for x in chosen:  # Lagrange interpolation at x = 0
         numerator = denominator = 1
         for other in chosen:
             if other != x:
@@ -91,6 +61,7 @@ def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
                 denominator = denominator * (other - x) % PRIME
         weight = numerator * pow(denominator, -1, PRIME)
         value = (value + read_share(shares[x]) * weight) % PRIME
+    # A wrong share gives a random element of the field, almost surely above 2^256.
     if value >> 8 * KEY_BYTES:
         raise failure("the shares do not belong together")
     return value.to_bytes(KEY_BYTES, "little")
@@ -105,8 +76,7 @@ def read_share(share: bytes) -> int:
 
 
 def _below_prime(token_bytes: TokenBytes) -> int:
-    """Draw a uniform number below the prime: 521 random bits, all ones are drawn again."""
-    while True:
+    while True:  # 521 random bits; all ones is the prime itself
         value = int.from_bytes(token_bytes(SHARE_BYTES), "little") & PRIME
         if value < PRIME:
             return value

@@ -77,9 +77,7 @@ class ReadySite:
     site : str
         Own id.
     roster : bytes
-        Roster digest of U1.
-    advertised : AdvertisementList
-        Public keys of U1.
+        Roster digest of U1, whose public keys are `advertised`.
     alive : tuple of str
         Sites that may still take part: U2, then the survivors of the last release.
     used : int
@@ -120,15 +118,17 @@ def mask_input(
     label : MaskLabel
         What is masked.
     participants : sequence of str
-        Sites asked for this release: a part of `state.alive` with the own id.
+        Sites of this release: a part of `state.alive` with the own id.
 
     Raises
     ------
     SecureAggregationError
         A release is under way, no key set is left, the sites are wrong or too few.
     """
+    # A second vector under the same keys would show the difference of the two.
     if state.release is not None or not state.key_sets:
         raise failure("a release is under way, or all key sets are used")
+    # A site that dropped out earlier had its mask keys opened: it cannot hide anybody any more.
     if not {state.site} <= set(participants) <= set(state.alive):
         raise failure("the sites asked are not those that are left")
     check_enough(set(participants), threshold=state.setup.threshold)
@@ -143,6 +143,8 @@ def mask_input(
     }
     pairs = shared_keys(ring, peers, digest=state.roster, salt=state.setup.salt)
     masked = zero_sum_mask(pairs, label)
+    # The self mask: if this vector comes too late, its pairwise masks are opened for the others'
+    # sake, and this one still hides it.
     add_stream(masked, own.seed, label)
     masked += noisy
     release = OpenRelease(
@@ -152,6 +154,7 @@ def mask_input(
         participants=tuple(site_order(participants)),
         shares=state.held[0],
     )
+    # The set leaves the state before the message leaves the site.
     after = replace(
         state,
         used=state.used + 1,
@@ -173,10 +176,12 @@ def sign_survivors(state: ReadySite, listed: SurvivorList) -> tuple[ReadySite, S
         Too few survivors, one that was not asked, or this site is not among them.
     """
     release = _open_release(state, listed.exchange)
+    # Two lists of one release could have one site's mask key opened and its self mask as well.
     if release.survivors:
         raise MessageError("E202", problem="the survivors of this release are signed already")
     survivors = tuple(site_order(set(listed.survivors)))
     check_enough(survivors, threshold=state.setup.threshold)
+    # Listed as dropped, this site's mask key would be opened although its vector was sent.
     if not {state.site} <= set(survivors) <= set(release.participants):
         raise failure("the survivors are not sites of this release")
     statement = survivor_statement(release.exchange, survivors)
@@ -200,6 +205,7 @@ def unmask(state: ReadySite, book: SignatureBook) -> tuple[ReadySite, UnmaskShar
         Survivors were not signed here, or not by t survivors on the same list.
     """
     release = _open_release(state, book.exchange)
+    # The list that this site signed, not one that the book could bring along.
     survivors = release.survivors
     if not survivors or not book.signatures.keys() <= set(survivors):
         raise failure("the signatures are not those of the survivors")
@@ -208,6 +214,7 @@ def unmask(state: ReadySite, book: SignatureBook) -> tuple[ReadySite, UnmaskShar
     identities = {entry.site: entry.identity_key for entry in state.advertised.entries}
     for signer, signature in book.signatures.items():
         verify(identities[signer], statement, signature, site=signer)
+    # Of every site one secret is opened, never both.
     dropped = set(release.participants) - set(survivors)
     message = UnmaskShares(
         site=state.site,
@@ -219,7 +226,7 @@ def unmask(state: ReadySite, book: SignatureBook) -> tuple[ReadySite, UnmaskShar
 
 
 def _open_release(state: ReadySite, exchange: bytes) -> OpenRelease:
-    """Return the release under way; MessageError if there is none or another one is meant."""
+    """Release under way; MessageError if there is none or another one is meant."""
     if state.release is None or state.release.exchange != exchange:
         raise MessageError("E202", problem="it belongs to no open release")
     return state.release

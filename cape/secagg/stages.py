@@ -57,12 +57,12 @@ class Setup:
     n_sets : int
         Key sets of this batch: releases that it serves.
     min_survivors : int
-        Threshold t asked for; it is never below floor(2 S / 3) + 1.
+        Threshold t that the owner wants; see `threshold`.
 
     Raises
     ------
     ConfigError
-        Too many assumed colluders (two disjoint groups could be opened), or a threshold above S.
+        Too many assumed colluders, or a threshold above S.
     """
 
     salt: bytes
@@ -73,11 +73,12 @@ class Setup:
     min_survivors: int = 0
 
     def __post_init__(self) -> None:
-        """Check that no two groups of t sites can be told different things."""
         n_sites, t = len(self.sizes), self.threshold
         if t > n_sites:
             problem = f"{t} of {n_sites} sites cannot survive"
             raise ConfigError("E152", problem=problem, do="lower min_survivors")
+        # Two groups of t sites must share an honest one: an aggregator that tells them different
+        # survivors could else open both secrets of a site.
         if not (self.colluders < t and 2 * t > n_sites + self.colluders):
             problem = f"{self.colluders} assumed colluders of {n_sites} sites are too many"
             raise ConfigError("E152", problem=problem, do="lower assumed_colluders")
@@ -85,6 +86,7 @@ class Setup:
     @property
     def threshold(self) -> int:
         """Sites that must answer at every stage, t = max(min_survivors, floor(2 S / 3) + 1)."""
+        # Two thirds is the bound of Bonawitz et al. against an active aggregator.
         return max(self.min_survivors, 2 * len(self.sizes) // 3 + 1)
 
     @property
@@ -93,7 +95,6 @@ class Setup:
         return {site: 1 + i for i, site in enumerate(site_order(self.sizes))}
 
     def key_bytes(self) -> int:
-        """Length of `Advertisement.keys`."""
         return KEY_BYTES + SET_BYTES * self.n_sets
 
 
@@ -117,17 +118,18 @@ def inbox_by_site(
     SecureAggregationError
         Fewer than `threshold` sites answered.
     """
-    found: dict[str, M] = {}
+    messages: dict[str, M] = {}
     for message in inbox:
+        # The exchange id names run, batch, roster and label, so a replayed message is another's.
         if not isinstance(message, kind) or message.exchange != exchange:
             raise MessageError("E202", problem="it belongs to another stage or exchange")
         if message.site not in allowed:
             raise MessageError("E202", problem="its sender has no part in this exchange")
-        if message.site in found:
+        if message.site in messages:
             raise MessageError("E202", problem=f"{message.site} answered twice")
-        found[message.site] = message
-    check_enough(found, threshold=threshold)
-    return {site: found[site] for site in site_order(found)}
+        messages[message.site] = message
+    check_enough(messages, threshold=threshold)
+    return {site: messages[site] for site in site_order(messages)}
 
 
 def check_enough(sites: Collection[str], *, threshold: int) -> None:
@@ -139,16 +141,9 @@ def check_enough(sites: Collection[str], *, threshold: int) -> None:
 def check_advertisements(
     setup: Setup, entries: Sequence[Advertisement], *, pinned: Mapping[str, bytes] | None
 ) -> None:
-    """Refuse a list of advertisements that is not complete, distinct and signed.
+    """Refuse a list for U1 that is not complete, distinct and signed.
 
-    Parameters
-    ----------
-    setup : Setup
-        Facts of the run.
-    entries : sequence of Advertisement
-        The list for U1.
-    pinned : mapping of str to bytes, or None
-        Identity keys stored by this site, if keys are pinned.
+    `pinned` are the identity keys stored by this site, if keys are pinned.
 
     Raises
     ------
@@ -159,17 +154,18 @@ def check_advertisements(
         not the pinned one.
     """
     exchange, threshold = advertise_id(setup), setup.threshold
-    found = inbox_by_site(
+    advertised = inbox_by_site(
         entries, Advertisement, allowed=setup.sizes, exchange=exchange, threshold=threshold
     )
     parts: list[bytes] = []
-    for site, entry in found.items():
+    for site, entry in advertised.items():
         if len(entry.keys) != setup.key_bytes():
             raise failure(f"the keys of {site} have a wrong length")
         parts += [entry.keys[i : i + KEY_BYTES] for i in range(0, len(entry.keys), KEY_BYTES)]
         parts.append(entry.identity_key)
         signed = advertisement(site, entry.keys, salt=setup.salt)
         verify(entry.identity_key, signed, entry.signature, site=site)
+    # A site that advertises a part of another's keys could be told that site's secrets.
     if len(set(parts)) != len(parts):
         raise failure("an advertised key repeats")
     if pinned is not None:
@@ -196,6 +192,7 @@ def roster_of(setup: Setup, entries: Iterable[Advertisement]) -> bytes:
 
 def mask_public_key(entry: Advertisement, key_set: int) -> bytes:
     """X25519 public key for the pairwise masks of one key set."""
+    # After the key for shares; see `Advertisement.keys`.
     start = KEY_BYTES + SET_BYTES * key_set
     return entry.keys[start : start + KEY_BYTES]
 
@@ -207,8 +204,12 @@ def commitment(entry: Advertisement, key_set: int) -> bytes:
 
 
 def commit(seed: bytes) -> bytes:
-    """Commit to a self-mask seed."""
+    """Commit to a self-mask seed: 32 random bytes, so the hash hides them."""
     return sha256(lp(b"cape/1/b") + seed)
+
+
+# Texts "cape/1/..." keep the uses of SHA-256 and HKDF apart; each other part has a fixed length or
+# carries its own, so that no two meanings have the same bytes.
 
 
 def advertise_id(setup: Setup) -> bytes:
