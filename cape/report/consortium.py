@@ -6,6 +6,7 @@ Equal outcomes give equal bytes: no clock, no host name.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,15 +21,24 @@ from cape.errors import ConfigError
 from cape.forecast.rules import rule_of
 from cape.forecast.size import g_eff
 from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
-from cape.report import confidence, files, labels, maps, methods, model_order, privacy_json
+from cape.report import (
+    confidence,
+    consortium_page,
+    files,
+    labels,
+    maps,
+    methods,
+    model_order,
+    privacy_json,
+)
 from cape.report.maps import Component
 from cape.report.privacy_json import PrivacyStatement
 from cape.report.results import (
     MapResults,
     ModelFigures,
     NoiseBand,
-    Results,
     Round,
+    RunSettings,
     SpatialFit,
     TableFile,
     TableResults,
@@ -40,6 +50,136 @@ from cape.report.results import (
 SPATIAL: Final = "spatial_maps"
 EVIDENCE: Final = "template_evidence"
 WITHOUT_DATA: Final = "template_without_data"
+
+Cell = str | int | float
+
+
+# -- what people call -----------------------------------------------------------------------------
+
+
+def write_consortium(folder: Path, outcome: Outcome) -> None:
+    """Write all files of the consortium and the page into `folder`, which is made if needed."""
+    results, privacy = results_of(outcome), privacy_json.statement(outcome)
+    folder.mkdir(parents=True, exist_ok=True)
+    files.write_json(folder / "results.json", results)
+    files.write_json(folder / "privacy.json", privacy)
+    settings = RunSettings(settings=dict(outcome.settings), digest=outcome.config_digest)
+    files.write_json(folder / "settings.json", settings)
+    files.write_rows(folder / "rounds.tsv", Round, _rounds_of(outcome))
+    if isinstance(outcome, IcaOutcome) and isinstance(results, MapResults):
+        text = methods.document(results, privacy, settings.settings)
+        files.write_text(folder / "methods.md", text)
+        _write_maps(folder, outcome)
+    for table in outcome.tables:
+        files.write_text(folder / f"{table.name}.csv", _csv_text(table))
+    consortium_page.write(folder)
+
+
+def score(
+    folder: Path,
+    *,
+    q_ngi: float | None,
+    map_correlation: float | None,
+    simulation: bool,
+    synthetic: bool = False,
+) -> None:
+    """Add to the files how close the result is to planted maps, and render again.
+
+    Parameters
+    ----------
+    folder : Path
+        Written by `write_consortium`.
+    q_ngi : float or None
+        Inter-symbol interference of unmixing and planted mixing; 0 is perfect.
+    map_correlation : float or None
+        Mean absolute correlation of matched maps; 1 is perfect.
+    simulation : bool
+        Stamp the page SIMULATION: all sites were simulated on one computer.
+    synthetic : bool
+        Say that their data are those of `cape synth`, not of people.
+    """
+    results = replace(read_results(folder), simulation=simulation, synthetic=synthetic)
+    if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
+        results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
+        privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
+        settings = files.read_record(folder / "settings.json", RunSettings).settings
+        text = methods.document(results, privacy, settings)
+        files.write_text(folder / "methods.md", text)
+    files.write_json(folder / "results.json", results)
+    consortium_page.write(folder)
+
+
+def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
+    """Match the maps of a result with an image of the user's, and render again.
+
+    Rewrites the label columns of components.tsv and `labels` of results.json; the maps stay.
+
+    Parameters
+    ----------
+    folder : Path
+        Written by `write_consortium`.
+    template : Path
+        Public 3-D or 4-D NIfTI image.
+    names : Path, optional
+        Text file with one name per volume.
+
+    Raises
+    ------
+    ConfigError
+        CAPE-E270 to E274.
+    """
+    table, results_path = folder / "components.tsv", folder / "results.json"
+    if not (table.is_file() and results_path.is_file()):
+        raise ConfigError("E274")
+    results = files.read_record(results_path, MapResults)
+    image, space = folder / "group_maps.nii.gz", results.feature_space
+    z, source = labels.of_user(image, template, names, feature_space=space)
+    rows = labels.labelled(files.read_rows(table, Component), z, source)
+    files.write_rows(table, Component, rows)
+    files.write_json(results_path, replace(results, labels=labels.source(source, {})))
+    return consortium_page.write(folder)
+
+
+def summary(outcome: Outcome) -> dict[str, Cell]:
+    """Return a few released numbers for the engine's own display: flat, no booleans, no null."""
+    results = results_of(outcome)
+    names = ["status", "n_sites", "n_subjects", "epsilon", "delta", "mu", "unit", "relation"]
+    names += ["computation", "version", "run", "fingerprint"]
+    if isinstance(results, MapResults):
+        names += ["rounds", "n_components", "stability", "rank_status"]
+    flat = {name: _flat(getattr(results, name)) for name in names}
+    return {**flat, "private": "yes" if results.private else "no"}
+
+
+def components_table(outcome: Outcome) -> dict[str, dict[str, Cell]]:
+    """Return the rows of components.tsv by name, or of the first table: flat numbers and texts."""
+    if not isinstance(outcome, IcaOutcome):
+        return {
+            str(row[0]): {n: _flat(v) for n, v in zip(table.header[1:], row[1:], strict=True)}
+            for table in outcome.tables[:1]
+            for row in table.rows
+        }
+    names = [name for name in Component.__slots__ if name != "name"]
+    return {
+        row.name: {name: _as_in_file(getattr(row, name)) for name in names}
+        for row in _components_of(outcome)
+    }
+
+
+def _flat(value: object) -> Cell:
+    if value is None:
+        return "none"
+    return value if isinstance(value, int | float) else str(value)
+
+
+def _as_in_file(value: object) -> Cell:
+    """Return a number as it stands in the file, which has 12 digits."""
+    text = files.cell(value)
+    try:
+        number = float(text)
+    except ValueError:
+        return text
+    return int(number) if text.lstrip("-").isdigit() else number
 
 
 # -- records --------------------------------------------------------------------------------------
@@ -62,14 +202,8 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     kind, prewhitened = separation_of(settings), model_order.is_prewhitened(settings)
     needed_g = rule_of(kind, n_components, prewhitened=prewhitened).needed_g()
     size = _effective_size(outcome)
-    hint = model_order.hint(
-        outcome.eigenvalues,
-        edge=outcome.edge,
-        requested=int(str(settings.get("n_components", n_components))),
-        n_components=n_components,
-        g=size,
-        kind=kind,
-        prewhitened=prewhitened,
+    hint = model_order.hint_of(
+        outcome.eigenvalues, settings, edge=outcome.edge, n_components=n_components, g=size
     )
     return MapResults(
         **_facts(outcome),
@@ -163,14 +297,8 @@ def _bundled_labels(outcome: IcaOutcome) -> labels.Template | None:
 def _model_figures(outcome: IcaOutcome) -> ModelFigures:
     spatial = template = None
     if outcome.spatial is not None:
-        judged = outcome.spatial.sparseness
-        spatial = SpatialFit(
-            converged=outcome.spatial.converged,
-            kurtosis=judged.kurtosis,
-            surrogate=judged.surrogate,
-            surrogate_std=judged.surrogate_std,
-            fits=judged.fits,
-        )
+        fit = dataclasses.asdict(outcome.spatial.sparseness)
+        spatial = SpatialFit(converged=outcome.spatial.converged, **fit)
     if outcome.template is not None:
         template = tuple(_template_rows(outcome.A, outcome.template))
     return ModelFigures(kind=separation_of(outcome.settings), spatial=spatial, template=template)
@@ -195,7 +323,7 @@ def _r(a: Array, b: Array) -> float:
     return float(a @ b) / norm if norm > 0.0 else 0.0
 
 
-def components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
+def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
     """Return the rows of components.tsv."""
     noise, template = confidence.confidence(outcome), _bundled_labels(outcome)
     rows = maps.describe(outcome.A, outcome.space)
@@ -224,49 +352,19 @@ def _rounds_of(outcome: Outcome) -> Iterator[Round]:
         )
 
 
-# -- to files -------------------------------------------------------------------------------------
+# -- files ----------------------------------------------------------------------------------------
 
 
-def write_tables(folder: Path, outcome: Outcome) -> None:
-    """Write every consortium file but index.html of a run whose result is tables."""
-    _write_common(folder, outcome, results_of(outcome), privacy_json.statement(outcome))
-    for table in outcome.tables:
-        files.write_text(folder / f"{table.name}.csv", _csv_text(table))
-
-
-def write_maps(folder: Path, outcome: IcaOutcome) -> None:
-    """Write every consortium file but index.html of a run whose result is maps."""
-    results, privacy = map_results_of(outcome), privacy_json.statement(outcome)
-    _write_common(folder, outcome, results, privacy)
-    files.write_text(
-        folder / "methods.md", methods.document(results, privacy, dict(outcome.settings))
-    )
-    files.write_rows(folder / "components.tsv", Component, components_of(outcome))
-    np.savez(
-        folder / "unmixing.npz",
-        W=outcome.W,
-        U=outcome.U,
-        V=outcome.V,
-        W_total=outcome.W_total,
-        A=outcome.A,
-        eigenvalues=outcome.eigenvalues,
-        feature_space_digest=np.array(outcome.space.digest),
-    )
+def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
+    files.write_rows(folder / "components.tsv", Component, _components_of(outcome))
+    matrices = {name: getattr(outcome, name) for name in ("W", "U", "V", "W_total", "A")}
+    digest = np.array(outcome.space.digest)
+    spectrum = outcome.eigenvalues
+    np.savez(folder / "unmixing.npz", **matrices, eigenvalues=spectrum, feature_space_digest=digest)
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
     mni = maps.in_mni(outcome.settings)
     for name, columns in _map_sets(outcome):
         maps.write_maps(folder, name, columns, outcome.space, stamp=stamp, mni=mni)
-
-
-def _write_common(
-    folder: Path, outcome: Outcome, results: Results, privacy: PrivacyStatement
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    files.write_json(folder / "results.json", results)
-    files.write_json(folder / "privacy.json", privacy)
-    settings = {"settings": dict(outcome.settings), "digest": outcome.config_digest}
-    files.write_json(folder / "settings.json", settings)
-    files.write_rows(folder / "rounds.tsv", Round, _rounds_of(outcome))
 
 
 def _map_sets(outcome: IcaOutcome) -> Iterator[tuple[str, Array]]:
@@ -288,38 +386,3 @@ def _csv_text(table: Table) -> str:
     writer.writerow(table.header)
     writer.writerows([[files.cell(value) for value in row] for row in table.rows])
     return target.getvalue()
-
-
-def score(
-    folder: Path,
-    *,
-    q_ngi: float | None,
-    map_correlation: float | None,
-    simulation: bool,
-    synthetic: bool,
-) -> None:
-    """Add to the files how close the result is to planted maps, and that it is a simulation."""
-    path = folder / "results.json"
-    read = read_results(folder)
-    results = replace(read, simulation=simulation, synthetic=synthetic)
-    if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
-        results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
-        privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
-        settings = files.read_json(folder / "settings.json")["settings"]
-        text = methods.document(results, privacy, settings)
-        files.write_text(folder / "methods.md", text)
-    files.write_json(path, results)
-
-
-def relabel(folder: Path, template: Path, names: Path | None = None) -> None:
-    """Rewrite the labels of components.tsv and results.json from the user's own templates."""
-    table, results_path = folder / "components.tsv", folder / "results.json"
-    if not (table.is_file() and results_path.is_file()):
-        raise ConfigError("E274")
-    results = files.read_record(results_path, MapResults)
-    image = folder / "group_maps.nii.gz"
-    space = results.feature_space
-    z, source = labels.of_user(image, template, names, feature_space=space)
-    rows = labels.labelled(files.read_rows(table, Component), z, source)
-    files.write_rows(table, Component, rows)
-    files.write_json(results_path, replace(results, labels=labels.source(source, {})))

@@ -229,7 +229,9 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         "spectrum": plots.spectrum(values, edge, n) if drawn else None,
         "edge": edge,
         "last": float(np.sort(values)[::-1][n - 1]),
-        "hint": model_order.hint_of(results, folder.settings, values),
+        "hint": model_order.hint_of(
+            values, folder.settings, edge=edge, n_components=n, g=results.g_eff
+        ),
     }
 
 

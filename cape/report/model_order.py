@@ -12,7 +12,7 @@ from cape.forecast.rule import Separation
 from cape.forecast.rules import rule_of
 from cape.frozen import dataclass
 from cape.report.confidence import above_edge
-from cape.report.results import MapResults, separation_of
+from cape.report.results import separation_of
 
 MOST = 50
 """Largest number of components that can be asked for."""
@@ -121,15 +121,20 @@ def hint(
 
 
 def hint_of(
-    results: MapResults, settings: Mapping[str, object], eigenvalues: Array
+    eigenvalues: Array,
+    settings: Mapping[str, object],
+    *,
+    edge: float,
+    n_components: int,
+    g: float | None,
 ) -> ModelOrderHint:
-    """Return the hint from the files of a run."""
+    """Return the hint of a run by its settings."""
     return hint(
         eigenvalues,
-        edge=results.noise_edge or 0.0,
-        requested=int(str(settings.get("n_components", results.n_components))),
-        n_components=results.n_components,
-        g=results.g_eff,
+        edge=edge,
+        requested=int(str(settings.get("n_components", n_components))),
+        n_components=n_components,
+        g=g,
         kind=separation_of(settings),
         prewhitened=is_prewhitened(settings),
     )

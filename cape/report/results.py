@@ -187,6 +187,14 @@ class TableResults(Results):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunSettings:
+    """The content of settings.json: all settings, defaults included, and their digest."""
+
+    settings: Mapping[str, Any]
+    digest: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Round:
     """One row of rounds.tsv: a released round; None is "not known"."""
 
@@ -298,4 +306,5 @@ def separation_of(settings: Mapping[str, object]) -> Separation:
 
 def _common(path: Path) -> dict[str, Any]:
     privacy = files.read_record(path / "privacy.json", PrivacyStatement)
-    return {"privacy": privacy, "settings": files.read_json(path / "settings.json")["settings"]}
+    settings = files.read_record(path / "settings.json", RunSettings).settings
+    return {"privacy": privacy, "settings": settings}

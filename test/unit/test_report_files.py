@@ -258,7 +258,7 @@ def test_any_signed_permutation_of_the_unmixing_gives_the_same_files(tmp_path):
         order = arrange(A)
         made = example.outcome(A=apply_order(order, A, axis=1))
         made = dataclasses.replace(made, W_total=apply_order(order, W, axis=0))
-        consortium.write_maps(tmp_path / name, made)
+        consortium.write_consortium(tmp_path / name, made)
         return numbers(tmp_path / name)
 
     first = arranged(W_total, "first")

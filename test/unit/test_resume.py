@@ -315,8 +315,8 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
 KILLED = """
 import sys
 from pathlib import Path
-import cape.report.site_page
-cape.report.render = cape.report.site_page.write = lambda folder: folder / "index.html"
+from cape.report import consortium_page, site_page
+consortium_page.write = site_page.write = lambda folder: folder / "index.html"
 from cape.simulation.simulate import resume, simulate
 import json
 data, out, through = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4]
