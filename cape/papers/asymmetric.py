@@ -89,8 +89,7 @@ def feasibility(
     """
     # In exact fractions of the given floats: with equal sites every request lies on the border.
     x, pool = _requests(weights, site_stds, pooled_std)
-    n = len(x)
-    needed = (sum(x) + pool * (n - 2)) / (n * (n - 1))
+    needed = _needed(x, pool)
     low = tuple(s for s, x_s in enumerate(x) if x_s < needed)
     return Feasibility(
         requests=tuple(float(x_s) for x_s in x),
@@ -219,6 +218,11 @@ def _requests(
     stds = [Fraction(positive("site_stds", std)) for std in site_stds]
     pool = Fraction(positive("pooled_std", pooled_std)) ** 2
     return [(a * b) ** 2 for a, b in zip(w, stds, strict=True)], pool
+
+
+def _needed(x: Sequence[Fraction], pool: Fraction) -> Fraction:
+    n = len(x)
+    return (sum(x) + pool * (n - 2)) / (n * (n - 1))
 
 
 def _reason(
