@@ -10,8 +10,6 @@ import numpy as np
 
 from cape.config import Config
 from cape.errors import ConfigError, PrivacyBudgetError
-from cape.privacy.event import Event
-from cape.protocol.plan import PlannedStage, make_plan
 from cape.protocol.ports import Site, Stacks
 
 
@@ -34,18 +32,11 @@ def check_n_local(n_local: int, n_components: int) -> None:
 
 
 def refuse_real_data(name: str, site: Site) -> None:
-    """Raise PrivacyBudgetError at a site whose noise is not seeded by its own policy.
-
-    Only simulations have such a policy, so neither the owner nor the aggregator can bring real
-    data into such a run.
-    """
+    """Raise PrivacyBudgetError at a site whose noise is not seeded by its own policy."""
+    # Only simulations have such a policy, so neither the owner nor the aggregator can bring real
+    # data into such a run.
     if site.noise.label != "seeded":
         raise PrivacyBudgetError("E256", computation=name, site=site.id)
-
-
-def plan_of(config: Config, stages: tuple[PlannedStage, ...], S: int, M: int) -> tuple[Event, ...]:
-    """Return all releases of a run, none with noise; ConfigError if integers are too small."""
-    return make_plan(config, stages, n_sites=S, n_subjects=M)
 
 
 def as_one_record(stacks: Stacks, label: str, *, weighted: bool, n_subjects: int = 1) -> Stacks:
@@ -70,9 +61,11 @@ def as_one_record(stacks: Stacks, label: str, *, weighted: bool, n_subjects: int
     """
     parts = []
     for array in stacks.arrays:
+        # A NumPy double would turn the array into doubles, of twice the memory.
         scale = np.float32(1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)) if weighted else 1
         parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))
     columns = np.ascontiguousarray(np.concatenate(parts, axis=1))
+    # A site whose subjects all failed answers, as one column of zeros.
     if columns.shape[1] == 0:
         columns = np.zeros((len(columns), 1), dtype=np.float32)
     return Stacks(arrays=(columns[np.newaxis],), labels=((label,),))

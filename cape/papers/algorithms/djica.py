@@ -45,27 +45,13 @@ SPHERE_FLOOR = 1e-6
 
 # Squared change of an epoch above which the rate is lowered by `JUMP_FACTOR`.
 JUMP = 1e9
-
 JUMP_FACTOR = 0.8
 
 
 def local_moment(X: Array, n_local: int) -> Array:
-    """Return P P' of one site, P = U_k Sigma_k^(1/2) its local PCA.
-
-    Summed over sites, it has the same eigenvectors as [P_1 ... P_S] has left singular vectors:
-    stacking and summing are the same global PCA.
-
-    Parameters
-    ----------
-    X : ndarray, shape (d, N_s)
-        The site's columns.
-    n_local : int
-        k; directions that a site keeps.
-
-    Returns
-    -------
-    ndarray, shape (d, d)
-    """
+    """Return P P' (d, d) of one site's columns X (d, N_s), P = U_k Sigma_k^(1/2) its local PCA."""
+    # Summed over sites it has the same eigenvectors as [P_1 ... P_S] has left singular vectors:
+    # stacking, as Baker et al. do, and summing, as masks need it, are the same global PCA.
     gram = X @ X.T
     if n_local >= len(X):
         return gram
@@ -104,14 +90,16 @@ class StackedPca:
 
     def query(self, state: Subspace) -> SubjectQuery:
         """Ask a site for the second moment of its local PCA; its share of all subjects included."""
-        asked = self.schedule(len(state.V))[0]
+        release = self.schedule(len(state.V))[0]
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
                 rows = [svec(local_moment(X.astype(np.float64), self.n_local)) for X in stack]
-            return clip_rows(np.array(rows), asked.clip)
+            return clip_rows(np.array(rows), release.clip)
 
-        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(
+            size=release.size, clip=release.clip, shape=release.shape, answer=answer
+        )
 
     def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
         """Return the top eigenvectors of the sum."""
@@ -144,6 +132,7 @@ class GlobalSphere:
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single release: svec of a k x k matrix, and a number of columns."""
+        # A moment of trace 1 at most, and up to 8 units of columns.
         clip = sqrt(UNIT**2 + 8.0**2)
         return (
             PlannedRelease(size=rows * (rows + 1) // 2 + 1, clip=clip, shape="ball", weight=1.0),
@@ -156,19 +145,23 @@ class GlobalSphere:
 
     def query(self, state: Sphere) -> SubjectQuery:
         """Ask a site for the second moment and the number of its reduced columns."""
-        asked = self.schedule(len(state.U))[0]
+        release = self.schedule(len(state.U))[0]
 
         def answer(stack: Data) -> Array:
+            # What is not finite is counted as a zero answer by `clip_rows`, without a warning.
             with np.errstate(all="ignore"):
                 Z = stack.astype(np.float64)
                 moments = svec(Z @ Z.swapaxes(1, 2))
             share = np.full((len(stack), 1), stack.shape[2] / COLUMNS)
-            return clip_rows(np.concatenate([moments, share], axis=1), asked.clip)
+            return clip_rows(np.concatenate([moments, share], axis=1), release.clip)
 
-        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(
+            size=release.size, clip=release.clip, shape=release.shape, answer=answer
+        )
 
     def step(self, state: Sphere, mean: Array, noise_std: float) -> Sphere:
         """Return U = C^(-1/2) of the sum C over sites."""
+        # A mean over subjects arrives, the record is a site.
         total = self.n_subjects * mean
         values, vectors = np.linalg.eigh(smat(total[:-1]))
         least = max(SPHERE_FLOOR * float(values[-1]), 1e-12)
@@ -216,7 +209,9 @@ def default_rate(n_components: int) -> float:
 
 
 def public_order(epoch: int, n: int) -> npt.NDArray[np.intp]:
-    """Return a random order of n columns that everybody can compute, another in every epoch."""
+    """Return an order of n columns that everybody can compute, another in every epoch."""
+    # From a hash, not from a generator of NumPy: its streams may change between versions, and the
+    # model must not depend on a host.
     words = hashlib.shake_256(f"djica {epoch} {n}".encode()).digest(8 * n)
     return np.argsort(np.frombuffer(words, dtype="<u8"), kind="stable")
 
@@ -260,8 +255,8 @@ class DjicaInfomax:
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return all rounds: R^2 + R numbers each."""
-        asked = PlannedRelease(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
-        return (asked,) * self.n_rounds
+        release = PlannedRelease(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
+        return (release,) * self.n_rounds
 
     def start(self, rows: int) -> EpochState:
         """Return W = I, b = 0."""
@@ -273,7 +268,7 @@ class DjicaInfomax:
 
     def query(self, state: EpochState) -> SubjectQuery:
         """Ask for the mean relative gradient: of each subject, or of each site's next block."""
-        asked = self.schedule(len(state.b))[0]
+        release = self.schedule(len(state.b))[0]
 
         def answer(stack: Data) -> Array:
             chosen = self._next_block(state.round, stack) if self.block else stack
@@ -282,9 +277,11 @@ class DjicaInfomax:
                 rows = np.concatenate(
                     [moments.matrix.reshape(len(chosen), -1), moments.vector], axis=1
                 )
-            return clip_rows(rows, asked.clip)
+            return clip_rows(rows, release.clip)
 
-        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(
+            size=release.size, clip=release.clip, shape=release.shape, answer=answer
+        )
 
     def _next_block(self, done: int, stack: Data) -> Data:
         """Return the columns of one block of each record, (n, R, block); by public numbers only."""

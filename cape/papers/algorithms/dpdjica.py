@@ -57,6 +57,7 @@ def private_local_pca(moment: Array, E: Array, k: int) -> Array:
 def bounded_columns(stack: Data, longest: float) -> Data:
     """Return columns of norm 1 at most: x / max(||x||, longest); zeros for what is not finite."""
     with np.errstate(all="ignore"):
+        # In double precision: float32 squares overflow from 2e19 on, and data may hold that.
         norms = np.linalg.norm(stack.astype(np.float64), axis=1, keepdims=True)
         scaled = stack / np.maximum(norms, longest)
     usable = np.isfinite(scaled).all(axis=(1, 2), keepdims=True)
@@ -65,6 +66,7 @@ def bounded_columns(stack: Data, longest: float) -> Data:
 
 def uniforms(words: bytes) -> Array:
     """Return one number in (0, 1) for every 8 bytes."""
+    # 53 bits, the middle of each step: never 0 or 1, where the logarithms below are infinite.
     whole = (np.frombuffer(words, dtype="<u8") >> 11).astype(np.float64)
     return np.asarray((whole + 0.5) * 2.0**-53)
 
@@ -143,24 +145,27 @@ class WishartPca:
         The stack holds one record (1, d, 3 d + 2): second moment, then two draws of E.  All zeros:
         not this site's turn.
         """
-        asked = self.schedule(len(state.V))[0]
+        release = self.schedule(len(state.V))[0]
         d = len(state.V)
 
         def answer(stack: Data) -> Array:
-            rows = np.zeros((len(stack), asked.size))
+            rows = np.zeros((len(stack), release.size))
             for m, record in enumerate(stack.astype(np.float64)):
                 if np.any(record) and np.all(np.isfinite(record)):
                     moment, first, second = np.split(record, [d, 2 * d + 1], axis=1)
                     rows[m] = self._stop(state, moment, (first, second)).ravel()
-            return clip_rows(rows, asked.clip)
+            return clip_rows(rows, release.clip)
 
-        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(
+            size=release.size, clip=release.clip, shape=release.shape, answer=answer
+        )
 
     def _stop(self, state: Parcel, moment: Array, noise: tuple[Array, Array]) -> Array:
         k = min(self.n_local, len(moment))
         P = private_local_pca(moment, noise[0], k)
         if state.stops == 0:
             return P
+        # Alg. 2: the site's own parcel beside the one that came, and the PCA of the two.
         both = np.concatenate([P, state.P], axis=1)
         return private_local_pca(both @ both.T, noise[1], k)
 
@@ -172,6 +177,7 @@ class WishartPca:
         record = StepRecord(statistic_norm=norm, noise_norm=noise_std, step_norm=norm)
         if stops < self.n_sites:
             return replace(state, P=P, stops=stops, record=record)
+        # After the last stop: columns of a parcel are directions times roots of eigenvalues.
         lengths = np.sum(P**2, axis=0)
         real = int(np.count_nonzero(lengths > RANK_TOLERANCE * max(float(lengths[0]), 1e-300)))
         r = max(1, min(self.n_components, real))
@@ -192,8 +198,6 @@ class WishartPca:
 def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Array]:
     """Return mean gradients of Alg. 3 (Imtiaz et al. 2016) of every subject.
 
-    Deviation: the printed I is N_i I, the number of columns; means instead of sums.
-
     Parameters
     ----------
     W, b : ndarray, shapes (r, r), (r,)
@@ -205,6 +209,7 @@ def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Ar
     tuple of ndarray
         (I + (1 - 2Y) Z'/T) W of shape (n, r, r), and mean 1 - 2y of shape (n, r).
     """
+    # Deviation: the printed I is N_i I, the number of columns; means instead of sums.
     Z = W @ X.astype(np.float64) + b[:, None] + E
     Y = -np.tanh(Z / 2.0)  # 1 - 2 g(z)
     T = X.shape[2]
@@ -236,8 +241,8 @@ class LaplaceInfomax:
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return J sums of r^2 + r numbers."""
-        asked = PlannedRelease(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
-        return (asked,) * self.n_rounds
+        release = PlannedRelease(size=rows * rows + rows, clip=UNCLIPPED, shape="ball", weight=1.0)
+        return (release,) * self.n_rounds
 
     def start(self, rows: int) -> Unmixing:
         """Return W = I, b = 0."""
@@ -249,16 +254,19 @@ class LaplaceInfomax:
         The stack holds (n, 2 r, T): reduced data, then Laplace noise of scale 1.
         """
         r = len(state.b)
-        asked = self.schedule(r)[0]
+        release = self.schedule(r)[0]
+        # Noise of the scale 1 arrives with the data: the sensitivity of Z is known here only.
         scale = column_norm(state.W) / self.round_epsilon
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
                 G, h = noisy_gradients(state.W, state.b, stack[:, :r], scale * stack[:, r:])
             rows = np.concatenate([G.reshape(len(stack), -1), h], axis=1)
-            return clip_rows(rows, asked.clip)
+            return clip_rows(rows, release.clip)
 
-        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return SubjectQuery(
+            size=release.size, clip=release.clip, shape=release.shape, answer=answer
+        )
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
         """Return the state after W += rho G, b += rho h."""

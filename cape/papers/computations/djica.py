@@ -27,14 +27,21 @@ from cape.papers.algorithms.djica import (
     default_block,
     default_rate,
 )
-from cape.papers.no_guarantee import as_one_record, check_n_local, check_not_private, plan_of
+from cape.papers.no_guarantee import as_one_record, check_n_local, check_not_private
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import joined, n_basis, progress, settings_of
 from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.phases import Computation
-from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, filtered, verify_basis, verify_plan
+from cape.protocol.plan import (
+    PROTECTS_NOBODY,
+    PlannedStage,
+    filtered,
+    make_plan,
+    verify_basis,
+    verify_plan,
+)
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
@@ -87,8 +94,7 @@ class DjicaConfig(Config):
         check_n_local(self.n_local, self.n_components)
 
 
-def own(config: Config) -> DjicaConfig:
-    """Return the settings as those of this computation."""
+def djica_settings(config: Config) -> DjicaConfig:
     return settings_of(DjicaConfig, config)
 
 
@@ -108,7 +114,7 @@ class DjicaModel(IcaModel):
 
 def pca_of(config: Config, n_subjects: int) -> StackedPca:
     """Return the global PCA."""
-    settings = own(config)
+    settings = djica_settings(config)
     return StackedPca(
         n_components=settings.n_components, n_local=settings.n_local, n_subjects=n_subjects
     )
@@ -116,10 +122,11 @@ def pca_of(config: Config, n_subjects: int) -> StackedPca:
 
 def solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
     """Return the solver for sites of `n_columns` columns on average."""
-    settings = own(config)
+    settings = djica_settings(config)
     block = 0
     rate = settings.learning_rate or FULL_BATCH_RATE
     if settings.batch == "block":
+        # Baker et al. choose both by the size of a site; sums over blocks need a smaller rate.
         block = min(settings.block or default_block(n_columns), max(n_columns, 1))
         rate = settings.learning_rate or default_rate(settings.n_components)
     return DjicaInfomax(
@@ -134,8 +141,8 @@ def solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
 
 
 def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[PlannedStage, ...]:
-    """Return all sums of a run; the shares mean nothing without noise."""
-    R = own(config).n_components
+    """Return all sums of a run; the weights mean nothing without noise."""
+    R = djica_settings(config).n_components
     sphere = GlobalSphere(n_subjects=n_subjects, n_sites=n_sites)
     solver = solver_of(config, n_subjects, 0)
     return (
@@ -154,20 +161,21 @@ def n_basis_of(config: Config, space: FeatureSpace) -> int:
         raise ConfigError(
             "E145", setting="features", got=d, allowed=config.max_features, do="set n_basis."
         )
-    if d < own(config).n_components:
-        got = own(config).n_components
+    if d < djica_settings(config).n_components:
+        got = djica_settings(config).n_components
         raise ConfigError("E149", got=got, allowed=f"2 to {d}", do=f"there are {d} directions.")
     return d
 
 
 def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`."""
-    if n_subjects < own(config).n_components:
-        raise ConsortiumError("E130", got=n_subjects, allowed=own(config).n_components)
+    if n_subjects < djica_settings(config).n_components:
+        raise ConsortiumError("E130", got=n_subjects, allowed=djica_settings(config).n_components)
     d = n_basis_of(config, space)
-    found = stages(config, n_sites, n_subjects, d)
-    plan = plan_of(config, found, n_sites, n_subjects)
-    return RunPlan(releases=plan, n_basis=d, warnings=(PROTECTS_NOBODY, *filtered(config)))
+    releases = make_plan(
+        config, stages(config, n_sites, n_subjects, d), n_sites=n_sites, n_subjects=n_subjects
+    )
+    return RunPlan(releases=releases, n_basis=d, warnings=(PROTECTS_NOBODY, *filtered(config)))
 
 
 def _verify(site: Site, roster: Roster) -> None:
@@ -186,6 +194,7 @@ def _sphere(config: Config, model: DjicaModel) -> GlobalSphere:
 
 
 def _solver(config: Config, model: DjicaModel) -> DjicaInfomax:
+    # The size of a block follows from what the sphere released: the mean number of columns.
     n_columns = model.whitener.n_columns if model.whitener else 1
     return solver_of(config, joined(model).n_subjects, n_columns)
 
@@ -214,7 +223,8 @@ def _whitened(site: Site, model: DjicaModel) -> Stacks:
     U = SPHERE.current(site.config, model).U
     map_ = U @ subspace(model).V.T
     white = subject_views.mapped(site, model, "whitened", map_)
-    if own(site.config).batch == "full":
+    # Full batch: a record is a subject, as for the product.  Blocks run over a whole site.
+    if djica_settings(site.config).batch == "full":
         return white
     return as_one_record(white, site.id, weighted=False)
 

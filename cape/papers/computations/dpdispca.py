@@ -47,6 +47,7 @@ class DpDisPcaConfig(PcaConfig):
     def check(self) -> None:
         """Check what the settings say together."""
         PcaConfig.check(self)
+        # What no site sends cannot be found in the mean of what they send.
         if self.n_sent < self.n_directions:
             raise ConfigError(
                 "E011", setting="n_sent", got=self.n_sent,
@@ -55,29 +56,28 @@ class DpDisPcaConfig(PcaConfig):
             )  # fmt: skip
 
 
-def own(config: Config) -> DpDisPcaConfig:
-    """Return the settings as those of this computation."""
+def dpdispca_settings(config: Config) -> DpDisPcaConfig:
     return settings_of(DpDisPcaConfig, config)
 
 
 def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     run_plan = plan_run(config, n_sites, n_subjects, space)
-    if own(config).n_sent > run_plan.n_basis:
-        raise ConfigError(
-            "E011", setting="n_sent", got=own(config).n_sent, allowed=f"up to {run_plan.n_basis}",
-            do=f"the data have {run_plan.n_basis} directions.",
-        )  # fmt: skip
+    n_sent, d = dpdispca_settings(config).n_sent, run_plan.n_basis
+    if n_sent > d:
+        do = f"the data have {d} directions."
+        raise ConfigError("E011", setting="n_sent", got=n_sent, allowed=f"up to {d}", do=do)
     return run_plan
 
 
 def _reduce(config: Config, mean: Array) -> Array:
     """Return P_s (D, R) of a site's own noisy second moment."""
-    return leading_factor(smat(mean), own(config).n_sent)
+    return leading_factor(smat(mean), dpdispca_settings(config).n_sent)
 
 
 def _expand(config: Config, sent: Array, size: int) -> Array:
     """Return svec of P_s P_s'."""
-    shape = (order_of_svec(size), own(config).n_sent)
+    shape = (order_of_svec(size), dpdispca_settings(config).n_sent)
+    # The array comes from a site: its shape decides how much the aggregator allocates.
     if sent.shape != shape:
         raise MessageError("E202", problem=f"a site sent {sent.shape} numbers, needed {shape}")
     return svec(sent @ sent.T)

@@ -29,14 +29,14 @@ from cape.papers.algorithms.dpdjica import (
     laplace,
     uniforms,
 )
-from cape.papers.no_guarantee import check_n_local, check_not_private, plan_of, refuse_real_data
+from cape.papers.no_guarantee import check_n_local, check_not_private, refuse_real_data
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import joined, n_basis, progress, settings_of
 from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.phases import Computation
-from cape.protocol.plan import PlannedStage, verify_basis, verify_plan
+from cape.protocol.plan import PlannedStage, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
@@ -83,8 +83,7 @@ class DpDjicaConfig(Config):
         check_n_local(self.n_local, self.n_components)
 
 
-def own(config: Config) -> DpDjicaConfig:
-    """Return the settings as those of this computation."""
+def dpdjica_settings(config: Config) -> DpDjicaConfig:
     return settings_of(DpDjicaConfig, config)
 
 
@@ -100,7 +99,7 @@ class DpDjicaModel(IcaModel):
 
 def parcel_of(config: Config, n_sites: int, n_subjects: int) -> WishartPca:
     """Return the PCA that is passed on."""
-    settings = own(config)
+    settings = dpdjica_settings(config)
     return WishartPca(
         n_components=settings.n_components,
         n_local=settings.n_local,
@@ -112,7 +111,7 @@ def parcel_of(config: Config, n_sites: int, n_subjects: int) -> WishartPca:
 def solver_of(config: Config, model: object = None) -> LaplaceInfomax:
     """Return the solver."""
     del model
-    settings = own(config)
+    settings = dpdjica_settings(config)
     return LaplaceInfomax(
         n_rounds=settings.n_rounds,
         learning_rate=settings.learning_rate,
@@ -123,17 +122,17 @@ def solver_of(config: Config, model: object = None) -> LaplaceInfomax:
 def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[PlannedStage, ...]:
     """Return all sums of a run."""
     parcel = parcel_of(config, n_sites, n_subjects)
-    asked = solver_of(config).schedule(own(config).n_components)
+    rounds = solver_of(config).schedule(dpdjica_settings(config).n_components)
     return (
         PlannedStage(phase="parcel", releases=parcel.schedule(n_basis), mu2_weight=1.0),
-        PlannedStage(phase="iterate", releases=asked, mu2_weight=1.0),
+        PlannedStage(phase="iterate", releases=rounds, mu2_weight=1.0),
     )
 
 
 def n_basis_of(config: Config, space: FeatureSpace) -> int:
     """Return d: the public basis at its full width."""
     d = widest_basis(config, space)
-    R = own(config).n_components
+    R = dpdjica_settings(config).n_components
     if not R <= d <= config.max_features:
         raise ConfigError(
             "E145",
@@ -147,11 +146,13 @@ def n_basis_of(config: Config, space: FeatureSpace) -> int:
 
 def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`."""
-    if n_subjects < own(config).n_components:
-        raise ConsortiumError("E130", got=n_subjects, allowed=own(config).n_components)
+    if n_subjects < dpdjica_settings(config).n_components:
+        raise ConsortiumError("E130", got=n_subjects, allowed=dpdjica_settings(config).n_components)
     d = n_basis_of(config, space)
-    plan = plan_of(config, stages(config, n_sites, n_subjects, d), n_sites, n_subjects)
-    return RunPlan(releases=plan, n_basis=d, warnings=(WARNING,))
+    releases = make_plan(
+        config, stages(config, n_sites, n_subjects, d), n_sites=n_sites, n_subjects=n_subjects
+    )
+    return RunPlan(releases=releases, n_basis=d, warnings=(WARNING,))
 
 
 def _verify(site: Site, roster: Roster) -> None:
@@ -169,10 +170,8 @@ def _parcel(config: Config, model: DpDjicaModel) -> WishartPca:
 
 
 def drawn(site: Site, purpose: str, n: int) -> Array:
-    """Return n uniform numbers for this round.
-
-    Noise on floats does for what guarantees nothing anyway.
-    """
+    """Return n uniform numbers for this round."""
+    # Noise on floats does for what guarantees nothing anyway; that of `privacy` is exact.
     cursor = site.cursor
     source = site.noise.stream(site.id, cursor.phase, cursor.round, purpose)
     return uniforms(source.token_bytes(8 * n))
@@ -182,6 +181,7 @@ def visited(site: Site, model: DpDjicaModel) -> str:
     """Return the site that has the parcel in this round: a random order, the same for all."""
     roster = joined(model)
     run = site.digest(roster)
+    # By a hash of the roster: nobody can choose a place, and every party computes the same.
     order = sorted(
         hashlib.sha256(run + s.site.encode()).digest() + s.site.encode() for s in roster.sites
     )
@@ -191,13 +191,16 @@ def visited(site: Site, model: DpDjicaModel) -> str:
 def _second_moment(site: Site, model: DpDjicaModel) -> Stacks:
     """Return [X X', E, E'], (1, d, 3 d + 2), at the site with the parcel; zeros elsewhere."""
     d = n_basis(model)
+    # The sum over sites carries the parcel: all but one of them answer zeros.
     record = np.zeros((1, d, 3 * d + 2), dtype=np.float32)
     if visited(site, model) == site.id:
         moment = np.zeros((d, d))
         for array in subject_views.raw(site, model).arrays:
-            for X in bounded_columns(array, own(site.config).norm_clip).astype(np.float64):
+            for X in bounded_columns(array, dpdjica_settings(site.config).norm_clip).astype(
+                np.float64
+            ):
                 moment += X @ X.T
-        std = 1.0 / np.sqrt(2.0 * own(site.config).pca_epsilon)
+        std = 1.0 / np.sqrt(2.0 * dpdjica_settings(site.config).pca_epsilon)
         n = d * (2 * d + 2)
         noise = std * gaussian(drawn(site, "wishart", n)).reshape(d, -1)
         record[0] = np.concatenate([moment, noise], axis=1)
@@ -215,7 +218,8 @@ def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
     rows = reduction(model)
     stacks = subject_views.mapped(site, model, "reduced", rows)
     d, r = n_basis(model), len(rows)
-    longest = own(site.config).norm_clip * np.sqrt(r)
+    # ||x|| <= 1/(2 sqrt d) is the bound for which the printed sensitivity is stated.
+    longest = dpdjica_settings(site.config).norm_clip * np.sqrt(r)
     arrays = []
     for i, stack in enumerate(stacks.arrays):
         X = bounded_columns(stack, longest) / np.float32(2.0 * np.sqrt(d))
