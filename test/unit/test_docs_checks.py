@@ -84,7 +84,7 @@ WRONG = {  # script: module, name, what takes its place
     "symmetric_noise": (correlated, "nonsymmetric_factor", correlated.view_factor),
     "theorem_1_is_false": (correlated, "printed_factor", paper_factor),
     "unequal_sizes": (correlated, "imbalance", lambda _: Fraction(1)),
-    "vacuous_composition": (accountants, "find", lambda _: REAL_FIND("gdp")),
+    "vacuous_composition": (accountants, "accountant_named", lambda _: REAL_FIND("gdp")),
     "view_of_cape": (
         correlated, "view_factor",
         lambda n_sites, colluders, ratio: closed_forms.printed_view_factor(
