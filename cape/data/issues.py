@@ -27,7 +27,10 @@ UNSPOKEN: Final = frozenset({21, 25, 26, 27, 28, 48})
 # Places listed in one private text; further ones are counted.
 MOST_PLACES: Final = 20
 
-_RESAVE = "save it again as comma-separated (.csv) or tab-separated (.tsv) UTF-8 text"
+_RESAVE = (
+    "save it again as comma-separated (.csv) or tab-separated (.tsv) UTF-8 text: a header, "
+    "a decimal point, equal rows"
+)
 _LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
 
 
