@@ -40,7 +40,6 @@ Planner = Callable[[Any, int, int, FeatureSpace], RunPlan]
 
 
 def join(name: str, planner: Planner, *, then: str) -> One:
-    """Return the first line of a table."""
 
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # a refusal by policy needs no data
@@ -89,7 +88,6 @@ def make_card(
     nonce: bytes,
     noise: Literal["os", "seeded"],
 ) -> SiteCard:
-    """Return what a site says of itself: settings, and what is public by definition."""
     tr_low, tr_high = data.tr_range
     return SiteCard(
         protocol=FORMAT,
@@ -146,12 +144,10 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
 
 
 def _plain(card: SiteCard) -> str:
-    """Return the digest of the features, whatever templates lie over them."""
     return card.space.without_templates or card.space.digest
 
 
 def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner) -> Roster:
-    """Return the roster of sites that agree, with the plan of all releases."""
     first = next(iter(cards.values()))
     n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
     check_sites(config, n_sites)

@@ -135,12 +135,10 @@ class Roster:
 
     @property
     def n_sites(self) -> int:
-        """S."""
         return len(self.sites)
 
     @property
     def n_subjects(self) -> int:
-        """M."""
         return sum(entry.n_subjects for entry in self.sites)
 
     @property

@@ -112,12 +112,10 @@ def joined(model: Model) -> Roster:
 
 
 def n_basis(model: Model) -> int:
-    """Return d, the rows of every subject in the public basis."""
     return joined(model).n_basis
 
 
 def own_subjects(site: str, model: Model) -> int:
-    """Return M_s of a site; its own was compared with its card."""
     return next(entry.n_subjects for entry in joined(model).sites if entry.site == site)
 
 

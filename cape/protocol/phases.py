@@ -93,7 +93,6 @@ class One:
     phase: AnyPhase
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Return the phase, whatever the settings."""
         del config
         return (self.phase,)
 
@@ -141,12 +140,10 @@ class BoundComputation(Generic[M]):
 
     @property
     def first(self) -> str:
-        """The phase that needs no broadcast."""
         return next(iter(self.phases))
 
     @property
     def last(self) -> str:
-        """The phase that ends the run."""
         return list(self.phases)[-1]
 
 
@@ -204,12 +201,10 @@ class Run(Generic[M]):
 
     @property
     def config(self) -> Config:
-        """Settings of the run."""
         return self.bound.config
 
     @property
     def phase(self) -> AnyPhase:
-        """The phase that the party stands in."""
         return self.bound.phases[self.cursor.phase]
 
 
@@ -236,7 +231,6 @@ AnyEnvelope = Envelope[Any]
 
 
 def start(bound: BoundComputation[M]) -> Run[M]:
-    """Return the state of a party before the first exchange."""
     cursor = Cursor(seq=1, phase=bound.first, round=1)
     model = bound.computation.start()
     return Run(bound=bound, run="", cursor=cursor, ledger=None, model=model)

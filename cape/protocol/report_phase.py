@@ -30,7 +30,6 @@ def report(
     write_site: Callable[[Site, M], SiteOutcome],
     write_consortium: Callable[[Aggregator, M], Outcome],
 ) -> One:
-    """Return the last line of a table."""
 
     def answer(site: Site, model: M) -> Done:
         site.publish(write_site(site, model))

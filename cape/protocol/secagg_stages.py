@@ -53,7 +53,6 @@ State = TypeVar("State")
 
 
 def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
-    """Facts that every key and signature of this run is bound to."""
     return stages.Setup(
         salt=keys.run_salt(roster_digest[:16].hex(), roster_digest),
         sizes={entry.site: entry.n_subjects for entry in roster.sites},
@@ -65,7 +64,6 @@ def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
 
 
 def drop_outs(model: Model) -> DropOuts:
-    """State of a run whose keys were advertised."""
     if model.drop_outs is None:
         raise RuntimeError("no keys before zero-sum")
     return model.drop_outs
@@ -253,7 +251,7 @@ def _ready(site: Site, model: Model) -> site_stages.ReadySite:
 def hide_droppable(
     site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str
 ) -> RingVector:
-    """X + g under fresh masks of the next key set, uniform without the others' shares."""
+    """Hide x + g under fresh masks of the next key set, uniform without the others' shares."""
     after, message = site_stages.mask_input(
         _ready(site, model),
         noisy.view(np.uint64),

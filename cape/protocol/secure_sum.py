@@ -134,14 +134,12 @@ class SecureSum(Generic[M]):
         return MaskedSum(release).phases()
 
     def current(self, config: Config, model: M) -> Any:
-        """Return the released state, or the one to start from."""
         released = getattr(model, self.model_field)
         if released is not None:
             return released
         return self.estimator(config, model).start(self.rows(model))
 
     def finished(self, config: Config, model: M) -> bool:
-        """Whether this stage needs no further release."""
         return self.estimator(config, model).done(self.current(config, model))
 
 
@@ -176,7 +174,6 @@ class Release(Generic[M]):
 
     @property
     def name(self) -> str:
-        """Of the stage, its phase and its event."""
         return self.stage.name
 
     @property
@@ -186,7 +183,6 @@ class Release(Generic[M]):
 
     @property
     def broadcast(self) -> type:
-        """What the aggregator answers."""
         return self.stage.state
 
     def phase(
@@ -212,7 +208,7 @@ class Release(Generic[M]):
     # A site.
 
     def noisy_sum(self, site: Site, model: M) -> Integers | None:
-        """X + g of this site, or None if its policy or budget refuses the release."""
+        """Return x + g of this site, or None if its policy or budget refuses the release."""
         query = self._query(model)
         event = self.event(site, model)
         check_query(event, query)
@@ -232,7 +228,7 @@ class Release(Generic[M]):
         return total
 
     def masked_sum(self, site: Site, model: M) -> Masked:
-        """X + g under masks, or the refusal of this site."""
+        """Hide x + g under masks, or say that this site refuses."""
         noisy = self.noisy_sum(site, model)
         if noisy is None:
             return Masked(total=np.zeros(0, dtype=np.uint64), refused=True)
@@ -241,11 +237,9 @@ class Release(Generic[M]):
     # The aggregator.
 
     def event(self, party: Site | Aggregator, model: M) -> Event:
-        """Return the planned release of the party's present round."""
         return Plan(releases=joined(model).plan).find(self.name, party.cursor.round)
 
     def size(self, model: M) -> int:
-        """Length of the vector."""
         return self._query(model).size
 
     def bound(self, party: Aggregator, model: M) -> int:
@@ -355,7 +349,6 @@ def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> np
 
 
 def chunks(stacks: Stacks) -> Iterator[Data]:
-    """Yield the subjects in stacks of at most `CHUNK`."""
     for array in stacks.arrays:
         for first in range(0, len(array), CHUNK):
             yield array[first : first + CHUNK]
@@ -391,7 +384,6 @@ class MaskedSum(Generic[M]):
         self._release = release
 
     def phases(self) -> tuple[AnyPhase, ...]:
-        """One phase."""
         return (self._release.phase(Masked, self._release.masked_sum, self._combine),)
 
     def _combine(self, party: Aggregator, replies: Mapping[str, Masked], model: M) -> Next:
@@ -484,7 +476,6 @@ class LocalSum(Generic[M]):
         self._release = release
 
     def phases(self) -> tuple[AnyPhase, ...]:
-        """One phase."""
         return (self._release.phase(Released, self._answer, self._combine),)
 
     def _answer(self, site: Site, model: M) -> Released:
@@ -504,7 +495,6 @@ class ReducedSum(Generic[M]):
         self._release, self._reduction = release, reduction
 
     def phases(self) -> tuple[AnyPhase, ...]:
-        """One phase."""
         return (self._release.phase(Reduced, self._answer, self._combine),)
 
     def _answer(self, site: Site, model: M) -> Reduced:

@@ -41,7 +41,6 @@ KEY_BYTES = 32
 
 
 def opening_phase(stage: str, config: Config) -> str:
-    """Return the phase that opens a release of `stage`."""
     return f"{stage}.zero-sum" if config.zero_sum == "gaussian" else stage
 
 
@@ -63,7 +62,6 @@ class ZeroSum:
         self._then = then
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
-        """Phases of the chosen aggregation."""
         stage = self._then if isinstance(self._then, str) else self._then(config)
         then = opening_phase(stage, config)
         if config.aggregation == "secagg":
@@ -280,7 +278,6 @@ def _mask(
 
 
 def _salt(site: Site, roster: Roster) -> bytes:
-    """Salt of all keys of this run."""
     digest = site.digest(roster)
     return keys.run_salt(digest[:16].hex(), digest)
 
