@@ -1,13 +1,8 @@
-"""What the parties say to each other, and the markers that say why each field may leave a site.
+"""What the parties say to each other.
 
-A message is a frozen dataclass.  Every field of a site's reply carries a marker; the codec
-refuses to encode a reply with an unmarked field:
-
-``Public``    settings, counts and keys that do not depend on data (or are public by definition)
-``Ring``      integers modulo 2^64 that carry a mask: uniform noise to whoever lacks the others'
-``Sealed``    encrypted from one site to another: the aggregator relays what it cannot read
-``Released``  a site's own sum under its local and zero-sum noise, charged as seen by everybody
-``Opened``    a share of a mask, opened so that the sum over the survivors can be read
+A message is a frozen record.  Every field of a site's reply carries a marker that says why it may
+leave (`cape.markers`).  Messages of the sum that survives drop-outs are those of
+`cape.secagg.messages`.
 """
 
 from __future__ import annotations
@@ -22,27 +17,15 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.feature_space import FeatureSpace as FeatureSpace  # part of the messages
 from cape.frozen import dataclass
+from cape.markers import PUBLIC, RELEASED, RING
 from cape.privacy.event import Event
+from cape.secagg.messages import Advertisement
 
 RingVector = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 
 FORMAT = 1
 """Version of the envelope and of the messages in it."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Marker:
-    """Why a field may leave a site."""
-
-    reason: str
-
-
-PUBLIC = Marker(reason="public")
-RING = Marker(reason="ring")
-SEALED = Marker(reason="sealed")
-OPENED = Marker(reason="opened")
-RELEASED = Marker(reason="released")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -221,12 +204,9 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class KeyAdvertisement:
+class KeyAdvertisement(Advertisement):
     """Reply of `zero-sum` where sites may drop out: the public keys of all releases to come."""
 
-    keys: Annotated[bytes, PUBLIC]
-    identity_key: Annotated[bytes, PUBLIC]
-    signature: Annotated[bytes, PUBLIC]
     labels: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
 
 
@@ -234,51 +214,8 @@ class KeyAdvertisement:
 class KeyAdvertisements:
     """Broadcast of `zero-sum` where sites may drop out: what each site of U1 sent."""
 
-    sites: Mapping[str, KeyAdvertisement]
+    sites: Mapping[str, Advertisement]
     labels: str = field(default="", metadata={"added": True})
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SealedShares:
-    """Reply of `zero-sum.shares`: shares of the own secrets, one ciphertext per other site."""
-
-    sealed: Annotated[Mapping[str, bytes], SEALED]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SealedShareBook:
-    """Broadcast of `zero-sum.shares`: sender to receiver to ciphertext; the senders are U2."""
-
-    sealed: Mapping[str, Mapping[str, bytes]]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Survivors:
-    """Broadcast of a masked sum where sites may drop out: the sites that were summed, U3."""
-
-    sites: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SurvivorSignature:
-    """Reply of `*.consistency`: signature over the list of survivors of this release."""
-
-    signature: Annotated[bytes, PUBLIC]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class SurvivorSignatures:
-    """Broadcast of `*.consistency`: all signatures; the signers are U4."""
-
-    signatures: Mapping[str, bytes]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class MaskShares:
-    """Reply of `*.unmask`: a share of the self mask of each survivor, of the key of each other."""
-
-    self_masks: Annotated[Mapping[str, bytes], OPENED]
-    mask_keys: Annotated[Mapping[str, bytes], OPENED]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -17,11 +17,10 @@ from cape.protocol.messages import (
     Progress,
     Roster,
     RoundRecord,
-    SealedShareBook,
     SeedSum,
-    SurvivorSignatures,
 )
 from cape.protocol.phases import Attendance
+from cape.secagg.messages import SealedShareBook, SurvivorSignatures
 
 Own = TypeVar("Own", bound=Config)
 

@@ -24,21 +24,26 @@ from cape.protocol.messages import (
     KeyAdvertisement,
     KeyAdvertisements,
     Masked,
-    MaskShares,
     RingVector,
     Roster,
+)
+from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, joined, pinned
+from cape.protocol.phases import AnyPhase, Phase
+from cape.protocol.ports import Aggregator, Site
+from cape.secagg import aggregator_stages, key_sharing, keys, site_stages, stages
+from cape.secagg.aggregator_stages import PendingSum
+from cape.secagg.field import Integers
+from cape.secagg.messages import (
+    Advertisement,
+    AdvertisementList,
+    MaskedInput,
+    MaskShares,
     SealedShareBook,
     SealedShares,
     Survivors,
     SurvivorSignature,
     SurvivorSignatures,
 )
-from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, joined, pinned
-from cape.protocol.phases import AnyPhase, Phase
-from cape.protocol.ports import Aggregator, Site
-from cape.secagg import aggregator_stages, key_sharing, keys, messages, site_stages, stages
-from cape.secagg.aggregator_stages import PendingSum
-from cape.secagg.field import Integers
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry
 PENDING = "pending"
@@ -47,6 +52,7 @@ EXTRA_SETS = 1
 
 M = TypeVar("M", bound=Model)
 State = TypeVar("State")
+Reply = TypeVar("Reply", Advertisement, SealedShares, SurvivorSignature, MaskShares)
 
 
 # -- facts that all parties derive from the model ------------------------------------------------
@@ -69,21 +75,10 @@ def drop_outs(model: Model) -> DropOuts:
     return model.drop_outs
 
 
-def advertised(setup: stages.Setup, listed: KeyAdvertisements) -> messages.AdvertisementList:
+def advertised(setup: stages.Setup, listed: KeyAdvertisements) -> AdvertisementList:
     """Return the advertisements of U1 in the form of the protocol."""
-    exchange = stages.advertise_id(setup)
-    return messages.AdvertisementList(
-        entries=tuple(
-            messages.Advertisement(
-                site=site,
-                exchange=exchange,
-                keys=listed.sites[site].keys,
-                identity_key=listed.sites[site].identity_key,
-                signature=listed.sites[site].signature,
-            )
-            for site in keys.site_order(listed.sites)
-        )
-    )
+    sites = {site: listed.sites[site] for site in keys.site_order(listed.sites)}
+    return AdvertisementList(entries=tuple(addressed(sites, stages.advertise_id(setup))))
 
 
 def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTable:
@@ -117,6 +112,23 @@ def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabe
         size=size,
         broadcast_digest=party.request,
     )
+
+
+# -- sender and exchange: the envelope says both, so they stay out of the body -------------------
+
+
+def unaddressed(message: Reply) -> Reply:
+    """Return a message as it travels."""
+    return replace(message, site="", exchange=b"")
+
+
+def addressed(replies: Mapping[str, Reply], exchange: bytes) -> list[Reply]:
+    """Return messages as the stages check them.
+
+    Whatever a body says of its sender is overwritten: the engine carried it from that site, and its
+    envelope named this exchange.
+    """
+    return [replace(reply, site=site, exchange=exchange) for site, reply in replies.items()]
 
 
 # -- secrets between phases ----------------------------------------------------------------------
@@ -192,7 +204,12 @@ def _collect_advertisements(
 ) -> tuple[KeyAdvertisements, str | None]:
     labels = agreed_labels(model, (reply.labels for reply in replies.values()))
     # Labels once, not once for each site: they are as large as the mask.
-    without = {site: replace(reply, labels="") for site, reply in replies.items()}
+    without = {
+        site: Advertisement(
+            keys=reply.keys, identity_key=reply.identity_key, signature=reply.signature
+        )
+        for site, reply in replies.items()
+    }
     roster, listed = joined(model), KeyAdvertisements(sites=without, labels=labels)
     setup = setup_of(party.digest(roster), roster)
     aggregator_stages.collect_advertisements(setup, advertised(setup, listed).entries)
@@ -214,18 +231,15 @@ def _share(site: Site, model: Model) -> SealedShares:
         token_bytes=site.noise.stream(site.id, "zero-sum.shares", 1, "shares").token_bytes,
     )
     keep(site, SECRET, after)
-    return SealedShares(sealed=message.sealed)
+    return unaddressed(message)
 
 
 def _route(party: Aggregator, replies: Mapping[str, SealedShares], model: Model) -> SealedShareBook:
     table = table_of(party, model)
     exchange = stages.share_id(table.setup, table.roster)
-    inbox = [
-        messages.SealedShares(site=site, exchange=exchange, sealed=reply.sealed)
-        for site, reply in replies.items()
-    ]
+    inbox = addressed(replies, exchange)
     _, book = aggregator_stages.route_shares(table.setup, table.advertised, inbox)
-    return SealedShareBook(sealed=book.sealed)
+    return replace(book, exchange=b"")
 
 
 def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
@@ -239,10 +253,8 @@ def _ready(site: Site, model: Model) -> site_stages.ReadySite:
     if book is None:
         return kept(site, SECRET, site_stages.ReadySite)
     state = kept(site, SECRET, key_sharing.SharedSite)
-    received = messages.SealedShareBook(
-        exchange=stages.share_id(state.first.setup, state.roster), sealed=book.sealed
-    )
-    return key_sharing.accept_shares(state, received)
+    exchange = stages.share_id(state.first.setup, state.roster)
+    return key_sharing.accept_shares(state, replace(book, exchange=exchange))
 
 
 # -- stages 3 and 4: one sum over the sites that remain ------------------------------------------
@@ -365,7 +377,7 @@ class DroppableSum(Generic[M]):
         pending, listed = aggregator_stages.collect_masked(
             table,
             [
-                messages.MaskedInput(site=site, exchange=exchange, masked=reply.total)
+                MaskedInput(site=site, exchange=exchange, masked=reply.total)
                 for site, reply in replies.items()
                 if not reply.refused
             ],
@@ -374,41 +386,24 @@ class DroppableSum(Generic[M]):
             participants=left.asked,
         )
         keep(party, PENDING, pending)
-        return Survivors(sites=listed.survivors), f"{self._release.name}.consistency"
+        return replace(listed, exchange=b""), f"{self._release.name}.consistency"
 
     def _collect_signatures(
         self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: M
     ) -> tuple[SurvivorSignatures, str | None]:
         pending = kept(party, PENDING, PendingSum)
-        signed, book = aggregator_stages.collect_signatures(
-            pending,
-            [
-                messages.SurvivorSignature(
-                    site=site, exchange=pending.exchange, signature=reply.signature
-                )
-                for site, reply in replies.items()
-            ],
-        )
+        inbox = addressed(replies, pending.exchange)
+        signed, book = aggregator_stages.collect_signatures(pending, inbox)
         keep(party, PENDING, signed)
-        return SurvivorSignatures(signatures=book.signatures), f"{self._release.name}.unmask"
+        return replace(book, exchange=b""), f"{self._release.name}.unmask"
 
     def _unmask(
         self, party: Aggregator, replies: Mapping[str, MaskShares], model: M
     ) -> tuple[Any, str | None]:
         pending = kept(party, PENDING, PendingSum)
-        total = aggregator_stages.unmask_sum(
-            pending,
-            [
-                messages.UnmaskShares(
-                    site=site,
-                    exchange=pending.exchange,
-                    self_masks=reply.self_masks,
-                    mask_keys=reply.mask_keys,
-                )
-                for site, reply in replies.items()
-            ],
-            bound=self._release.bound(party, model),
-        )
+        inbox = addressed(replies, pending.exchange)
+        bound = self._release.bound(party, model)
+        total = aggregator_stages.unmask_sum(pending, inbox, bound=bound)
         party.keep(PENDING, b"")
         n_sites = len(total.survivors)
         return self._release.step(
@@ -435,10 +430,10 @@ def _absorb_survivors(model: Model, listed: Survivors) -> Model:
 
 def _sign(site: Site, model: Model) -> SurvivorSignature:
     state = kept(site, SECRET, site_stages.ReadySite)
-    listed = messages.SurvivorList(exchange=_exchange(state), survivors=drop_outs(model).survivors)
+    listed = Survivors(exchange=_exchange(state), sites=drop_outs(model).survivors)
     after, message = site_stages.sign_survivors(state, listed)
     keep(site, SECRET, after)
-    return SurvivorSignature(signature=message.signature)
+    return unaddressed(message)
 
 
 def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
@@ -449,12 +444,11 @@ def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
 def _open(site: Site, model: Model) -> MaskShares:
     state = kept(site, SECRET, site_stages.ReadySite)
     signed = drop_outs(model).signatures
-    book = messages.SignatureBook(
-        exchange=_exchange(state), signatures=signed.signatures if signed else {}
-    )
+    signatures = signed.signatures if signed else {}
+    book = SurvivorSignatures(exchange=_exchange(state), signatures=signatures)
     after, message = site_stages.unmask(state, book)
     keep(site, SECRET, after)
-    return MaskShares(self_masks=message.self_masks, mask_keys=message.mask_keys)
+    return unaddressed(message)
 
 
 def _exchange(state: site_stages.ReadySite) -> bytes:

@@ -52,7 +52,7 @@ import numpy as np
 import simplejson
 
 from cape.errors import CapeError, MessageError
-from cape.protocol.messages import Marker
+from cape.markers import Marker
 
 MAX_TEXT: Final = 8 * 2**20
 """Largest text of a message, bytes; a document with arrays has a limit of its driver's."""

@@ -35,12 +35,12 @@ from cape.secagg.messages import (
     Advertisement,
     AdvertisementList,
     MaskedInput,
+    MaskShares,
     SealedShareBook,
     SealedShares,
-    SignatureBook,
-    SurvivorList,
+    Survivors,
     SurvivorSignature,
-    UnmaskShares,
+    SurvivorSignatures,
 )
 from cape.secagg.seals import verify
 from cape.secagg.stages import (
@@ -147,7 +147,7 @@ def collect_masked(
     key_set: int,
     label: MaskLabel,
     participants: Sequence[str],
-) -> tuple[PendingSum, SurvivorList]:
+) -> tuple[PendingSum, Survivors]:
     """Stage 3: sum the vectors that came and fix the survivors U3.
 
     `key_set` counts the releases made from this table so far; `participants` are U2, later the
@@ -181,12 +181,12 @@ def collect_masked(
         survivors=tuple(messages),
         total=total,
     )
-    return pending, SurvivorList(exchange=exchange, survivors=pending.survivors)
+    return pending, Survivors(exchange=exchange, sites=pending.survivors)
 
 
 def collect_signatures(
     pending: PendingSum, inbox: Iterable[object]
-) -> tuple[PendingSum, SignatureBook]:
+) -> tuple[PendingSum, SurvivorSignatures]:
     """Stage 3b: collect the signatures on the list of survivors.
 
     Raises
@@ -209,7 +209,7 @@ def collect_signatures(
         verify(pending.table.entry(site).identity_key, statement, message.signature, site=site)
     signatures = {site: message.signature for site, message in messages.items()}
     signed = replace(pending, signers=tuple(messages))
-    return signed, SignatureBook(exchange=pending.exchange, signatures=signatures)
+    return signed, SurvivorSignatures(exchange=pending.exchange, signatures=signatures)
 
 
 def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> SurvivorSum:
@@ -227,7 +227,7 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
     table, label = pending.table, pending.label
     messages = inbox_by_site(
         inbox,
-        UnmaskShares,
+        MaskShares,
         allowed=pending.signers,
         exchange=pending.exchange,
         threshold=table.setup.threshold,

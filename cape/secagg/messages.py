@@ -1,34 +1,45 @@
-"""The messages of SecureAgg, one record per stage and side.
+"""The messages of SecureAgg, one record per stage and side, here and on the wire.
 
 Ids of exchanges, keys, signatures and shares are bytes; a masked vector is uint64 (d,).
 What a message must hold to be accepted is `cape.secagg.stages`.
+
+`site` and `exchange` say who sent a message and what it answers.  The stages compare both, so that
+a replayed or misplaced message is refused.  Where a transport has an envelope that says the same,
+they stay out of the body: the sender clears them, the receiver fills them in from the envelope
+(`cape.protocol.secagg_stages`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
 from cape.frozen import dataclass
+from cape.markers import OPENED, PUBLIC, RING, SEALED
 from cape.secagg.keys import Ring
+
+
+def _address(empty: Any) -> Any:
+    # Left out of a body while it is empty (`cape.protocol.wire.ADDED`).
+    return field(default=empty, metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advertisement:
     """Stage 1, site: public keys, commitments, signature."""
 
-    site: str
-    exchange: bytes  # `cape.secagg.stages.advertise_id`
+    site: Annotated[str, PUBLIC] = _address("")
+    exchange: Annotated[bytes, PUBLIC] = _address(b"")  # `cape.secagg.stages.advertise_id`
     # X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
-    keys: bytes
-    identity_key: bytes  # Ed25519: signs here and in stage 3b
-    signature: bytes  # over `cape.secagg.seals.advertisement`
+    keys: Annotated[bytes, PUBLIC]
+    identity_key: Annotated[bytes, PUBLIC]  # Ed25519: signs here and in stage 3b
+    signature: Annotated[bytes, PUBLIC]  # over `cape.secagg.seals.advertisement`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AdvertisementList:
-    """Stage 1, aggregator: the advertisements of U1."""
+    """The advertisements of U1 as every party holds them after stage 1, sorted by site."""
 
     entries: tuple[Advertisement, ...]
 
@@ -37,16 +48,16 @@ class AdvertisementList:
 class SealedShares:
     """Stage 2, site: for every other site of U1, its shares of all key sets, encrypted."""
 
-    site: str
-    exchange: bytes
-    sealed: Mapping[str, bytes]
+    site: Annotated[str, PUBLIC] = _address("")
+    exchange: Annotated[bytes, PUBLIC] = _address(b"")
+    sealed: Annotated[Mapping[str, bytes], SEALED]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedShareBook:
     """Stage 2, aggregator: sender to receiver to ciphertext; the senders are U2."""
 
-    exchange: bytes
+    exchange: bytes = _address(b"")
     sealed: Mapping[str, Mapping[str, bytes]]
 
 
@@ -54,44 +65,44 @@ class SealedShareBook:
 class MaskedInput:
     """Stage 3, site: uint64 vector (d,), uniform to everybody without the masks."""
 
-    site: str
-    exchange: bytes
-    masked: Ring
+    site: Annotated[str, PUBLIC] = _address("")
+    exchange: Annotated[bytes, PUBLIC] = _address(b"")
+    masked: Annotated[Ring, RING]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SurvivorList:
+class Survivors:
     """Stage 3, aggregator: U3, the sites whose vectors were summed."""
 
-    exchange: bytes
-    survivors: tuple[str, ...]
+    exchange: bytes = _address(b"")
+    sites: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurvivorSignature:
     """Stage 3b, site: signature over `cape.secagg.stages.survivor_statement`."""
 
-    site: str
-    exchange: bytes
-    signature: bytes
+    site: Annotated[str, PUBLIC] = _address("")
+    exchange: Annotated[bytes, PUBLIC] = _address(b"")
+    signature: Annotated[bytes, PUBLIC]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SignatureBook:
+class SurvivorSignatures:
     """Stage 3b, aggregator: all signatures; the signers are U4."""
 
-    exchange: bytes
+    exchange: bytes = _address(b"")
     signatures: Mapping[str, bytes]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class UnmaskShares:
+class MaskShares:
     """Stage 4, site: per survivor a share of its self mask, per dropped site of its mask key."""
 
-    site: str
-    exchange: bytes
-    self_masks: Mapping[str, bytes] = field(repr=False)
-    mask_keys: Mapping[str, bytes] = field(repr=False)
+    site: Annotated[str, PUBLIC] = _address("")
+    exchange: Annotated[bytes, PUBLIC] = _address(b"")
+    self_masks: Annotated[Mapping[str, bytes], OPENED] = field(repr=False)
+    mask_keys: Annotated[Mapping[str, bytes], OPENED] = field(repr=False)
 
 
 class Message(Protocol):

@@ -32,10 +32,10 @@ from cape.secagg.keys import (
 from cape.secagg.messages import (
     AdvertisementList,
     MaskedInput,
-    SignatureBook,
-    SurvivorList,
+    MaskShares,
+    Survivors,
     SurvivorSignature,
-    UnmaskShares,
+    SurvivorSignatures,
 )
 from cape.secagg.seals import sign, verify
 from cape.secagg.shamir import SHARE_BYTES
@@ -165,7 +165,7 @@ def mask_input(
     return after, MaskedInput(site=state.site, exchange=release.exchange, masked=masked)
 
 
-def sign_survivors(state: ReadySite, listed: SurvivorList) -> tuple[ReadySite, SurvivorSignature]:
+def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, SurvivorSignature]:
     """Stage 3b: sign the list of survivors, one list per release.
 
     Raises
@@ -179,7 +179,7 @@ def sign_survivors(state: ReadySite, listed: SurvivorList) -> tuple[ReadySite, S
     # Two lists of one release could have one site's mask key opened and its self mask as well.
     if release.survivors:
         raise MessageError("E202", problem="the survivors of this release are signed already")
-    survivors = tuple(site_order(set(listed.survivors)))
+    survivors = tuple(site_order(set(listed.sites)))
     check_enough(survivors, threshold=state.setup.threshold)
     # Listed as dropped, this site's mask key would be opened although its vector was sent.
     if not {state.site} <= set(survivors) <= set(release.participants):
@@ -194,7 +194,7 @@ def sign_survivors(state: ReadySite, listed: SurvivorList) -> tuple[ReadySite, S
     return after, message
 
 
-def unmask(state: ReadySite, book: SignatureBook) -> tuple[ReadySite, UnmaskShares]:
+def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskShares]:
     """Stage 4: open the self masks of survivors and the mask keys of dropped sites.
 
     Raises
@@ -216,7 +216,7 @@ def unmask(state: ReadySite, book: SignatureBook) -> tuple[ReadySite, UnmaskShar
         verify(identities[signer], statement, signature, site=signer)
     # Of every site one secret is opened, never both.
     dropped = set(release.participants) - set(survivors)
-    message = UnmaskShares(
+    message = MaskShares(
         site=state.site,
         exchange=release.exchange,
         self_masks={u: release.shares[u][SHARE_BYTES:] for u in survivors},

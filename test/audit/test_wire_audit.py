@@ -23,8 +23,8 @@ from scipy import stats
 from cape.coinstac.documents import decode_envelope, decode_run, encode_reply
 from cape.computations import load, names
 from cape.errors import CapeError, ConfigError
+from cape.markers import PUBLIC, RELEASED, RING, Marker
 from cape.protocol import wire
-from cape.protocol.messages import PUBLIC, RELEASED, RING, Marker
 from cape.secagg import keys
 from support import carriers, engines, recorder, say, scanner
 from support import consortium as helper

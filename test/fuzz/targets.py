@@ -53,13 +53,10 @@ from cape.protocol.messages import (
     KeyAdvertisements,
     KeyBook,
     Masked,
-    MaskShares,
     Progress,
     PublicKey,
     Roster,
-    SealedShareBook,
     SiteCard,
-    SurvivorSignatures,
 )
 from cape.protocol.model import Model
 from cape.protocol.phases import start
@@ -67,6 +64,7 @@ from cape.secagg import seals, shamir
 from cape.secagg.aggregator_stages import PendingSum
 from cape.secagg.key_sharing import AdvertisedSite, SharedSite
 from cape.secagg.keys import private_key_from_bytes
+from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_stages import ReadySite
 from cape.simulation.checkpoint import NAME, read_checkpoint
 from cape.simulation.dropout import read_drop

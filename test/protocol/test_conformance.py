@@ -31,11 +31,12 @@ from cape.compspec import compspec_document
 from cape.computations import load, names
 from cape.config import choices
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
+from cape.markers import Marker
 from cape.privacy.cost import total_cost
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound
 from cape.protocol import wire
-from cape.protocol.messages import Marker, Masked
+from cape.protocol.messages import Masked
 from cape.protocol.model import joined
 from cape.protocol.phases import One
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum, releases_are_local

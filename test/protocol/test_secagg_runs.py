@@ -22,8 +22,9 @@ from cape.errors import (
 from cape.privacy.randomness import SeededNoise
 from cape.privacy.sampler import discrete_gaussian
 from cape.protocol import wire
-from cape.protocol.messages import Cursor, Masked, MaskShares, SealedShares, SurvivorSignature
+from cape.protocol.messages import Cursor, Masked
 from cape.protocol.phases import advance_aggregator, advance_site
+from cape.secagg.messages import MaskShares, SealedShares, SurvivorSignature
 from cape.secagg.site_stages import ReadySite
 from cape.simulation import memory as driver
 from cape.simulation import simulate

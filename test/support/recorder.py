@@ -257,7 +257,7 @@ def ring_fields(kind: type) -> list[str]:
     """Return the fields of a reply that are marked as uniform integers."""
     from typing import get_type_hints
 
-    from cape.protocol.messages import RING
+    from cape.markers import RING
 
     return [n for n, h in get_type_hints(kind, include_extras=True).items()
             if RING in getattr(h, "__metadata__", ())]  # fmt: skip

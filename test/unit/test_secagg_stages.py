@@ -19,8 +19,8 @@ from cape.secagg.keys import MaskLabel
 from cape.secagg.messages import (
     AdvertisementList,
     SealedShareBook,
-    SignatureBook,
-    SurvivorList,
+    Survivors,
+    SurvivorSignatures,
 )
 from cape.secagg.seals import identity_public_key
 from cape.secagg.stages import Setup
@@ -489,22 +489,20 @@ def test_vectors_of_another_round_broadcast_or_key_set_are_refused(run):
 def test_only_one_acceptable_list_of_survivors_is_signed(run):
     exchange = run.survivors.exchange
     with pytest.raises(MessageError, match="no open release"):
-        run.sign("a", SurvivorList(exchange=bytes(32), survivors=("a", "b", "c")))
+        run.sign("a", Survivors(exchange=bytes(32), sites=("a", "b", "c")))
     with pytest.raises(MessageError, match="no open release"):
         site_stages.sign_survivors(run.ready["a"], run.survivors)
     with pytest.raises(MessageError, match="signed already"):
-        site_stages.sign_survivors(
-            run.signed["a"][0], SurvivorList(exchange=exchange, survivors=SITES)
-        )
+        site_stages.sign_survivors(run.signed["a"][0], Survivors(exchange=exchange, sites=SITES))
     for survivors in (("b", "c", "d"), ("a", "b", "c", "x")):
         with pytest.raises(SecureAggregationError, match="survivors are not sites of this"):
-            run.sign("a", SurvivorList(exchange=exchange, survivors=survivors))
+            run.sign("a", Survivors(exchange=exchange, sites=survivors))
     with pytest.raises(SecureAggregationError, match="2 sites are left, 3 are needed"):
-        run.sign("a", SurvivorList(exchange=exchange, survivors=("a", "b", "b")))
+        run.sign("a", Survivors(exchange=exchange, sites=("a", "b", "b")))
 
 
 def test_unequal_lists_of_survivors_are_found_by_the_aggregator_and_by_sites(run):
-    everybody = SurvivorList(exchange=run.survivors.exchange, survivors=SITES)
+    everybody = Survivors(exchange=run.survivors.exchange, sites=SITES)
     state, split = run.sign("a", everybody)
     with pytest.raises(SecureAggregationError, match="signature of a is not valid"):
         aggregator_stages.collect_signatures(run.pending, [split, *run.marks()[1:]])
@@ -525,7 +523,7 @@ def test_shares_are_opened_once_and_only_for_enough_valid_signatures(run):
     marks = run.signatures.signatures
 
     def book(signatures):
-        return SignatureBook(exchange=run.signatures.exchange, signatures=signatures)
+        return SurvivorSignatures(exchange=run.signatures.exchange, signatures=signatures)
 
     with pytest.raises(SecureAggregationError, match="not those of the survivors"):
         run.unmask("a", book({**marks, "d": marks["a"]}))

@@ -15,9 +15,9 @@ import pytest
 import simplejson
 
 from cape.errors import ConfigError, MessageError
+from cape.markers import PUBLIC, RING, Marker
 from cape.privacy.event import Event
 from cape.protocol import wire
-from cape.protocol.messages import PUBLIC, RING, Marker
 
 Floats = npt.NDArray[np.float64]
 

@@ -1,0 +1,29 @@
+"""Why a field may leave a site: every field of a site's reply carries one of these markers.
+
+The codec refuses to encode a reply with an unmarked field (`cape.protocol.wire.encode_reply`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cape.frozen import dataclass
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Marker:
+    """In the declared type of a field: ``Annotated[int, PUBLIC]``."""
+
+    reason: str
+
+
+PUBLIC: Final = Marker(reason="public")
+"""Settings, counts and keys that do not depend on data, or are public by definition."""
+RING: Final = Marker(reason="ring")
+"""Integers modulo 2^64 that carry a mask: uniform noise to whoever lacks the others'."""
+SEALED: Final = Marker(reason="sealed")
+"""Encrypted from one site to another: the aggregator relays what it cannot read."""
+OPENED: Final = Marker(reason="opened")
+"""A share of a mask, opened so that the sum over the survivors can be read."""
+RELEASED: Final = Marker(reason="released")
+"""A site's own sum under its local and zero-sum noise, charged as seen by everybody."""
