@@ -115,12 +115,12 @@ def nothing_for_sites(site: Site, model: Model) -> SiteOutcome:
     )
 
 
-def as_released(into: str) -> Callable[[Config, Any], Any]:
+def as_released(model_field: str) -> Callable[[Config, Any], Any]:
     """Return the `close` of a last stage whose state, in this field, needs no arranging."""
 
     def close(config: Config, model: Any) -> Any:
         del config
-        return getattr(model, into)
+        return getattr(model, model_field)
 
     return close
 
