@@ -51,20 +51,28 @@ class CapeCcaConfig(Config):
     y_low: float = option(-3.0, "Smallest value of the second view")
     y_high: float = option(3.0, "Largest value of the second view")
     bounds: str = option(
-        "", "Ranges of single columns",
+        "",
+        "Ranges of single columns",
         help="column:low:high separated by semicolons, such as 4:18:90;7:0:30; columns from 1.",
-    )  # fmt: skip
+    )
     norm_bound: float = option(
-        0.6, "Largest norm of a record", low=0.01, high=1.0,
+        0.6,
+        "Largest norm of a record",
+        low=0.01,
+        high=1.0,
         help="1: every column at an end of its range.  A smaller bound needs less noise.",
-    )  # fmt: skip
+    )
     centre: Literal["released", "range"] = option(
         "released", "Means", help="range: the middles of the ranges are the means; no cost."
     )
     ridge: float = option(
-        0.0, "Regularisation", low=0.0, high=10.0,
+        0.0,
+        "Regularisation",
+        low=0.0,
+        high=10.0,
         help="Added to the diagonal of each view, in units of its mean variance.",
-    )  # fmt: skip
+    )
+    # The common settings again, with what suits a table: values as they are, in public ranges.
     feature_space: Literal["matrix"] = option("matrix", "Feature space", group="Data")
     basis: Literal["none"] = option("none", "Public basis", group="Data")
     min_timepoints: int = option(
@@ -81,34 +89,26 @@ class CapeCcaConfig(Config):
         single_bounds(self.bounds)
         for view, low, high in (("x", self.x_low, self.x_high), ("y", self.y_low, self.y_high)):
             if not low < high:
-                raise ConfigError(
-                    "E011", setting=f"{view}_low", got=low, allowed=f"below {view}_high = {high}",
-                    do="give the public range of the values.",
-                )  # fmt: skip
+                allowed, do = f"below {view}_high = {high}", "give the public range of the values."
+                raise ConfigError("E011", setting=f"{view}_low", got=low, allowed=allowed, do=do)
 
 
 def single_bounds(text: str) -> dict[int, tuple[float, float]]:
     """Return {column: (low, high)} of ``"4:18:90;7:0:30"``, else ConfigError."""
-    found: dict[int, tuple[float, float]] = {}
+    bounds: dict[int, tuple[float, float]] = {}
     for part in filter(None, (piece.strip() for piece in text.split(";"))):
         try:
             column, low, high = part.split(":")
-            ends = int(column), float(low), float(high)
+            index, ends = int(column), (float(low), float(high))
         except ValueError:
-            ends = 0, 0.0, 0.0
-        fine = ends[0] >= 1 and np.isfinite(ends[1:]).all() and ends[1] < ends[2]
-        if not fine or ends[0] in found:
-            raise ConfigError(
-                "E011", setting="bounds", got=part, allowed="column:low:high, each column once",
-                do="such as 4:18:90.",
-            )  # fmt: skip
-        found[ends[0]] = ends[1], ends[2]
-    return found
-
-
-def own(config: Config) -> CapeCcaConfig:
-    """Return the settings as those of this computation."""
-    return settings_of(CapeCcaConfig, config)
+            index, ends = 0, (0.0, 0.0)
+        fine = index >= 1 and np.isfinite(ends).all() and ends[0] < ends[1]
+        # A column given twice is a slip of the pen, and either range might be meant.
+        if not fine or index in bounds:
+            allowed, do = "column:low:high, each column once", "such as 4:18:90."
+            raise ConfigError("E011", setting="bounds", got=part, allowed=allowed, do=do)
+        bounds[index] = ends
+    return bounds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,68 +124,67 @@ CONSTANT = 0.5
 """Appended constant over the norm bound: (1 + .25) in sensitivity buys the means."""
 
 
-def first_view(config: Config, n_columns: int) -> int:
+def first_view(config: CapeCcaConfig, n_columns: int) -> int:
     """Return D_x."""
-    return own(config).n_features_x or n_columns // 2
+    return config.n_features_x or n_columns // 2
 
 
-def estimator(config: Config, n_columns: int) -> SecondMomentCca:
+def estimator(config: CapeCcaConfig, n_columns: int) -> SecondMomentCca:
     """Return the estimator for D columns of both views together."""
-    settings = own(config)
     n_x = first_view(config, n_columns)
-    low = [settings.x_low] * n_x + [settings.y_low] * (n_columns - n_x)
-    high = [settings.x_high] * n_x + [settings.y_high] * (n_columns - n_x)
-    for column, ends in single_bounds(settings.bounds).items():
+    low = [config.x_low] * n_x + [config.y_low] * (n_columns - n_x)
+    high = [config.x_high] * n_x + [config.y_high] * (n_columns - n_x)
+    for column, ends in single_bounds(config.bounds).items():
         if column <= n_columns:
             low[column - 1], high[column - 1] = ends
     return SecondMomentCca(
         low=tuple(low),
         high=tuple(high),
         n_x=n_x,
-        n_pairs=settings.n_pairs,
-        norm_bound=settings.norm_bound,
-        constant=CONSTANT * settings.norm_bound if settings.centre == "released" else 0.0,
-        ridge=settings.ridge,
+        n_pairs=config.n_pairs,
+        norm_bound=config.norm_bound,
+        constant=CONSTANT * config.norm_bound if config.centre == "released" else 0.0,
+        ridge=config.ridge,
     )
 
 
-def stages(config: Config, n_columns: int) -> tuple[PlannedStage, ...]:
+def stages(config: CapeCcaConfig, n_columns: int) -> tuple[PlannedStage, ...]:
     """Return the one release of a run."""
     asked = estimator(config, n_columns).schedule(n_columns)
     return (PlannedStage(phase="moment", releases=asked, mu2_weight=1.0),)
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
-    settings, D = own(config), space.n_features
-    if settings.max_features < D:
+    D = space.n_features
+    if config.max_features < D:
         raise ConfigError(
-            "E145", setting="columns", got=D, allowed=settings.max_features, do="use fewer."
+            "E145", setting="columns", got=D, allowed=config.max_features, do="use fewer."
         )
     n_x = first_view(config, D)
+    # How many columns there are is known only now that the sites have read their tables.
     for setting, got, limit in (
         ("n_features_x", n_x, D - 1),
-        ("n_pairs", settings.n_pairs, min(n_x, D - n_x)),
-        ("bounds", max(single_bounds(settings.bounds), default=1), D),
+        ("n_pairs", config.n_pairs, min(n_x, D - n_x)),
+        ("bounds", max(single_bounds(config.bounds), default=1), D),
     ):
         if not 1 <= got <= limit:
-            raise ConfigError(
-                "E011", setting=setting, got=got, allowed=f"1 to {limit}",
-                do=f"the data have {D} columns, {n_x} of them in the first view.",
-            )  # fmt: skip
+            do = f"the data have {D} columns, {n_x} of them in the first view."
+            raise ConfigError("E011", setting=setting, got=got, allowed=f"1 to {limit}", do=do)
     plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
-    warnings = () if settings.private else (PROTECTS_NOBODY,)
+    warnings = () if config.private else (PROTECTS_NOBODY,)
     return RunPlan(releases=plan, n_basis=D, warnings=warnings)
 
 
 def _verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
-    D = roster.space.n_features
+    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    config, D = settings_of(CapeCcaConfig, site.config), roster.space.n_features
     verify_basis(site, roster, D)
-    verify_plan(site, roster, stages(site.config, D))
+    verify_plan(site, roster, stages(config, D))
 
 
-def _estimator(config: Config, model: CapeCcaModel) -> SecondMomentCca:
+def _estimator(config: CapeCcaConfig, model: CapeCcaModel) -> SecondMomentCca:
     return estimator(config, n_basis(model))
 
 
@@ -203,13 +202,17 @@ def _outcome(party: Aggregator, model: CapeCcaModel) -> Outcome:
     if state is None:
         raise RuntimeError("no release before report")
     done = state.status == "released"
-    found = outcome_in_tables(
-        "capecca", party, model, status=state.status, reason=REASONS[state.status],
+    outcome = outcome_in_tables(
+        "capecca",
+        party,
+        model,
+        status=state.status,
+        reason=REASONS[state.status],
         tables=(correlations_table(state), *column_tables(state)) if done else (),
-    )  # fmt: skip
+    )
     if done and state.correlations[0] <= state.noise_bound:
-        return replace(found, warnings=(*found.warnings, ONLY_NOISE))
-    return found
+        return replace(outcome, warnings=(*outcome.warnings, ONLY_NOISE))
+    return outcome
 
 
 def correlations_table(state: CanonicalState) -> Table:
@@ -244,22 +247,26 @@ def _column_table(
     # Correlation of a column with the variate of its own view, from released values.
     loadings = state.covariance[columns, columns] @ weights
     loadings /= np.where(std > 0.0, std, np.inf)[:, None]
-    rows = zip(
-        state.mean[columns].tolist(), std.tolist(), (weights * std[:, None]).tolist(),
-        np.clip(loadings, -1.0, 1.0).tolist(), strict=True,
-    )  # fmt: skip
+    # Noise alone can push an estimate past 1, which no correlation is.
+    loadings = np.clip(loadings, -1.0, 1.0)
+    parts = (state.mean[columns], std, weights * std[:, None], loadings)
+    rows = zip(*(part.tolist() for part in parts), strict=True)
+    pairs = range(1, K + 1)
     return Table(
         name=f"columns_{view}",
         title=f"{title}: columns",
         note="Private mean and standard deviation; weights of columns of unit standard deviation, "
         "for variates of unit variance; loadings are correlations with the variate.",
-        header=("column", "mean", "std", *(f"weight_{k}" for k in range(1, K + 1)),
-                *(f"loading_{k}" for k in range(1, K + 1))),
+        header=(
+            *("column", "mean", "std"),
+            *(f"weight_{k}" for k in pairs),
+            *(f"loading_{k}" for k in pairs),
+        ),
         rows=tuple(
             (i, mean, std_i, *weight, *loading)
             for i, (mean, std_i, weight, loading) in enumerate(rows, 1 + columns.start)
         ),
-    )  # fmt: skip
+    )
 
 
 # -- the protocol --------------------------------------------------------------------------------

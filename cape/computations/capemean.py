@@ -52,12 +52,16 @@ class CapeMeanConfig(Config):
         1.0, "Largest value", help="A public constant, never from data: larger values count as it."
     )
     n_bins: int = option(
-        10, "Bins between smallest and largest value", low=1, high=100,
+        10,
+        "Bins between smallest and largest value",
+        low=1,
+        high=100,
         help="Two open bins take what lies outside.",
-    )  # fmt: skip
+    )
     mean_share: float = option(
         0.5, "Share of mu^2 for the mean", low=0.01, high=0.99, help="The rest: the histogram."
     )
+    # The common settings again, with what suits a table: values as they are, in public ranges.
     basis: Literal["none"] = option("none", "Public basis", group="Data")
     detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
     standardize: Literal["variance", "demean", "none"] = option(
@@ -77,11 +81,6 @@ class CapeMeanConfig(Config):
             )
 
 
-def own(config: Config) -> CapeMeanConfig:
-    """Return the settings as those of this computation."""
-    return settings_of(CapeMeanConfig, config)
-
-
 # -- the public model ----------------------------------------------------------------------------
 
 
@@ -95,23 +94,24 @@ class CapeMeanModel(Model):
 
 # -- what is released: one description for the planner and for every site's own check ------------
 
+# Were there two, the aggregator could plan one thing and a site check another.
 
-def mean_of(config: Config, model: object = None) -> ColumnMean:
+
+def mean_of(config: CapeMeanConfig, model: object = None) -> ColumnMean:
     """Return the estimator of the means."""
     del model
-    return ColumnMean(low=own(config).low, high=own(config).high)
+    return ColumnMean(low=config.low, high=config.high)
 
 
-def histogram_of(config: Config, model: object = None) -> ColumnHistogram:
+def histogram_of(config: CapeMeanConfig, model: object = None) -> ColumnHistogram:
     """Return the estimator of the histograms."""
     del model
-    settings = own(config)
-    return ColumnHistogram(low=settings.low, high=settings.high, n_bins=settings.n_bins)
+    return ColumnHistogram(low=config.low, high=config.high, n_bins=config.n_bins)
 
 
-def stages(config: Config, n_columns: int) -> tuple[PlannedStage, ...]:
+def stages(config: CapeMeanConfig, n_columns: int) -> tuple[PlannedStage, ...]:
     """Return all releases of a run and how they share the budget."""
-    share = own(config).mean_share
+    share = config.mean_share
     return (
         PlannedStage(phase="mean", releases=mean_of(config).schedule(n_columns), mu2_weight=share),
         PlannedStage(
@@ -122,7 +122,7 @@ def stages(config: Config, n_columns: int) -> tuple[PlannedStage, ...]:
     )
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+def plan_run(config: CapeMeanConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`.
 
     Raises
@@ -130,20 +130,19 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
     ConfigError, PrivacyBudgetError
         There is none: too many columns, delta too large for M, or noise too large for integers.
     """
-    settings = own(config)
     D = space.n_features
-    if settings.max_features < D:
+    if config.max_features < D:
         raise ConfigError(
-            "E145", setting="columns", got=D, allowed=settings.max_features, do="use an atlas."
+            "E145", setting="columns", got=D, allowed=config.max_features, do="use an atlas."
         )
     plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
     warnings: tuple[str, ...] = ()
-    part = plan[0].noise_std(n_sites, n_subjects) / 2  # the statistic spans -1 to 1
-    if not settings.private:
+    noise = plan[0].noise_std(n_sites, n_subjects) / 2  # the statistic spans -1 to 1
+    if not config.private:
         warnings = (PROTECTS_NOBODY,)
-    elif part > NOISY:
+    elif noise > NOISY:
         warnings = (
-            f"The noise of every mean (std {part:.2g} of the range) is above {NOISY:g}: "
+            f"The noise of every mean (std {noise:.2g} of the range) is above {NOISY:g}: "
             "use fewer columns, more subjects or a larger epsilon.",
         )
     return RunPlan(releases=plan, n_basis=D, warnings=warnings)
@@ -151,9 +150,10 @@ def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace)
 
 def _verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
-    D = roster.space.n_features
+    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    config, D = settings_of(CapeMeanConfig, site.config), roster.space.n_features
     verify_basis(site, roster, D)
-    verify_plan(site, roster, stages(site.config, D))
+    verify_plan(site, roster, stages(config, D))
 
 
 # -- the result ----------------------------------------------------------------------------------
@@ -172,6 +172,7 @@ NOTE = (
 def _outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
     if model.mean is None or model.histogram is None:
         raise RuntimeError("no release before report")
+    config = settings_of(CapeMeanConfig, party.config)
     status = model.histogram.status
     return outcome_in_tables(
         COMPUTATION.name,
@@ -179,7 +180,7 @@ def _outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
         model,
         status=status,
         reason=REASONS[status],
-        tables=(mean_table(model.mean), histogram_table(party.config, model.histogram)),
+        tables=(mean_table(model.mean), histogram_table(config, model.histogram)),
     )
 
 
@@ -197,22 +198,24 @@ def mean_table(state: ColumnStatistic) -> Table:
     )
 
 
-def histogram_table(config: Config, state: ColumnStatistic) -> Table:
+def histogram_table(config: CapeMeanConfig, state: ColumnStatistic) -> Table:
     """Return one row per column and bin; the first and last bin of a column are open."""
     edges = histogram_of(config).edges().tolist()
     bins = list(zip(["-inf", *edges], [*edges, "inf"], strict=True))
-    known = state.status == "released"
+    # Zeros of a refused release would look like empty bins: their cells stay empty instead.
+    released = state.status == "released"
+    rows = []
+    for i, value in enumerate(state.values.tolist()):
+        column, bin_ = divmod(i, len(bins))
+        numbers = _with_error(value, state.noise_std) if released else (None,) * 4
+        rows.append((1 + column, *bins[bin_], *numbers))
     return Table(
         name="histogram",
         title="Histogram of every column over subjects",
         note=f"Mean fraction of a subject's own time points, unbiased; it may be below 0. {NOTE}",
         header=("column", "from", "to", "fraction", "noise_std", "low_95", "high_95"),
-        rows=tuple(
-            (1 + i // len(bins), *bins[i % len(bins)],
-             *(_with_error(value, state.noise_std) if known else (None,) * 4))
-            for i, value in enumerate(state.values.tolist())
-        ),
-    )  # fmt: skip
+        rows=tuple(rows),
+    )
 
 
 def _with_error(value: float, noise_std: float) -> tuple[float, float, float, float]:
@@ -222,6 +225,8 @@ def _with_error(value: float, noise_std: float) -> tuple[float, float, float, fl
 
 # -- the protocol --------------------------------------------------------------------------------
 
+# The last stage has `close`: its state opens `report`, and a refusal of it ends the run with what
+# was released before.
 HISTOGRAM = SecureSum(
     name="histogram",
     state=ColumnStatistic,

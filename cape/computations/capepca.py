@@ -9,25 +9,168 @@ DP-PCA.  Not iterative, one release.
 
 from __future__ import annotations
 
-from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcome, plan_run, verify
+from typing import Literal
+
+from cape.algorithms.second_moment import Principal, SecondMomentPca
+from cape.config import Config, option
+from cape.errors import ConfigError
+from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.protocol.join import join
-from cape.protocol.model import progress
-from cape.protocol.outcome import Outcome
+from cape.protocol import subject_views
+from cape.protocol.join import RunPlan, join
+from cape.protocol.messages import Roster
+from cape.protocol.model import Model, n_basis, progress, settings_of
+from cape.protocol.outcome import Outcome, Table
 from cape.protocol.phases import Computation
-from cape.protocol.ports import Aggregator
-from cape.protocol.report_phase import nothing_for_sites, report
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
+from cape.public_basis import check_basis, widest_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CapePcaConfig(PcaConfig):
-    """Settings of capepca."""
+class CapePcaConfig(Config):
+    """Settings of capepca; data are taken as they are, one column or many each."""
+
+    n_directions: int = option(3, "Directions to keep", low=1, high=1000, help="K of the papers.")
+    norm_bound: float = option(
+        1.0,
+        "Largest norm of a record",
+        low=1e-12,
+        high=1e12,
+        help="A public constant, never from data: longer records are shrunk to it.",
+    )
+    feature_space: Literal["mask", "atlas", "matrix"] = option(
+        "matrix", "Feature space", group="Data", help="matrix: array files, or a table of records."
+    )
+    min_timepoints: int = option(1, "Fewest columns of a subject", low=1, group="Data")
+    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option(
+        "none", "Scaling of each feature", group="Data"
+    )
+
+    def check(self) -> None:
+        """Check what the settings say together."""
+        Config.check(self)
+        check_basis(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PcaModel(Model):
+    """What all parties hold; None before the release."""
+
+    principal: Principal | None = None
+
+
+# -- what is released: one description for the planner and for every site's own check ------------
+
+
+def estimator(config: CapePcaConfig, model: object = None) -> SecondMomentPca:
+    """Return the estimator of the second moment."""
+    del model
+    return SecondMomentPca(n_components=config.n_directions, norm_bound=config.norm_bound)
+
+
+def stages(config: CapePcaConfig, n_features: int) -> tuple[PlannedStage, ...]:
+    """Return the one release of a run."""
+    releases = estimator(config).schedule(n_features)
+    return (PlannedStage(phase="moment", releases=releases, mu2_weight=1.0),)
+
+
+def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    d = widest_basis(config, space)
+    if d > config.max_features:
+        do = "use a basis or an atlas."
+        raise ConfigError("E145", setting="features", got=d, allowed=config.max_features, do=do)
+    if config.n_directions > d:
+        got, do = config.n_directions, f"the data have {d} directions."
+        raise ConfigError("E011", setting="n_directions", got=got, allowed=f"1 to {d}", do=do)
+    plan = make_plan(config, stages(config, d), n_sites=n_sites, n_subjects=n_subjects)
+    warnings = () if config.private else (PROTECTS_NOBODY,)
+    return RunPlan(releases=plan, n_basis=d, warnings=warnings)
+
+
+def verify(site: Site, roster: Roster) -> None:
+    """Check, as a site, the plan that the aggregator sent against the site's own settings."""
+    config = settings_of(CapePcaConfig, site.config)
+    d = widest_basis(config, roster.space)
+    verify_basis(site, roster, d)
+    verify_plan(site, roster, stages(config, d))
+
+
+# -- the result ----------------------------------------------------------------------------------
+
+REASONS = {
+    "released": "The planned release was made.",
+    "budget_exhausted": "A site refused the release; there is no result.",
+}
+
+
+def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outcome:
+    """Return directions and spectrum as tables, for this computation and its relative, dpdispca."""
+    state = model.principal
+    if state is None:
+        raise RuntimeError("no release before report")
+    # After a refusal the state is the one before the release, which says nothing of the data.
+    tables = (spectrum_table(state, note), directions_table(state))
+    return outcome_in_tables(
+        name,
+        party,
+        model,
+        status=state.status,
+        reason=REASONS[state.status],
+        tables=tables if state.status == "released" else (),
+    )
+
+
+def spectrum_table(state: Principal, note: str) -> Table:
+    """Return one row per eigenvalue."""
+    K = state.V.shape[1]
+    return Table(
+        name="spectrum",
+        title="Eigenvalues of the released second moment",
+        note=f"{note} noise_edge is the largest eigenvalue of the noise alone; a direction whose "
+        "eigenvalue is not well above it is mostly noise. Negative eigenvalues are noise.",
+        header=("direction", "eigenvalue", "noise_edge", "above_noise", "kept"),
+        rows=tuple(
+            (i, value, state.edge, "yes" if value > state.edge else "no", "yes" if i <= K else "no")
+            for i, value in enumerate(state.eigenvalues.tolist(), 1)
+        ),
+    )
+
+
+def directions_table(state: Principal) -> Table:
+    """Return one row per feature: its weight in every direction kept."""
+    K = state.V.shape[1]
+    return Table(
+        name="directions",
+        title="Directions, one column each, of norm 1",
+        note="The entry of largest magnitude of every direction is positive. With a public basis "
+        "the rows are its directions, else the features.",
+        header=("feature", *(f"V{k:02d}" for k in range(1, K + 1))),
+        rows=tuple((i, *row) for i, row in enumerate(state.V.tolist(), 1)),
+    )
 
 
 def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
     return outcome("capepca", party, model, note="One sum over all subjects.")
 
+
+# -- the protocol --------------------------------------------------------------------------------
+
+MOMENT = SecureSum(
+    name="moment",
+    state=Principal,
+    model_field="principal",
+    estimator=estimator,
+    rows=n_basis,
+    # Not centred, not scaled: the bound is on the records as they are.
+    input=subject_views.unchanged,
+    close=as_released("principal"),
+)
 
 COMPUTATION = Computation(
     name="capepca",

@@ -65,8 +65,8 @@ class LocalReduction:
         ``expand(config, reduced, size)``: a mean (size,) again; MessageError for a wrong shape.
     """
 
-    reduce: Callable[[Config, Array], Array]
-    expand: Callable[[Config, Array, int], Array]
+    reduce: Callable[[Any, Array], Array]
+    expand: Callable[[Any, Array, int], Array]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

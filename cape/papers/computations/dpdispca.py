@@ -15,13 +15,20 @@ from typing import Literal
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import order_of_svec, smat, svec
 from cape.algorithms.second_moment import leading_factor
-from cape.computations._second_moment import MOMENT, PcaConfig, PcaModel, outcome, plan_run, verify
-from cape.config import Config, option
+from cape.computations.capepca import (
+    MOMENT,
+    CapePcaConfig,
+    PcaModel,
+    outcome,
+    plan_run,
+    verify,
+)
+from cape.config import option
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.model import progress, settings_of
+from cape.protocol.model import progress
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import Computation
 from cape.protocol.ports import Aggregator
@@ -31,7 +38,7 @@ from cape.protocol.zero_sum import ZeroSum
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class DpDisPcaConfig(PcaConfig):
+class DpDisPcaConfig(CapePcaConfig):
     """Settings of dpdispca."""
 
     n_sent: int = option(
@@ -46,7 +53,7 @@ class DpDisPcaConfig(PcaConfig):
 
     def check(self) -> None:
         """Check what the settings say together."""
-        PcaConfig.check(self)
+        CapePcaConfig.check(self)
         # What no site sends cannot be found in the mean of what they send.
         if self.n_sent < self.n_directions:
             raise ConfigError(
@@ -56,27 +63,25 @@ class DpDisPcaConfig(PcaConfig):
             )  # fmt: skip
 
 
-def dpdispca_settings(config: Config) -> DpDisPcaConfig:
-    return settings_of(DpDisPcaConfig, config)
-
-
-def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+def _plan_run(
+    config: DpDisPcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
+) -> RunPlan:
     run_plan = plan_run(config, n_sites, n_subjects, space)
-    n_sent, d = dpdispca_settings(config).n_sent, run_plan.n_basis
+    n_sent, d = config.n_sent, run_plan.n_basis
     if n_sent > d:
         do = f"the data have {d} directions."
         raise ConfigError("E011", setting="n_sent", got=n_sent, allowed=f"up to {d}", do=do)
     return run_plan
 
 
-def _reduce(config: Config, mean: Array) -> Array:
+def _reduce(config: DpDisPcaConfig, mean: Array) -> Array:
     """Return P_s (D, R) of a site's own noisy second moment."""
-    return leading_factor(smat(mean), dpdispca_settings(config).n_sent)
+    return leading_factor(smat(mean), config.n_sent)
 
 
-def _expand(config: Config, sent: Array, size: int) -> Array:
+def _expand(config: DpDisPcaConfig, sent: Array, size: int) -> Array:
     """Return svec of P_s P_s'."""
-    shape = (order_of_svec(size), dpdispca_settings(config).n_sent)
+    shape = (order_of_svec(size), config.n_sent)
     # The array comes from a site: its shape decides how much the aggregator allocates.
     if sent.shape != shape:
         raise MessageError("E202", problem=f"a site sent {sent.shape} numbers, needed {shape}")
