@@ -31,10 +31,7 @@ __all__ = [
 
 
 def render(folder: Path) -> Path:
-    """Write index.html again from the other files of `folder` and return its path.
-
-    The page sees nothing but these files, so it shows released quantities and settings only.
-    """
+    """Write index.html again, from the other files of `folder` alone, and return its path."""
     return consortium_page.write(folder)
 
 
@@ -51,12 +48,7 @@ def rebuild(folder: Path) -> list[Path]:
     """Write every page below `folder` again from the files beside it and return their paths.
 
     `folder` is a consortium folder, a site's folder or its `private/`, or the folder of a whole
-    simulation that holds all of them.
-
-    Raises
-    ------
-    ConfigError
-        CAPE-E274: there is no result in it.
+    simulation that holds all of them; ConfigError (CAPE-E274) if there is no result in it.
     """
     places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
     private = dict.fromkeys(p for place in places for p in (place, place / "private"))

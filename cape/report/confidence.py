@@ -47,16 +47,9 @@ MEASURED = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confidence:
-    """What the noise of the releases does to the maps.
+    """Per map: |z| that holds about 95 % of its noise, and r to expect with the map without noise.
 
-    Attributes
-    ----------
-    band : tuple of float
-        Per map: about 95 % of its features are within this |z| of the map without noise.
-    expected_r : tuple of float
-        Per map: correlation to expect with the map without noise.
-    why_not : str
-        Why there are no numbers; empty if there are.
+    `why_not` says why there are no numbers; it is empty if there are.
     """
 
     band: tuple[float, ...]
@@ -65,7 +58,6 @@ class Confidence:
 
 
 def confidence(outcome: IcaOutcome) -> Confidence:
-    """Return band and expected correlation of every map, or why they are not given."""
     if reason := why_not(outcome):
         return Confidence(band=(), expected_r=(), why_not=reason)
     noise = _noise(outcome)
@@ -98,33 +90,34 @@ def why_not(outcome: IcaOutcome) -> str:
         return "at this budget the maps mostly show noise, and the band would be too narrow"
     if outcome.rank_status not in ("gap", "reduced"):
         return "the spectrum has no clear gap, so what lies outside the maps is not known"
+    # One more may be chance; two mean that signal was left outside the maps.
     if above_edge(outcome.eigenvalues, outcome.edge) > k + 1:
         return "more directions than components stand above the noise edge"
     return ""
 
 
 def _noise_strength(outcome: IcaOutcome) -> float | None:
-    """Return G of the noise that was added, whatever the label; None without noise."""
+    """G of the noise that was added, whatever the label; None without noise."""
     events = outcome.roster.plan
     if not events or not all(event.private for event in events):
         return None
-    mu = math.sqrt(total_cost(event.cost for event in events).mu2 or 0.0)
-    roster = outcome.roster
-    return g_eff(
-        n_subjects=roster.n_subjects,
-        mu=mu,
-        noise_shares=outcome.noise_shares,
-        n_sites=roster.n_sites,
-    )
+    # Of the plan, not of the ledger: a run that ends early has the noise of its plan all the same.
+    return effective_size(outcome, math.sqrt(total_cost(event.cost for event in events).mu2 or 0.0))
+
+
+def effective_size(outcome: IcaOutcome, mu: float) -> float:
+    """Return G of a run that spends this mu."""
+    roster, noise_shares = outcome.roster, outcome.noise_shares
+    size, n_sites = roster.n_subjects, roster.n_sites
+    return g_eff(n_subjects=size, mu=mu, noise_shares=noise_shares, n_sites=n_sites)
 
 
 def above_edge(eigenvalues: Array, edge: float) -> int:
-    """Return how many eigenvalues of the released subspace statistic exceed the noise edge."""
     return int(np.count_nonzero(eigenvalues > edge)) if edge > 0 else 0
 
 
 def _noise(outcome: IcaOutcome) -> dict[str, list[float]]:
-    """Return the std of the noise on each entry of every released mean, by phase."""
+    """Return the standard deviation of the noise on each entry of every released mean, by phase."""
     sizes = {entry.site: entry.n_subjects for entry in outcome.roster.sites}
     stds: dict[str, list[float]] = {}
     events = {(event.phase, event.round): event for event in outcome.ledger.events}
@@ -138,10 +131,11 @@ def _noise(outcome: IcaOutcome) -> dict[str, list[float]]:
 
 
 def _off_subspace(outcome: IcaOutcome, noise_std: float) -> Array:
-    """Return the mean squared error per feature from directions outside the subspace, (k,)."""
+    """Mean squared error per feature from directions outside the subspace, shape (k,)."""
     k = outcome.A.shape[1]
     values = np.sort(outcome.eigenvalues)[::-1]
     d = len(values)
+    # Off the diagonal an entry stands in the released vector times sqrt 2 (svec).
     s_off = noise_std / math.sqrt(2.0)
     # An observed spike x = theta + s_off^2 d / theta over the mean of the rest.
     x = values[:k] - (values[k:].mean() if d > k else 0.0)
@@ -153,7 +147,7 @@ def _off_subspace(outcome: IcaOutcome, noise_std: float) -> Array:
 
 
 def _mixing(outcome: IcaOutcome, looks: Sequence[float], rounds: Sequence[float]) -> Array:
-    """Return the mean squared error per feature from mixing with the other maps, (k,)."""
+    """Mean squared error per feature from mixing with the other maps, shape (k,)."""
     # U <- expm(-A/2) U: half of the noise of the last look stays, symmetric.
     symmetric = (looks[-1] / math.sqrt(2.0) / 2.0) ** 2 if looks else 0.0
     power = outcome.A.var(axis=0)
@@ -161,11 +155,7 @@ def _mixing(outcome: IcaOutcome, looks: Sequence[float], rounds: Sequence[float]
 
 
 def _rotation(rounds: Sequence[float]) -> float:
-    """Return the variance of the angle between two components after all rounds.
-
-    A Newton step of length alpha forgets the share alpha of the error so far and adds alpha times
-    its own noise.
-    """
+    """Variance of the angle between two components after all rounds."""
     constants, kappa = tuned_constants(math.inf), CURVATURE["volatility"]
     variance = 0.0
     for t, noise_std in enumerate(rounds):

@@ -19,7 +19,6 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.forecast.rules import rule_of
-from cape.forecast.size import g_eff
 from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
 from cape.report import (
     confidence,
@@ -54,11 +53,9 @@ WITHOUT_DATA: Final = "template_without_data"
 Cell = str | int | float
 
 
-# -- what people call -----------------------------------------------------------------------------
-
-
 def write_consortium(folder: Path, outcome: Outcome) -> None:
     """Write all files of the consortium and the page into `folder`, which is made if needed."""
+    # All figures before the first file: a run that fails here leaves no half of a result.
     results, privacy = results_of(outcome), privacy_json.statement(outcome)
     folder.mkdir(parents=True, exist_ok=True)
     files.write_json(folder / "results.json", results)
@@ -72,6 +69,7 @@ def write_consortium(folder: Path, outcome: Outcome) -> None:
         _write_maps(folder, outcome)
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
+    # Last, because it reads the files: what is on the page stands in them too.
     consortium_page.write(folder)
 
 
@@ -83,20 +81,11 @@ def score(
     simulation: bool,
     synthetic: bool = False,
 ) -> None:
-    """Add to the files how close the result is to planted maps, and render again.
+    """Add to the files how close a simulated result is to planted maps, and render again.
 
-    Parameters
-    ----------
-    folder : Path
-        Written by `write_consortium`.
-    q_ngi : float or None
-        Inter-symbol interference of unmixing and planted mixing; 0 is perfect.
-    map_correlation : float or None
-        Mean absolute correlation of matched maps; 1 is perfect.
-    simulation : bool
-        Stamp the page SIMULATION: all sites were simulated on one computer.
-    synthetic : bool
-        Say that their data are those of `cape synth`, not of people.
+    `q_ngi` is the inter-symbol interference of unmixing and planted mixing (0 is perfect),
+    `map_correlation` the mean |r| of matched maps.  `simulation` says that all sites were on one
+    computer, `synthetic` that their data are those of `cape synth`, not of people.
     """
     results = replace(read_results(folder), simulation=simulation, synthetic=synthetic)
     if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
@@ -110,23 +99,10 @@ def score(
 
 
 def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
-    """Match the maps of a result with an image of the user's, and render again.
+    """Match the maps of a result with a public image of the user's, and render again.
 
     Rewrites the label columns of components.tsv and `labels` of results.json; the maps stay.
-
-    Parameters
-    ----------
-    folder : Path
-        Written by `write_consortium`.
-    template : Path
-        Public 3-D or 4-D NIfTI image.
-    names : Path, optional
-        Text file with one name per volume.
-
-    Raises
-    ------
-    ConfigError
-        CAPE-E270 to E274.
+    `names` is a text file with one name per volume.  ConfigError: CAPE-E270 to E274.
     """
     table, results_path = folder / "components.tsv", folder / "results.json"
     if not (table.is_file() and results_path.is_file()):
@@ -135,6 +111,7 @@ def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
     image, space = folder / "group_maps.nii.gz", results.feature_space
     z, source = labels.of_user(image, template, names, feature_space=space)
     rows = labels.labelled(files.read_rows(table, Component), z, source)
+    # Only the label columns differ: numbers of 12 digits survive being read and written.
     files.write_rows(table, Component, rows)
     files.write_json(results_path, replace(results, labels=labels.source(source, {})))
     return consortium_page.write(folder)
@@ -143,6 +120,7 @@ def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
 def summary(outcome: Outcome) -> dict[str, Cell]:
     """Return a few released numbers for the engine's own display: flat, no booleans, no null."""
     results = results_of(outcome)
+    # The engine's display takes flat values only: no lists, no booleans, no null.
     names = ["status", "n_sites", "n_subjects", "epsilon", "delta", "mu", "unit", "relation"]
     names += ["computation", "version", "run", "fingerprint"]
     if isinstance(results, MapResults):
@@ -152,7 +130,7 @@ def summary(outcome: Outcome) -> dict[str, Cell]:
 
 
 def components_table(outcome: Outcome) -> dict[str, dict[str, Cell]]:
-    """Return the rows of components.tsv by name, or of the first table: flat numbers and texts."""
+    """Return the rows of components.tsv by name, or those of the first table."""
     if not isinstance(outcome, IcaOutcome):
         return {
             str(row[0]): {n: _flat(v) for n, v in zip(table.header[1:], row[1:], strict=True)}
@@ -173,7 +151,6 @@ def _flat(value: object) -> Cell:
 
 
 def _as_in_file(value: object) -> Cell:
-    """Return a number as it stands in the file, which has 12 digits."""
     text = files.cell(value)
     try:
         number = float(text)
@@ -182,11 +159,7 @@ def _as_in_file(value: object) -> Cell:
     return int(number) if text.lstrip("-").isdigit() else number
 
 
-# -- records --------------------------------------------------------------------------------------
-
-
 def results_of(outcome: Outcome) -> MapResults | TableResults:
-    """Return results.json of a run."""
     if isinstance(outcome, IcaOutcome):
         return map_results_of(outcome)
     tables = tuple(
@@ -197,12 +170,13 @@ def results_of(outcome: Outcome) -> MapResults | TableResults:
 
 
 def map_results_of(outcome: IcaOutcome) -> MapResults:
-    """Return results.json of a run whose result is maps."""
+    # The rank guard may have left fewer components than the settings ask for.
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
     kind, prewhitened = separation_of(settings), model_order.is_prewhitened(settings)
     needed_g = rule_of(kind, n_components, prewhitened=prewhitened).needed_g()
-    size = _effective_size(outcome)
-    hint = model_order.hint_of(
+    mu = privacy_json.figures(outcome).mu_planned
+    size = None if mu is None else confidence.effective_size(outcome, mu)
+    hint = model_order.hint(
         outcome.eigenvalues, settings, edge=outcome.edge, n_components=n_components, g=size
     )
     return MapResults(
@@ -259,6 +233,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _noise_band(outcome: IcaOutcome) -> NoiseBand:
+    # The margins stand in the file, so that whoever reads the numbers knows how well they held.
     reason = confidence.why_not(outcome)
     return NoiseBand(
         shown=not reason,
@@ -268,23 +243,10 @@ def _noise_band(outcome: IcaOutcome) -> NoiseBand:
     )
 
 
-def _effective_size(outcome: IcaOutcome) -> float | None:
-    """Return G of the run, None without noise."""
-    mu, roster = privacy_json.figures(outcome).mu_planned, outcome.roster
-    if mu is None:
-        return None
-    return g_eff(
-        n_subjects=roster.n_subjects,
-        mu=mu,
-        noise_shares=outcome.noise_shares,
-        n_sites=roster.n_sites,
-    )
-
-
 def _last_stage_rounds(outcome: Outcome) -> int:
-    """Return how many rounds the last stage made: those in the phase of the last record."""
     if not outcome.trace:
         return 0
+    # Rounds of the solver are those that people count; looks and releases before it are not.
     last = outcome.trace[-1].phase
     return sum(record.phase == last for record in outcome.trace)
 
@@ -317,14 +279,14 @@ def _template_rows(released: Array, reading: TemplateReading) -> Iterator[Templa
 
 
 def _r(a: Array, b: Array) -> float:
-    """Return the correlation of two maps, 0 for a constant one."""
+    """Correlation of two maps, 0 for a constant one."""
     a, b = a - a.mean(), b - b.mean()
+    # A template can be constant on a small mask; a correlation of NaN would become null.
     norm = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / norm if norm > 0.0 else 0.0
 
 
 def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
-    """Return the rows of components.tsv."""
     noise, template = confidence.confidence(outcome), _bundled_labels(outcome)
     rows = maps.describe(outcome.A, outcome.space)
     if not noise.why_not:
@@ -335,6 +297,7 @@ def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:
     delta, promised = privacy_json.delta_of(outcome), outcome.label == "dp"
+    # By phase and round, the names that releases have in plan and ledger.
     costs = {(s.event.phase, s.event.round): s for s in privacy_json.running(outcome.ledger.events)}
     for index, record in enumerate(outcome.trace, 1):
         spent = costs.get((record.phase, record.round)) if promised else None
@@ -352,15 +315,14 @@ def _rounds_of(outcome: Outcome) -> Iterator[Round]:
         )
 
 
-# -- files ----------------------------------------------------------------------------------------
-
-
 def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
     files.write_rows(folder / "components.tsv", Component, _components_of(outcome))
+    # Plain float64 arrays, no pickle: anybody may open the file.
     matrices = {name: getattr(outcome, name) for name in ("W", "U", "V", "W_total", "A")}
     digest = np.array(outcome.space.digest)
     spectrum = outcome.eigenvalues
     np.savez(folder / "unmixing.npz", **matrices, eigenvalues=spectrum, feature_space_digest=digest)
+    # In the header of the image, because images are copied without the files beside them.
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
     mni = maps.in_mni(outcome.settings)
     for name, columns in _map_sets(outcome):
@@ -368,7 +330,7 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
 
 
 def _map_sets(outcome: IcaOutcome) -> Iterator[tuple[str, Array]]:
-    """Yield the sets of maps of a run, as file stem and columns (D, R)."""
+    """Yield file stem and columns (D, R) of every set of maps."""
     yield "group_maps", z_scores(outcome.A)
     if outcome.spatial is not None:
         yield SPATIAL, z_scores(outcome.spatial.A)
@@ -380,7 +342,6 @@ def _map_sets(outcome: IcaOutcome) -> Iterator[tuple[str, Array]]:
 
 
 def _csv_text(table: Table) -> str:
-    """Return a table as CSV, 12 digits, n/a for what was not released."""
     target = io.StringIO()
     writer = csv.writer(target, lineterminator="\n")
     writer.writerow(table.header)

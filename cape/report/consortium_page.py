@@ -6,6 +6,7 @@ whose result is tables has the same page with other chapters.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -36,10 +37,10 @@ Row = tuple[str, ...]
 
 
 def write(folder: Path) -> Path:
-    """Write index.html from the other files of a result folder and return its path."""
     results = folder / "results.json"
     if results.is_file() and "tables" in files.read_json(results):
         tables = TableFolder.read(folder)
+        # Nothing here can fail to be drawn, so there is no second attempt.
         target = folder / "index.html"
         files.write_text(target, page.html_of(compose_tables(tables)))
         return target
@@ -48,7 +49,6 @@ def write(folder: Path) -> Path:
 
 
 def compose(folder: MapFolder, *, drawn: bool) -> Page:
-    """Return the page of a run whose result is maps."""
     return Page(
         template="consortium/page.html.j2",
         values={**_common(folder), "kind": folder.kind},
@@ -58,7 +58,6 @@ def compose(folder: MapFolder, *, drawn: bool) -> Page:
 
 
 def compose_tables(folder: TableFolder) -> Page:
-    """Return the page of a run whose result is tables; it has no pictures to draw."""
     return Page(
         template="tables/page.html.j2",
         values=_common(folder),
@@ -68,7 +67,6 @@ def compose_tables(folder: TableFolder) -> Page:
 
 
 def _common(folder: MapFolder | TableFolder) -> Values:
-    """Return the values that every chapter may use."""
     return {
         "results": folder.results,
         "privacy": folder.privacy,
@@ -79,7 +77,6 @@ def _common(folder: MapFolder | TableFolder) -> Values:
 
 
 def _features(results: Results) -> str:
-    """Name the feature space in a few words."""
     n, d, grid = results.n_features, results.n_basis, results.grid
     word = {"mask": "voxels", "atlas": "parcels"}.get(results.feature_space, "columns")
     shape = f" ({' x '.join(map(str, grid))})" if grid else ""
@@ -91,8 +88,6 @@ def _features(results: Results) -> str:
 
 
 def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
-    """Return what is protected, against whom: the guarantee in odds and for every viewer."""
-    del drawn
     privacy = folder.privacy
     if privacy.epsilon is None or privacy.mu is None:
         return {}
@@ -111,7 +106,6 @@ def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
 
 
 def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
-    """Return the cost of releases: a curve, a row per phase, every release."""
     privacy = folder.privacy
     events = privacy.events
     # A run that promises nothing has no figures on mu and epsilon, so their columns are dropped.
@@ -132,9 +126,11 @@ def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
 
 def _phase_rows(events: Sequence[Release], *, free: bool) -> Iterator[Row]:
     """Yield what one release of a phase looks like, and what the phase cost."""
+    # Shares add up in fractions: phases differ by orders of magnitude.
     total = sum((event.mu2_exact for event in events), Fraction(0))
     for phase in dict.fromkeys(event.phase for event in events):
         group = [event for event in events if event.phase == phase]
+        # Clips follow a schedule over the rounds of a phase, so first and last tell the range.
         first, last = group[0], group[-1]
         spent = sum((event.mu2_exact for event in group), Fraction(0))
         row = (
@@ -169,7 +165,6 @@ def _so_far(event: Release) -> Row:
 
 
 def number(value: float | None) -> str:
-    """Return a figure of privacy; what is not promised has no bound."""
     return "infinite" if value is None else f"{value:.4g}"
 
 
@@ -182,9 +177,9 @@ def _range(first: float, last: float) -> str:
 
 
 def _quality(folder: MapFolder, drawn: bool) -> Values:
-    """Return how the run ended, its rounds, and what planted maps say where there are some."""
     results, rounds = folder.results, folder.rounds
     kind = "temporal" if results.separation is None else results.separation.kind
+    # The curve is of the last phase alone: norms of different phases have no common scale.
     solver = [_measures(row) for row in rounds if row.phase == rounds[-1].phase]
     progress = None
     if drawn and solver:
@@ -220,7 +215,6 @@ def _short(value: float | None) -> str:
 
 
 def _order(folder: MapFolder, drawn: bool) -> Values | None:
-    """Return the eigenvalues beside the noise edge, and what they suggest for R."""
     values, results = folder.eigenvalues, folder.results
     if not np.any(values):  # a computation without a released spectrum
         return None
@@ -229,7 +223,7 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         "spectrum": plots.spectrum(values, edge, n) if drawn else None,
         "edge": edge,
         "last": float(np.sort(values)[::-1][n - 1]),
-        "hint": model_order.hint_of(
+        "hint": model_order.hint(
             values, folder.settings, edge=edge, n_components=n, g=results.g_eff
         ),
     }
@@ -239,10 +233,10 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
 
 
 def _components(folder: MapFolder, drawn: bool) -> Values:
-    """Return one line of numbers for each map, with a picture if it has a shape."""
     results, rows = folder.results, folder.components
     bar: Picture | None = None
     pictures: list[Picture | None] = [None] * len(rows)
+    # Plain columns have no place next to each other, so there is nothing to draw.
     if drawn and (results.feature_space != "matrix" or results.grid):
         bar, *drawings = _draw(folder)
         pictures = [*drawings]
@@ -276,6 +270,7 @@ def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str,
     yield "share", f"{100 * row.share:.1f} %"
     yield "skewness", f"{row.skewness:.2f}"
     yield "kurtosis", f"{row.kurtosis:.1f}"
+    # Left out rather than shown as "n/a": the text above says why there is no noise level.
     if row.noise_z is not None and row.expected_r is not None:
         yield "noise level |z|", f"{row.noise_z:.2f}"
         yield "expected r", f"{row.expected_r:.2f}"
@@ -289,7 +284,6 @@ def _above_chance(row: Component) -> bool:
 
 
 def _where(row: Component, results: MapResults) -> str:
-    """Say where the peak is: mm, pixel, or number of the column."""
     mm = [x for x in (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm) if x is not None]
     if len(mm) == 3:
         return f"{' '.join(f'{x:.0f}' for x in mm)} mm".replace("-0 ", "0 ")
@@ -301,21 +295,19 @@ def _where(row: Component, results: MapResults) -> str:
 
 def _alt(row: Component, results: MapResults) -> str:
     text = f"{row.name}: peak {_where(row, results)}, z {row.peak_z:.1f}"
+    # Read aloud without the numbers beside it, so only what is above chance.
     return f"{text}, most like {row.label}." if row.label and _above_chance(row) else f"{text}."
 
 
 def _separation(folder: MapFolder, drawn: bool) -> Values | None:
-    """Return how the model fits, beside what the same steps give without data."""
     model = folder.results.separation
     if model is None:  # results of before there was a choice
         return None
     rows = model.template or ()
     templates = [
-        (f"C{k:02d}", *(f"{x:.2f}" for x in (
-            row.r_template, row.r_without_data, row.r_template_without_data, row.strength, row.kept
-        )))
+        (f"C{k:02d}", *(f"{x:.2f}" for x in dataclasses.astuple(row)))
         for k, row in enumerate(rows, 1)
-    ]  # fmt: skip
+    ]
     surrogate = folder.surrogate
     compared = None if surrogate is None else list(_compared(folder.results, surrogate))
     return {
@@ -336,8 +328,8 @@ def _compared(results: MapResults, surrogate: SurrogateFigures) -> Iterator[Row]
 
 
 def _free_set(folder: MapFolder) -> list[Picture]:
-    """Draw the spatial components of the subspace that this temporal run released anyway."""
     path = folder.path / SPATIAL_IMAGE
+    # Columns without a grid have no image of them.
     if not path.is_file():
         return []
     limit = plots.colour_limit(maps.read_maps(path))
@@ -350,29 +342,25 @@ def _free_set(folder: MapFolder) -> list[Picture]:
 
 
 def _sites(folder: MapFolder | TableFolder, drawn: bool) -> Values:
-    del folder, drawn
     return {}
 
 
 def _tables(folder: TableFolder, drawn: bool) -> Values:
-    del drawn
     return {"tables": [(table, *folder.table(table.file)) for table in folder.results.tables]}
 
 
 def _settings(folder: MapFolder | TableFolder, drawn: bool) -> Values:
-    del drawn
     return {"rows": [(name, setting_text(value)) for name, value in folder.settings.items()]}
 
 
 def setting_text(value: object) -> str:
-    """Return the value of a setting for people."""
+    # As in settings.toml, so that a setting can be copied from the page.
     if isinstance(value, bool):
         return "true" if value else "false"
     return "(empty)" if value in ("", None) else str(value)
 
 
 def _methods(folder: MapFolder, drawn: bool) -> Values:
-    del drawn
     return {
         "paragraph": methods.paragraph(folder.results, folder.privacy, folder.settings),
         "references": methods.references(folder.results),

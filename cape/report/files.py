@@ -31,15 +31,13 @@ Table = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 Record = TypeVar("Record")
 
 
-# -- JSON -----------------------------------------------------------------------------------------
-
-
 def write_json(path: Path, value: object) -> None:
     """Write a record or a mapping, in its own order; what is not finite becomes null."""
     write_text(path, json.dumps(_plain(value), indent=1, allow_nan=False) + "\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:
+    # Not the reader of messages: our own files may be larger than a message.
     value = json.loads(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise TypeError(f"{path.name} does not hold a JSON object")
@@ -58,7 +56,6 @@ def write_text(path: Path, text: str) -> None:
 
 
 def _plain(value: object) -> object:
-    """Return `value` with null instead of NaN and infinities, and plain Python numbers."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {
             field.name: _plain(getattr(value, field.name))
@@ -70,6 +67,7 @@ def _plain(value: object) -> object:
     if isinstance(value, Sequence | np.ndarray) and not isinstance(value, str):
         items: Iterable[object] = value.tolist() if isinstance(value, np.ndarray) else value
         return [_plain(item) for item in items]
+    # Before the test for float: numpy's float64 is one, its float32 is not.
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, float):
@@ -77,11 +75,8 @@ def _plain(value: object) -> object:
     return value
 
 
-# -- tables ---------------------------------------------------------------------------------------
-
-
 def cell(value: object) -> str:
-    """Return one cell of a table: 12 digits, n/a for nothing and for what is not finite."""
+    """One cell of a table: 12 digits, n/a for nothing and for what is not finite."""
     if value is None:
         return MISSING
     if isinstance(value, float):
@@ -90,7 +85,6 @@ def cell(value: object) -> str:
 
 
 def write_table(path: Path, table: Table) -> None:
-    """Write header and rows with tabs between the cells."""
     header, rows = table
     write_text(path, "".join("\t".join(row) + "\n" for row in (header, *rows)))
 
@@ -103,19 +97,20 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 def write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
     """Write records of one kind as a table whose header is the names of its fields."""
+    # Header and record cannot drift apart: the names of the fields are the columns.
     header = tuple(field.name for field in dataclasses.fields(kind))
     cells = [tuple(cell(getattr(row, name)) for name in header) for row in rows]
     write_table(path, (header, cells))
 
 
 def read_rows(path: Path, kind: type[Record]) -> tuple[Record, ...]:
-    """Return the records of a table that `write_rows` wrote."""
     hints = typing.get_type_hints(kind)
     rows = read_table(path)
     return tuple(kind(**{k: _value(row[k], hint) for k, hint in hints.items()}) for row in rows)
 
 
 def _value(text: str, hint: Any) -> object:
+    # The declared type decides, never the look of a cell: a label may be "1e5".
     kinds = typing.get_args(hint) or (hint,)
     if text == MISSING and NoneType in kinds:
         return None
@@ -123,11 +118,9 @@ def _value(text: str, hint: Any) -> object:
 
 
 def line(text: str) -> str:
-    """Return a text that fits one cell of a table."""
     return " ".join(text.split())
 
 
 def load_image(path: Path) -> Any:
-    """Return a NIfTI image, read lazily."""
     nibabel: Any = importlib.import_module("nibabel")
     return nibabel.load(path)

@@ -42,7 +42,7 @@ SAME_GRID = 1e-3
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Template:
-    """Public maps to compare with: name, one label per map, values (D, K) on the features."""
+    """Public maps to compare with: values (D, K) on the features, one label per map."""
 
     name: str
     labels: tuple[str, ...]
@@ -59,7 +59,7 @@ class Match:
 
 
 def bundled(space: FeatureSpace) -> Template | None:
-    """Return the networks of the atlas on the features of a space in MNI coordinates, or None.
+    """Return the networks of the atlas on the features of a space in MNI coordinates.
 
     None without a grid, and where nilearn is not installed.
     """
@@ -80,7 +80,6 @@ def bundled(space: FeatureSpace) -> Template | None:
 
 
 def _table() -> Path | None:
-    """Return nilearn's table of coordinates without importing nilearn, None if it is not there."""
     # Importing nilearn takes seconds, for a table of 160 lines.
     try:
         spec = importlib.util.find_spec("nilearn")
@@ -95,21 +94,9 @@ def _table() -> Path | None:
 
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
-    """Return the volumes of the user's own image as templates.
+    """Return the volumes of the user's own image (3-D or 4-D NIfTI) as templates.
 
-    Parameters
-    ----------
-    path : Path
-        3-D or 4-D NIfTI; another grid is interpolated, which needs nilearn.
-    space : FeatureSpace
-        Of the run.
-    names : sequence of str
-        One per volume; T01 ... without them.
-
-    Raises
-    ------
-    ConfigError
-        CAPE-E270 to E273.
+    One name per volume, T01 ... without them.  ConfigError: CAPE-E270 to E273.
     """
     if space.kind == "matrix":
         raise ConfigError("E270", got=space.kind)
@@ -117,6 +104,7 @@ def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Temp
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     volumes = volumes[..., None] if volumes.ndim == 3 else volumes
     count = volumes.shape[3]
+    # A shifted list would name every component after its neighbour.
     if names and len(names) != count:
         raise ConfigError("E273", got=len(names), allowed=count)
     grid = space.labels()
@@ -133,14 +121,7 @@ def of_user(
 ) -> tuple[Array, Template]:
     """Return the z-maps of a finished result, and the user's image on their voxels.
 
-    Parameters
-    ----------
-    result : Path
-        group_maps.nii.gz of a result folder.
-    template, names : Path
-        The user's image, and a text file with one name per volume.
-    feature_space : str
-        Of the run, for the refusal where there is no image.
+    `result` is group_maps.nii.gz of a result folder; without it the refusal names `feature_space`.
     """
     if not result.is_file():
         raise ConfigError("E270", got=feature_space)
@@ -154,7 +135,6 @@ def of_user(
 
 
 def _names(path: Path | None) -> tuple[str, ...]:
-    """Return the lines of a text file that are not empty."""
     if path is None:
         return ()
     try:
@@ -179,11 +159,13 @@ def _read(path: Path) -> Any:
 
 
 def _on_grid(image: Any, space: FeatureSpace) -> Any:
-    """Return the image on the grid of the run, interpolated if it lies on another one."""
     affine = np.asarray(space.affine).reshape(4, 4)
+    # Programs round affines when they save them.
     near = np.abs(np.asarray(image.affine) - affine).max() <= SAME_GRID
     if tuple(image.shape[:3]) == space.shape and near:
         return image
+    # Labels are a reading aid, so interpolation is good enough here; subjects are never resampled
+    # without being asked.
     try:
         resampling: Any = importlib.import_module("nilearn.image")
     except ImportError:
@@ -199,16 +181,9 @@ def _on_grid(image: Any, space: FeatureSpace) -> Any:
 
 
 def match(z: Array, template: Template) -> tuple[Match, ...]:
-    """Return the best template of every map.
-
-    Parameters
-    ----------
-    z : ndarray, shape (D, R)
-        Maps.
-    template : Template
-        Its constant maps match nothing.
-    """
+    """Return the best template of every map (D, R); constant templates match nothing."""
     reference = _unit(template.values)
+    # The sign of a map is a convention, so the strongest |r| counts and its sign is kept.
     r = _unit(z).T @ reference
     best = np.argmax(np.abs(r), axis=1)
     chance = _chance(z, reference)
@@ -219,7 +194,6 @@ def match(z: Array, template: Template) -> tuple[Match, ...]:
 
 
 def _chance(z: Array, reference: Array) -> float:
-    """Return the 95th percentile of the best |r| of random directions in the span of the maps."""
     # Fixed directions: the same maps have to give the same file.
     span = np.linalg.qr(z - z.mean(axis=0))[0]
     directions = np.random.default_rng(0).standard_normal((DIRECTIONS, span.shape[1]))
@@ -229,7 +203,7 @@ def _chance(z: Array, reference: Array) -> float:
 
 
 def _unit(values: Array) -> Array:
-    """Return columns of mean 0 and length 1; zeros for constant ones."""
+    """Columns of mean 0 and length 1; zeros for constant ones."""
     centred = values - values.mean(axis=0)
     length = np.linalg.norm(centred, axis=0)
     # Rounding leaves a constant column about 1e-16 of its size away from its mean.
@@ -238,7 +212,6 @@ def _unit(values: Array) -> Array:
 
 
 def labelled(rows: Sequence[Component], z: Array, template: Template) -> tuple[Component, ...]:
-    """Return the rows of components.tsv with the best template of every map (D, R)."""
     return tuple(
         replace(row, label=best.label, label_r=best.r, label_chance=best.chance)
         for row, best in zip(rows, match(z, template), strict=True)
@@ -246,7 +219,6 @@ def labelled(rows: Sequence[Component], z: Array, template: Template) -> tuple[C
 
 
 def source(template: Template | None, settings: Mapping[str, object]) -> LabelSource:
-    """Return what results.json says of the labels."""
     if template is None:
         why = (
             "the features are plain columns"

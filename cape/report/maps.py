@@ -25,25 +25,11 @@ from cape.report import files
 class Component:
     """One row of components.tsv; the order of the fields is that of its columns.
 
-    Attributes
-    ----------
-    name : str
-        C01, C02 ...
-    share : float
-        Share of retained variance, from released matrices; not explained variance of the data.
-    skewness, kurtosis : float
-        Of the map over the features; kurtosis is excess (0 for a Gaussian).
-    peak_feature : int
-        Number of the strongest feature, from 1 (voxel of the mask in C order, parcel, column).
-    peak_x_mm, peak_y_mm, peak_z_mm : float or None
-        Of the peak; None without a grid.
-    peak_z : float
-        z-score there, with its sign.
-    noise_z, expected_r : float or None
-        About 95 % of the features are within this |z| of the map without noise, and the
-        correlation to expect with it; None where `cape.report.confidence` says nothing.
-    label, label_r, label_chance
-        Most similar public map, signed correlation, and the |r| that chance gives.
+    `share` is of the retained variance, from released matrices, not explained variance of the data;
+    `kurtosis` is excess; `peak_feature` counts from 1 (voxel of the mask in C order, parcel,
+    column); mm are None without a grid.  About 95 % of the features are within `noise_z` of the map
+    without noise, `expected_r` is the correlation with it.  `label_chance` is the |r| that chance
+    gives.
     """
 
     name: str
@@ -63,15 +49,7 @@ class Component:
 
 
 def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
-    """Return the numbers of each map that need nothing but the maps.
-
-    Parameters
-    ----------
-    released : ndarray, shape (D, R)
-        Maps A in their final order and sign.
-    space : FeatureSpace
-        Gives the coordinates of the features.
-    """
+    """Return the numbers of the maps A (D, R), in their final order and sign."""
     z = z_scores(released)
     share, at = variance_explained(released), peaks(z)
     skewness, kurtosis = np.mean(z**3, axis=0), np.mean(z**4, axis=0) - 3.0
@@ -91,10 +69,7 @@ def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
 
 
 def coordinates(space: FeatureSpace) -> Array:
-    """Return the place of each feature in mm, shape (D, 3): voxel, or centre of the parcel.
-
-    Shape (D, 0) without a grid.
-    """
+    """Return the place of each feature in mm (D, 3): voxel, or centre of a parcel; else (D, 0)."""
     if space.kind == "matrix":
         return np.zeros((space.n_features, 0))
     labels = space.labels()
@@ -108,14 +83,13 @@ def coordinates(space: FeatureSpace) -> Array:
 
 
 def parcel_means(values: Array, labels: Any) -> Array:
-    """Return the mean over each parcel of values (voxels in parcels, K), by ascending label."""
+    """Mean over each parcel of values (voxels in parcels, K), by ascending label."""
     parcel = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
     sums = np.stack([np.bincount(parcel, weights=column) for column in values.T], axis=1)
     return np.asarray(sums / np.bincount(parcel)[:, None])
 
 
 def in_mni(settings: Mapping[str, object]) -> bool:
-    """Tell whether the grid is one of the bundled MNI152 masks."""
     bundled = str(settings.get("mask", "")).startswith("MNI152-")
     return settings.get("feature_space", "mask") != "matrix" and bundled
 
@@ -133,16 +107,8 @@ def write_maps(
 ) -> None:
     """Write maps, shape (D, R), as ``name.nii.gz`` on a grid, as ``name.csv`` without one.
 
-    Parameters
-    ----------
-    stamp : str
-        For the description in the header of an image, where a copy still says what it is.
-    mni : bool
-        The grid is one of the bundled MNI152 masks.
-    digits : str
-        Format of a number in the CSV.
-    level : int
-        Of the compression; 1 for many images of single subjects.
+    The stamp stands in the header of an image, where a copy still says what it is; `digits` is the
+    format of a number in the CSV, `level` that of the compression.
     """
     if space is not None and space.kind != "matrix":
         image = nifti(maps, space, stamp=stamp, mni=mni, level=level)
@@ -154,10 +120,10 @@ def write_maps(
 
 
 def nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) -> bytes:
-    """Return the maps as the bytes of a .nii.gz; equal maps give equal bytes."""
     nibabel: Any = importlib.import_module("nibabel")
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
     image = nibabel.Nifti1Image(volume(z, space), affine)
+    # Viewers choose their coordinates by this code.
     code = 4 if mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
     image.set_sform(affine, code=code)
     image.set_qform(affine, code=code)
@@ -168,15 +134,10 @@ def nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) -
 
 
 def volume(z: Array, space: FeatureSpace) -> Data:
-    """Return the maps as one image, shape (x, y, z, R), float32; atlases are painted by label.
-
-    Parameters
-    ----------
-    z : ndarray, shape (D, R)
-        Rows: voxels of the mask in C order, or labels in ascending order.
-    """
+    """Return the maps (D, R) as one image (x, y, z, R); atlases are painted by label."""
     labels = space.labels()
     mask = labels > 0
+    # Outside is 0, not NaN: most viewers show NaN as data.
     image = np.zeros((*space.shape, z.shape[1]), dtype=np.float32)
     if space.kind == "atlas":
         parcel = np.unique(labels[mask], return_inverse=True)[1].ravel()

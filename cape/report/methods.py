@@ -18,14 +18,12 @@ def label_line(results: Results) -> str:
 
 
 def references(results: MapResults) -> tuple[str, ...]:
-    """Return what to cite for this run, with the paper of the networks it was compared with."""
     return tuple(text_of("references.txt.j2", atlas=results.labels.template).splitlines())
 
 
 def paragraph(
     results: MapResults, privacy: PrivacyStatement, settings: Mapping[str, object]
 ) -> str:
-    """Return the methods paragraph, with the numbers of this run."""
     kind = separation_of(settings)
     words = {"pca": "subspace", "whitening": "whitening", "solver": "solver"}
     return text_of(
@@ -40,12 +38,12 @@ def paragraph(
             for key, word in words.items()
             if key in settings and kind == "temporal"
         ],
+        # Who is in the last sum: the text must not count those that left.
         present={s: n for s, n in results.sites.items() if s not in results.departed},
     )
 
 
 def document(results: MapResults, privacy: PrivacyStatement, settings: Mapping[str, object]) -> str:
-    """Return the content of methods.md."""
     return text_of(
         "methods.md.j2",
         label=label_line(results),

@@ -8,7 +8,6 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import MIN_GAP
-from cape.forecast.rule import Separation
 from cape.forecast.rules import rule_of
 from cape.frozen import dataclass
 from cape.report.confidence import above_edge
@@ -20,26 +19,13 @@ MOST = 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelOrderHint:
-    """A number of components to try, and what the present one is to be told.
+    """A number of components to try, and what there is to say of the present one.
 
-    Attributes
-    ----------
-    suggested : int or None
-        None where the spectrum carries no noise, so nothing tells its tail from signal.
-    above : int
-        Eigenvalues above the noise edge.
-    gap, gap_ratio : int, float
-        Where the largest drop is, and its size over the noise edge.
-    clear_gap : bool
-        It is large enough to count.
-    requested, n_components : int
-        Components of the settings, and those that the rank guard left.
-    limit : int
-        More components than this are noise.
-    budget_text : str
-        How many components the budget carries; empty if G is not known.
-    doubtful : bool
-        R is more than the noise allows, or clearly too small.
+    `suggested` is None where the spectrum carries no noise, so nothing tells its tail from signal.
+    `above` counts eigenvalues above the noise edge; the largest drop comes after number `gap` and
+    is `gap_ratio` times the edge.  `requested` are the components of the settings, `n_components`
+    those that the rank guard left, and more than `limit` are noise.  `doubtful`: R is more than
+    the noise allows, or clearly too small.
     """
 
     suggested: int | None = None
@@ -64,34 +50,26 @@ class ModelOrderHint:
 
 def hint(
     eigenvalues: Array,
+    settings: Mapping[str, object],
     *,
     edge: float,
-    requested: int,
     n_components: int,
     g: float | None,
-    kind: Separation = "temporal",
-    prewhitened: bool = True,
 ) -> ModelOrderHint:
     """Return what the spectrum suggests.
 
-    Parameters
-    ----------
-    eigenvalues : ndarray, shape (d,)
-        Of the released subspace statistic.
-    edge : float
-        Top of the spectrum of the noise alone; 0 without noise.
-    requested, n_components : int
-        Components of the settings, and those that the rank guard left.
-    g : float or None
-        Effective size of the run; None if it is not known.
-    kind, prewhitened
-        Which rule says how many components G carries: that of `cape budget`.
+    `eigenvalues` (d,) are those of the released subspace statistic, `edge` is the top of the
+    spectrum of the noise alone (0 without noise), `g` the effective size of the run (None: not
+    known), by which the rule of the model says how many components the budget carries.
     """
+    requested = int(str(settings.get("n_components", n_components)))
+    kind = separation_of(settings)
     values = np.sort(eigenvalues)[::-1]
     if edge <= 0.0 or values.size < 3:
         return ModelOrderHint(requested=requested, n_components=n_components)
     above = above_edge(values, edge)
     last = min(MOST, values.size - 1)
+    # In units of the edge, so that the threshold is the one the rank guard uses.
     drops = (values[:last] - values[1 : last + 1]) / edge
     gap = int(np.argmax(drops)) + 1
     clear_gap = bool(drops[gap - 1] >= MIN_GAP)
@@ -101,12 +79,13 @@ def hint(
     most = limit = max(above, gap) if clear_gap else above
     budget_text = ""
     if g is not None:
-        rule = rule_of(kind, requested, prewhitened=prewhitened)
+        rule = rule_of(kind, requested, prewhitened=is_prewhitened(settings))
         budget_text = rule.largest_text(g)
         most = rule.largest_components(g)
         # What real data carried (spatial) is shown, but only the spectrum says what is noise.
         limit = min(limit, most) if kind == "temporal" else limit
     return ModelOrderHint(
+        # One component has nothing to be separated from.
         suggested=max(2, min(MOST, above if by_edge else gap)),
         above=above,
         gap=gap,
@@ -120,26 +99,7 @@ def hint(
     )
 
 
-def hint_of(
-    eigenvalues: Array,
-    settings: Mapping[str, object],
-    *,
-    edge: float,
-    n_components: int,
-    g: float | None,
-) -> ModelOrderHint:
-    """Return the hint of a run by its settings."""
-    return hint(
-        eigenvalues,
-        edge=edge,
-        requested=int(str(settings.get("n_components", n_components))),
-        n_components=n_components,
-        g=g,
-        kind=separation_of(settings),
-        prewhitened=is_prewhitened(settings),
-    )
-
-
 def is_prewhitened(settings: Mapping[str, object]) -> bool:
     """Tell which thresholds hold: those of the shipped default, as in `cape budget`, or the old."""
+    # Without prewhitening the thresholds that were measured before it hold.
     return settings.get("prewhiten", "ar1") != "none"

@@ -34,7 +34,7 @@ None leaves the chapter out."""
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chapter:
-    """A chapter: its place in the page, its title, its template, and the values for it."""
+    """A chapter of a page, with the values for its template."""
 
     anchor: str
     title: str
@@ -44,21 +44,11 @@ class Chapter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A whole page.
+    """A whole page: its template has the title, the strips above it and the cards.
 
-    Attributes
-    ----------
-    template : str
-        With the title, the strips above it and the cards.
-    values : mapping
-        For the page and for all of its chapters.
-    chapters : tuple of Chapter
-        From top to bottom.
-    illustrated : bool
-        Whether pictures were drawn; such a page also has a list of its chapters.
-    failure : str or None
-        Why it has no pictures though it should: "" where the extra is not installed, else the name
-        of the error.
+    `values` serve the page and all chapters.  A page that is `illustrated` also lists its chapters.
+    `failure` says why one is not, though it should: "" where the extra is not installed, else the
+    name of the error.
     """
 
     template: str
@@ -69,11 +59,11 @@ class Page:
 
 
 def chapters(outline: Outline[Source], source: Source, *, drawn: bool) -> tuple[Chapter, ...]:
-    """Compute the values of the chapters of an outline and return those that have some."""
     computed = []
     for template, title, values_of in outline:
         values = values_of(source, drawn)
         if values is not None:
+            # People link to chapters, so the name of the template is part of the address.
             anchor = template.partition("/")[2]
             chapter = Chapter(anchor=anchor, title=title, template=template, values=values)
             computed.append(chapter)
@@ -81,15 +71,7 @@ def chapters(outline: Outline[Source], source: Source, *, drawn: bool) -> tuple[
 
 
 def write(folder: Path, compose: Callable[[bool], Page]) -> Path:
-    """Write index.html, with pictures or without them where they cannot be drawn; return its path.
-
-    Parameters
-    ----------
-    folder : Path
-        Gets the page.
-    compose : callable
-        Gets whether pictures are wanted.
-    """
+    """Write index.html and return its path; `compose` gets whether pictures are wanted."""
     if not plots.installed():
         text = html_of(replace(compose(False), failure=""))
     else:
@@ -121,12 +103,10 @@ def html_of(page: Page) -> str:
 
 
 def text_of(template: str, **values: object) -> str:
-    """Return a plain text, such as the paragraph for a paper."""
     return _environment(markup=False).get_template(template).render(values)
 
 
 def style() -> str:
-    """Return the style sheet, which goes into the page."""
     return (TEMPLATES / "style.css").read_text(encoding="utf-8")
 
 
@@ -138,6 +118,7 @@ def _source(name: str) -> str:
 def _environment(*, markup: bool) -> jinja2.Environment:
     import jinja2
 
+    # A loader of our own, because an indented line continues the one above it.
     environment = jinja2.Environment(
         loader=jinja2.FunctionLoader(_source),
         autoescape=markup,  # noqa: S701 - False for plain texts alone

@@ -77,7 +77,6 @@ class Picture:
 
 
 def installed() -> bool:
-    """Tell whether the extra `report` is there: matplotlib, nilearn."""
     try:
         import matplotlib  # noqa: F401  the two imports are the question
         import nilearn  # noqa: F401
@@ -90,7 +89,6 @@ def installed() -> bool:
 
 
 def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure, in inches, that pyplot does not know of."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -123,7 +121,6 @@ def _chart(figure: Figure, alt: str, caption: str = "") -> Picture:
 
 
 def _palette() -> list[int]:
-    """Return one palette for all pictures: greys, the map colours, the two line colours."""
     from matplotlib import colormaps
     from matplotlib.colors import to_rgb
 
@@ -139,7 +136,6 @@ def _palette() -> list[int]:
 
 
 def _axes(figure: Figure, xlabel: str, ylabel: str, position: Any = (1, 1, 1)) -> Axes:
-    """Return axes with names, without a box, with faint horizontal lines."""
     axes = figure.add_subplot(*position)
     axes.set_xlabel(xlabel)
     axes.set_ylabel(ylabel)
@@ -150,13 +146,11 @@ def _axes(figure: Figure, xlabel: str, ylabel: str, position: Any = (1, 1, 1)) -
 
 
 def _limit_line(axes: Axes, height: float, text: str) -> None:
-    """Draw a dashed line over the whole width, with its name at the right end."""
     axes.axhline(height, color=VERMILION, linestyle="--", linewidth=1.5)
     axes.annotate(text, (0.99, height), ha="right", xytext=(0, 4), color=VERMILION, **OVER_AXES)
 
 
 def _name_ticks(set_ticks: Any, names: Sequence[str], rotation: int) -> None:
-    """Label an axis with every name, or every second, third ... if there are many."""
     step = math.ceil(len(names) / MOST_TICKS)
     at = range(0, len(names), step)
     set_ticks(list(at), [names[k] for k in at], fontsize=7, rotation=rotation, color=GREY)
@@ -166,23 +160,14 @@ def _name_ticks(set_ticks: Any, names: Sequence[str], rotation: int) -> None:
 
 
 def budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str]) -> Picture:
-    """Draw epsilon after each release, with the budget as a line.
-
-    Parameters
-    ----------
-    epsilon : ndarray, shape (n_releases,)
-        Epsilon spent up to each release.
-    budget, delta : float
-        Total epsilon allowed, and its delta.
-    phases : list of str
-        Phase of each release; changes are marked.
-    """
+    """Draw epsilon after each release, its budget as a line, and where phases begin."""
     figure = new_figure(7.2, 3.0)
     axes = _axes(figure, "release", f"epsilon so far (delta {delta:g})")
     index = np.arange(1, epsilon.size + 1)
     axes.step(index, epsilon, where="post", color=BLUE, linewidth=2)
     axes.plot(index, epsilon, ".", color=BLUE, markersize=4)
     _limit_line(axes, budget, f"budget {budget:.4g}")
+    # From 0, so that the height of the curve is the part that is spent.
     axes.set_ylim(0.0, max(budget, float(epsilon.max())) * 1.18)
     starts = [k for k, name in enumerate(phases) if k == 0 or phases[k - 1] != name]
     box = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
@@ -203,7 +188,7 @@ def budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str])
 
 
 def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
-    """Draw the eigenvalues of the released PCA statistic, the noise edge and R."""
+    # The tail of a large basis is all noise and would press the rest to the left.
     shown = min(eigenvalues.size, max(40, 2 * n_components))
     values = np.sort(eigenvalues)[::-1]
     figure = new_figure(7.2, 3.0)
@@ -227,13 +212,7 @@ def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
 
 
 def progress(statistic: Array, noise: Array, step: Array, stability: Array) -> Picture:
-    """Draw norms, step and stability over the rounds of the solver.
-
-    Parameters
-    ----------
-    statistic, noise, step, stability : ndarray, shape (n_rounds,)
-        NaN where a value is not known.
-    """
+    """Draw norms, step and stability over the rounds of the solver; NaN is not known."""
     rounds = np.arange(1, statistic.size + 1)
     figure = new_figure(7.2, 5.4)
     top = _axes(figure, "", "statistic norm", (3, 1, 1))
@@ -246,6 +225,7 @@ def progress(statistic: Array, noise: Array, step: Array, stability: Array) -> P
     middle.set_ylim(bottom=0.0)
     low = _axes(figure, "round of the solver", "stability", (3, 1, 3))
     low.plot(rounds, stability, "-o", color=BLUE, markersize=3)
+    # The threshold from which the run calls itself converged.
     low.axhline(0.85, color=VERMILION, linestyle="--", linewidth=1.2)
     settled = "settled from 0.85 on"
     low.annotate(settled, (0.01, 0.85), xytext=(0, -11), color=VERMILION, fontsize=9, **OVER_AXES)
@@ -281,46 +261,27 @@ def colour_limit(z: Array) -> float:
 def strips(
     path: Path, names: Sequence[str], alts: Sequence[str], limit: float, *, mni: bool
 ) -> Iterator[Picture]:
-    """Yield eight axial slices for every map of an image.
-
-    Parameters
-    ----------
-    path : Path
-        Such as group_maps.nii.gz.
-    names, alts : sequence of str
-        Of each map.
-    limit : float
-        |z| of the darkest colour.
-    mni : bool
-        The grid is an MNI152 mask.
-    """
+    """Yield eight axial slices for every map of an image; `limit` is |z| of the darkest colour."""
     nibabel: Any = importlib.import_module("nibabel")
     plotting: Any = importlib.import_module("nilearn.plotting")
     image = nibabel.load(path)
     volumes = np.asarray(image.dataobj, dtype=np.float32)
     affine = image.affine
+    # The outline of a mask that touches the border of its grid would be open there.
     if not mni:
         volumes, affine = _with_margin(volumes, affine)
     mask = np.any(volumes != 0, axis=3)
     background, cuts = _background(mni=mni), MNI_CUTS if mni else _heights(mask, affine)
     outline = nibabel.Nifti1Image(mask.astype(np.float32), affine)
-    style = {"cmap": COLOURS, "black_bg": False, "colorbar": False, "annotate": False}
+    style = {"bg_img": background, "black_bg": False, "colorbar": False, "annotate": False}
+    style |= {"display_mode": "z", "cut_coords": list(cuts), "threshold": THRESHOLD}
+    style |= {"cmap": COLOURS, "vmin": -limit, "vmax": limit}
     for k, (name, alt) in enumerate(zip(names, alts, strict=True)):
         figure = new_figure(*STRIP)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about maps with nothing over the threshold
-            display = plotting.plot_stat_map(
-                nibabel.Nifti1Image(volumes[..., k], affine),
-                bg_img=background,
-                display_mode="z",
-                cut_coords=list(cuts),
-                threshold=THRESHOLD,
-                vmin=-limit,
-                vmax=limit,
-                figure=figure,
-                axes=(0, 0, 1, 1),
-                **style,
-            )
+            volume = nibabel.Nifti1Image(volumes[..., k], affine)
+            display = plotting.plot_stat_map(volume, figure=figure, axes=(0, 0, 1, 1), **style)
             if background is None:
                 display.add_contours(outline, levels=[0.5], colors=GREY, linewidths=0.8)
             display.annotate(size=10)
@@ -328,7 +289,6 @@ def strips(
 
 
 def _background(*, mni: bool) -> Any:
-    """Return the template, or None: then the outline of the mask is all there is to show."""
     # Never a mean image of the subjects: that would be a release.
     if not mni:
         return None
@@ -337,8 +297,9 @@ def _background(*, mni: bool) -> Any:
 
 
 def _heights(mask: Any, affine: Array) -> tuple[float, ...]:
-    """Return the heights of up to eight slices through a mask, mm."""
+    """Heights of up to eight slices through a mask, mm."""
     height = (np.argwhere(mask) @ affine[2, :3]) + affine[2, 3]
+    # Without the outermost slices, which show a few voxels.
     low, high = np.percentile(height, [5, 95])
     count = min(len(MNI_CUTS), max(1, math.ceil(float(high - low)) + 1))
     return tuple(float(cut) for cut in np.linspace(low, high, count))
@@ -389,6 +350,7 @@ def sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> 
     volumes, corner = _cropped(volumes)
     mask = np.any(volumes != 0, axis=3)
     size = mask.sum(axis=(0, 1))
+    # Slices with little brain say little.
     levels = np.flatnonzero(size > 0.2 * size.max())
     cuts = levels[np.unique(np.linspace(0, levels.size - 1, SLICES).round().astype(int))]
     rows, under = [], []
@@ -420,7 +382,7 @@ def sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> 
 
 
 def _painted(z: Array, grey: Array) -> Any:
-    """Return z in the colours of maps over `grey` (0 to 1), which shows where z is NaN, as RGB."""
+    """RGB of z in the colours of maps, over `grey` (0 to 1) where z is NaN."""
     from matplotlib import colormaps
 
     scaled = (np.clip(z, -SHEET_LIMIT, SHEET_LIMIT) + SHEET_LIMIT) / (2 * SHEET_LIMIT)
@@ -444,17 +406,7 @@ def _cropped(volumes: Array) -> tuple[Array, int]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Courses:
-    """Time courses of one subject.
-
-    Attributes
-    ----------
-    subject : str
-        Name of its files.
-    values : ndarray, shape (R, T)
-        One row per component.
-    tr : float
-        Repetition time, s; 0 if unknown.
-    """
+    """Time courses (R, T) of one subject, by the name of its files; `tr` in s, 0 if unknown."""
 
     subject: str
     values: Array
@@ -479,6 +431,7 @@ def time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iterator[
     for one in subjects:
         courses, length = one.values, one.values.shape[1]
         at = np.arange(length) * (one.tr if one.tr > 0 else 1.0)
+        # Each in its own unit: the scale of a time course depends on that of its map.
         std = courses.std(axis=1, keepdims=True)
         shown = (courses - courses.mean(axis=1, keepdims=True)) / np.where(std > 0, std, 1.0)
         for k, (line, row) in enumerate(zip(lines, shown, strict=True)):
@@ -500,6 +453,7 @@ def spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> 
     down = math.ceil(n / across)
     figure = new_figure(7.6, 0.5 + 1.25 * down)
     shown = slice(1, -1)  # without 0, where the mean was taken out, and the half-weighted last
+    # One scale for all panels, or spectra could not be compared.
     values = np.log10(np.maximum(power[:, shown], 1e-12))
     low, high = float(values.min()), float(values.max())
     for k, name in enumerate(names):
@@ -522,7 +476,6 @@ def spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> 
 
 
 def connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
-    """Draw a matrix of correlations (R, R) with an empty diagonal and fixed limits."""
     figure = new_figure(5.6, 4.8)
     axes = figure.add_subplot(111)
     image = _matrix(axes, r)
@@ -539,7 +492,6 @@ def connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
 
 
 def connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Picture:
-    """Draw small matrices of several subjects side by side, with the same limits."""
     across = min(5, len(labels))
     down = math.ceil(len(labels) / across)
     figure = new_figure(7.6, 0.2 + 1.65 * down)
@@ -574,6 +526,7 @@ def agreement(labels: Sequence[str], names: Sequence[str], r: Array) -> Picture:
     """Draw how every subject's map correlates with the common one; `r` is (subjects, R)."""
     figure = new_figure(7.2, 1.3 + max(0.12 * len(labels), 1.2))
     axes = figure.add_subplot(111)
+    # Fixed limits: two sites can lay their pages side by side.
     image = axes.imshow(r, cmap=COLOURS, vmin=-1.0, vmax=1.0, aspect="auto")
     _name_ticks(axes.set_xticks, names, rotation=90 if len(names) > 12 else 0)
     _name_ticks(axes.set_yticks, labels, rotation=0)

@@ -20,39 +20,10 @@ from cape.privacy.event import Event
 from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
 from cape.report.files import UNLESS_EMPTY
+from cape.report.page import text_of
 
 UNIT = "one subject: everything the run reads of one person at one site"
 RELATION = "replace-one"
-
-CURIOUS = (
-    "The aggregator follows the protocol and is curious: it may study all it receives, together "
-    "with at most the assumed number of sites."
-)
-PINNED = (
-    "The aggregator may lie, together with at most the assumed number of sites: identity keys that "
-    "the sites exchanged beforehand, past it, detect other keys and other lists of sites. It can "
-    "always stop the run."
-)
-DROPPING = "Which sites drop out, and when, does not depend on their data."
-ASSUMPTIONS = (
-    "Sites keep their own noise and keys secret and add their noise share.",
-    "The random numbers of each site's operating system cannot be predicted, and X25519, HKDF and "
-    "ChaCha20 hold.",
-)
-NOT_COVERED = (
-    "That a site took part, the number of sites, the number of subjects of each site, the shortest "
-    "and longest repetition time of its scans, the features, and all settings.",
-    "Which subjects were accepted: the checks before the run lie outside the guarantee.",
-    "Timing, memory use and the length of messages, and that a site stopped the run.",
-    "A person scanned at two sites: mu doubles for that person.",
-    "Earlier or later runs on the same data: mu^2 adds; the figures here are for this run alone.",
-    "Choices made by looking at the data before the run, such as settings tried on them.",
-    "Anything a site publishes by itself, such as time courses of its own subjects.",
-    "An aggregator that swaps keys: sites should compare the roster fingerprint by telephone.",
-)
-
-
-# -- costs ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -79,9 +50,6 @@ def planned_cost(outcome: Outcome) -> Cost:
     plan = total_cost(event.cost for event in outcome.roster.plan)
     charged = total_cost(event.cost for event in outcome.ledger.events)
     return charged if plan <= charged else plan
-
-
-# -- the record -----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,11 +131,13 @@ class Release:
     clip_int: int
     sensitivity: float
     delta_int: int
+    # As text: it can pass 2^53, where readers of JSON begin to round.
     s2: str
     shares: int
     seed_ratio: int = dataclasses.field(default=0, metadata=UNLESS_EMPTY)
     noise_std_share: float
     noise_std_mean: float
+    # p/q in lowest terms: exact, so that anybody can add the releases up.
     mu2: str | None
     mu: float | None
     mu_so_far: float | None
@@ -176,7 +146,6 @@ class Release:
 
     @property
     def mu2_exact(self) -> Fraction:
-        """mu^2 of this release, 0 without noise."""
         return Fraction(self.mu2) if self.mu2 else Fraction(0)
 
 
@@ -210,7 +179,7 @@ class PrivacyStatement:
     if_more_collude: tuple[Collusion, ...]
     budget: BudgetFigures
     assumptions: tuple[str, ...]
-    not_covered: tuple[str, ...] = NOT_COVERED
+    not_covered: tuple[str, ...]
     events: tuple[Release, ...]
     # Checked by `cape.privacy.chain.read_entries`, for whoever wants to know.
     ledger: Mapping[str, Any]
@@ -223,11 +192,9 @@ class PrivacyStatement:
         return self.zero_sum == "gaussian" or alone
 
 
-# -- from an outcome ------------------------------------------------------------------------------
-
-
 def survivors(outcome: Outcome) -> tuple[str, ...]:
     """Return the sites whose data are in the last sum; all of them unless sites dropped out."""
+    # Empty where everybody has to answer in every round.
     last = outcome.trace[-1].survivors if outcome.trace else ()
     return tuple(last or (entry.site for entry in outcome.roster.sites))
 
@@ -238,7 +205,6 @@ def delta_of(outcome: Outcome) -> float:
 
 
 def figures(outcome: Outcome) -> Figures:
-    """Return the headline numbers, in exact fractions up to the last step."""
     empty = Figures(delta=delta_of(outcome))
     ledger, plan = outcome.ledger, planned_cost(outcome)
     if ledger.budget is None or plan == INFINITE:
@@ -268,6 +234,7 @@ def statement(outcome: Outcome) -> PrivacyStatement:
         epsilon_planned=numbers.epsilon_planned,
         delta=numbers.delta,
         mu=numbers.mu,
+        # The same guarantee in another common measure: mu-GDP is (mu^2 / 2)-zCDP.
         zcdp_rho=None if numbers.mu is None else numbers.mu**2 / 2.0,
         lattice_slack=_slack(outcome),
         n_sites=roster.n_sites,
@@ -284,22 +251,20 @@ def statement(outcome: Outcome) -> PrivacyStatement:
         views=tuple(_views(outcome, numbers)),
         if_more_collude=tuple(_beyond(outcome, numbers)),
         budget=_budget(outcome, numbers),
-        assumptions=_assumptions(outcome),
+        assumptions=_lines("assumptions.txt.j2", settings),
+        not_covered=_lines("not_covered.txt.j2", settings),
         events=tuple(_releases(outcome, numbers.delta)),
         ledger={"head": outcome.ledger.head, "entries": list(outcome.ledger.entries())},
         warnings=tuple(outcome.warnings),
     )
 
 
+def _lines(template: str, settings: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(text_of(template, settings=settings).splitlines())
+
+
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
-
-
-def _assumptions(outcome: Outcome) -> tuple[str, ...]:
-    """Return what the guarantee rests on under the settings of this run."""
-    pinned = outcome.settings.get("key_trust") == "pinned"
-    drops = (DROPPING,) if outcome.settings.get("aggregation") == "secagg" else ()
-    return (PINNED if pinned else CURIOUS, *ASSUMPTIONS, *drops)
 
 
 def _budget(outcome: Outcome, numbers: Figures) -> BudgetFigures:
@@ -324,10 +289,10 @@ def _slack(outcome: Outcome) -> Slack:
 
 
 def _views(outcome: Outcome, numbers: Figures) -> Iterator[View]:
-    """Yield mu and epsilon of the three viewers; null with label "none"."""
     roster = outcome.roster
     colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
     masked = outcome.settings.get("aggregation") == "secagg"
+    # Local noise is enough by itself, so single sums may be seen unless masks were wanted too.
     alone = outcome.noise_is_local and not masked
     replies = "replies, noisy by themselves" if alone else "masked replies"
     sees = {
@@ -354,6 +319,7 @@ def _views(outcome: Outcome, numbers: Figures) -> Iterator[View]:
 def _beyond(outcome: Outcome, numbers: Figures) -> Iterator[Collusion]:
     """Yield what is left if more sites collude than assumed: one more, and all others."""
     roster, plan = outcome.roster, planned_cost(outcome)
+    # Two rows: what one more costs, and the worst that can happen.
     for colluders in sorted({roster.colluders + 1, roster.survivors - 1}):
         unknown = roster.survivors - colluders
         if numbers.epsilon is None or unknown < 1 or colluders <= roster.colluders:
@@ -368,6 +334,7 @@ def _beyond(outcome: Outcome, numbers: Figures) -> Iterator[Collusion]:
 def _releases(outcome: Outcome, delta: float) -> Iterator[Release]:
     """Yield every charged release in order; mu and epsilon are null where nothing is promised."""
     ledger, roster, promised = outcome.ledger, outcome.roster, outcome.label == "dp"
+    # Each entry holds the digest of the one before, so the digest of an entry stands in the next.
     links = [*(str(entry["prev_digest"]) for entry in ledger.entries()[1:]), ledger.head]
     for number, (spent, digest) in enumerate(zip(running(ledger.events), links, strict=False), 1):
         event = spent.event

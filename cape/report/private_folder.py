@@ -62,9 +62,6 @@ class SiteFacts:
     policy: Mapping[str, Any]
 
 
-# -- writing --------------------------------------------------------------------------------------
-
-
 def write(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
     """Write `private/` in `folder`, all but its page, and return its path."""
     private = folder / "private"
@@ -77,6 +74,7 @@ def write(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
     files.write_table(private / "checks.tsv", (("code", "severity", "text"), checks))
     sent = "".join(json.dumps(dict(reply)) + "\n" for reply in summary.sent)
     files.write_text(private / "sent.jsonl", sent)
+    # The whole chain: the site can prove what it agreed to without asking anybody.
     ledger = {"head": site.ledger.head, "entries": list(site.ledger.entries())}
     files.write_json(private / "ledger.json", {"site": site.site, **ledger})
     files.write_json(private / "site.json", _facts(site, summary))
@@ -87,6 +85,7 @@ def append_sent(private: Path, reply: Mapping[str, object]) -> None:
     """Add the reply that closes the run to sent.jsonl, if this site has one."""
     path = private / "sent.jsonl"
     if path.is_file():
+        # Appended, never rewritten: earlier lines are evidence.
         with path.open("a", encoding="utf-8", newline="\n") as file:
             file.write(json.dumps(dict(reply)) + "\n")
 
@@ -116,8 +115,6 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class _Written:
-    """What was written subject by subject."""
-
     labels: list[str] = field(default_factory=list)
     stems: list[str] = field(default_factory=list)
     timepoints: list[int] = field(default_factory=list)
@@ -127,7 +124,7 @@ class _Written:
 
 
 def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -> _Written:
-    """Write all files that single subjects have, one subject in memory at a time."""
+    # One subject in memory at a time: voxels of all would not fit.
     done, taken = _Written(), set[str]()
     z = None if site.A is None else z_scores(site.A)
     voxels = summary.voxels() if summary.voxels is not None and z is not None else iter(())
@@ -139,6 +136,7 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
         done.stems.append(stem)
         done.timepoints.append(courses.shape[1])
         subject = next(facts, None)
+        # Without a TR the spectrum is per time point.
         _add_courses(done, stem, courses, 0.0 if subject is None else float(subject.tr))
         data = next(voxels, None)
         if data is not None and z is not None:
@@ -173,6 +171,7 @@ def _write_numbers(path: Path, names: tuple[str, ...], courses: Data) -> None:
 
 
 def _add_courses(done: _Written, stem: str, courses: Data, tr: float) -> None:
+    # Fisher z, so that means over subjects are means.
     upper = np.triu_indices(len(courses), 1)
     z = subjects.fisher(subjects.connectivity(courses)[upper])
     done.connectivity.append((stem, *(format(x, ".6g") for x in z.tolist())))
@@ -209,7 +208,6 @@ def _write_tables(private: Path, names: tuple[str, ...], done: _Written) -> None
 
 
 def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -> files.Table:
-    """Return subjects.tsv: one row per subject, those left out at the end."""
     clips = tuple(f"clip_{phase}" for phase, _ in site.clip_scales)
     facts = ("files", "timepoints", "tr", "coverage", "rank", "grid")
     header = ("subject", "label", *facts, "verdict", *clips)
@@ -225,12 +223,10 @@ def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -
         texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
         rows.append((stem, files.line(label), *texts))
     blank, end = (MISSING,) * len(facts), (MISSING,) * len(clips)
+    # Why they were left out stands in checks.tsv, in the words of the check.
     for label in summary.excluded:
         rows.append((MISSING, files.line(label), *blank, "left out", *end))
     return header, rows
-
-
-# -- reading --------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -260,16 +256,15 @@ class PrivateFolder:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the components."""
         return self.about.components
 
     @property
     def accepted(self) -> list[dict[str, str]]:
-        """Rows of the subjects that took part."""
         return [row for row in self.subjects if row["verdict"] == "accepted"]
 
     def table(self, name: str) -> tuple[list[dict[str, str]], Array]:
-        """Return the rows of a table and its component or pair columns as numbers."""
+        """Rows of a table, and its component or pair columns as numbers."""
+        # Missing where the run had no maps, or files could not be read again.
         path = self.path / name
         rows = files.read_table(path) if path.is_file() else []
         skip = {"subject", "unit", "frequency"}
@@ -277,6 +272,5 @@ class PrivateFolder:
         return rows, np.array(numbers)
 
     def courses(self, row: Mapping[str, str]) -> Array:
-        """Return the time courses (R, T) of a row of subjects.tsv."""
         table = files.read_table(self.path / f"{row['subject']}_timecourses.tsv")
         return np.array([[float(line[name]) for name in self.names] for line in table]).T

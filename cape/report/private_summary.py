@@ -38,21 +38,10 @@ class Check:
 class PrivateSummary:
     """Everything that only the site knows and its private page tells.
 
-    Attributes
-    ----------
-    subjects : tuple of SubjectFacts
-        Accepted ones, in the order of the time courses.
-    excluded : tuple of str
-        Labels of those left out; `checks` say why.
-    checks : tuple of Check
-        Worst first.
-    policy : mapping
-        The site's policy in force.
-    sent : tuple of mapping
-        One line per reply so far: seq, phase, round, message, fields (with the bytes of each),
-        bytes, sha256.
-    voxels : callable or None
-        Yields (label, X_m (D, T_m)) of the accepted subjects in the same order.
+    `subjects` are the accepted ones in the order of the time courses, `excluded` labels of those
+    left out, `checks` worst first, `policy` the one in force.  `sent` has one line per reply: seq,
+    phase, round, message, fields (with the bytes of each), bytes, sha256.  `voxels` yields
+    (label, X_m (D, T_m)) of the accepted subjects in the same order.
     """
 
     subjects: tuple[SubjectFacts, ...] = ()

@@ -23,27 +23,13 @@ SURROGATE_FILE: Final = "surrogate.json"
 """Beside the results of a simulation: the same figures from smooth noise."""
 
 
-# -- records of results.json ----------------------------------------------------------------------
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """What results.json says of every run, whatever it computed; fields in the order of the file.
+    """What results.json says of every run, whatever it computed.
 
-    Attributes
-    ----------
-    survivors : tuple of str
-        Sites whose data are in the last sum.
-    grid, affine : tuple
-        Of the features; empty without a grid.
-    epsilon, mu and their kin : float or None
-        As `cape.report.privacy_json.Figures`.
-    private : bool
-        Whether the guarantee holds: False without noise and with a seed.
-    simulation, synthetic : bool
-        All sites were on one computer; their data are those of `cape synth`, not of people.
-    sites : mapping
-        Accepted subjects of every site.
+    `survivors` are the sites whose data are in the last sum; `grid` and `affine` are empty without
+    a grid; epsilon, mu and their kin are those of `cape.report.privacy_json.Figures`; `private`
+    says whether the guarantee holds, which it does not without noise and with a seed.
     """
 
     schema: str = "cape-results-1"
@@ -67,11 +53,13 @@ class Results:
     mu: float | None
     mu_spent: float | None
     mu_unspent: float | None
+    # A short word for programs; privacy.json says it in a sentence.
     unit: str = "subject"
     relation: str = RELATION
     private: bool
     seeded: bool
     simulation: bool = False
+    # Only a planted truth beside the sites tells that nobody's data are behind a result.
     synthetic: bool = False
     computation: str
     version: str
@@ -83,7 +71,6 @@ class Results:
 
     @property
     def departed(self) -> tuple[str, ...]:
-        """Sites that dropped out before the last sum."""
         return tuple(site for site in self.sites if site not in self.survivors)
 
 
@@ -141,16 +128,9 @@ class ModelFigures:
 class MapResults(Results):
     """results.json of a run whose result is maps.
 
-    Attributes
-    ----------
-    q_ngi, map_correlation : float or None
-        Recovery error and mean |r| with planted maps, where a simulation knows them.
-    stability : float or None
-        None: not assessed.
-    g_eff, g_needed : float or None
-        Effective size of the run, and the one its components need; None without noise.
-    separation : ModelFigures or None
-        None in results of before there was a choice.
+    `q_ngi` and `map_correlation` compare with planted maps, where a simulation knows them; a
+    stability of None was not assessed; `g_eff` is the effective size of the run, `g_needed` that
+    which its components need (None without noise).
     """
 
     rounds: int
@@ -167,12 +147,13 @@ class MapResults(Results):
     suggested_n_components: int | None
     noise_band: NoiseBand
     labels: LabelSource
+    # None in results of before there was a choice.
     separation: ModelFigures | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TableFile:
-    """A released table: its file, what its rows are, how to read them."""
+    """Where a released table stands, what its rows are, and how to read them."""
 
     file: str
     title: str
@@ -232,11 +213,9 @@ class SurrogateFigures:
         )
 
 
-# -- folders --------------------------------------------------------------------------------------
-
-
 def read_results(folder: Path) -> MapResults | TableResults:
     path = folder / "results.json"
+    # The file itself says which kind it is: no result depends on the name of a computation.
     if "tables" in files.read_json(path):
         return files.read_record(path, TableResults)
     return files.read_record(path, MapResults)
@@ -257,7 +236,6 @@ class TableFolder:
         return cls(path=path, results=results, **_common(path))
 
     def table(self, name: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-        """Return header and rows of a file of the folder."""
         content = (self.path / name).read_bytes()
         header, *rows = (line.cells() for line in read_lines(content, ",", comments=False))
         return header, rows
@@ -274,6 +252,7 @@ class MapFolder:
     components: tuple[Component, ...]
     rounds: tuple[Round, ...]
     eigenvalues: Array
+    # Only beside a simulation that was asked for it.
     surrogate: SurrogateFigures | None
 
     @classmethod
@@ -299,7 +278,7 @@ class MapFolder:
 
 
 def separation_of(settings: Mapping[str, object]) -> Separation:
-    """Return the model of a run; runs of before there was a choice were temporal."""
+    # Runs of before there was a choice were temporal.
     kind = settings.get("separation", "temporal")
     return "spatial" if kind == "spatial" else "template" if kind == "template" else "temporal"
 

@@ -27,7 +27,6 @@ SEVERITY = {"E": "stops", "X": "left out", "W": "warning"}
 
 
 def write(folder: Path) -> Path:
-    """Write index.html from the other files of a private folder and return its path."""
     source = PrivateFolder.read(folder)
     return page.write(folder, lambda drawn: compose(source, drawn=drawn))
 
@@ -47,11 +46,7 @@ def compose(folder: PrivateFolder, *, drawn: bool) -> Page:
     )
 
 
-# -- data of the site -----------------------------------------------------------------------------
-
-
 def _subjects(folder: PrivateFolder, drawn: bool) -> Values:
-    del drawn
     columns = _columns(folder)
     return {
         "header": [HEADS.get(name, name.replace("clip_", "clip ")) for name in columns],
@@ -67,6 +62,7 @@ def _columns(folder: PrivateFolder) -> list[str]:
     filled = [name for name in others if any(row[name] != MISSING for row in folder.subjects)]
     if all(row["label"] == row["subject"] for row in folder.subjects):
         filled.remove("label")
+    # It moves to the second place.
     filled.remove("verdict")
     return [first, "verdict", *filled]
 
@@ -80,7 +76,6 @@ def _cell(name: str, text: str) -> str:
 
 
 def _checks(folder: PrivateFolder, drawn: bool) -> Values:
-    del drawn
     return {
         "rows": [
             (check.code, SEVERITY.get(check.severity, check.severity), check.text)
@@ -90,7 +85,6 @@ def _checks(folder: PrivateFolder, drawn: bool) -> Values:
 
 
 def _clipping(folder: PrivateFolder, drawn: bool) -> Values | None:
-    del drawn
     rows = list(_clipping_rows(folder))
     return {"rows": rows} if rows else None
 
@@ -101,6 +95,7 @@ def _clipping_rows(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
     for name in columns:
         if not name.startswith("clip_"):
             continue
+        # Subjects that were left out answered nothing, so nothing of theirs was clipped.
         factors = np.array([float(row[name]) for row in folder.accepted if row[name] != MISSING])
         if factors.size:
             share = f"{100 * float(np.mean(factors < 1.0)):.0f} %"
@@ -108,11 +103,7 @@ def _clipping_rows(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
             yield name.removeprefix("clip_"), share, f"{np.median(factors):.2f}", least
 
 
-# -- results of subjects --------------------------------------------------------------------------
-
-
 def _time_courses(folder: PrivateFolder, drawn: bool) -> Values | None:
-    """Draw the time courses of the first subjects; the first of them is unfolded."""
     if not (drawn and folder.accepted and folder.names):
         return None
     courses = (
@@ -127,7 +118,6 @@ def _time_courses(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 
 def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
-    """Draw the mean power spectra of the time courses."""
     rows, power = folder.table("spectra.tsv")
     if not (rows and drawn):
         return None
@@ -152,6 +142,7 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
     n = len(folder.names)
     if not rows or n < 2:
         return None
+    # A page of hundreds of subjects would not open; the files have all of them.
     labels = [row["subject"] for row in rows[:DRAWN]]
     mean = several = None
     if drawn:
@@ -162,7 +153,8 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 
 def _correlations(z: Array, n: int) -> Array:
-    """Return the correlations of a row of fnc.tsv as a matrix (n, n)."""
+    """Correlations of a row of fnc.tsv as a matrix (n, n)."""
+    # fnc.tsv holds each pair once, row by row of the upper triangle.
     r = np.eye(n)
     upper = np.triu_indices(n, 1)
     r[upper] = np.tanh(z)
@@ -171,7 +163,6 @@ def _correlations(z: Array, n: int) -> Array:
 
 
 def _maps(folder: PrivateFolder, drawn: bool) -> Values | None:
-    """Return how subjects' maps agree with the common ones, and draw maps of the first subjects."""
     rows, r = folder.table("map_agreement.tsv")
     if not rows:
         return None
@@ -191,7 +182,6 @@ def _maps(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 
 def _sheets(folder: PrivateFolder, stems: list[str]) -> Iterator[Picture]:
-    """Draw the first maps of some subjects; none without a grid."""
     names = folder.names[:DRAWN]
     for stem in stems:
         path = folder.path / f"{stem}_maps.nii.gz"
@@ -201,30 +191,23 @@ def _sheets(folder: PrivateFolder, stems: list[str]) -> Iterator[Picture]:
             yield plots.sheet(stem, names, volumes, np.asarray(image.affine))
 
 
-# -- what left the site ---------------------------------------------------------------------------
-
-
 def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:
-    """Return what left this site, by kind of message."""
-    del drawn
+    # One row per kind of message: a long run has thousands of replies.
     kinds: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for reply in folder.sent:
         kinds.setdefault((str(reply["phase"]), str(reply["message"])), []).append(reply)
-    rows = [
-        (phase, message, ", ".join(group[0]["fields"]), str(len(group)),
-         f"{sum(int(reply['bytes']) for reply in group):,}")
-        for (phase, message), group in kinds.items()
-    ]  # fmt: skip
+    rows = []
+    for (phase, message), group in kinds.items():
+        size, fields = sum(int(reply["bytes"]) for reply in group), ", ".join(group[0]["fields"])
+        rows.append((phase, message, fields, str(len(group)), f"{size:,}"))
     return {"rows": rows} if rows else None
 
 
 def _ledger(folder: PrivateFolder, drawn: bool) -> Values:
-    del folder, drawn
     return {}
 
 
 def _handling(folder: PrivateFolder, drawn: bool) -> Values:
-    del drawn
     return {"policy": [(name, _limit(name, value)) for name, value in folder.about.policy.items()]}
 
 

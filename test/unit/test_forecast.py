@@ -162,7 +162,9 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
     if kind == "template":  # it has no spectrum to read
         return
     values = np.r_[np.linspace(1.0, 0.8, 12), np.linspace(0.3, -0.3, 40)]
-    sentence = hint(values, edge=0.4, requested=12, n_components=12, g=g, kind=kind).budget_text
+    sentence = hint(
+        values, {"n_components": 12, "separation": kind}, edge=0.4, n_components=12, g=g
+    ).budget_text
     carried = f"about {most}" if most else "no"
     assert sentence == (
         f"At this budget up to {most} components were recovered on synthetic data."
