@@ -52,8 +52,7 @@ class Result:
     spatial_maps : ndarray, shape (D, R), or None
         z-scores of the spatial components of the same subspace; None in a template run.
     status, reason : str
-        How the run ended: converged, max_rounds, not_judged, released,
-        budget_exhausted or diverged.
+        converged, max_rounds, not_judged, released, budget_exhausted or diverged; and why.
     stability : float
         Agreement of the directions now and some rounds before; 0 if not assessed.
     private : bool
@@ -61,10 +60,6 @@ class Result:
     epsilon, delta : float or None
         Total, per subject, against the aggregator with the assumed colluders; None if nothing is
         promised.
-    trace : tuple of RoundRecord
-        Every released round.
-    warnings : tuple of str
-        For the reader.
     q_ngi, map_correlation : float or None
         Recovery error and mean |r| with the true maps, where these are known.
     outcome : IcaOutcome
@@ -151,10 +146,9 @@ class Consortium:
         if not self._sites or not all(self._sites.values()):
             raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
         if len(sizes) != 1 or any(np.ndim(X) != 2 for X in self._all()):
-            raise ConfigError(
-                "E284", problem="subjects that are not arrays (D, T) of one D",
-                do="give features by time; transpose if need be.",
-            )  # fmt: skip
+            problem = "subjects that are not arrays (D, T) of one D"
+            do = "give features by time; transpose if need be."
+            raise ConfigError("E284", problem=problem, do=do)
         n_features = sizes.pop()
         self.space = FeatureSpace.of_matrix(n_features) if space is None else space
         if self.space.n_features != n_features:
@@ -206,6 +200,7 @@ class Consortium:
             What was found at a site, and which of its subjects were left out.
         """
         simulation.check_seed(seed)
+        # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
         chosen: dict[str, object] = {
             "feature_space": self.space.kind,
             "min_sites": max(2, min(3, len(self._sites))),
@@ -221,16 +216,19 @@ class Consortium:
         sources = {
             s: ArraySource.of(s, arrays, self.space, config) for s, arrays in self._sites.items()
         }
+        # The whole consortium is in the hands of the caller, so no site's policy protects anybody;
+        # a seed in it is what marks the result as a simulation.
         policy = SitePolicy(
             min_subjects=1, allow_not_private=True, simulation_seed=-1 if seed is None else seed
         )
-        link = MemoryTransport(computation, config, sources, policy, None)
-        run_to_end(link, on_progress)
-        if not isinstance(link.outcome, IcaOutcome):
+        transport = MemoryTransport(computation, config, sources, policy, None)
+        run_to_end(transport, on_progress)
+        if not isinstance(transport.outcome, IcaOutcome):
             raise TypeError("the run ended without maps")
-        return _result(link.outcome, self._truth)
+        return _result(transport.outcome, self._truth)
 
     def _shape(self) -> dict[str, object]:
+        # Voxels of the caller's own mask: none of the masks that the package brings.
         if self.space.kind == "mask":
             return {"mask": "file"}
         flat = self.space.kind == "matrix" and self.space.shape
@@ -257,9 +255,7 @@ def simulate(
         ``settings.toml`` and one folder per site, as `cape synth` writes them.
     out : str or Path
         Gets ``consortium/`` and one folder per site.
-    epsilon, delta : float, optional
-        Over those of the file.
-    settings : mapping, optional
+    epsilon, delta, settings : optional
         Over those of the file.
     through : {"memory", "wire", "process"}
         How messages travel.
@@ -269,19 +265,18 @@ def simulate(
         Run smooth noise too and show its figures beside the others.
     on_progress : callable, optional
         Called after every exchange.
-
-    Returns
-    -------
-    Path
-        Holds ``index.html``, ``results.json``, the maps and ``privacy.json``.
     """
+    budget_settings = {"epsilon": epsilon, "delta": delta}
     chosen = dict(settings or {})
-    given = {"epsilon": epsilon, "delta": delta}
-    chosen |= {name: value for name, value in given.items() if value is not None}
+    chosen |= {name: value for name, value in budget_settings.items() if value is not None}
     folder = simulation.simulate(
-        Path(directory), out=Path(out), through=through, settings=chosen, seed=seed,
+        Path(directory),
+        out=Path(out),
+        through=through,
+        settings=chosen,
+        seed=seed,
         on_progress=on_progress,
-    )  # fmt: skip
+    )
     if surrogate:
         from cape.simulation.surrogate import add_surrogate
 
@@ -300,27 +295,9 @@ def budget(
 ) -> PlannedRun:
     """Return what a planned run would cost and whether it will work; touches no data.
 
-    Parameters
-    ----------
-    subjects, sites : int
-        M and S.
-    epsilon, delta : float
-        Total budget per subject.
-    components : int
-        R.
-    settings : mapping, optional
-        Further settings, such as ``{"separation": "spatial"}``.
-
-    Returns
-    -------
-    PlannedRun
-        ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
-        ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
+    `settings` are further ones, such as ``{"separation": "spatial"}``.  Of the plan,
+    ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
+    ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
     """
-    chosen = {
-        "epsilon": epsilon,
-        "delta": delta,
-        "n_components": components,
-        **(settings or {}),
-    }
+    chosen = {"epsilon": epsilon, "delta": delta, "n_components": components, **(settings or {})}
     return planning.plan_run(chosen, n_sites=sites, n_subjects=subjects)

@@ -8,6 +8,7 @@ instance, and says for each mistake what was got, what is allowed and what to do
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
@@ -169,9 +170,11 @@ class Config:
     )
     variable: str = option("X", "Name of the matrix in .npz and .mat files", group="Data")
     bids_filter: str = option(
-        "space-MNI152NLin2009cAsym_desc-preproc", "Which images of a BIDS folder", group="Data",
+        "space-MNI152NLin2009cAsym_desc-preproc",
+        "Which images of a BIDS folder",
+        group="Data",
         help="Entities that the names must have, such as task-rest_space-MNI152Lin_res-2.",
-    )  # fmt: skip
+    )
     tr: float = option(0.0, "Repetition time", low=0.0, high=20.0, unit="s", group="Data")
     tr_tolerance: float = option(1e-3, "Allowed difference of TR", low=0.0, unit="s", group="Data")
     min_timepoints: int = option(100, "Fewest time points of a subject", low=3, group="Data")
@@ -180,28 +183,47 @@ class Config:
     )
     drop_first_volumes: int = option(0, "Volumes to drop", low=0, high=1000, group="Data")
     smoothing_fwhm: float = option(
-        0.0, "Smoothing", low=0.0, high=30.0, unit="mm", group="Data",
+        0.0,
+        "Smoothing",
+        low=0.0,
+        high=30.0,
+        unit="mm",
+        group="Data",
         help="Full width at half maximum of a Gaussian.  0: none.",
-    )  # fmt: skip
+    )
     resample: Literal["never", "to_mask"] = option(
-        "never", "Resampling", group="Data",
+        "never",
+        "Resampling",
+        group="Data",
         help="to_mask: images on another grid of the same space are brought to the mask's.",
-    )  # fmt: skip
+    )
     detrend: Literal["linear", "quadratic", "none"] = option("linear", "Detrending", group="Data")
     high_pass: float = option(
-        0.0, "High-pass filter", low=0.0, high=5.0, unit="Hz", group="Data",
+        0.0,
+        "High-pass filter",
+        low=0.0,
+        high=5.0,
+        unit="Hz",
+        group="Data",
         help="Cosines of this frequency and below are regressed out.  0: none; 0.008 is usual.",
-    )  # fmt: skip
+    )
     low_pass: float = option(
-        0.0, "Low-pass filter", low=0.0, high=5.0, unit="Hz", group="Data",
+        0.0,
+        "Low-pass filter",
+        low=0.0,
+        high=5.0,
+        unit="Hz",
+        group="Data",
         help="Cosines above this frequency are regressed out.  0: none, which is better: smooth "
         "sources are harder to separate.",
-    )  # fmt: skip
+    )
     confounds: str = option(
-        "none", "Confounds to regress out", group="Data",
+        "none",
+        "Confounds to regress out",
+        group="Data",
         help="none, motion6, motion24, motion6+wm_csf, or columns of the confound tables such as "
         "csf,framewise_displacement.",
-    )  # fmt: skip
+    )
     standardize: Literal["variance", "floored", "demean", "none"] = option(
         "variance", "Scaling of each voxel", group="Data", help=SCALINGS
     )
@@ -229,6 +251,7 @@ class Config:
 
     def check(self) -> None:
         """Raise ConfigError for settings that contradict each other; subclasses extend it."""
+        # A run without noise keeps delta = 0, which stands for "nothing is promised".
         if self.private and not 0 < self.delta < 1:
             raise ConfigError(
                 "E011", setting="delta", got=self.delta, allowed="1e-15 to 0.1", do="1e-5 is usual."
@@ -248,6 +271,7 @@ class Config:
             parse_shape(self.image_shape)
         if 0 < self.low_pass <= self.high_pass:
             raise out_of_range("low_pass", self.low_pass, f"above high_pass = {self.high_pass}")
+        # It becomes the name of a member of an archive: no path, no separator.
         if not self.variable.isidentifier():
             raise out_of_range("variable", self.variable, "a name of letters, digits and _")
         confound_columns(self.confounds)
@@ -266,7 +290,7 @@ class Config:
             raise ConfigError("E012", problem=problem, do="use zero_sum=ring.")
 
     def ratio(self, n_sites: int) -> int:
-        """Return r of the Gaussian zero-sum noise for `n_sites` sites; 0 for masks (r infinite)."""
+        """Return r of the Gaussian zero-sum noise; 0 for masks (r infinite)."""
         if self.zero_sum != "gaussian":
             return 0
         return self.seed_ratio or n_sites
@@ -296,10 +320,11 @@ class Config:
         for name in given:
             if name not in options:
                 raise ConfigError("E010", setting=name, hint=did_you_mean(name, options))
-        hints = typing.get_type_hints(cls)
+        hints = _type_hints(typing.cast(Any, cls))
         private = given.get("private")
         if private is None:
             private = options["private"].default
+        # Read first: without noise there is no budget to choose, so epsilon may be missing then.
         unprotected = not coerce(options["private"], hints["private"], private)
         values: dict[str, Any] = {}
         for name, spec in options.items():
@@ -322,8 +347,15 @@ class Config:
 
     def digest(self) -> str:
         """Return the SHA-256 of settings and package version, as 64 hex digits."""
+        # With the version: the same settings may mean another computation in another release.
         text = json.dumps([type(self).__name__, VERSION, self.settings()], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
+
+
+@functools.cache
+def _type_hints(cls: Any) -> dict[str, Any]:
+    # Annotations are texts that have to be evaluated, 80 of them; a process asks more than once.
+    return typing.get_type_hints(cls)
 
 
 def confound_columns(text: str) -> tuple[str, ...]:
@@ -333,9 +365,12 @@ def confound_columns(text: str) -> tuple[str, ...]:
     names = CONFOUND_SETS.get(text) or tuple(part.strip() for part in text.split(","))
     if not all(re.fullmatch(r"[A-Za-z0-9_.+-]+", name) for name in names):
         raise out_of_range(
-            "confounds", text, f"none, {', '.join(CONFOUND_SETS)} or names of columns",
+            "confounds",
+            text,
+            f"none, {', '.join(CONFOUND_SETS)} or names of columns",
             "separate columns by commas.",
-        )  # fmt: skip
+        )
+    # "motion12" would otherwise be taken for the name of a column, and found missing at every site.
     near = did_you_mean(names[0], CONFOUND_SETS) if len(names) == 1 else ""
     if near and names[0].startswith("motion"):
         raise out_of_range(

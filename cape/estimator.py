@@ -69,24 +69,25 @@ class JointICA:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the parameters by name; with `deep` those of the masker too."""
+        # From the signature, as scikit-learn does, so that `sklearn.base.clone` finds the same.
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
-        found = {name: getattr(self, name) for name in names}
+        params = {name: getattr(self, name) for name in names}
         if deep and hasattr(self.masker, "get_params"):
-            own = self.masker.get_params()
-            found |= {f"masker__{name}": value for name, value in own.items()}
-        return found
+            of_masker = self.masker.get_params()
+            params |= {f"masker__{name}": value for name, value in of_masker.items()}
+        return params
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name; ``masker__x`` sets x of the masker."""
-        known = self.get_params(deep=False)
+        own_names = list(self.get_params(deep=False))
         for name, value in params.items():
             owner, nested, inner = name.partition("__")
             if nested and owner == "masker" and self.masker is not None:
                 self.masker.set_params(**{inner: value})
-            elif name in known:
+            elif name in own_names:
                 setattr(self, name, value)
             else:
-                allowed = ", ".join(known)
+                allowed = ", ".join(own_names)
                 raise ValueError(f"unknown parameter {name!r}: allowed {allowed}")
         return self
 
@@ -102,10 +103,11 @@ class JointICA:
             Ignored.
         """
         del y
-        given = X if isinstance(X, Mapping) else {f"site{k}": one for k, one in enumerate(X, 1)}
+        by_site = X if isinstance(X, Mapping) else {f"site{k}": s for k, s in enumerate(X, 1)}
+        # scikit-learn has time points in rows, the protocol features.
         sites = {
-            name: [self._array(one).T for one in _several(subjects)]
-            for name, subjects in given.items()
+            name: [self._array(subject).T for subject in _several(subjects)]
+            for name, subjects in by_site.items()
         }
         settings: dict[str, object] = {
             "n_components": self.n_components,
@@ -114,8 +116,8 @@ class JointICA:
         }
         if self.epsilon is None:
             settings["private"] = False
-        space = self._space()
-        consortium = Consortium(sites, space=space)
+        # After the arrays: only a masker that is fitted knows its mask.
+        consortium = Consortium(sites, space=self._space())
         self.result_: Result = consortium.run(
             epsilon=self.epsilon, delta=self.delta, settings=settings, seed=self.random_state
         )
@@ -140,9 +142,8 @@ class JointICA:
             many values that are not finite.
         """
         if not hasattr(self, "unmixing_"):
-            raise ConfigError(
-                "E284", problem="JointICA.transform before JointICA.fit", do="call fit first."
-            )
+            problem = "JointICA.transform before JointICA.fit"
+            raise ConfigError("E284", problem=problem, do="call fit first.")
         arrays = [self._array(one) for one in _several(X)]
         for wrong in {one.shape[1] for one in arrays} - {self.n_features_in_}:
             problem = f"arrays of {wrong} features, the fit had {self.n_features_in_}"
@@ -164,19 +165,15 @@ class JointICA:
     def _array(self, one: Any) -> Array:
         """Return one subject as (T, D)."""
         if self.masker is not None:
-            self._fitted()
+            if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
+                self.masker.fit()  # from its own mask image, never from a subject's
             one = self.masker.transform(one)
         array = np.asarray(one)
         if array.ndim != 2 or array.dtype.kind not in "biuf":
-            raise ConfigError(
-                "E284", problem="a subject that is no real array (time points, features)",
-                do="fit takes a list of subjects per site, transform a list of subjects.",
-            )  # fmt: skip
+            problem = "a subject that is no real array (time points, features)"
+            do = "fit takes a list of subjects per site, transform a list of subjects."
+            raise ConfigError("E284", problem=problem, do=do)
         return array.astype(np.float64)
-
-    def _fitted(self) -> None:
-        if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
-            self.masker.fit()  # from its own mask image
 
     def _space(self) -> FeatureSpace | None:
         """Return the voxels of the masker; plain columns for other maskers and arrays."""
@@ -196,11 +193,11 @@ def _several(X: Any) -> Sequence[Any]:
 
 def _centred(X: Array) -> Array:
     """Return X (T, D) less the means over time; what is not finite counts as the mean."""
+    # As the reader of a site does: the fit and the transform see the same series.
     bad = ~np.isfinite(X)
     if X.size == 0 or bad.mean() > MOST_BAD:
-        raise ConfigError(
-            "E284", problem="a subject has no values or too many that are NaN or infinite",
-            do=f"leave it out; allowed {100 * MOST_BAD:g} %.",
-        )  # fmt: skip
+        problem = "a subject has no values or too many that are NaN or infinite"
+        do = f"leave it out; allowed {100 * MOST_BAD:g} %."
+        raise ConfigError("E284", problem=problem, do=do)
     total = np.where(bad, 0.0, X).sum(axis=0)
     return np.where(bad, 0.0, X - total / np.maximum((~bad).sum(axis=0), 1))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import math
 import typing
 from dataclasses import MISSING, field
@@ -37,14 +36,8 @@ def option(
     unit, group, help : str
         Unit shown in docs, section of forms, longer text.
     """
-    metadata = {
-        "label": label,
-        "low": low,
-        "high": high,
-        "unit": unit,
-        "group": group,
-        "help": help,
-    }
+    # In the metadata of the field, so that forms and pages are generated from one declaration.
+    metadata = dict(label=label, low=low, high=high, unit=unit, group=group, help=help)
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -52,6 +45,9 @@ def option(
 
 def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the nearest known name, or an empty text."""
+    # Only a mistake needs it: a round that goes well does not wait for its import.
+    import difflib
+
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
     return f"; did you mean '{near[0]}'?" if near else ""
 
@@ -69,7 +65,10 @@ def out_of_range(
 
 
 def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
-    """Return `got` as the declared type of the setting, or raise ConfigError."""
+    """Return `got` as the declared type of the setting, or raise ConfigError.
+
+    Forms and ``--set`` give texts: "8" is a number and "true" a truth value.
+    """
     if values := choices(hint):
         if got not in values:
             near = did_you_mean(str(got), values).lstrip("; ")
@@ -95,10 +94,11 @@ def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
         f"{'inf' if high is None else format(high, 'g')}"
     )
     number = math.nan
+    # To Python a truth value is a number; to a person who types `n_rounds = true` it is a mistake.
     if isinstance(got, str | int | float) and not isinstance(got, bool):
         try:
             number = float(got)
-        except (ValueError, OverflowError):
+        except (ValueError, OverflowError):  # no number, or an int past the largest float
             number = math.nan
     outside = (low is not None and number < low) or (high is not None and number > high)
     if not math.isfinite(number) or outside or (hint is int and number != int(number)):
