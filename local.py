@@ -6,7 +6,7 @@ stdout  {"output": {...}, "cache": {...}, "success": false}, one line, exit 0
 stderr  the public text of an error, exit 1
 """
 
-import cape.coinstac.stdio
+import cape.coinstac.computation
 
 if __name__ == "__main__":
-    raise SystemExit(cape.coinstac.stdio.main("local"))
+    raise SystemExit(cape.coinstac.computation.main("local"))

@@ -5,7 +5,7 @@ stdout  {"output": {...}, "cache": {...}, "success": true at the end}, one line,
 stderr  the public text of an error, exit 1
 """
 
-import cape.coinstac.stdio
+import cape.coinstac.computation
 
 if __name__ == "__main__":
-    raise SystemExit(cape.coinstac.stdio.main("remote"))
+    raise SystemExit(cape.coinstac.computation.main("remote"))

@@ -38,7 +38,7 @@ SETTINGS = {
 POLICY = "min_subjects = 1\nallow_not_private = true\nsimulation_seed = 7\n"
 COMMANDS = {
     "numpy": ["-c", "import numpy"],
-    "imports": ["-c", "import cape.coinstac.stdio, cape.computations.capedjica"],
+    "imports": ["-c", "import cape.coinstac.computation, cape.computations.capedjica"],
     "round": [str(ROOT / "local.py")],
 }
 

@@ -45,7 +45,7 @@ class FirstMessage:
 
 
 def combine_replies(request: EngineRequest) -> Document:
-    """Combine one round.  Draws nothing, so the same request always gives the same answer."""
+    # Draws nothing, so the same request always gives the same answer: no journal is needed.
     cache: Cache | None = None
     if request.cache is None:
         computation, config = first_settings(request.input)

@@ -1,38 +1,29 @@
 """COINSTAC: one document in, one document out, the same for every way the engine calls us.
 
-`run(role, document)` is the whole border; `stdio` and `service` carry documents to it, `site` and
-`aggregator` answer them.  State lives in the JSON cache under the one key ``cape`` (public values
-and the vault key), in the journal below ``outputDirectory/.cape`` and, if it can be made again,
-below ``cacheDirectory``.
+`run(role, document)` is the whole border; `main` (a process per round, COINSTAC's first version)
+and `service` (its second) carry documents to it, `site` and `aggregator` answer them.  State lives
+in the JSON cache under the one key ``cape`` (public values and the vault key), in the journal below
+``outputDirectory/.cape`` and, if it can be made again, below ``cacheDirectory``.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import os
+import sys
 import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from cape.coinstac.documents import Document, EngineRequest
+from cape.coinstac.documents import MAX_DOCUMENT, Document, EngineRequest, encode_response
 from cape.coinstac.transfer import inline, offload
-from cape.errors import CapeError, StoppedError, public_text
+from cape.errors import CapeError, MessageError, StoppedError, public_text
+from cape.protocol import wire
 from cape.site.atomic_files import folder_lock
 
 
 def run(role: str, document: Mapping[str, Any]) -> Document:
-    """Answer one request of the engine.
-
-    Parameters
-    ----------
-    role : {"local", "remote"}
-        The engine's words for site and aggregator.
-    document : mapping
-        ``input``, ``cache``, ``state`` as the engine sends them.
-
-    Returns
-    -------
-    dict
-        ``output`` (always a mapping), ``cache``, ``success``.
+    """Answer one request of the engine, which calls a site "local", the aggregator "remote".
 
     Raises
     ------
@@ -43,6 +34,7 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
     try:
         try:
             request.output.mkdir(parents=True, exist_ok=True)
+            # A second process for the same party would draw twice for one round.
             with folder_lock(request.output, request.who):
                 request = dataclasses.replace(request, input=_arrived(request))
                 answer = _answer(request)
@@ -55,10 +47,8 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
 
 
 def _arrived(request: EngineRequest) -> dict[str, Any]:
-    """Return the input with the arrays that came as files beside it.
-
-    The engine puts the files of a site into a folder of its name, those of the aggregator on top.
-    """
+    """Return the input with the arrays that came as files beside it."""
+    # The engine puts files of a site into a folder of its name, those of the aggregator on top.
     if request.cache is None and request.role == "local":
         return request.input  # the owner's settings
     if request.role == "local":
@@ -87,3 +77,39 @@ def _write_down(request: EngineRequest, err: Exception) -> None:
         (request.output / "site-error.txt").write_text(text, encoding="utf-8")
     except OSError:
         return  # the public text still goes to the engine
+
+
+# -- standard input and output: ``local.py`` and ``remote.py`` -------------------------------------
+
+
+def main(role: str) -> int:
+    """Read one document from stdin, write one to stdout; 1 after an error's text on stderr."""
+    # Whatever a library prints must neither mix with the answer nor show data to the engine.
+    answers, errors = os.dup(1), os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        text = sys.stdin.buffer.read(MAX_DOCUMENT + 1)
+        line = encode_response(role, run(role, document_of(text))) + b"\n"
+    except Exception as err:  # the engine shows stderr to all: the public text, nothing else
+        _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
+        return 1
+    _write(answers, line)
+    return 0
+
+
+def document_of(text: bytes | str) -> dict[str, Any]:
+    """Return the engine's document in a text; MessageError E158 if there is none."""
+    try:
+        document = wire.loads(text, MAX_DOCUMENT)
+    except CapeError:
+        raise MessageError("E158", problem="what came is not one JSON document") from None
+    if not isinstance(document, dict):
+        raise MessageError("E158", problem="the document is not a mapping")
+    return document
+
+
+def _write(handle: int, data: bytes) -> None:
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)

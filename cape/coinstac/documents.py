@@ -48,7 +48,6 @@ def encode_reply(envelope: AnyEnvelope) -> dict[str, Any]:
 
 
 def encode_broadcast(envelope: AnyEnvelope) -> dict[str, Any]:
-    """Return the aggregator's message, with the public line of progress."""
     return {
         **_head(envelope),
         "body": wire.encode(envelope.body, type(envelope.body)),
@@ -76,7 +75,7 @@ def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelop
 
 
 def request_digest(envelope: AnyEnvelope) -> bytes:
-    """Return the SHA-256 of a broadcast, which every mask of its answers is bound to."""
+    # Every mask is bound to it: two answers to different broadcasts never share a mask.
     return hashlib.sha256(wire.dumps(encode_broadcast(envelope))).digest()
 
 
@@ -132,7 +131,6 @@ def read_cache(document: Any, party: str) -> Cache:
 
 
 def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
-    """Return the state of a party as it is stored."""
     head = Head(
         v=1,
         computation=computation.name,
@@ -145,7 +143,6 @@ def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
 
 
 def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
-    """Return the state of a party as JSON, of at most `MAX_CACHE` bytes."""
     cache = cache_of(computation, run)
     document = {"head": wire.encode(cache.head, Head), "model": cache.model}
     if len(wire.dumps(document)) > MAX_CACHE:
@@ -169,7 +166,6 @@ def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]
 
 
 def settings_of(computation: Computation[M], text: str) -> Config:
-    """Return the settings that a card or a cache holds as JSON text."""
     settings: dict[str, Any] = wire.decode(wire.loads(text), dict[str, Any], "settings")
     return computation.config.from_input(settings)
 
@@ -263,41 +259,22 @@ class EngineRequest:
         return f"site {self.party}" if self.role == "local" else "the aggregator"
 
     def expect(self, seq: int) -> None:
-        """Refuse a request that is not the exchange `seq` of the run.
-
-        The engine counts its iterations, at every party from 1; a count that differs from the
-        party's own says that a round was left out, or that an older cache came back.
-
-        Raises
-        ------
-        ProtocolError
-            Nothing was drawn, charged or changed.
-        """
+        """Refuse a request (ProtocolError) that is not the exchange `seq` of the run."""
+        # The engine counts its iterations, at every party from 1; a count that differs from the
+        # party's own says that a round was left out, or that an older cache came back.
         if self.iteration != seq:
             raise ProtocolError("E248", allowed=seq, got=self.iteration)
 
 
 def encode_response(role: str, answer: Any) -> bytes:
-    """Return the answer of a party as one line of ASCII JSON.
-
-    Parameters
-    ----------
-    role : {"local", "remote"}
-        The engine's words for site and aggregator.
-    answer : mapping
-        ``output``, ``cache`` and ``success``.
-
-    Raises
-    ------
-    MessageError
-        E240: the answer is not one that the engine may see.
-    """
+    """Return an answer as one line of ASCII JSON; MessageError (E240) if no engine may see it."""
     if not isinstance(answer, Mapping) or set(answer) != {"output", "cache", "success"}:
         raise _refuse("it must have output, cache and success")
     for name in ("output", "cache"):
         if not isinstance(answer[name], dict):
             raise _refuse(f"{name} must be a mapping")
     if not isinstance(answer["success"], bool) or (role == "local" and answer["success"]):
+        # A site that says so would let all others wait for ever.
         raise _refuse("only the aggregator may say that the run is done")
     try:
         line = wire.dumps(answer)

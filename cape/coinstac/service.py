@@ -30,9 +30,8 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 
-from cape.coinstac.computation import run
+from cape.coinstac.computation import document_of, run
 from cape.coinstac.documents import MAX_DOCUMENT, encode_response
-from cape.coinstac.stdio import document_of
 from cape.errors import MessageError, public_text
 from cape.protocol import wire
 
@@ -122,7 +121,6 @@ def _failed(err: BaseException) -> str:
 
 
 async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> AsyncIterator[str]:
-    """Run one of the two commands and yield its streams and its exit code as frames."""
     arguments = call.get("args")
     path = str(arguments[0]) if isinstance(arguments, list) and len(arguments) == 1 else ""
     if call.get("command") != "python" or path not in PROGRAMS:

@@ -23,7 +23,6 @@ from cape.errors import CapeError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.site.context import NO_REQUEST, SiteContext
-from cape.site.identity import IdentityFiles, identity_folders
 from cape.site.policy import policy_path, read_policy
 from cape.site.site_data import FileSource
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
@@ -61,7 +60,7 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     record = JoinRecord(
         card=context.card,
         policy_at_join=context.policy,
-        identity=IdentityFiles(folders=identity_folders(request.base)).digest_now(),
+        identity="" if context.identity_files is None else context.identity_files.digest_now(),
         contents=source.contents,
         **inputs,
     )
@@ -139,7 +138,6 @@ def _log(store: FileStore, state: Run[Any], output: Document) -> None:
 
 
 def _with_key(answer: Document, vault_key: bytes) -> Document:
-    """Return an answer with that vault key in its cache."""
     cache = {**answer["cache"]["cape"], "vault_key": vault_key.hex()}
     return {**answer, "cache": {"cape": cache}}
 
@@ -156,7 +154,14 @@ def _context(
     if store.record is not None:
         # Files that a site receives land beside those it mapped: a policy may only forbid more.
         policy = store.record.policy_at_join.tightened(request.party, policy)
-    all_runs = None
+    # Most runs need neither: they do not load the modules.
+    all_runs = identity_files = None
+    if source.config.key_trust == "pinned":
+        from cape.site.identity import IdentityFiles, identity_folders
+
+        digest_at_join = "" if store.record is None else store.record.identity
+        folders = identity_folders(request.base)
+        identity_files = IdentityFiles(folders=folders, digest=digest_at_join)
     if policy.ledger_file:
         from cape.site.ledger_file import all_runs_of
 
@@ -171,10 +176,7 @@ def _context(
         store=store,
         request=digest,
         owner=request.owner,
-        identity=IdentityFiles(
-            folders=identity_folders(request.base),
-            digest="" if store.record is None else store.record.identity,
-        ),
+        identity_files=identity_files,
         all_runs=all_runs,
     )
 

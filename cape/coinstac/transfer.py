@@ -35,18 +35,9 @@ Json = Any
 def offload(output: Json, folder: Path) -> Json:
     """Return the message with its large arrays replaced by names of files in `folder`.
 
-    Parameters
-    ----------
-    output : mapping
-        An encoded envelope; anything else has no large arrays and comes back as it is.
-    folder : Path
-        The party's transferDirectory.
-
-    Raises
-    ------
-    OSError
-        The file cannot be written; the answer is stored, so the step may be asked again.
+    OSError if one cannot be written: the answer is stored, so the step may be asked again.
     """
+    # Only an envelope has large arrays; a summary for people comes back as it is.
     if not isinstance(output, Mapping) or "body" not in output:
         return output
     head = "-".join(str(output[name]) for name in ("run", "seq", "phase", "round"))
@@ -67,10 +58,7 @@ def offload(output: Json, folder: Path) -> Json:
 def inline(message: Json, folder: Path) -> Json:
     """Return the message with the arrays of its files put back where their names stand.
 
-    Raises
-    ------
-    MessageError
-        A file is missing, too large, or not the one that the message names.
+    MessageError if one is missing, too large, or not the one that the message names.
     """
     if not isinstance(message, Mapping) or "body" not in message:
         return message
@@ -86,12 +74,13 @@ def inline(message: Json, folder: Path) -> Json:
 
 
 def _read(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
-    """Return the content of a file, of at most `left` bytes."""
     name, digest = reference["file"], reference["sha256"]
+    # A peer names the file: nothing but a name of ours, so no path and no other file of the site.
     if not (isinstance(name, str) and NAME.fullmatch(name)):
         raise _refuse("a file's name is not one of ours")
     path = folder / name
     try:
+        # Asked before it is read: a peer must not fill the memory, nor point a link elsewhere.
         size = path.stat().st_size
         if path.is_symlink() or size > wire.MAX_ARRAY:
             raise _refuse(f"a file is larger than {wire.MAX_ARRAY} bytes or no file")
@@ -110,7 +99,6 @@ def _refuse(problem: str) -> MessageError:
 
 
 def _replaced(node: Json, keys: set[str], change: Callable[[dict[str, Any]], Json]) -> Json:
-    """Return a document in which every mapping with exactly these keys is changed."""
     if isinstance(node, dict):
         if set(node) == keys and isinstance(node[min(keys)], str):
             return change(node)

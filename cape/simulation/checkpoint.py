@@ -39,23 +39,7 @@ class Version:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSetup:
-    """What a simulated run is: everything that was chosen when it began.
-
-    Attributes
-    ----------
-    directory : str
-        Folder of the consortium, absolute.
-    through : str
-        How messages travel.
-    settings : dict
-        The owner's.
-    policy : SitePolicy
-        Of every site; names files by absolute paths.
-    drops : tuple of str
-        Drop-outs on purpose.
-    image, memory : str
-        Of the containers, where there are any; empty = their defaults.
-    """
+    """What a simulated run is: everything that was chosen when it began, as `simulate` takes it."""
 
     directory: str
     through: str
@@ -108,7 +92,6 @@ def read_checkpoint(work: Path) -> Checkpoint:
 
 
 def damaged(work: Path, err: Exception) -> ConfigError:
-    """Return the error that says that a stopped run cannot go on, because its record is damaged."""
     return ConfigError(
         "E264",
         problem="what this folder says of its stopped run is damaged",

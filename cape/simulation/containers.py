@@ -39,23 +39,9 @@ STDOUT, STDERR = 1, 2
 class Containers:
     """Calls each party in its own container; a context manager that removes them all.
 
-    Parameters
-    ----------
-    sites : mapping of str to Path
-        Data of every site, mounted read-only.
-    work : Path
-        Below it each party has ``output``, ``transfer``, ``base`` and its policy file.
-    logs : Path
-        Gets a log per party: a line per call, and whatever the container printed.
-    image : str
-        Image of this project (``make image``).
-    memory : str
-        Limit of each container, such as ``4g``.
-
-    Raises
-    ------
-    CapeError
-        E290: no Docker service, no such image, or a container that ended by itself.
+    Below `work` each party has ``output``, ``transfer``, ``base`` and its policy file; `logs` gets
+    a file per party: a line per call, and whatever its container printed.  CapeError (E290) if
+    there is no Docker service, no such image, or a container that ended by itself.
     """
 
     def __init__(
@@ -75,7 +61,6 @@ class Containers:
         self._before: Any = None
 
     def __enter__(self) -> Self:
-        """Start a container per party."""
         self._before = _stop_on_sigterm()
         try:
             # A client per party: two threads never share a connection.
@@ -95,11 +80,9 @@ class Containers:
         err: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Keep the logs and remove every container."""
         self._leave()
 
     def places(self, party: str) -> PartyFolders:
-        """Return the party's directories as its container sees them, named as the engine does."""
         return PartyFolders(
             base=f"/input/{party}/simulatorRun",
             output=f"/output/{party}/simulatorRun",
@@ -147,7 +130,6 @@ class Containers:
             ) from err
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        """Run ``local.py`` or ``remote.py`` in the party's container."""
         began = time.monotonic()
         code, answer, said = self._execute(party, ["python", f"/computation/{role}.py"], text)
         self._note(party, f"{role}.py: exit {code}, {time.monotonic() - began:.2f} s", said)
@@ -188,7 +170,6 @@ class Containers:
             log.write(line.encode() + b"\n" + (said if not said else said.rstrip(b"\n") + b"\n"))
 
     def _remove_left_over(self) -> None:
-        """Remove containers of a simulation in the same place that was killed."""
         client = self._clients["remote"]
         for old in client.containers.list(all=True, filters={"label": f"{LABEL}={self._mark}"}):
             old.remove(force=True)

@@ -45,15 +45,8 @@ def read_drop(text: str, *, sites: Collection[str], phases: Collection[str]) -> 
 class ActiveSites:
     """Who still answers in a simulation.
 
-    Parameters
-    ----------
-    sites : sequence of str
-        All sites.
-    drops : sequence of Drop
-        Who falls silent when.
-    survives : bool
-        Whether a site that fails counts as one that dropped out (``aggregation=secagg``); else
-        its error ends the run.
+    With `survives` a site that fails counts as one that dropped out (``aggregation=secagg``);
+    else its error ends the run.
     """
 
     def __init__(self, sites: Sequence[str], drops: Sequence[Drop], *, survives: bool) -> None:
@@ -78,7 +71,6 @@ class ActiveSites:
         return len(self._left)
 
     def asked(self, phase: str, round: int) -> tuple[str, ...]:
-        """Return the sites that hear this request."""
         silent = {d.site for d in self._drops if (d.phase, d.round) == (phase, round)}
         self._left = [site for site in self._left if site not in silent]
         return tuple(self._left)

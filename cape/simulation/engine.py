@@ -59,11 +59,9 @@ def run_engine(
     folder : Path
         Holds ``input/<site>/simulatorRun/``; gets ``output/<party>/simulatorRun/`` and ``logs/``.
     specification : mapping
-        A compspec.
+        A compspec; `others` has those of parties that have another one.
     inputs : mapping of str to mapping
         For every site its inputs by name, as the engine hands them over.
-    others : mapping of str to mapping, optional
-        Compspecs of parties that have another one.
     on_iteration : callable, optional
         Called with the number of every iteration that the aggregator begins.
 
@@ -172,22 +170,8 @@ def simulate_in_engine(
 ) -> None:
     """Run a consortium and leave its results below `work` as other ways of a simulation do.
 
-    Parameters
-    ----------
-    sites : mapping of str to Path
-        The data of every site; linked or copied, never changed.
-    settings : mapping
-        The owner's.
-    policy : SitePolicy
-        Of every site; mapped as a file, as members map theirs.
-    work : Path
-        Gets ``remote/transfer/`` and ``<site>/output/``.
-    logs : Path
-        Gets the engine's log and those of all containers.
-    image : str, optional
-        Image of this project.
-    version : {1, 2}
-        Of the compspec: a process per round, or the service.
+    The data of sites are linked or copied, never changed; the policy is mapped as a file, as
+    members map theirs.  `version` of the compspec: 1 is a process per round, 2 the service.
 
     Raises
     ------
@@ -219,7 +203,6 @@ def simulate_in_engine(
 
 
 def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> dict[str, Any]:
-    """Return a compspec for an image of this computer and one of the two versions."""
     found: dict[str, Any] = json.loads(json.dumps(specification))
     found["meta"]["compspecVersion"] = version
     found["computation"]["dockerImage"] = found["computation"]["remote"]["dockerImage"] = image

@@ -62,22 +62,9 @@ class StoredRun:
 
 
 class MemoryTransport:
-    """Parties in one process; messages are handed over by reference.
+    """All parties of a run; `folders` has their identity keys, the same `policy` is everybody's.
 
-    Parameters
-    ----------
-    computation, config
-        What is computed, and how.
-    sources : mapping of str to Source
-        Data of every site.
-    policy : SitePolicy
-        Of every site.
-    out : Path, optional
-        Gets results below ``<site>/output`` and ``remote/transfer``; without it there is `outcome`.
-    drops : sequence of Drop
-        Who falls silent when.
-    folders : mapping of str to Path
-        Where sites have their identity keys.
+    Results go below `out`, to ``<site>/output`` and ``remote/transfer``; without it, to `outcome`.
     """
 
     def __init__(
@@ -106,7 +93,7 @@ class MemoryTransport:
                 policy=policy,
                 source=source,
                 store=self._stores[site],
-                identity=IdentityFiles(folders=(folders[site],)) if folders else None,
+                identity_files=IdentityFiles(folders=(folders[site],)) if folders else None,
                 all_runs=_all_runs(site, source, policy),
             )
             for site, source in sources.items()

@@ -21,17 +21,7 @@ BEFORE_JOIN = Progress(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ProgressLine(Progress):
-    """The public line of an exchange with what only the driver knows.
-
-    Attributes
-    ----------
-    seconds : float
-        Wall time of the exchange.
-    sites : int
-        Sites that answered.
-    bytes : int
-        Bytes that one site sent.
-    """
+    """The public line of an exchange, with its wall time, who answered, and one reply's bytes."""
 
     seconds: float
     sites: int

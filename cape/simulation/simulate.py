@@ -71,28 +71,20 @@ def simulate(
     directory : Path
         ``settings.toml`` and one folder per site; ``truth.npz`` if the maps are known.
     out : Path
-        Gets ``consortium/`` and one folder per site.
+        Gets ``consortium/`` and one folder per site; an error leaves an earlier result there.
     through : {"memory", "wire", "process", "docker", "coinstac"}
         How messages travel.
     settings : mapping, optional
-        Settings of the owner, over those of the file.  ``computation`` chooses another one than
-        the file's: see `cape.planning.owner_settings.combined`.
+        Of the owner, over those of the file (`cape.planning.owner_settings.combined`).
     seed : int, optional
-        Reproducible noise, 0 to 2^63 - 1.  The result is stamped not private; without a seed the
+        Reproducible noise, 0 to 2^63 - 1: the result is stamped not private.  Without one the
         noise comes from the operating system and counts.
     drops : sequence of str
-        Drop-outs on purpose, each ``site@phase:round``: the site is silent from there on.
+        Each ``site@phase:round``: the site is silent from there on.
     policy : SitePolicy, optional
         Of every site, its files named by absolute paths; the seed is `seed`.
     image, memory : str, optional
-        Image and memory limit of the containers, for ``docker``.
-    on_progress : callable, optional
-        Called after every exchange.
-
-    Raises
-    ------
-    CapeError
-        As in a real run; nothing of an earlier result is lost.
+        Of the containers, for ``docker``.
     """
     sites = site_folders(directory)
     check_seed(seed)
@@ -142,26 +134,14 @@ def check_seed(seed: int | None) -> None:
 def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
     """Go on with a simulated run that was stopped, from its last complete exchange.
 
-    Parameters
-    ----------
-    out : Path
-        The folder of the run's results.
-    on_progress : callable, optional
-        Called after every exchange.
-
-    Returns
-    -------
-    Path
-        The folder of the common results, as if the run had not been stopped.
-
     Raises
     ------
     ConfigError
         E264: nothing in this folder can go on.
     StoppedError
         E263: the run is still going.
-    CapeError
-        As in a real run; data that changed in between end it (E161).
+    DataError
+        E161: data changed in between.
     """
     work = out.resolve() / ".work"
     if not work.is_dir():
@@ -229,13 +209,7 @@ def empty(work: Path) -> None:
 
 
 def check_places(sites: Mapping[str, Path], out: Path) -> None:
-    """Refuse to write where data lie, or over a folder that is no earlier result.
-
-    Raises
-    ------
-    ConfigError
-        A site is called like a folder of results, or a result would replace something else.
-    """
+    """Refuse (ConfigError) to write where data lie, or over a folder that is no earlier result."""
 
     def refuse(problem: str, do: str = "choose another --out.") -> ConfigError:
         return ConfigError("E016", problem=problem, do=do)
@@ -254,7 +228,6 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
 
 @contextmanager
 def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[Transport]:
-    """Give the link of a run, where its checkpoint says that it stands."""
     setup, state = begin.setup, begin.state
     settings = dict(setup.settings)
     computation = load(str(settings.pop("computation", PRODUCT)))
@@ -308,7 +281,6 @@ def _replace(new: Path, old: Path) -> None:
 
 
 def _keep_errors(work: Path, out: Path) -> None:
-    """Keep the error files of a run that failed, each at its site."""
     for path in work.glob("*/output/site-error.txt"):
         site = out / path.parent.parent.name
         site.mkdir(parents=True, exist_ok=True)

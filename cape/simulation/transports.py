@@ -70,7 +70,6 @@ class _OnThisComputer:
         self._sites, self._work = dict(sites), work
 
     def places(self, party: str) -> PartyFolders:
-        """Return the data of a site, and its places below the working folder."""
         home = self._work / party
         return PartyFolders(
             base=str(self._sites.get(party, home / "base")),
@@ -84,7 +83,6 @@ class InProcess(_OnThisComputer):
     """Calls the border function here."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        """Decode, run, encode."""
         os.environ[site_policy.POLICY_VARIABLE] = str(self._work / party / "site-policy.toml")
         try:
             return wire.dumps(run(role, wire.loads(text, MAX_DOCUMENT)))
@@ -109,7 +107,6 @@ class NewProcess(_OnThisComputer):
         self._programs = {role: top / f"{role}.py" for role in ("local", "remote")}
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        """Start the program, write the document, read the answer."""
         policy = self._work / party / "site-policy.toml"
         env = {**os.environ, site_policy.POLICY_VARIABLE: str(policy)}
         # Hundreds of starts: without kept bytecode each one compiles the whole package again.
@@ -134,7 +131,6 @@ class NewProcess(_OnThisComputer):
 
 
 def error_detail(output: Path) -> str:
-    """Return what the error file of a party says beyond the public text."""
     path = output / "site-error.txt"
     if not path.is_file():
         return ""

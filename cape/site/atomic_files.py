@@ -84,19 +84,7 @@ class AppendLine:
 def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
     """Hold a folder for this process; a second one waits until the first is done.
 
-    Parameters
-    ----------
-    folder : Path
-        Exists; nothing is written into it, where folders can be locked (NFS: a lock file).
-    party : str
-        Whose folder it is, for the error text.
-    patience : float, optional
-        Seconds to wait; `PATIENCE` by default.
-
-    Raises
-    ------
-    StoppedError
-        E263: the other process is not done in time.
+    StoppedError (E263) if that takes longer than `patience` seconds (`PATIENCE` by default).
     """
     handle = os.open(folder, os.O_RDONLY)
     try:
@@ -108,13 +96,13 @@ def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> I
 
 
 def _lockable(handle: int, folder: Path) -> int:
-    """Return the handle, or one of a lock file where the file system cannot lock a folder."""
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(handle, fcntl.LOCK_UN)
     except BlockingIOError:
         return handle
     except OSError as err:
+        # NFS locks files only: there a lock file stands for its folder.
         if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
             raise
         os.close(handle)

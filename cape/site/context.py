@@ -37,7 +37,6 @@ class _Party:
         self._digested: tuple[object, bytes] | None = None
 
     def digest(self, message: object) -> bytes:
-        """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""
         # The last one is kept: every round asks for that of the roster, with the plan of all
         # rounds, and to encode that costs more than all else that is done with it.
         if self._digested is None or self._digested[0] is not message:
@@ -51,19 +50,13 @@ class SiteContext(_Party):
 
     Parameters
     ----------
-    site, computation, config
-        Who it is, and what is computed.
     policy : SitePolicy
-        In force at this site; names the noise too.
-    source : Source
-        The data.
-    store : SiteStore
-        What is kept between rounds.
+        In force at this site; chooses the source of noise too.
     request : bytes
         SHA-256 of the broadcast that is answered.
     owner : str
         Whose run this is, as the engine says.
-    identity : IdentityFiles, optional
+    identity_files : IdentityFiles, optional
         Where pinned keys are.
     all_runs : AllRuns, optional
         The ledger of all runs, if the policy names one.
@@ -80,7 +73,7 @@ class SiteContext(_Party):
         store: SiteStore,
         request: bytes = NO_REQUEST,
         owner: str = "",
-        identity: IdentityFiles | None = None,
+        identity_files: IdentityFiles | None = None,
         all_runs: AllRuns | None = None,
     ) -> None:
         super().__init__(config, request)
@@ -88,7 +81,7 @@ class SiteContext(_Party):
         self.policy, self.source, self.store = policy, source, store
         self.noise: NoiseSource = noise_of(policy)
         self._computation, self._owner = computation, owner
-        self._identity, self._all_runs = identity, all_runs
+        self.identity_files, self._all_runs = identity_files, all_runs
 
     @property
     def card(self) -> Card:
@@ -108,13 +101,11 @@ class SiteContext(_Party):
         return "" if self.store.card is None else self.store.card.labels
 
     def identity(self) -> Identity:
-        """Return the pinned keys from the site's own files."""
-        if self._identity is None:
+        if self.identity_files is None:
             raise ConfigError("E303")
-        return self._identity.read(self.id)
+        return self.identity_files.read(self.id)
 
     def cached(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
-        """Return stored working arrays, or build and store them."""
         stacks = self.store.arrays(name, key)
         if stacks is None:
             stacks = build()
@@ -208,16 +199,8 @@ def _outline(space: FeatureSpace) -> str:
 class AggregatorContext(_Party):
     """The aggregator for one round: what `cape.protocol.ports.Aggregator` asks for.
 
-    Parameters
-    ----------
-    config : Config
-        Settings of the run.
-    request : bytes
-        SHA-256 of the broadcast that the sites answered.
-    kept : dict, optional
-        What only the aggregator holds between rounds; changed in place.
-    folder : Path, optional
-        Gets the files of the consortium; without one the result is `outcome` alone.
+    `request` is the SHA-256 of the broadcast that the sites answered, `kept` what only the
+    aggregator holds between rounds (changed in place), `folder` gets the consortium's files.
     """
 
     def __init__(
@@ -253,7 +236,6 @@ class AggregatorContext(_Party):
         self.ledger = self.ledger.charge(event)
 
     def publish(self, result: object) -> None:
-        """Write the files of the consortium."""
         if isinstance(result, Outcome):
             self.outcome = result
             if self._folder is not None:

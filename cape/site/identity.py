@@ -63,7 +63,6 @@ class IdentityFiles:
     digest: str = ""
 
     def digest_now(self) -> str:
-        """Return the SHA-256 of the files that `read` reads, and of their folder's place."""
         for place, folder in enumerate(self.folders):
             if (folder / KEY_FILE).is_file():
                 files = [folder / KEY_FILE, folder / ROSTER_FILE]

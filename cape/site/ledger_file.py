@@ -83,7 +83,6 @@ class LedgerFile:
     max_total_epsilon: float = 0.0
 
     def allows(self, run: RunSpending, planned: Cost) -> bool:
-        """Tell whether a run of this planned cost fits beside all others."""
         if not self.max_total_epsilon:
             return True
         if not run.promised:
@@ -173,7 +172,6 @@ class LedgerFile:
             return True
 
     def total(self, nonce: str) -> Total | None:
-        """Return what was charged to the people of a run, by it and by all others."""
         known = self._spending()
         run = known.find(nonce)
         return None if run is None else known.of(run)
@@ -261,7 +259,6 @@ class AllRuns:
         return True
 
     def go_on(self, nonce: str, config: Config, *, promised: bool) -> bool:
-        """Tell whether a run that began still fits, now that all sites are known."""
         if not promised:
             self.file.unpromised(nonce)
         return self._fits(self.file.find(nonce), config)

@@ -132,7 +132,6 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
 
 
 def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
-    """Return the line that opens a run after these lines."""
     names = ("run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key")
     fields = {name: getattr(run, name) for name in names}
     people = tuple(sorted(run.people))
@@ -140,12 +139,10 @@ def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
 
 
 def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:
-    """Return the line, after these, that a run turned out to promise nothing."""
     return _text(UnpromisedLine(**_place(lines), kind="unpromised", run=run))
 
 
 def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
-    """Return the line of a charge after these lines."""
     fields = {name: getattr(charge, name) for name in ("phase", "round", "field", "mu2")}
     return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
 

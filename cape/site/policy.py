@@ -193,7 +193,6 @@ class SitePolicy:
             raise DataError("E153", site=site, detail=detail)
 
     def over_total(self, site: str) -> PrivacyBudgetError:
-        """Return the refusal of a run that does not fit beside all others on the same people."""
         return self._refused(site, "max_total_epsilon", got="more, with earlier runs")
 
     def _refused(self, site: str, name: str, *, got: object = None) -> PrivacyBudgetError:
@@ -206,7 +205,6 @@ class SitePolicy:
 
 
 def _smaller(a: float, b: float) -> float:
-    """Return the smaller limit, where 0 is none."""
     return min(a or b, b or a)
 
 

@@ -140,25 +140,15 @@ class FileSource:
     def private_summary(
         self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]
     ) -> PrivateSummary:
-        """Return what the site's private page says of its subjects beside the result.
-
-        Parameters
-        ----------
-        policy : SitePolicy
-            In force at this site.
-        replies : sequence of mapping
-            One entry per reply.
-        """
+        """Describe the subjects for the site's private page."""
         from cape.data import subject_matrix
         from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
         data, config = self._data(), self.config
 
         def voxels() -> Iterator[tuple[str, Data]]:
-            """Yield the subjects; stop where files cannot be read again.
-
-            The run is over and its budget spent: a site's own pictures must not cost the results.
-            """
+            # Stops where files cannot be read again: the run is over and its budget spent, and a
+            # site's own pictures must not cost the results.
             for subject in data.subjects:
                 try:
                     yield subject.label, subject_matrix(subject, data.space, config)
@@ -191,7 +181,6 @@ class FileSource:
 
 
 def _digest_of(policy: SitePolicy) -> str:
-    """Return the SHA-256 of a policy, by which two sites can compare theirs."""
     text = json.dumps(dataclasses.asdict(policy), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -19,8 +19,8 @@ import numpy as np
 import pytest
 
 from cape.coinstac import computation as coinstac
+from cape.coinstac import computation as stdio
 from cape.coinstac import site as site_half
-from cape.coinstac import stdio
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -106,7 +106,7 @@ def policy_of(engine, site: str) -> dict[str, str]:
 
 DIES = """
 import os, signal, sys
-import cape.coinstac.stdio
+import cape.coinstac.computation
 steps = iter(range({die_at}))
 real = os.replace
 def replace(*paths):
@@ -115,8 +115,8 @@ def replace(*paths):
     return real(*paths)
 os.replace = replace
 if {die_at} > 2:
-    cape.coinstac.stdio._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(cape.coinstac.stdio.main("local"))
+    cape.coinstac.computation._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+raise SystemExit(cape.coinstac.computation.main("local"))
 """
 
 
@@ -480,7 +480,7 @@ def test_a_document_of_another_role_or_shape_is_refused(recording, tmp_path) -> 
 
 STRAY = """
 import os, sys, warnings
-import cape.coinstac.stdio as program
+import cape.coinstac.computation as program
 real = program.run
 def run(role, document):
     print("stray"); sys.stdout.write("stray"); sys.stderr.write("stray")

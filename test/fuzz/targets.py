@@ -27,6 +27,7 @@ import numpy as np
 
 from cape.algorithms.pca import Subspace
 from cape.coinstac import aggregator, documents, service, transfer
+from cape.coinstac.computation import document_of
 from cape.coinstac.documents import (
     EngineRequest,
     decode_envelope,
@@ -34,7 +35,6 @@ from cape.coinstac.documents import (
     encode_run,
     settings_of,
 )
-from cape.coinstac.stdio import document_of
 from cape.computations import load, names
 from cape.config import VERSION, Config
 from cape.data.discovery import discover, read_manifest

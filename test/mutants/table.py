@@ -531,8 +531,8 @@ MUTANTS = (
     ),
     Mutant(
         "working files of other data are summed",
-        "cape/site/store.py", 'if (head["key"], head["contents"]) != (key, self._contents):',
-        'if head["key"] != key:',
+        "cape/site/store.py", "if (head.key, head.contents) != (key, contents):",
+        "if head.key != key:",
         UNIT + "test_parties.py::test_side_files_made_of_other_data_are_lost",
     ),
     Mutant(

@@ -165,7 +165,7 @@ def test_a_site_refuses_a_basis_that_the_owner_does_not_allow() -> None:
     config = replace(run.config, max_features=2)
     party = run.parties["local0"]
     party.config = config
-    run.runs["local0"] = replace(run.runs["local0"], config=config)
+    run.config = config
     body = replace(run.request.body, config=config.digest())
     lie = replace(run.request, body=body, run=party.digest(body)[:16].hex(), config=config.digest())
     with pytest.raises(PrivacyBudgetError, match=r"E231 .* size of the public basis"):

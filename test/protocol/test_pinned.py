@@ -137,7 +137,7 @@ def test_with_drop_outs_an_advertisement_by_another_identity_is_refused(tmp_path
     link = pinned_link(tmp_path, aggregation="secagg")
     others = folders_of(tmp_path / "others", link._parties)
     # site0 pinned another list
-    link._parties["site0"]._identity = IdentityFiles(folders=(others["site0"],))
+    link._parties["site0"].identity_files = IdentityFiles(folders=(others["site0"],))
     link.exchange()
     link.exchange()
     with pytest.raises(SecureAggregationError, match="not the pinned one"):

@@ -338,7 +338,10 @@ def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
     with pytest.raises(ConfigError, match="key_trust=pinned is not possible here; use"):
         party().identity()
     own: Any = object()
-    assert party(identity=SimpleNamespace(read=lambda site: (own, site))).identity() == (own, "B")
+    assert party(identity_files=SimpleNamespace(read=lambda site: (own, site))).identity() == (
+        own,
+        "B",
+    )
 
 
 # -- data in files ---------------------------------------------------------------------------------
