@@ -45,7 +45,7 @@ def delimiter_of(name: str, default: str = ",") -> str:
     return {"csv": ",", "tsv": "\t"}.get(name.lower().rpartition(".")[2], default)
 
 
-def read_lines(
+def split_lines(
     content: bytes | str, delimiter: str, *, comments: bool = True, quoted: bool = True
 ) -> list[Line]:
     """Return the lines of a table that are not blank.
@@ -71,7 +71,7 @@ def rows_by_column(
 ) -> list[dict[str, str]]:
     """Return the rows below the header, column -> cell; ValueError for rows of another length."""
     # No comments: a feature of somebody's table may well be called "#1".
-    header, *rows = read_lines(content, delimiter, comments=False, quoted=quoted)
+    header, *rows = split_lines(content, delimiter, comments=False, quoted=quoted)
     columns = header.cells()
     return [dict(zip(columns, row.cells(), strict=True)) for row in rows]
 

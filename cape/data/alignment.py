@@ -186,7 +186,7 @@ def _no_affine(observed: str) -> UnusableFile:
 # ------------------------------------------------------------------------------- volumes
 
 
-def smooth(volume: Array, affine: Array, fwhm: float) -> Array:
+def smooth_volume(volume: Array, affine: Array, fwhm: float) -> Array:
     """Return a volume (x, y, z) convolved with a Gaussian of `fwhm` mm; borders are repeated.
 
     Entries that are not finite count as 0 and stay what they were: a NaN does not spread.
@@ -200,7 +200,7 @@ def smooth(volume: Array, affine: Array, fwhm: float) -> Array:
     return np.where(bad, volume, done)
 
 
-def resample(volume: Array, affine: Array, shape: tuple[int, ...], target: Array) -> Array:
+def resample_volume(volume: Array, affine: Array, shape: tuple[int, ...], target: Array) -> Array:
     """Return a volume (x, y, z) on another grid, trilinear; 0 outside its field of view.
 
     `affine` and `target` are the old and the new voxel to mm, (4, 4).  Entries that are not finite

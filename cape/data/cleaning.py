@@ -96,7 +96,7 @@ def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Arr
     return np.concatenate([design[:, :1], left[:, :rank]], axis=1)
 
 
-def cosines(n_times: int, tr: float, *, high_pass: float, low_pass: float) -> Array:
+def stop_band_cosines(n_times: int, tr: float, *, high_pass: float, low_pass: float) -> Array:
     """Return the cosines outside the pass band, shape (T, K).
 
     Cosine k, ``cos(pi k (t + 1/2) / T)``, has the frequency k / (2 T TR).  Those at or below
@@ -120,12 +120,14 @@ def nuisance(
 
     `n_times` and `confounds` (T, K) are of the volumes as stored.
     """
-    kept = max(n_times - n_dummy, 0)
-    parts = [np.zeros((kept, 0))]
+    n_left = max(n_times - n_dummy, 0)
+    parts = [np.zeros((n_left, 0))]
     if confounds is not None:
         parts.append(confounds[n_dummy:])
     if config.high_pass or config.low_pass:
-        parts.append(cosines(kept, tr, high_pass=config.high_pass, low_pass=config.low_pass))
+        parts.append(
+            stop_band_cosines(n_left, tr, high_pass=config.high_pass, low_pass=config.low_pass)
+        )
     return np.concatenate(parts, axis=1)
 
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_PACKED
-from cape.data.alignment import Alignment, align_to_grid, resample, smooth
+from cape.data.alignment import Alignment, align_to_grid, resample_volume, smooth_volume
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
@@ -293,10 +293,10 @@ def _picker(layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resam
         volume = stored.reshape(layout.shape[:3], order="F").astype(np.float64)
         volume = volume * layout.slope + layout.inter
         if alignment.index is None:
-            volume = resample(volume, alignment.affine, grid.shape, grid.affine)
+            volume = resample_volume(volume, alignment.affine, grid.shape, grid.affine)
         if how.smoothing_fwhm:
             affine = grid.affine if alignment.index is None else alignment.affine
-            volume = smooth(volume, affine, how.smoothing_fwhm)
+            volume = smooth_volume(volume, affine, how.smoothing_fwhm)
         if alignment.index is None:
             return np.asarray(volume[grid.inside])
         return np.asarray(volume.ravel(order="F")[alignment.index])

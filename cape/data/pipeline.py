@@ -117,7 +117,6 @@ def load_site(
     *,
     site: str,
     working: Path | None = None,
-    on_subject: OnSubject | None = None,
 ) -> tuple[SiteData, Reduced]:
     """Check all data of a site; return its accepted subjects and their reduced arrays.
 
@@ -129,8 +128,6 @@ def load_site(
         Public id of the site.
     working : Path, optional
         Folder of the working files, to see whether its disk suffices.
-    on_subject : callable, optional
-        Called after every subject.
 
     Raises
     ------
@@ -141,7 +138,7 @@ def load_site(
     reduced: Reduced = []
     B: Array | None = None
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
-    for label, X in accepted_subjects(scan, on_subject=on_subject):
+    for label, X in accepted_subjects(scan):
         if not reduced:
             B = _widest_basis_of(scan, base, n_features=len(X))
         # Another number of features than the basis has stops the site in `conclude`.
@@ -163,7 +160,8 @@ def inspect_site(
 ) -> Inspection:
     """Return everything that is wrong at a site, and its accepted subjects; never stops early.
 
-    Parameters are those of `load_site`, and `headers_only`: read headers and tables, no data.
+    Parameters are those of `load_site`; `on_subject` is called after every subject; with
+    `headers_only` headers and tables are read, no data.
     """
     scan = start_scan(base, listing, config, site=site)
     if headers_only:

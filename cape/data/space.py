@@ -21,7 +21,7 @@ from cape.arrays import read_array, read_member
 from cape.config import Config
 from cape.data.file_type import check_type
 from cape.data.issues import Findings, IssueCode, UnusableFile
-from cape.delimited import is_number, read_lines, read_matrix_lines
+from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import DataError
 from cape.feature_space import MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
 from cape.frozen import dataclass
@@ -313,7 +313,7 @@ def _template_array(path: Path) -> Array:
     if path.suffix == ".npy":
         with path.open("rb") as stream:
             return np.asarray(read_array(stream, path.stat().st_size), dtype=np.float64)
-    lines = read_lines(path.read_bytes(), ",")
+    lines = split_lines(path.read_bytes(), ",")
     # Maps may have names; a header of numbers cannot be told from a feature.
     head = 0 if all(is_number(cell) for cell in lines[0].text.split(",")) else 1
     return read_matrix_lines(lines[head:])

@@ -23,8 +23,8 @@ from cape.delimited import (
     delimiter_of,
     is_number,
     other_separator,
-    read_lines,
     read_matrix_lines,
+    split_lines,
 )
 from cape.frozen import dataclass
 
@@ -39,7 +39,7 @@ MOST_NAMED: Final = 12
 def table_lines(content: bytes, delimiter: str) -> list[Line]:
     """Return header and rows of a table; raises `UnusableFile` unless there is a header."""
     try:
-        lines = read_lines(content, delimiter)
+        lines = split_lines(content, delimiter)
     except UnicodeDecodeError as err:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, f"byte {err.start} is no UTF-8") from err
     if not lines:
@@ -216,6 +216,6 @@ def _fill_first_row(table: Array, path: Path, columns: Sequence[str], issues: li
     if not empty.any() or np.isinf(table[:1]).any():
         return
     names = [name for name, gap in zip(columns, empty[0], strict=True) if gap]
-    shown = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
-    issues.append(Issue(IssueCode.CONFOUND_FILLED, f"{path.name}: {shown}"))
+    first = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
+    issues.append(Issue(IssueCode.CONFOUND_FILLED, f"{path.name}: {first}"))
     table[0, empty[0]] = 0.0

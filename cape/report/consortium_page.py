@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from cape.delimited import read_lines, read_matrix_lines
+from cape.delimited import read_matrix_lines, split_lines
 from cape.forecast.spatial import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.report import files, maps, methods, model_order, page, plots
@@ -253,7 +253,7 @@ def _draw(folder: MapFolder) -> list[Picture]:
     caption = "Colours of all maps."
     if results.feature_space == "matrix":
         content = (folder.path / "group_maps.csv").read_bytes()
-        _, *lines = read_lines(content, ",", comments=False)
+        _, *lines = split_lines(content, ",", comments=False)
         z = read_matrix_lines(lines)
         limit = plots.colour_limit(z)
         bar = plots.colour_bar(limit, 0.0, caption)

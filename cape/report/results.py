@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.delimited import read_lines
+from cape.delimited import split_lines
 from cape.forecast.rule import Separation
 from cape.frozen import dataclass
 from cape.report import files
@@ -237,7 +237,7 @@ class TableFolder:
 
     def table(self, name: str) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
         content = (self.path / name).read_bytes()
-        header, *rows = (line.cells() for line in read_lines(content, ",", comments=False))
+        header, *rows = (line.cells() for line in split_lines(content, ",", comments=False))
         return header, rows
 
 

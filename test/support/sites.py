@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from cape import data
@@ -16,9 +16,6 @@ def load_site(
     *,
     site: str,
     working: Path | None = None,
-    on_subject: Callable[[int, int], None] | None = None,
 ) -> data.SiteData:
-    accepted, _ = data.load_site(
-        base, listing, config, site=site, working=working, on_subject=on_subject
-    )
+    accepted, _ = data.load_site(base, listing, config, site=site, working=working)
     return accepted

@@ -14,7 +14,7 @@ import pytest
 
 import cape
 from cape.computations.capedjica.settings import CapeDjicaConfig
-from cape.data.cleaning import cosines
+from cape.data.cleaning import stop_band_cosines
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.site.site_data import ArraySource
 
@@ -160,7 +160,7 @@ def test_arrays_are_filtered_and_cut_as_files_are() -> None:
         source = ArraySource.of("a", sites()["a"], cape.FeatureSpace.of_matrix(12), config)
     shapes = {Y.shape for _, Y in source.reduced(12)}
     assert shapes == {(12, 31)}
-    slow = cosines(36, 2.0, high_pass=0.02, low_pass=0.0)
+    slow = stop_band_cosines(36, 2.0, high_pass=0.02, low_pass=0.0)
     whole = replace(config, max_timepoints=0)
     (_, Y), *_ = ArraySource.of("a", sites()["a"], source.space, whole).reduced(12)
     assert np.allclose(Y @ slow, 0.0, atol=1e-4)

@@ -14,8 +14,8 @@ from nibabel.processing import resample_from_to
 
 from cape.config import CONFOUND_SETS, Config
 from cape.data import inspect_site, subject_matrix
-from cape.data.alignment import SD_PER_FWHM, resample, smooth
-from cape.data.cleaning import clean, cosines, nuisance, regressors
+from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
+from cape.data.cleaning import clean, nuisance, regressors, stop_band_cosines
 from cape.errors import ConfigError
 from support.sites import load_site
 
@@ -96,7 +96,7 @@ def test_a_floored_deviation_leaves_quiet_voxels_quiet(monkeypatch):
 def test_cosines_outside_the_pass_band_and_only_these():
     frequencies = np.arange(1, T) / (2 * T * 2.0)
     for high, low in ((0.02, 0.0), (0.0, 0.1), (0.02, 0.1)):
-        found = cosines(T, 2.0, high_pass=high, low_pass=low)
+        found = stop_band_cosines(T, 2.0, high_pass=high, low_pass=low)
         wanted = (frequencies <= high) | ((frequencies > low) if low else False)
         assert found.shape == (T, int(wanted.sum()))
         every = np.cos(np.pi * np.outer(np.arange(T) + 0.5, np.arange(1, T)) / T)
@@ -104,8 +104,8 @@ def test_cosines_outside_the_pass_band_and_only_these():
     time = 2.0 * np.arange(200)
     slow, inside, fast = (np.sin(2 * np.pi * f * time) for f in (0.003, 0.05, 0.2))
     config = replace(CONFIG, high_pass=0.01, low_pass=0.1, standardize="demean", detrend="none")
-    kept = cleaned(np.stack([slow, inside, fast], axis=1), config, 2.0, None)
-    size = kept.std(axis=0) / np.sqrt(0.5)
+    n_left = cleaned(np.stack([slow, inside, fast], axis=1), config, 2.0, None)
+    size = n_left.std(axis=0) / np.sqrt(0.5)
     assert size[0] < 0.1
     assert size[1] > 0.97
     assert size[2] < 0.1
@@ -143,13 +143,13 @@ def test_smoothing_is_that_of_nilearn_away_from_the_border():
     values, affine = volume()
     values[:6] = values[11:] = values[:, :6] = values[:, 9:] = values[..., :4] = values[..., 7:] = 0
     oracle = smooth_img(nib.Nifti1Image(values, affine), 5.0).get_fdata()
-    np.testing.assert_allclose(smooth(values, affine, 5.0), oracle, atol=1e-12)
+    np.testing.assert_allclose(smooth_volume(values, affine, 5.0), oracle, atol=1e-12)
 
 
 def test_a_nan_does_not_spread_when_smoothed():
     values, affine = volume()
     values[8, 7, 5] = np.nan
-    done = smooth(values, affine, 6.0)
+    done = smooth_volume(values, affine, 6.0)
     assert np.flatnonzero(np.isnan(done)).size == 1
     assert np.isnan(done[8, 7, 5])
 
@@ -160,17 +160,19 @@ def test_resampling_to_a_grid_of_equal_or_finer_voxels_is_that_of_nibabel():
     target[:3, 3] = (-15, -12, -10)
     image = nib.Nifti1Image(values, affine)
     oracle = resample_from_to(image, ((14, 12, 8), target), order=1).get_fdata()
-    np.testing.assert_allclose(resample(values, affine, (14, 12, 8), target), oracle, atol=1e-10)
+    np.testing.assert_allclose(
+        resample_volume(values, affine, (14, 12, 8), target), oracle, atol=1e-10
+    )
 
 
 def test_a_coarser_grid_is_smoothed_first_so_that_noise_is_averaged_not_picked():
     values = np.random.default_rng(0).standard_normal((40, 40, 40))
-    coarse = resample(values, np.eye(4), (9, 9, 9), np.diag([4.0, 4, 4, 1]))
+    coarse = resample_volume(values, np.eye(4), (9, 9, 9), np.diag([4.0, 4, 4, 1]))
     sd = 4.0 * SD_PER_FWHM
     averaged = (2 * sd * np.sqrt(np.pi)) ** -1.5  # of white noise under a Gaussian kernel
     assert coarse[1:-1, 1:-1, 1:-1].std() == pytest.approx(averaged, rel=0.1)
     assert np.allclose(
-        resample(np.full((40,) * 3, 7.0), np.eye(4), (9,) * 3, np.diag([4.0, 4, 4, 1])), 7
+        resample_volume(np.full((40,) * 3, 7.0), np.eye(4), (9,) * 3, np.diag([4.0, 4, 4, 1])), 7
     )
 
 
@@ -179,10 +181,10 @@ def test_outside_the_field_of_view_is_zero_and_nan_stays_at_its_place():
     values[2, 2, 2] = np.nan
     shifted = np.eye(4)
     shifted[0, 3] = 3.0
-    done = resample(values, np.eye(4), (6, 6, 6), shifted)
+    done = resample_volume(values, np.eye(4), (6, 6, 6), shifted)
     assert not done[3:].any()
     assert not np.isnan(done).any()
-    assert np.isnan(resample(values, np.eye(4), (6, 6, 6), np.eye(4))[2, 2, 2])
+    assert np.isnan(resample_volume(values, np.eye(4), (6, 6, 6), np.eye(4))[2, 2, 2])
 
 
 def test_images_of_another_grid_are_resampled_only_if_the_owner_says_so(tmp_path):
@@ -190,7 +192,7 @@ def test_images_of_another_grid_are_resampled_only_if_the_owner_says_so(tmp_path
     fine = np.diag([5.0, 5, 5, 1])
     fine[:3, 3] = (-97.5, -132.5, -77.5)
     smooth_field = np.stack(
-        [smooth(rng.standard_normal((40, 48, 40)), fine, 20.0) for _ in range(8)], 3
+        [smooth_volume(rng.standard_normal((40, 48, 40)), fine, 20.0) for _ in range(8)], 3
     )
     nib.Nifti1Image((1000 + 50 * smooth_field).astype(np.float32), fine).to_filename(
         tmp_path / "sub-1.nii.gz"

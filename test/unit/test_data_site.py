@@ -199,7 +199,7 @@ def test_max_timepoints_cuts_for_memory_and_says_so(tmp_path):
 def test_progress_counts_subjects(tmp_path):
     matrices(tmp_path, (8, 20), (8, 20))
     seen: list[tuple[int, int]] = []
-    load_site(tmp_path, {}, CONFIG, site="B", on_subject=lambda *step: seen.append(step))
+    inspect_site(tmp_path, {}, CONFIG, site="B", on_subject=lambda *step: seen.append(step))
     assert seen == [(1, 2), (2, 2)]
 
 
