@@ -16,28 +16,15 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 
+# Decimal digits of a frequency that count in the order of columns: ties must be exact ties.
 SORT_DIGITS = 12
-"""Decimal digits of a frequency that count in the order of columns: ties must be exact ties."""
 
+# Smallest diagonal entry of R over the largest: below it a column is a combination of others.
 MIN_DIAGONAL = 1e-9
-"""Smallest diagonal entry of R over the largest: below it a column is a combination of others."""
 
 
 def cosines(n: int, n_frequencies: int) -> Array:
-    """Return the sampled cosines ``cos(pi f (i + .5) / n)``.
-
-    Parameters
-    ----------
-    n : int
-        Number of samples i = 0 .. n - 1.
-    n_frequencies : int
-        Frequencies f = 0 .. n_frequencies - 1, at most n.
-
-    Returns
-    -------
-    ndarray, shape (n, n_frequencies)
-        Not normalised.
-    """
+    """Cosines ``cos(pi f (i + .5) / n)``, shape (n, n_frequencies), not normalised."""
     positions = np.arange(n)[:, None] + 0.5
     return np.asarray(np.cos(np.pi * positions * np.arange(n_frequencies) / n))
 
@@ -55,27 +42,10 @@ def check_size(n_basis: int, limit: int) -> None:
 
 
 def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
-    """Return the 2-D product cosine basis of an image.
+    """2-D product cosine basis (D, d) of an image, pixels row by row; exactly orthonormal.
 
     Columns are ordered by the larger of the two frequencies relative to its axis, then by row and
     column frequency: with n_basis = k^2 on a square image they are all products of the k lowest.
-
-    Parameters
-    ----------
-    image_shape : tuple of two int
-        Rows and columns; pixels are flattened row by row.
-    n_basis : int
-        d, at most the number of pixels.
-
-    Returns
-    -------
-    ndarray, shape (D, d)
-        Exactly orthonormal columns.
-
-    Raises
-    ------
-    ConfigError
-        E011 if `n_basis` is out of range.
     """
     n_rows, n_columns = image_shape
     check_size(n_basis, n_rows * n_columns)
@@ -90,28 +60,12 @@ def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
 
 
 def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
-    """Return the 3-D cosine basis inside a mask.
+    """3-D cosine basis (D, d) inside a mask (nx, ny, nz), voxels in C order; orthonormal.
 
     Products of cosines over the bounding box of the mask, sorted by
     ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` (rounded to 12 digits, ties by a, b, c); the first d columns
     at the mask voxels, then QR with a positive diagonal, which makes the basis unique and nested.
-
-    Parameters
-    ----------
-    mask : ndarray of bool, shape (nx, ny, nz)
-        Voxels in C order become the rows.
-    n_basis : int
-        d, at most the number of voxels.
-
-    Returns
-    -------
-    ndarray, shape (D, d)
-        Orthonormal columns, float64.
-
-    Raises
-    ------
-    ConfigError
-        E011 if `n_basis` is out of range or the mask does not carry that many columns.
+    ConfigError (E011) if the mask does not carry that many columns.
     """
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
@@ -141,35 +95,15 @@ def _orthonormal(columns: Array) -> Array:
 
 
 def spanned_by(maps: Array) -> Array:
-    """Return orthonormal columns, shape (D, K), that span the given maps, nested.
-
-    Raises
-    ------
-    ConfigError
-        E011 if the maps depend on each other.
-    """
+    """Orthonormal columns (D, K) that span the given maps, nested; E011 if they are dependent."""
     return _orthonormal(maps / np.maximum(np.linalg.norm(maps, axis=0), 1e-300))
 
 
 def led_by(leaders: Array, basis: Array) -> Array:
-    """Return a basis that begins with the span of some columns and goes on with another basis.
+    """Basis (D, d) that begins with the span of `leaders` (D, K) and goes on with another basis.
 
-    Parameters
-    ----------
-    leaders : ndarray, shape (D, K)
-        Such as template maps, linearly independent.
-    basis : ndarray, shape (D, d)
-        Its first d - K columns follow, without what the leaders hold already.
-
-    Returns
-    -------
-    ndarray, shape (D, d)
-        Orthonormal columns, nested.
-
-    Raises
-    ------
-    ConfigError
-        E011 if d is not above K, or columns depend on each other.
+    Its first d - K columns follow, without what the leaders hold already.  ConfigError (E011) if d
+    is not above K, or columns depend on each other.
     """
     n, d = leaders.shape[1], basis.shape[1]
     if d <= n:

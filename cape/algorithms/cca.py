@@ -14,14 +14,22 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Data, PlannedRelease, StepRecord, SubjectQuery
+from cape.algorithms.estimators import (
+    NO_STEP,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+    step_record,
+)
 from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
 Status = Literal["waiting", "released", "budget_exhausted"]
 
+# Eigenvalues below this share of the largest are rounding, not variance.
 LEAST_EIGENVALUE = 1e-9
-"""Eigenvalues below this share of the largest are rounding, not variance."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,26 +56,16 @@ class Canonical:
 def canonical_pairs(
     covariance: Array, n_x: int, n_pairs: int, *, noise_std: float = 0.0, ridge: float = 0.0
 ) -> Canonical:
-    """Return the canonical pairs of a joint covariance.
+    """Canonical pairs of a joint covariance (D, D) of z = [x ; y]; symmetric, maybe noisy.
 
     Parameters
     ----------
-    covariance : ndarray, shape (D, D)
-        Of z = [x ; y]; symmetric, maybe noisy.
-    n_x : int
-        D_x, rows of the first view.
-    n_pairs : int
-        K <= min(D_x, D_y).
+    n_x, n_pairs : int
+        D_x, rows of the first view; K <= min(D_x, D_y).
     noise_std : float
-        Std of the noise on an entry off the diagonal.  Eigenvalues of C_xx and C_yy are raised to
-        the edge of its spectrum, ``2 noise_std sqrt(D_x)``: what lies below is noise, and its
-        inverse root would blow it up.
+        Std of the noise on an entry off the diagonal.
     ridge : float
         Added to the diagonal of C_xx and C_yy, in units of their mean eigenvalue.
-
-    Returns
-    -------
-    Canonical
     """
     x, y = slice(0, n_x), slice(n_x, len(covariance))
     A = _inverse_root(covariance[x, x], noise_std=noise_std, ridge=ridge)
@@ -87,14 +85,16 @@ def canonical_pairs(
 
 
 def _chevet(A: Array, B: Array) -> float:
-    """Return what the norm of A E B is at most on average, E of independent standard normals."""
+    """Bound of the mean norm of A E B, E of independent standard normals (Chevet)."""
     a, b = (float(np.linalg.norm(M, 2)) for M in (A, B))
     return a * float(np.linalg.norm(B)) + b * float(np.linalg.norm(A))
 
 
 def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:
-    """Return C^(-1/2) with small eigenvalues raised first."""
+    """C^(-1/2) with small eigenvalues raised first."""
     values, vectors = top_eigenspace((C + C.T) / 2.0)
+    # Below the edge of the noise spectrum an eigenvalue is noise, and its inverse root would blow
+    # it up: the semicircle of the noise ends at 2 noise_std sqrt(D).
     values = values + ridge * max(float(np.mean(values)), 0.0)
     largest = max(float(values[0]), np.finfo(float).tiny)
     floor = max(2.0 * noise_std * np.sqrt(len(C)), LEAST_EIGENVALUE * largest)
@@ -159,25 +159,24 @@ class SecondMomentCca:
     ridge: float
 
     def units(self) -> Array:
-        """Return what one unit of z is in every column, shape (D,)."""
+        """One unit of z in every column, shape (D,)."""
         n_y = len(self.low) - self.n_x
         columns = np.where(np.arange(len(self.low)) < self.n_x, self.n_x, n_y)
         half = (np.array(self.high) - np.array(self.low)) / 2.0
         # ||x|| <= 1/sqrt 2 and ||y|| <= 1/sqrt 2 when every column is at an end of its range.
         return np.asarray(half * np.sqrt(2.0 * columns))
 
-    def _asked(self) -> PlannedRelease:
+    def _release(self) -> PlannedRelease:
+        # ||z z'||_F = ||z||^2, and the constant entry adds its square.
         n = len(self.low) + (1 if self.constant else 0)
         clip = self.norm_bound**2 + self.constant**2
         return PlannedRelease(size=n * (n + 1) // 2, clip=clip, shape="psd", weight=1.0)
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the one planned release."""
         del rows
-        return (self._asked(),)
+        return (self._release(),)
 
     def start(self, rows: int) -> CanonicalState:
-        """Return the state before the release."""
         K = self.n_pairs
         return CanonicalState(
             U=np.zeros((self.n_x, K)),
@@ -188,57 +187,56 @@ class SecondMomentCca:
             std=np.zeros(rows),
             covariance=np.zeros((rows, rows)),
             status="waiting",
-            record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
+            record=NO_STEP,
         )
 
     def query(self, state: CanonicalState) -> SubjectQuery:
-        """Ask for z z' of the subject, its own mean over time if it has several time points."""
         del state
-        asked = self._asked()
-        return SubjectQuery(
-            size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer
-        )
+        return self._release().query(self._answer)
 
     def _answer(self, stack: Data) -> Array:
         x = np.asarray(stack, dtype=np.float64)
         usable = np.isfinite(x).all(axis=(1, 2)) & (x.shape[2] > 0)
         x = np.where(usable[:, None, None], x, 0.0)
         low, high = (np.array(ends)[:, None] for ends in (self.low, self.high))
+        # Ranges are public, so cutting at their ends tells nothing of what lay beyond.
         inside = np.clip(x, low, high).sum(axis=2) / max(1, x.shape[2])
         middle = (np.array(self.low) + np.array(self.high)) / 2.0
         z = clip_rows((inside - middle) / self.units(), self.norm_bound)
         if self.constant:
             z = np.column_stack([z, np.full(len(z), self.constant)])
         moments = svec(z[:, :, None] * z[:, None, :])
-        return np.where(usable[:, None], clip_rows(moments, self._asked().clip), 0.0)
+        return np.where(usable[:, None], clip_rows(moments, self._release().clip), 0.0)
 
     def step(self, state: CanonicalState, mean: Array, noise_std: float) -> CanonicalState:
-        """Return the canonical pairs of the released covariance, in units of the data."""
+        """Take the canonical pairs of the released covariance, in units of the data."""
         moment, middle = smat(mean), (np.array(self.low) + np.array(self.high)) / 2.0
         D = len(self.low)
+        # The last column holds c times the means, from the same release.
         m = moment[:D, D] / self.constant if self.constant else np.zeros(D)
         covariance = moment[:D, :D] - np.outer(m, m)
-        found = canonical_pairs(
-            covariance, self.n_x, self.n_pairs,
-            noise_std=noise_std / np.sqrt(2.0), ridge=self.ridge,
-        )  # fmt: skip
+        pairs = canonical_pairs(
+            covariance,
+            self.n_x,
+            self.n_pairs,
+            # Off the diagonal svec counts an entry sqrt(2) times.
+            noise_std=noise_std / np.sqrt(2.0),
+            ridge=self.ridge,
+        )
         units = self.units()
         return CanonicalState(
-            U=found.U / units[: self.n_x, None],
-            V=found.V / units[self.n_x :, None],
-            correlations=found.correlations,
-            noise_bound=found.noise_bound,
+            U=pairs.U / units[: self.n_x, None],
+            V=pairs.V / units[self.n_x :, None],
+            correlations=pairs.correlations,
+            noise_bound=pairs.noise_bound,
             mean=middle + units * m,
             std=units * np.sqrt(np.maximum(np.diagonal(covariance), 0.0)),
             covariance=covariance * np.outer(units, units),
             status="released",
-            record=StepRecord(
-                statistic_norm=float(np.linalg.norm(mean)),
-                noise_norm=float(noise_std * np.sqrt(len(mean))),
-                step_norm=float(np.linalg.norm(found.correlations)),
+            record=step_record(
+                mean, noise_std, step_norm=float(np.linalg.norm(pairs.correlations))
             ),
         )
 
     def done(self, state: CanonicalState) -> bool:
-        """Tell whether the release was made."""
         return state.status != "waiting"

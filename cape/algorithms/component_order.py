@@ -13,30 +13,25 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 
+# Below this |mean z^3| a map has no clear side, and its strongest feature decides.
 SKEWNESS_DECIDES = 0.05
-"""Below this |mean z^3| a map has no clear side, and its strongest feature decides."""
 
+# Relative difference up to which two numbers count as equal, so that rounding decides nothing.
 TIE = 1e-12
-"""Relative difference up to which two numbers count as equal, so that rounding decides nothing."""
 
 
 def z_scores(A: Array) -> Array:
-    """Return the columns of `A` with mean 0 and std 1 over the features; constant columns are 0.
-
-    Parameters
-    ----------
-    A : ndarray, shape (D, R)
-        Maps.
-    """
+    """Columns of the maps (D, R) with mean 0 and std 1 over the features; constant ones are 0."""
     centred = A - A.mean(axis=0)
     std = np.sqrt(np.mean(centred**2, axis=0))
+    # Relative to the map: the std of a constant map is rounding, not 0.
     flat = std <= TIE * np.max(np.abs(A), axis=0, initial=0.0)
     z: Array = np.where(flat, 0.0, centred / np.where(flat, 1.0, std))
     return z
 
 
 def variance_explained(A: Array) -> Array:
-    """Return ||A[:, k]||^2 / sum_j ||A[:, j]||^2, shape (R,); zeros for a zero matrix."""
+    """Energy ||A[:, k]||^2 / sum_j ||A[:, j]||^2, shape (R,); zeros for a zero matrix."""
     energy = np.sum(A**2, axis=0)
     total = float(energy.sum())
     share: Array = energy / total if total > 0 else np.zeros_like(energy)
@@ -44,31 +39,24 @@ def variance_explained(A: Array) -> Array:
 
 
 def peaks(z: Array) -> npt.NDArray[np.intp]:
-    """Return for each column the lowest index of its largest absolute entry, shape (R,)."""
+    """Lowest index of the largest absolute entry of each column, shape (R,)."""
     size = np.abs(z)
     first: npt.NDArray[np.intp] = np.argmax(size >= size.max(axis=0) * (1.0 - TIE), axis=0)
     return first
 
 
 def arrange(A: Array) -> tuple[int, ...]:
-    """Return the signed order of the components, numbers from 1.
+    """Signed order of the components of maps (D, R), numbers from 1.
 
-    Parameters
-    ----------
-    A : ndarray, shape (D, R)
-        Maps, in any order and with any signs.
-
-    Returns
-    -------
-    tuple of int
-        Entry j is ``+(k + 1)`` or ``-(k + 1)``: the new component j is the old component k, with
-        this sign.  Descending share; equal shares by the lower peak index.  The sign makes the
-        skewness of the map positive, or, if that is below 0.05, its largest |z|.
+    Entry j is ``+(k + 1)`` or ``-(k + 1)``: the new component j is the old component k, with this
+    sign.  Descending variance explained; equal ones by the lower peak index.  The sign makes the
+    skewness of the map positive, or, if that is below 0.05, its largest |z|.
     """
     z = z_scores(A)
     at = peaks(z)
     skewness = np.mean(z**3, axis=0)
     at_peak = z[at, np.arange(A.shape[1])]
+    # Networks are mostly one-sided; a symmetric map is decided by its strongest feature.
     side = np.where(np.abs(skewness) >= SKEWNESS_DECIDES, skewness, at_peak)
     return tuple(
         int(-(k + 1) if side[k] < 0 else k + 1)
@@ -77,10 +65,9 @@ def arrange(A: Array) -> tuple[int, ...]:
 
 
 def apply_order(order: Sequence[int], matrix: Array, axis: int) -> Array:
-    """Return `matrix` with its components along `axis` in the signed `order` of `arrange`.
+    """Put the components along `axis` into the signed `order` of `arrange`.
 
-    The same call serves A (axis 1), W, W_total and time courses (axis 0), so that they flip
-    together.
+    The same call serves A (axis 1), W, W_total and time courses (axis 0): they flip together.
     """
     index = np.abs(np.asarray(order, dtype=np.intp)) - 1
     shape = [1] * matrix.ndim
@@ -91,7 +78,8 @@ def apply_order(order: Sequence[int], matrix: Array, axis: int) -> Array:
 
 
 def _descending(share: Array, peak: Sequence[int]) -> list[int]:
-    """Return indices by descending share; runs of equal shares by peak, then by index."""
+    """Sort indices by descending share; runs of equal shares by peak, then by index."""
+    # A plain sort would let rounding decide between equal shares, differently on two hosts.
     left = sorted(range(share.size), key=lambda k: -share[k])
     done: list[int] = []
     while left:

@@ -22,8 +22,8 @@ Data = npt.NDArray[np.float32]
 
 Shape = Literal["ball", "psd"]
 
+# Clip norm of runs with ``private=false``: far above any answer, only there to bound integers.
 UNCLIPPED = 4096.0
-"""Clip norm of runs with ``private=false``: far above any answer, only there to bound integers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +46,10 @@ class PlannedRelease:
     clip: float
     shape: Shape
     weight: float
+
+    def query(self, answer: Callable[[Data], Array]) -> SubjectQuery:
+        """Put a question whose answers are as planned here."""
+        return SubjectQuery(size=self.size, clip=self.clip, shape=self.shape, answer=answer)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -88,19 +92,27 @@ class StepRecord:
     stability: float = 0.0
 
 
+NO_STEP = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+
+
+def step_record(mean: Array, noise_std: float, *, step_norm: float) -> StepRecord:
+    """Record of a step on a released mean (n,), whose entries carry noise of that std."""
+    return StepRecord(
+        statistic_norm=float(np.linalg.norm(mean)),
+        noise_norm=float(noise_std * np.sqrt(len(mean))),
+        step_norm=step_norm,
+    )
+
+
 S = TypeVar("S")
 
 
 def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
     """Tell whether every array of a state has the shape that it has in the first state.
 
-    Parameters
-    ----------
-    first, state
-        Dataclasses of the same type.
-    most : int
-        Axes of this length may be shorter, but not empty: a rank guard keeps fewer directions.
+    Axes of length `most` may be shorter, but not empty: a rank guard keeps fewer directions.
     """
+    # A site checks a broadcast state with this before it asks its subjects anything under it.
     for spec in dataclasses.fields(first):
         one, other = getattr(first, spec.name), getattr(state, spec.name)
         if dataclasses.is_dataclass(one) and not same_form(one, other, most=most):

@@ -10,7 +10,6 @@ would drive both.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import ceil, sqrt
 from typing import Literal
 
@@ -22,8 +21,8 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     PlannedRelease,
-    StepRecord,
     SubjectQuery,
+    step_record,
 )
 from cape.algorithms.linalg import clip_rows
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
@@ -32,23 +31,20 @@ from cape.frozen import dataclass
 Clip = Literal["subject", "time_point"]
 Floats = npt.NDArray[np.floating]
 
+# Whitened data are doubled: the logistic nonlinearity then starts near its solution.
 INPUT_SCALE = 2.0
-"""Whitened data are doubled: the logistic nonlinearity then starts near its solution."""
 
+# B_G as printed; it fits doubled white data only (5 % of the time points clipped at the end).
 GRADIENT_BOUND = 30.0
-"""B_G as printed; it fits doubled white data only (5 % of the time points clipped at the end)."""
 
+# B_h as printed.
 BIAS_BOUND = sqrt(30.0)
-"""B_h as printed."""
 
+# Bound of one subject's relative gradient; its norm is about 1.65 at the solution.
 SUBJECT_BOUND = 2.0
-"""Bound of one subject's relative gradient; its norm is about 1.65 at the solution."""
 
-ANNEAL_FACTOR = 0.9
-ANNEAL_ANGLE = np.deg2rad(60.0)
-
+# Numbers per working array: a few such arrays fit the second-level cache of one core.
 CHUNK = 160_000
-"""Numbers per working array: a few such arrays fit the second-level cache of one core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -72,33 +68,23 @@ class Channels:
         self.kind = stack.dtype
 
     def pair(self) -> tuple[Floats, Floats]:
-        """Return a new array, shape (R, n T), and its view, shape (n, R, T)."""
+        """Make an array, shape (R, n T), and its view, shape (n, R, T)."""
         flat = np.zeros((self.R, self.n * self.T), dtype=self.kind)
         return flat, flat.reshape(self.R, self.n, self.T).swapaxes(0, 1)
 
 
 def _operands(W: Array, b: Array, stack: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return W and b for half of z = W (2 x) + b, as tanh(z/2) needs it, and a column of ones."""
+    """W and b for half of z = W (2 x) + b, as tanh(z/2) needs it, and a column of ones."""
     kind = stack.dtype
     half_W = np.asarray(W * (INPUT_SCALE / 2.0), dtype=kind)
     return half_W, np.asarray(b / 2.0, dtype=kind)[:, None], np.ones((stack.shape[2], 1), kind)
 
 
 def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
-    """Return H_m = I + mean_t y z' and h_m = mean_t y of every subject, not clipped.
+    """H_m = I + mean_t y z' and h_m = mean_t y of every subject, float64, not clipped.
 
-    Parameters
-    ----------
-    W : ndarray, shape (R, R)
-        Applies to the doubled data.
-    b : ndarray, shape (R,)
-    stack : ndarray, shape (n_subjects, R, T)
-        Whitened data, not doubled; the work is done in their precision.
-
-    Returns
-    -------
-    Moments
-        float64.
+    W (R, R) applies to the doubled data; the stack (n_subjects, R, T) is whitened, not doubled, and
+    the work is done in its precision.
     """
     n_subjects, R, T = stack.shape
     half_W, half_b, ones = _operands(W, b, stack)
@@ -120,23 +106,10 @@ def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
 
 
 def clipped_gradients(W: Array, b: Array, stack: Floats, bounds: tuple[float, float]) -> Moments:
-    """Return G_m and h_m of every subject, means of time points clipped one by one.
+    """G_m and h_m of every subject, float64: means of time points clipped one by one.
 
     Alg. 4, lines 5-8 (Imtiaz et al.): G_n = (I + y z') W divided by max(1, ||G_n||_F/B_G), h_n = y
-    by max(1, ||y||/B_h).  No R x R x N array is built: with v = (W W') z,
-    ``||G_n||_F^2 = ||W||_F^2 + 2 y'v + ||y||^2 z'v``.
-
-    Parameters
-    ----------
-    W, b, stack
-        As in `relative_gradients`.
-    bounds : tuple of two float
-        (B_G, B_h).
-
-    Returns
-    -------
-    Moments
-        float64.
+    by max(1, ||y||/B_h); `bounds` is (B_G, B_h), the rest as in `relative_gradients`.
     """
     n_subjects, R, T = stack.shape
     half_W, half_b, ones = _operands(W, b, stack)
@@ -154,11 +127,14 @@ def clipped_gradients(W: Array, b: Array, stack: Floats, bounds: tuple[float, fl
         np.tanh(half, out=y)  # minus the y of the paper; half is z/2
         np.matmul(gram, half_m[:m], out=v_m[:m])
         yy = np.einsum("rn,rn->n", y, y)
+        # No R x R x N array is built: with v = (W W') z,
+        # ||G_n||_F^2 = ||W||_F^2 + 2 y'v + ||y||^2 z'v.
         norm2 = np.einsum("rn,rn->n", half, v) * yy
         norm2 -= np.einsum("rn,rn->n", y, v)
         norm2 *= 4.0
         norm2 += energy
         c = _shrink(norm2, bounds[0])
+        # ||y|| < sqrt(R) always, so a larger bound clips nothing.
         c_h = _shrink(yy, bounds[1]) if bounds[1] < sqrt(R) else None
         by_time = ones if c_h is None else c_h.reshape(work.n, T, 1)[:m]
         np.matmul(y_m[:m], by_time, out=h[part])
@@ -171,14 +147,13 @@ def clipped_gradients(W: Array, b: Array, stack: Floats, bounds: tuple[float, fl
 
 
 def _shrink(norm2: Floats, bound: float) -> Floats:
-    """Return min(1, bound/norm) from squared norms."""
+    """min(1, bound/norm) from squared norms."""
     kind = norm2.dtype.type
     norm = np.sqrt(np.maximum(norm2, kind(1e-30)))
     return np.asarray(np.minimum(kind(1.0), kind(bound) / norm))
 
 
 def _absent(stack: Floats) -> npt.NDArray[np.bool_]:
-    """Tell which subjects are all zero; the first time point settles nearly every case."""
     absent: npt.NDArray[np.bool_] = np.logical_not(np.any(stack[:, :, 0], axis=1))
     for m in np.flatnonzero(absent):
         absent[m] = not np.any(stack[m])
@@ -203,12 +178,10 @@ class Infomax:
         B_G and B_h with ``clip="time_point"``.  Deviation: B_h counts as min(B_h, sqrt R), which
         ||y|| never exceeds.
     private : bool
-        False: no clipping; the tolerance may end the run and annealing may act.
+        False: no clipping, and the tolerance may end the run.
     tolerance : float
         Without privacy: stop when ||H W||_F falls to this.  Deviation: Alg. 4 tests
         ||Delta_W||^2, which a small rho passes at once.
-    anneal : bool
-        Without privacy: rho *= .9 whenever the step turns by more than 60 degrees.
     """
 
     n_rounds: int
@@ -219,16 +192,9 @@ class Infomax:
     bias_bound: float
     private: bool
     tolerance: float = 2e-3
-    anneal: bool = False
-
-    def __post_init__(self) -> None:
-        """Refuse annealing under noise: every angle would be near 90 degrees."""
-        if self.anneal and self.private:
-            raise ValueError("anneal=True: allowed without privacy only; noise would drive it")
 
     @property
     def input_scale(self) -> float:
-        """Factor on the whitened data that W applies to."""
         return INPUT_SCALE
 
     @property
@@ -239,7 +205,7 @@ class Infomax:
     def _bounds(self, R: int) -> tuple[float, float]:
         return self.gradient_bound, min(self.bias_bound, sqrt(R))
 
-    def _asked(self, R: int) -> PlannedRelease:
+    def _release(self, R: int) -> PlannedRelease:
         bound = self.subject_bound
         if self._by_time_point:
             bound = sqrt(2.0)  # two parts of norm at most 1: same mu as two releases in the paper
@@ -248,25 +214,23 @@ class Infomax:
         return PlannedRelease(size=R * R + R, clip=bound, shape="ball", weight=1.0)
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return J equal releases of R^2 + R numbers."""
-        return (self._asked(rows),) * self.n_rounds
+        return (self._release(rows),) * self.n_rounds
 
     def start(self, rows: int) -> Unmixing:
         """Return W = I, b = 0 (Alg. 4, line 1)."""
         return beginning(rows, self.learning_rate)
 
     def query(self, state: Unmixing) -> SubjectQuery:
-        """Return the question: [H_m ; h_m], or [G_m/B_G ; h_m/B_h], row by row."""
         R = len(state.b)
-        asked = self._asked(R)
+        release = self._release(R)
 
         def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
                 rows = self._gradients(state, stack)
                 rows[_absent(stack)] = 0.0
-                return clip_rows(rows, asked.clip)
+                return clip_rows(rows, release.clip)
 
-        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return release.query(answer)
 
     def _gradients(self, state: Unmixing, stack: Data) -> Array:
         R = len(state.b)
@@ -282,48 +246,31 @@ class Infomax:
         return rows
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
-        """Return the state after W += rho G, b += rho h (Alg. 4, lines 10-11)."""
+        """W += rho G, b += rho h (Alg. 4, lines 10-11)."""
+        G, h = self.gradient(state, mean)
+        size = float(np.linalg.norm(G))
+        rho = state.rho
+
+        def propose(scale: float) -> Step:
+            return Step(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
+
+        record = step_record(mean, noise_std, step_norm=rho * size)
+        look_back = ceil(5.0 / self.learning_rate)
+        stop_rule = StopRule(
+            n_rounds=self.n_rounds, look_back=look_back, private=self.private, restarts=True
+        )
+        return advance(state, propose, stop_rule, settled=size <= self.tolerance, record=record)
+
+    def gradient(self, state: Unmixing, mean: Array) -> tuple[Array, Array]:
+        """G and h, (R, R) and (R,), from what was released."""
         R = len(state.b)
         G, h = mean[: R * R].reshape(R, R), mean[R * R :]
         if self._by_time_point:
             scale_G, scale_h = self._bounds(R)
             G, h = scale_G * G, scale_h * h
         else:
-            G = G @ state.W
-        size = float(np.linalg.norm(G))
-        rho = self._annealed(state, G) if self.anneal else state.rho
-
-        def propose(scale: float) -> Step:
-            return Step(W=state.W + scale * rho * G, b=state.b + scale * rho * h)
-
-        record = StepRecord(
-            statistic_norm=float(np.linalg.norm(mean)),
-            noise_norm=float(noise_std * np.sqrt(len(mean))),
-            step_norm=rho * size,
-        )
-        look_back = ceil(5.0 / self.learning_rate)
-        stop_rule = StopRule(
-            n_rounds=self.n_rounds, look_back=look_back, private=self.private, restarts=True
-        )
-        before = replace(state, rho=rho)
-        after = advance(before, propose, stop_rule, settled=size <= self.tolerance, record=record)
-        if not self.anneal:
-            return after
-        kept = state.round > 0 and rho == state.rho
-        return replace(after, anchor=state.anchor if kept else G, stability=0.0)
-
-    def _annealed(self, state: Unmixing, G: Array) -> float:
-        """Return rho, lowered if G turned by more than 60 degrees from the kept step.
-
-        The kept step (in `state.anchor`) is renewed in round 1 and whenever rho is lowered.
-        """
-        if state.round < 2:
-            return state.rho
-        cosine = float(np.vdot(G, state.anchor))
-        cosine /= max(float(np.linalg.norm(G) * np.linalg.norm(state.anchor)), 1e-300)
-        turned = float(np.arccos(np.clip(cosine, -1.0, 1.0))) > ANNEAL_ANGLE
-        return state.rho * ANNEAL_FACTOR if turned else state.rho
+            G = G @ state.W  # the relative gradient H becomes H W
+        return G, h
 
     def done(self, state: Unmixing) -> bool:
-        """Tell whether the run ended: J rounds, a tolerance met, or divergence."""
         return state.round >= self.n_rounds or state.status != "running"

@@ -18,42 +18,30 @@ from cape.algorithms.basis import check_size, cosines
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import polar
 
+# Width of the kernel in a brain, mm.
 SIGMA_MM = 12.0
-"""Width of the kernel in a brain, mm."""
 
+# Width of the kernel in a 2-D image, pixels.
 SIGMA_PIXELS = 2.0
-"""Width of the kernel in a 2-D image, pixels."""
 
+# Neighbouring eigenvalues closer than this share of the larger count as equal.
 TIED = 1e-6
-"""Neighbouring eigenvalues closer than this share of the larger count as equal."""
 
+# Largest residual of an eigenvector, over its eigenvalue.
 RESIDUAL = 1e-10
-"""Largest residual of an eigenvector, over its eigenvalue."""
 
 MOST_STEPS = 60
+# Of the polynomial between two looks at the residual.
 DEGREE = 6
-"""Of the polynomial between two looks at the residual."""
 
+# Columns whose volumes are held at once.
 COLUMNS = 32
-"""Columns whose volumes are held at once."""
 
 
 def kernel_image(image_shape: tuple[int, int], n_basis: int) -> Array:
-    """Return the kernel basis of a 2-D image, pixels row by row.
+    """Kernel basis (D, d) of a 2-D image, pixels row by row.
 
-    The kernel is a product of one per axis, so are its eigenvectors.
-
-    Parameters
-    ----------
-    image_shape : tuple of two int
-        Rows and columns.
-    n_basis : int
-        d, at most the number of pixels.
-
-    Returns
-    -------
-    ndarray, shape (D, d)
-        Orthonormal columns, by falling eigenvalue, ties by row and column index.
+    By falling eigenvalue, ties by row and column index.
     """
     check_size(n_basis, image_shape[0] * image_shape[1])
     (down, lower), (across, upper) = (_axis(n) for n in image_shape)
@@ -66,7 +54,7 @@ def kernel_image(image_shape: tuple[int, int], n_basis: int) -> Array:
 
 
 def _axis(n: int) -> tuple[Array, Array]:
-    """Return eigenvectors (n, n) and eigenvalues (n,) of the kernel of one axis of pixels."""
+    """Eigenvectors (n, n) and eigenvalues (n,) of the kernel of one axis of pixels."""
     values, vectors = np.linalg.eigh(_gaussian(n, 1.0 / SIGMA_PIXELS))
     values, vectors = values[::-1], vectors[:, ::-1]
     # The f-th eigenvector swings like the f-th cosine: that settles its sign.
@@ -75,7 +63,7 @@ def _axis(n: int) -> tuple[Array, Array]:
 
 
 def _gaussian(n: int, step: float) -> Array:
-    """Return the kernel of n places a `step` apart, in units of sigma, shape (n, n)."""
+    """Kernel of n places a `step` apart, in units of sigma, shape (n, n)."""
     place = step * np.arange(n)
     return np.asarray(np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2))
 
@@ -83,24 +71,10 @@ def _gaussian(n: int, step: float) -> Array:
 def kernel_mask(
     mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], n_basis: int
 ) -> Array:
-    """Return the kernel basis inside a mask.
+    """Kernel basis (D, d) inside a mask (nx, ny, nz), voxels in C order, by falling eigenvalue.
 
     Block iteration from the lowest cosines: the kernel is applied axis by axis over the bounding
-    box, never formed (D x D).
-
-    Parameters
-    ----------
-    mask : ndarray of bool, shape (nx, ny, nz)
-        Voxels in C order become the rows.
-    voxel_mm : tuple of three float
-        Edges of a voxel, mm.
-    n_basis : int
-        d, at most the number of voxels.
-
-    Returns
-    -------
-    ndarray, shape (D, d)
-        Orthonormal columns, by falling eigenvalue.
+    box, never formed (D x D).  `voxel_mm` are the edges of a voxel.
     """
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
@@ -125,13 +99,13 @@ def kernel_mask(
 def smooth(
     mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], columns: Array
 ) -> Array:
-    """Return ``K columns``, shape (D, n): the kernel of `kernel_mask` applied to columns."""
+    """``K columns``, shape (D, n): the kernel of `kernel_mask` applied to columns."""
     axes = [_gaussian(n, mm / SIGMA_MM) for n, mm in zip(mask.shape, voxel_mm, strict=True)]
     return _apply(mask, axes, columns)
 
 
 def smooth_image(image_shape: tuple[int, int], columns: Array) -> Array:
-    """Return the kernel of `kernel_image` applied to columns, shape (D, n)."""
+    """Kernel of `kernel_image` applied to columns, shape (D, n)."""
     down, across = (_gaussian(n, 1.0 / SIGMA_PIXELS) for n in image_shape)
     images = columns.reshape(*image_shape, -1)
     return np.asarray(np.einsum("ai,bj,ijn->abn", down, across, images, optimize=True)).reshape(
@@ -140,7 +114,7 @@ def smooth_image(image_shape: tuple[int, int], columns: Array) -> Array:
 
 
 def _start(box: npt.NDArray[np.bool_], width: int) -> Array:
-    """Return the lowest product cosines at the voxels of the mask, shape (D, width)."""
+    """Lowest product cosines at the voxels of the mask, shape (D, width)."""
     i, j, k = np.argwhere(box).T
     nx, ny, nz = box.shape
     a, b, c = (index.ravel() for index in np.indices(box.shape))
@@ -166,7 +140,7 @@ def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
 def _filtered(
     box: npt.NDArray[np.bool_], axes: list[Array], U: Array, KU: Array, *, cut: float
 ) -> Array:
-    """Return T_m(2 K / cut - 1) U, which dampens all eigenvectors below `cut` (Chebyshev)."""
+    """T_m(2 K / cut - 1) U, which dampens all eigenvectors below `cut` (Chebyshev)."""
     if cut <= 0.0:
         return KU
     before, now = U, 2.0 / cut * KU - U
@@ -176,7 +150,7 @@ def _filtered(
 
 
 def _settled(U: Array, values: Array) -> Array:
-    """Return eigenvectors with sign, and rotation among equal eigenvalues, fixed by one rule.
+    """Eigenvectors with sign, and rotation among equal eigenvalues, fixed by one rule.
 
     A group of equal eigenvalues is turned so that its product with fixed, irregular columns is
     symmetric and positive (for a single one: positive), which singles out one basis of the group.

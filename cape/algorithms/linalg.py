@@ -13,24 +13,16 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 
+# Squared norms in this range were computed without overflow or underflow that matters.
 SAFE_SQUARE = (1e-200, 1e200)
-"""Squared norms in this range were computed without overflow or underflow that matters."""
 
 
 def svec(matrix: Array) -> Array:
-    """Return the isometric vector of symmetric matrices.
+    """Isometric vectors (..., n (n + 1) / 2) of symmetric matrices (..., n, n).
 
     The diagonal comes first, then sqrt(2) times the upper triangle row by row, so that
-    ``norm(svec(A)) == norm(A, "fro")`` and independent noise is GOE noise on the matrix.
-
-    Parameters
-    ----------
-    matrix : ndarray, shape (..., n, n)
-        Symmetric; the lower triangle is not read.
-
-    Returns
-    -------
-    ndarray, shape (..., n (n + 1) / 2)
+    ``norm(svec(A)) == norm(A, "fro")`` and independent noise is GOE noise on the matrix.  The lower
+    triangle is not read.
     """
     n = matrix.shape[-1]
     rows, columns = np.triu_indices(n, 1)
@@ -42,21 +34,7 @@ def svec(matrix: Array) -> Array:
 
 
 def smat(vector: Array) -> Array:
-    """Return the symmetric matrices of isometric vectors; the inverse of `svec`.
-
-    Parameters
-    ----------
-    vector : ndarray, shape (..., n (n + 1) / 2)
-
-    Returns
-    -------
-    ndarray, shape (..., n, n)
-
-    Raises
-    ------
-    ValueError
-        If the length is not a triangular number.
-    """
+    """Symmetric matrices of isometric vectors: inverse of `svec`; ValueError for other sizes."""
     n = order_of_svec(vector.shape[-1])
     rows, columns = np.triu_indices(n, 1)
     matrix = np.zeros((*vector.shape[:-1], n, n))
@@ -69,7 +47,7 @@ def smat(vector: Array) -> Array:
 
 
 def order_of_svec(length: int) -> int:
-    """Return n for a vector of n (n + 1) / 2 numbers; raise ValueError for any other length."""
+    """Order n of a vector of n (n + 1) / 2 numbers; ValueError for any other length."""
     n = (isqrt(8 * length + 1) - 1) // 2
     if n * (n + 1) // 2 != length:
         raise ValueError(f"{length} numbers are no svec of a symmetric matrix")
@@ -77,105 +55,61 @@ def order_of_svec(length: int) -> int:
 
 
 def skew(upper: Array, n: int) -> Array:
-    """Return the skew-symmetric matrix with `upper` above its diagonal.
-
-    Parameters
-    ----------
-    upper : ndarray, shape (n (n - 1) / 2,)
-        Entries (i, j), i < j, row by row.
-    n : int
-        Order of the matrix.
-
-    Returns
-    -------
-    ndarray, shape (n, n)
-    """
+    """Skew-symmetric matrix (n, n) with `upper`, entries i < j row by row, above its diagonal."""
     matrix = np.zeros((n, n))
     matrix[np.triu_indices(n, 1)] = upper
     return matrix - matrix.T
 
 
 def top_eigenspace(matrix: Array) -> tuple[Array, Array]:
-    """Return all eigenvalues, descending, and eigenvectors of a symmetric matrix.
+    """All eigenvalues (n,), descending, and orthonormal eigenvectors (n, n) of a symmetric matrix.
 
-    Each vector's entry of largest magnitude is positive, so that two LAPACK builds agree on signs.
     Deviation: Alg. 3, line 6 (Imtiaz et al.) prints an SVD, which orders by absolute value and
     takes a large negative noise eigenvalue for a component; ``eigh`` keeps the sign.
-
-    Parameters
-    ----------
-    matrix : ndarray, shape (n, n)
-        Symmetric.
-
-    Returns
-    -------
-    eigenvalues : ndarray, shape (n,)
-    eigenvectors : ndarray, shape (n, n)
-        Orthonormal columns, in the order of the eigenvalues.
     """
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1].copy(), vectors[:, ::-1]
+    # The entry of largest size is made positive, so that two LAPACK builds agree on signs.
     peaks = np.argmax(np.abs(vectors), axis=0)
     signs = np.sign(vectors[peaks, np.arange(vectors.shape[1])])
     return values, np.ascontiguousarray(vectors * signs)
 
 
 def sym_log(matrix: Array, floor: float) -> Array:
-    """Return the logarithm of symmetric matrices, eigenvalues raised to `floor` before.
-
-    Parameters
-    ----------
-    matrix : ndarray, shape (..., n, n)
-        Symmetric.
-    floor : float
-        Smallest eigenvalue used, > 0.
-
-    Returns
-    -------
-    ndarray, shape (..., n, n)
-    """
+    """Logarithm of symmetric matrices (..., n, n), eigenvalues raised to `floor` > 0 before."""
     values, vectors = np.linalg.eigh(matrix)
     logs = np.log(np.maximum(values, floor))
     return np.asarray((vectors * logs[..., None, :]) @ np.swapaxes(vectors, -1, -2))
 
 
 def sym_exp(matrix: Array) -> Array:
-    """Return the exponential of a symmetric matrix, shape (n, n)."""
+    """Exponential of a symmetric matrix (n, n)."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.exp(values)) @ vectors.T)
 
 
 def skew_exp(matrix: Array) -> Array:
-    """Return the exponential of a skew-symmetric matrix: a rotation, shape (n, n).
+    """Exponential of a skew-symmetric matrix (n, n): a rotation.
 
     With the Hermitian ``i E = V diag(w) V^H`` it is the real part of ``V diag(exp(-i w)) V^H``.
     """
+    # No series and no scipy: i E is Hermitian, so this is exact to rounding for any size of E.
     values, vectors = np.linalg.eigh(1j * matrix)
     rotation: Array = ((vectors * np.exp(-1j * values)) @ vectors.conj().T).real
     return rotation
 
 
 def polar(matrix: Array) -> Array:
-    """Return the orthogonal polar factor of a matrix (R, R), the nearest orthogonal one."""
+    """Orthogonal polar factor of a matrix (R, R), the nearest orthogonal one."""
     left, _, right = np.linalg.svd(matrix)
     return np.asarray(left @ right)
 
 
 def clip_rows(rows: Array, bound: float) -> Array:
-    """Return the rows scaled into the L2 ball of radius `bound`; rows that are not finite become 0.
+    """Rows (n_rows, n) in float64, scaled into the L2 ball of radius `bound` > 0.
 
-    Rows of extreme size are scaled by their largest entry first, so 1e300 does not overflow.
-
-    Parameters
-    ----------
-    rows : ndarray, shape (n_rows, n)
-    bound : float
-        Radius of the ball, > 0.
-
-    Returns
-    -------
-    ndarray, shape (n_rows, n)
-        float64; norms exceed `bound` by rounding at most.
+    Rows that are not finite become 0; norms exceed `bound` by rounding at most (the exact clip is
+    `cape.secagg.field`).
     """
     # Rows contiguous and summed one by one: the result must not depend on the layout of the stack.
     rows = np.ascontiguousarray(rows, dtype=np.float64)
@@ -191,6 +125,7 @@ def clip_rows(rows: Array, bound: float) -> Array:
 
 def _clip_extreme(row: Array, bound: float) -> Array:
     """Clip one row whose squared norm may overflow, underflow or be NaN."""
+    # Scaled by its largest entry first, so 1e300 does not overflow.
     peak = float(np.max(np.abs(row), initial=0.0))
     if not np.isfinite(peak) or peak == 0.0:
         return np.zeros_like(row)

@@ -17,7 +17,14 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array, Data, PlannedRelease, StepRecord, SubjectQuery
+from cape.algorithms.estimators import (
+    NO_STEP,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+)
 from cape.frozen import dataclass
 
 Status = Literal["waiting", "released", "budget_exhausted"]
@@ -56,15 +63,12 @@ class ColumnMean:
     high: float
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the one planned release."""
         return (PlannedRelease(size=rows, clip=math.sqrt(rows), shape="ball", weight=1.0),)
 
     def start(self, rows: int) -> ColumnStatistic:
-        """Return the state before the release."""
         return _waiting(rows)
 
     def query(self, state: ColumnStatistic) -> SubjectQuery:
-        """Ask for the mean over the subject's own time points."""
         n = state.values.size
         return SubjectQuery(size=n, clip=math.sqrt(n), shape="ball", answer=self._answer)
 
@@ -75,13 +79,11 @@ class ColumnMean:
         return np.where(usable[:, np.newaxis], scaled, 0.0)
 
     def step(self, state: ColumnStatistic, mean: Array, noise_std: float) -> ColumnStatistic:
-        """Return the means in units of the data."""
         del state
         half = (self.high - self.low) / 2
         return _released((self.low + self.high) / 2 + half * mean, half * noise_std)
 
     def done(self, state: ColumnStatistic) -> bool:
-        """Tell whether the release was made."""
         return state.status != "waiting"
 
 
@@ -99,49 +101,42 @@ class ColumnHistogram:
     n_bins: int
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the one planned release."""
         size = rows * (self.n_bins + 2)
         return (PlannedRelease(size=size, clip=math.sqrt(rows), shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> ColumnStatistic:
-        """Return the state before the release."""
         return _waiting(rows * (self.n_bins + 2))
 
     def query(self, state: ColumnStatistic) -> SubjectQuery:
-        """Ask for the fractions of the subject's own time points."""
         size = state.values.size
         rows = size // (self.n_bins + 2)
         return SubjectQuery(size=size, clip=math.sqrt(rows), shape="psd", answer=self._answer)
 
     def edges(self) -> Array:
-        """Return the n_bins + 1 edges of the closed bins; `high` itself is in the last of them."""
+        """Edges of the closed bins, (n_bins + 1,); `high` itself is in the last of them."""
         return np.linspace(self.low, self.high, self.n_bins + 1)
 
     def _answer(self, stack: Data) -> Array:
         x, usable = _checked(stack)
         n, D, T = x.shape
         bins = self.n_bins + 2
-        found = np.searchsorted(self.edges(), x, side="right")  # 0 is below low
-        found[x == self.high] = self.n_bins
-        flat = found + bins * np.arange(n * D).reshape(n, D, 1)
+        bin_of = np.searchsorted(self.edges(), x, side="right")  # 0 is below low
+        bin_of[x == self.high] = self.n_bins
+        flat = bin_of + bins * np.arange(n * D).reshape(n, D, 1)
         counts = np.bincount(flat.ravel(), minlength=n * D * bins).reshape(n, D * bins)
         return np.where(usable[:, np.newaxis], counts / T, 0.0)
 
     def step(self, state: ColumnStatistic, mean: Array, noise_std: float) -> ColumnStatistic:
-        """Return the fractions as they are: negative ones are noise, and cutting them is a bias."""
         del state
+        # As they are: negative fractions are noise, and cutting them would be a bias.
         return _released(mean, noise_std)
 
     def done(self, state: ColumnStatistic) -> bool:
-        """Tell whether the release was made."""
         return state.status != "waiting"
 
 
 def _checked(stack: Data) -> tuple[Array, npt.NDArray[np.bool_]]:
-    """Return a stack (n, D, T) that can be computed with, and which subjects count, (n,).
-
-    A subject with a value that is not finite, or without time points, answers with zeros.
-    """
+    """Stack (n, D, T) that can be computed with, and which subjects count, (n,)."""
     x = np.asarray(stack, dtype=np.float64)
     if x.shape[2] == 0:
         return np.zeros((*x.shape[:2], 1)), np.zeros(len(x), dtype=np.bool_)
@@ -150,8 +145,7 @@ def _checked(stack: Data) -> tuple[Array, npt.NDArray[np.bool_]]:
 
 
 def _waiting(size: int) -> ColumnStatistic:
-    record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
-    return ColumnStatistic(values=np.zeros(size), noise_std=0.0, status="waiting", record=record)
+    return ColumnStatistic(values=np.zeros(size), noise_std=0.0, status="waiting", record=NO_STEP)
 
 
 def _released(values: Array, noise_std: float) -> ColumnStatistic:

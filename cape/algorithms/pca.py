@@ -14,26 +14,28 @@ from typing import Literal
 import numpy as np
 
 from cape.algorithms.estimators import (
+    NO_STEP,
     UNCLIPPED,
     Array,
     Data,
     PlannedRelease,
     StepRecord,
     SubjectQuery,
+    step_record,
 )
 from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
 SubspaceStatus = Literal["pending", "gap", "reduced", "no_gap", "unguarded"]
 
+# Eigenvalues of a subject below this share of the trace are rounding, not directions.
 RANK_TOLERANCE = 1e-7
-"""Eigenvalues of a subject below this share of the trace are rounding, not directions."""
 
+# Without noise: eigenvalues of the mean below this share of the largest are no directions.
 NUMERICAL_RANK = 1e-6
-"""Without noise: eigenvalues of the mean below this share of the largest are no directions."""
 
+# A spectral gap counts from this share of the noise edge on (measured: true gaps .2 and more).
 MIN_GAP = 0.15
-"""A spectral gap counts from this share of the noise edge on (measured: true gaps .2 and more)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,24 +79,11 @@ class Rank:
 
 
 def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
-    """Choose how many directions to keep from the released spectrum; costs no budget.
+    """Choose how many directions to keep from the released spectrum (d,); costs no budget.
 
     Fitting more components than the data have is the most harmful setting: the surplus directions
     are noise, and whitening blows them up.  The largest drop l_j - l_(j+1) over
-    floor(R/2) <= j <= R decides if it is at least .15 of the noise edge.
-
-    Parameters
-    ----------
-    eigenvalues : ndarray, shape (d,)
-        Descending.
-    n_components : int
-        R asked for.
-    edge : float
-        Top of the noise spectrum, 0 without noise.
-
-    Returns
-    -------
-    Rank
+    floor(R/2) <= j <= R decides if it is at least .15 of the noise edge (0 without noise).
     """
     R = n_components
     if edge <= 0.0:
@@ -104,6 +93,7 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
         return Rank(k=k, gap_ratio=0.0, status="unguarded" if k == R else "reduced")
     if len(eigenvalues) <= R:
         return Rank(k=R, gap_ratio=0.0, status="unguarded")
+    # A drop far below R would be a weak fit to few components, not the number that was asked for.
     first = max(1, R // 2)
     drops = eigenvalues[first - 1 : R] - eigenvalues[first : R + 1]
     best = int(np.argmax(drops))
@@ -115,26 +105,16 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
 
 
 def leading_projector(Y: Array, n_components: int) -> Array:
-    """Return the projector on the leading directions of one subject.
+    """Projector (d, d) on at most R leading directions of one subject (d, T), time mean removed.
 
-    Parameters
-    ----------
-    Y : ndarray, shape (d, T)
-        Time mean removed.
-    n_components : int
-        Largest rank R.
-
-    Returns
-    -------
-    ndarray, shape (d, d)
-        U U', formed as a Gram product (positive semidefinite, norm sqrt(rank)); zeros when Y is
-        zero or not finite.
+    U U', formed as a Gram product (positive semidefinite, norm sqrt(rank)); zeros when Y is zero or
+    not finite.
     """
     d, T = Y.shape
     peak = float(np.max(np.abs(Y), initial=0.0))
     if not np.isfinite(peak) or peak == 0.0:
         return np.zeros((d, d))
-    Y = Y / peak
+    Y = Y / peak  # so that the Gram matrix of huge numbers does not overflow
     # The smaller Gram matrix has the same nonzero eigenvalues.
     gram = Y.T @ Y if T < d else Y @ Y.T
     values, vectors = np.linalg.eigh(gram)
@@ -146,47 +126,9 @@ def leading_projector(Y: Array, n_components: int) -> Array:
     return np.asarray(U @ U.T)
 
 
-def _initial(rows: int, n_components: int) -> Subspace:
-    return Subspace(
-        V=np.eye(rows)[:, :n_components].copy(),
-        eigenvalues=np.zeros(rows),
-        edge=0.0,
-        gap_ratio=0.0,
-        noise_std=0.0,
-        status="pending",
-        record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
-    )
-
-
-def _released(mean: Array, noise_std: float, n_components: int) -> Subspace:
-    """Top eigenvectors of the released mean (Alg. 3, line 6 of Imtiaz et al.), rank guarded."""
-    eigenvalues, vectors = top_eigenspace(smat(mean))
-    d = len(eigenvalues)
-    # Off-diagonal entries of smat(noise) have std s/sqrt2: semicircle of radius sqrt(2 d) s.
-    edge = 2.0 * noise_std / np.sqrt(2.0) * np.sqrt(d)
-    rank = rank_guard(eigenvalues, min(n_components, d), edge)
-    V = np.ascontiguousarray(vectors[:, : rank.k])
-    return Subspace(
-        V=V,
-        eigenvalues=eigenvalues,
-        edge=float(edge),
-        gap_ratio=rank.gap_ratio,
-        noise_std=noise_std,
-        status=rank.status,
-        record=StepRecord(
-            statistic_norm=float(np.linalg.norm(mean)),
-            noise_norm=float(noise_std * np.sqrt(len(mean))),
-            step_norm=float(np.sqrt(rank.k)),
-        ),
-    )
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ProjectorPca:
-    """Mean of the subjects' projectors on their own top-R subspace.
-
-    Deviation: replaces the second moments of Alg. 3 (Imtiaz et al.), whose eigenvalues span a
-    factor of 20 and more, so that weak directions drown in the noise.
+class _MeanMatrixPca:
+    """Top eigenvectors of a noisy mean of positive semidefinite d x d matrices, one per subject.
 
     Attributes
     ----------
@@ -199,87 +141,97 @@ class ProjectorPca:
     n_components: int
     private: bool
 
+    @property
+    def _bound(self) -> float:
+        """Frobenius norm of one subject's matrix at most."""
+        raise NotImplementedError
+
+    def _matrix(self, Y: Array) -> Array:
+        """Matrix of one subject, Y of shape (d, T)."""
+        raise NotImplementedError
+
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the single planned release: svec of a d x d matrix, norm sqrt(R)."""
-        clip = float(np.sqrt(self.n_components)) if self.private else UNCLIPPED
+        clip = self._bound if self.private else UNCLIPPED
         return (PlannedRelease(size=rows * (rows + 1) // 2, clip=clip, shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> Subspace:
-        """Return the state before the release: the first R axes, status "pending"."""
-        return _initial(rows, self.n_components)
-
-    def query(self, state: Subspace) -> SubjectQuery:
-        """Return the question: the subject's own leading projector."""
-        asked = self.schedule(len(state.V))[0]
-        return SubjectQuery(
-            size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer
+        return Subspace(
+            V=np.eye(rows)[:, : self.n_components].copy(),
+            eigenvalues=np.zeros(rows),
+            edge=0.0,
+            gap_ratio=0.0,
+            noise_std=0.0,
+            status="pending",
+            record=NO_STEP,
         )
 
-    def _answer(self, stack: Data) -> Array:
-        rows = [svec(leading_projector(Y, self.n_components)) for Y in stack.astype(np.float64)]
-        return clip_rows(np.array(rows), self.schedule(stack.shape[1])[0].clip)
+    def query(self, state: Subspace) -> SubjectQuery:
+        release = self.schedule(len(state.V))[0]
+
+        def answer(stack: Data) -> Array:
+            with np.errstate(all="ignore"):  # a subject that is not finite becomes a row of zeros
+                rows = [svec(self._matrix(Y)) for Y in stack.astype(np.float64)]
+            return clip_rows(np.array(rows), release.clip)
+
+        return release.query(answer)
 
     def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
-        """Return V, the top eigenvectors of the noisy mean, after the rank guard."""
-        return _released(mean, noise_std, self.n_components)
+        """Top eigenvectors of the released mean (Alg. 3, line 6 of Imtiaz et al.), rank guarded."""
+        eigenvalues, vectors = top_eigenspace(smat(mean))
+        d = len(eigenvalues)
+        # Off-diagonal entries of smat(noise) have std s/sqrt2: semicircle of radius sqrt(2 d) s.
+        edge = 2.0 * noise_std / np.sqrt(2.0) * np.sqrt(d)
+        rank = rank_guard(eigenvalues, min(self.n_components, d), edge)
+        return Subspace(
+            V=np.ascontiguousarray(vectors[:, : rank.k]),
+            eigenvalues=eigenvalues,
+            edge=float(edge),
+            gap_ratio=rank.gap_ratio,
+            noise_std=noise_std,
+            status=rank.status,
+            record=step_record(mean, noise_std, step_norm=float(np.sqrt(rank.k))),
+        )
 
     def done(self, state: Subspace) -> bool:
-        """Tell whether the release was made."""
         return state.status != "pending"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class CovariancePca:
+class ProjectorPca(_MeanMatrixPca):
+    """Mean of the subjects' projectors on their own top-R subspace.
+
+    Deviation: replaces the second moments of Alg. 3 (Imtiaz et al.), whose eigenvalues span a
+    factor of 20 and more, so that weak directions drown in the noise.
+    """
+
+    @property
+    def _bound(self) -> float:
+        # The norm of a projector is the root of its rank, whatever the data are.
+        return float(np.sqrt(self.n_components))
+
+    def _matrix(self, Y: Array) -> Array:
+        return leading_projector(Y, self.n_components)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CovariancePca(_MeanMatrixPca):
     """capePCA (Imtiaz et al., Alg. 3): mean of second moments, clipped per subject.
 
     Deviation: Alg. 3 bounds every time point by ||x|| <= 1 and divides by N_s; here the record is a
     subject, its matrix is X_m X_m'/T_m scaled into a Frobenius ball, and the sum is over subjects.
-
-    Attributes
-    ----------
-    n_components : int
-        R.
-    clip : float
-        Frobenius bound of one subject's matrix, 0 < clip <= 1 (its trace is 1).
-    private : bool
-        False: no clipping.
+    `clip` is the radius of that ball, at most 1, because the trace of a subject's matrix is 1.
     """
 
-    n_components: int
     clip: float
-    private: bool
 
     def __post_init__(self) -> None:
-        """Check the clip bound."""
         if not 0.0 < self.clip <= 1.0:
             raise ValueError(f"clip={self.clip}: allowed 0 < clip <= 1 for unit-trace subjects")
 
-    def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the single planned release: svec of a d x d matrix, norm `clip`."""
-        clip = self.clip if self.private else UNCLIPPED
-        return (PlannedRelease(size=rows * (rows + 1) // 2, clip=clip, shape="psd", weight=1.0),)
+    @property
+    def _bound(self) -> float:
+        return self.clip
 
-    def start(self, rows: int) -> Subspace:
-        """Return the state before the release: the first R axes, status "pending"."""
-        return _initial(rows, self.n_components)
-
-    def query(self, state: Subspace) -> SubjectQuery:
-        """Return the question: the subject's second moment (Alg. 3, line 2 of Imtiaz et al.)."""
-        asked = self.schedule(len(state.V))[0]
-        return SubjectQuery(
-            size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer
-        )
-
-    def _answer(self, stack: Data) -> Array:
-        T = stack.shape[2]
-        with np.errstate(all="ignore"):  # a subject that is not finite becomes a row of zeros
-            rows = [svec(Y @ Y.T / T) for Y in stack.astype(np.float64)]
-        return clip_rows(np.array(rows), self.schedule(stack.shape[1])[0].clip)
-
-    def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
-        """Return V, the top eigenvectors of the noisy mean (Alg. 3, line 6), rank guarded."""
-        return _released(mean, noise_std, self.n_components)
-
-    def done(self, state: Subspace) -> bool:
-        """Tell whether the release was made."""
-        return state.status != "pending"
+    def _matrix(self, Y: Array) -> Array:
+        # Alg. 3, line 2 (Imtiaz et al.)
+        return np.asarray(Y @ Y.T / Y.shape[1])

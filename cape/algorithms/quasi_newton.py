@@ -21,8 +21,8 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     PlannedRelease,
-    StepRecord,
     SubjectQuery,
+    step_record,
 )
 from cape.algorithms.linalg import clip_rows, polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
@@ -31,26 +31,26 @@ from cape.frozen import dataclass
 Score = Literal["volatility", "tanh"]
 Floats = npt.NDArray[np.floating]
 
+# kappa_0 = E psi' - E psi y per source, a constant: estimating it would cost R more numbers.
 CURVATURE = {"volatility": 0.2, "tanh": 0.09}
-"""kappa_0 = E psi' - E psi y per source, a constant: estimating it would cost R more numbers."""
 
+# Offset of the volatility score y / (nu + v).
 NU = 0.3
-"""Offset of the volatility score y / (nu + v)."""
 
+# Samples on each side in the moving mean v of y^2.
 HALF_WINDOW = 5
-"""Samples on each side in the moving mean v of y^2."""
 
+# Largest angle between two components in one Newton step, before alpha.
 MAX_ENTRY = 0.5
-"""Largest angle between two components in one Newton step, before alpha."""
 
+# Spectral limit of a Newton step, before alpha.
 MAX_DIRECTION = 1.5
-"""Spectral limit of a Newton step, before alpha."""
 
+# Rounds between the matrices whose rows `stability` compares.
 LOOK_BACK = 10
-"""Rounds between the matrices whose rows `stability` compares."""
 
+# Numbers per working array: a few such arrays fit the second-level cache of one core.
 CHUNK = 80_000
-"""Numbers per working array: a few such arrays fit the second-level cache of one core."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -94,11 +94,7 @@ _ROOMY = TunedConstants(
 
 
 def tuned_constants(g_eff: float | None) -> TunedConstants:
-    """Return the measured constants for a size and budget; None means no privacy.
-
-    Below G_eff 140 one whitening look with a tighter clip; up to 400 slower, more tightly clipped
-    early rounds; above, the noise no longer rules and the plain schedule is best.
-    """
+    """Measured constants for a size and budget; None means no privacy."""
     if g_eff is None:
         # Unclipped moments are curved two to three times as much as kappa_0 says: shorter steps.
         return replace(_ROOMY, step_limit=0.8, alpha_first=1.0)
@@ -146,19 +142,10 @@ class Windows:
 
 
 def score(y: Floats, name: Score) -> Floats:
-    """Return psi(y) along the last axis, elementwise or over a moving window.
+    """psi(y) along the last axis of (n_subjects, R, T), elementwise or over a moving window.
 
     "tanh" is the derivative of log cosh.  "volatility" is y / (nu + v), v the mean of y^2 over 11
     samples with the border value repeated: the score of a Gaussian whose variance moves in time.
-
-    Parameters
-    ----------
-    y : ndarray, shape (n_subjects, R, T)
-    name : {"volatility", "tanh"}
-
-    Returns
-    -------
-    ndarray, shape (n_subjects, R, T)
     """
     if name == "tanh":
         return np.asarray(np.tanh(y))
@@ -170,22 +157,11 @@ def score(y: Floats, name: Score) -> Floats:
 
 
 def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
-    """Return the skew part of every subject's score moment.
+    """Skew part of every subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped.
 
     ``K_ij = g_ij - g_ji`` with ``g = psi(y) y'/T`` and ``y = W z``: the gradient of the contrast
-    along rotations (i, j), per subject.
-
-    Parameters
-    ----------
-    W : ndarray, shape (R, R)
-    stack : ndarray, shape (n_subjects, R, T)
-        Whitened data; the work is done in its precision.
-    name : {"volatility", "tanh"}
-
-    Returns
-    -------
-    ndarray, shape (n_subjects, R (R - 1)/2)
-        Entries i < j, row by row, float64, not clipped.
+    along rotations (i, j), i < j row by row.  The stack (n_subjects, R, T) is whitened; the work is
+    done in its precision.
     """
     n_subjects, R, T = stack.shape
     W = np.asarray(W, dtype=stack.dtype)
@@ -244,7 +220,6 @@ class QuasiNewton:
         return 1.0
 
     def clip(self, done: int) -> float:
-        """Return C_I of the round after `done` rounds."""
         if not self.private:
             return UNCLIPPED
         if len(self.clips) == 2:
@@ -256,7 +231,7 @@ class QuasiNewton:
         return done / (self.n_rounds - 1) if self.n_rounds > 1 else 0.0
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return J releases of R (R - 1)/2 numbers; mu^2 grows like the root of the round."""
+        """J releases of R (R - 1)/2 numbers; mu^2 grows like the root of the round."""
         size = rows * (rows - 1) // 2
         return tuple(
             PlannedRelease(size=size, clip=self.clip(t), shape="ball", weight=float(np.sqrt(t + 1)))
@@ -264,11 +239,9 @@ class QuasiNewton:
         )
 
     def start(self, rows: int) -> Unmixing:
-        """Return W = I."""
         return beginning(rows, self.alpha_first)
 
     def query(self, state: Unmixing) -> SubjectQuery:
-        """Return the question: the skew score moment of the subject under W."""
         R = len(state.W)
         bound = self.clip(state.round)
 
@@ -279,7 +252,7 @@ class QuasiNewton:
         return SubjectQuery(size=R * (R - 1) // 2, clip=bound, shape="ball", answer=answer)
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
-        """Return the state after W <- polar(expm(alpha e) W), e the limited Newton direction."""
+        """W <- polar(expm(alpha e) W), e the limited Newton direction."""
         progress = self._progress(state.round)
         alpha = self.alpha_first * (self.alpha_last / self.alpha_first) ** progress
         rotation = self._direction(mean, len(state.W), alpha)
@@ -289,18 +262,14 @@ class QuasiNewton:
                 return Step(W=rotation, b=state.b)
             return Step(W=polar(skew_exp(scale * rotation) @ state.W), b=state.b)
 
-        record = StepRecord(
-            statistic_norm=float(np.linalg.norm(mean)),
-            noise_norm=float(noise_std * np.sqrt(len(mean))),
-            step_norm=float(np.linalg.norm(rotation)),
-        )
+        record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(rotation)))
         settled = bool(np.max(np.abs(mean), initial=0.0) <= self.tolerance)
         stop_rule = StopRule(n_rounds=self.n_rounds, look_back=LOOK_BACK, private=self.private)
         state = replace(state, rho=alpha)
         return advance(state, propose, stop_rule, settled=settled, record=record)
 
     def _direction(self, mean: Array, R: int, alpha: float) -> Array:
-        """Return alpha e, skew: e = -K/(2 kappa_0), entries and spectral norm limited."""
+        """Direction alpha e, skew: e = -K/(2 kappa_0), entries and spectral norm limited."""
         if not np.all(np.isfinite(mean)):
             return np.full((R, R), np.nan)
         entries = np.clip(-mean / (2.0 * CURVATURE[self.score]), -MAX_ENTRY, MAX_ENTRY)
@@ -310,5 +279,4 @@ class QuasiNewton:
         return alpha * e * min(1.0, limit / max(size, 1e-12))
 
     def done(self, state: Unmixing) -> bool:
-        """Tell whether the run ended: J rounds, a tolerance met, or divergence."""
         return state.round >= self.n_rounds or state.status != "running"

@@ -13,12 +13,19 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, Data, PlannedRelease, StepRecord, SubjectQuery
+from cape.algorithms.estimators import (
+    NO_STEP,
+    Array,
+    Data,
+    PlannedRelease,
+    StepRecord,
+    SubjectQuery,
+    step_record,
+)
 from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
 Status = Literal["waiting", "released", "budget_exhausted"]
-Order = Literal["signed", "absolute"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,26 +70,21 @@ class SecondMomentPca:
     norm_bound: float
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the one planned release: svec of a D x D matrix of norm 1 at most."""
         return (PlannedRelease(size=rows * (rows + 1) // 2, clip=1.0, shape="psd", weight=1.0),)
 
     def start(self, rows: int) -> Principal:
-        """Return the state before the release."""
         return Principal(
             V=np.eye(rows)[:, : self.n_components].copy(),
             eigenvalues=np.zeros(rows),
             edge=0.0,
             noise_std=0.0,
             status="waiting",
-            record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
+            record=NO_STEP,
         )
 
     def query(self, state: Principal) -> SubjectQuery:
         """Ask for the second moment of the subject's own columns (Alg. 3, line 3)."""
-        asked = self.schedule(len(state.V))[0]
-        return SubjectQuery(
-            size=asked.size, clip=asked.clip, shape=asked.shape, answer=self._answer
-        )
+        return self.schedule(len(state.V))[0].query(self._answer)
 
     def _answer(self, stack: Data) -> Array:
         rows = []
@@ -94,7 +96,7 @@ class SecondMomentPca:
         return clip_rows(np.array(rows), 1.0)
 
     def step(self, state: Principal, mean: Array, noise_std: float) -> Principal:
-        """Return the leading eigenvectors of the noisy mean (Alg. 3, lines 8 and 9)."""
+        """Take the leading eigenvectors of the noisy mean (Alg. 3, lines 8 and 9)."""
         del state
         power = self.norm_bound**2
         eigenvalues, vectors = top_eigenspace(power * smat(mean))
@@ -106,38 +108,8 @@ class SecondMomentPca:
             edge=float(power * noise_std * np.sqrt(2.0 * D)),
             noise_std=float(power * noise_std),
             status="released",
-            record=StepRecord(
-                statistic_norm=float(np.linalg.norm(mean)),
-                noise_norm=float(noise_std * np.sqrt(len(mean))),
-                step_norm=float(np.sqrt(self.n_components)),
-            ),
+            record=step_record(mean, noise_std, step_norm=float(np.sqrt(self.n_components))),
         )
 
     def done(self, state: Principal) -> bool:
-        """Tell whether the release was made."""
         return state.status != "waiting"
-
-
-def leading_factor(moment: Array, rank: int, *, order: Order = "signed") -> Array:
-    """Return P with P P' the leading part of a symmetric matrix: all that a DPdisPCA site sends.
-
-    Parameters
-    ----------
-    moment : ndarray, shape (D, D)
-        A_s, the site's own noisy second moment.
-    rank : int
-        R, directions kept (DPdisPCA, Alg. 1: P_s = U_R Sigma_R^(1/2)).
-    order : {"signed", "absolute"}
-        "signed": largest eigenvalues, negative ones count as 0.  "absolute": as the authors'
-        scripts, whose SVD takes a large negative noise eigenvalue for a direction.
-
-    Returns
-    -------
-    ndarray, shape (D, R)
-    """
-    # Deviation: "signed" by default, docs/deviations.md no. 11.
-    values, vectors = np.linalg.eigh(moment)
-    by_size = np.argsort(np.abs(values) if order == "absolute" else values)
-    top = by_size[::-1][:rank]
-    size = np.abs(values[top]) if order == "absolute" else np.maximum(values[top], 0.0)
-    return np.asarray(vectors[:, top] * np.sqrt(size))

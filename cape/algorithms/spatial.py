@@ -21,20 +21,20 @@ from cape.algorithms.pca import ProjectorPca, Subspace
 from cape.frozen import dataclass
 
 MOST_ITERATIONS = 150
+# FastICA ends when no row of the rotation turned by more than this (1 - |cos|).
 TOLERANCE = 1e-5
-"""FastICA ends when no row of the rotation turned by more than this (1 - |cos|)."""
 
+# Smallest singular value of independent maps, over the largest.
 DEPENDENT = 1e-10
-"""Smallest singular value of independent maps, over the largest."""
 
+# Features on which sparseness is judged; more would only cost time.
 MOST_FEATURES = 2000
-"""Features on which sparseness is judged; more would only cost time."""
 
 N_SURROGATES = 20
 SURROGATE_SEED = 20_260_101
 
+# Standard deviations above the surrogates from which maps count as sparse.
 MARGIN = 3.0
-"""Standard deviations above the surrogates from which maps count as sparse."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -54,19 +54,10 @@ class Rotation:
 
 
 def spatial_ica(maps: Array) -> Rotation:
-    """Return the rotation of centred, whitened maps that makes them independent in space.
+    """Rotate centred, whitened maps (D, k) until they are independent in space.
 
-    Symmetric FastICA with tanh from a fixed start, so equal maps give equal components.
-
-    Parameters
-    ----------
-    maps : ndarray, shape (D, k)
-        Spanning the subspace.
-
-    Returns
-    -------
-    Rotation
-        The identity, not converged, if the maps are linearly dependent once centred.
+    Symmetric FastICA (Hyvarinen 1999) with tanh from a fixed start, so equal maps give equal
+    components.  The identity, not converged, if the maps are linearly dependent once centred.
     """
     n, k = maps.shape
     left, strength, right = np.linalg.svd(maps - maps.mean(axis=0), full_matrices=False)
@@ -76,6 +67,7 @@ def spatial_ica(maps: Array) -> Rotation:
     Q = np.eye(k)
     converged = False
     for _ in range(MOST_ITERATIONS):
+        # Q <- polar(E[z g(y)'] - Q E[g'(y)]): all rows at once, no order among them.
         Y = np.tanh(Z @ Q)
         new = polar(Z.T @ Y / n - Q * np.mean(1.0 - Y**2, axis=0))
         turned = 1.0 - np.abs(np.sum(new * Q, axis=0))
@@ -88,7 +80,7 @@ def spatial_ica(maps: Array) -> Rotation:
 
 
 def kurtosis(maps: Array) -> Array:
-    """Return the excess kurtosis of each map over the features, shape (k,)."""
+    """Excess kurtosis of each map over the features, shape (k,)."""
     centred = maps - maps.mean(axis=0)
     variance = np.mean(centred**2, axis=0)
     safe = np.where(variance > 0.0, variance, 1.0)
@@ -99,14 +91,9 @@ def kurtosis(maps: Array) -> Array:
 class Sparseness:
     """Whether spatial components are sparser than those of equally smooth noise.
 
-    Attributes
-    ----------
-    kurtosis : float
-        Median excess kurtosis of the components.
-    surrogate, surrogate_std : float
-        Mean and standard deviation of the same over surrogate subspaces, made without data.
-    fits : bool
-        The components lie more than three standard deviations above the surrogates.
+    `kurtosis` is the median excess kurtosis of the components, `surrogate` and `surrogate_std` its
+    mean and std over surrogate subspaces, made without data; `fits` if it lies more than three of
+    these above.
     """
 
     kurtosis: float
@@ -118,23 +105,14 @@ class Sparseness:
 def sparseness(basis: Array | None, V: Array, mixing: Array) -> Sparseness:
     """Compare spatial components with those of random subspaces of the same smoothness.
 
-    A surrogate has Gaussian coefficients in the public basis whose size follows the released
-    subspace direction by direction, so it is as smooth as the maps, and is not sparse.  Without a
-    basis all features weigh the same.
-
-    Parameters
-    ----------
-    basis : ndarray, shape (D, d), or None
-        Public basis B.
-    V : ndarray, shape (d, k)
-        Released subspace.
-    mixing : ndarray, shape (k, k)
-        From `spatial_ica`.
+    A surrogate has Gaussian coefficients in the public basis B (D, d) whose size follows the
+    released subspace V (d, k) direction by direction, so it is as smooth as the maps, and is not
+    sparse.  Without a basis all features weigh the same.  `mixing` (k, k) is from `spatial_ica`.
     """
     d, k = V.shape
     B = np.eye(d) if basis is None else basis
     B = B[:: max(1, -(-len(B) // MOST_FEATURES))]
-    found = float(np.median(kurtosis(B @ V @ mixing)))
+    observed = float(np.median(kurtosis(B @ V @ mixing)))
     size = np.ones(d) if basis is None else np.sqrt(np.sum(V**2, axis=1))
     rng = np.random.default_rng(SURROGATE_SEED)  # public: no data, no secret
     null = []
@@ -143,10 +121,10 @@ def sparseness(basis: Array | None, V: Array, mixing: Array) -> Sparseness:
         null.append(float(np.median(kurtosis(maps @ spatial_ica(maps).mixing))))
     middle, spread = float(np.mean(null)), float(np.std(null, ddof=1))
     return Sparseness(
-        kurtosis=found,
+        kurtosis=observed,
         surrogate=middle,
         surrogate_std=spread,
-        fits=found > middle + MARGIN * spread,
+        fits=observed > middle + MARGIN * spread,
     )
 
 
@@ -177,7 +155,6 @@ class SpatialComponents:
     record: StepRecord
 
     def rotated(self, rotation: Rotation, order: tuple[int, ...]) -> SpatialComponents:
-        """Return the state with its components."""
         return replace(self, mixing=rotation.mixing, converged=rotation.converged, order=order)
 
 
@@ -204,23 +181,18 @@ class SpatialIca:
         return ProjectorPca(n_components=self.n_components, private=self.private)
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the single planned release."""
         return self._pca.schedule(rows)
 
     def start(self, rows: int) -> SpatialComponents:
-        """Return the state before the release."""
         return _unrotated(self._pca.start(rows))
 
     def query(self, state: SpatialComponents) -> SubjectQuery:
-        """Return the question: the subject's own leading projector."""
         return self._pca.query(state.subspace)
 
     def step(self, state: SpatialComponents, mean: Array, noise_std: float) -> SpatialComponents:
-        """Return the released subspace, not rotated yet: that needs the public basis."""
         return _unrotated(self._pca.step(state.subspace, mean, noise_std))
 
     def done(self, state: SpatialComponents) -> bool:
-        """Tell whether the release was made."""
         return self._pca.done(state.subspace)
 
 

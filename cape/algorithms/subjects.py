@@ -8,11 +8,11 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 
+# Longest segment of a spectrum, time points: 32 frequencies above 0.
 SEGMENT = 64
-"""Longest segment of a spectrum, time points: 32 frequencies above 0."""
 
+# Fisher z of 1 is infinite.
 LIMIT_R = 1.0 - 1e-9
-"""Fisher z of 1 is infinite."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -24,21 +24,10 @@ class Spectrum:
 
 
 def subject_maps(X: Data, S: Data) -> Array:
-    """Return the z-maps of one subject: least squares of its time courses on its data.
+    """Z-maps (D, R) of one subject: least squares of its time courses (R, T) on its data (D, T).
 
-    The second step of dual regression; the first is the common unmixing matrix.
-
-    Parameters
-    ----------
-    X : ndarray, shape (D, T)
-        Preprocessed data.
-    S : ndarray, shape (R, T)
-        Time courses ``W_total X``.
-
-    Returns
-    -------
-    ndarray, shape (D, R)
-        Zeros for what cannot be fitted.
+    The second step of dual regression; the first is the common unmixing matrix.  Zeros for what
+    cannot be fitted.
     """
     courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
     with np.errstate(all="ignore"):
@@ -47,12 +36,12 @@ def subject_maps(X: Data, S: Data) -> Array:
 
 
 def agreement(own: Array, common: Array) -> Array:
-    """Return the correlation of every map (D, R) of a subject with the common one, shape (R,)."""
+    """Correlation of every map (D, R) of a subject with the common one, shape (R,)."""
     return np.asarray(np.mean(z_scores(own) * z_scores(common), axis=0))
 
 
 def connectivity(S: Data) -> Array:
-    """Return the correlations of the time courses (R, T), shape (R, R); 0 for constant ones."""
+    """Correlations of the time courses (R, T), shape (R, R); 0 for constant ones."""
     courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
     length = np.linalg.norm(courses, axis=1, keepdims=True)
     unit = np.divide(courses, length, out=np.zeros_like(courses), where=length > 0)
@@ -60,21 +49,15 @@ def connectivity(S: Data) -> Array:
 
 
 def fisher(r: Array) -> Array:
-    """Return arctanh of correlations, finite for 1 and -1."""
     return np.arctanh(np.clip(r, -LIMIT_R, LIMIT_R))
 
 
 def spectrum(S: Data, tr: float) -> Spectrum:
-    """Return the power density of every time course (R, T) by Welch's method.
+    """Power density of every time course (R, T) by Welch's method.
 
-    Hann windows of at most 64 points that overlap by half; the mean of each is taken out.  Runs
-    of a subject are joined in time, so a segment may span two of them.
-
-    Parameters
-    ----------
-    S : ndarray, shape (R, T)
-    tr : float
-        s; 0 if unknown: then frequencies are per time point.
+    Hann windows of at most 64 points that overlap by half; the mean of each is taken out.  Runs of
+    a subject are joined in time, so a segment may span two of them.  `tr` in s; 0 if unknown: then
+    frequencies are per time point.
     """
     T = S.shape[1]
     n = min(SEGMENT, T)

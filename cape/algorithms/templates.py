@@ -11,24 +11,26 @@ from __future__ import annotations
 import numpy as np
 
 from cape.algorithms.estimators import (
+    NO_STEP,
     UNCLIPPED,
     Array,
     Data,
     PlannedRelease,
     StepRecord,
     SubjectQuery,
+    step_record,
 )
 from cape.algorithms.linalg import clip_rows
 from cape.frozen import dataclass
 
+# More were not measured; the released vector grows with each.
 MOST_TEMPLATES = 20
-"""More were not measured; the released vector grows with each."""
 
+# c = .3 sqrt(K), norm of one subject's clipped deviation.
 CLIP_PER_TEMPLATE = 0.3
-"""c = .3 sqrt(K), norm of one subject's clipped deviation."""
 
+# Norm of one subject's deviation before clipping, over sqrt(K); a public constant.
 TYPICAL_PER_TEMPLATE = 0.75
-"""Norm of one subject's deviation before clipping, over sqrt(K); a public constant."""
 
 RIDGE = 1e-3
 N_NOISE_SUBJECTS = 20
@@ -51,55 +53,40 @@ class TemplateBasis:
     templates: Array
     centre: Array
 
-
-def frame(templates: Array, noise_root: Array) -> TemplateBasis:
-    """Return the public frame of a run.
-
-    Parameters
-    ----------
-    templates : ndarray, shape (d, K)
-        In the basis.
-    noise_root : ndarray, shape (d, d)
-        Square root of the covariance of smooth noise in the basis.
-    """
-    rng = np.random.default_rng(NOISE_SEED)  # public: no data, no secret
-    d = len(templates)
-    noise = rng.standard_normal((N_NOISE_SUBJECTS, d, NOISE_TIMEPOINTS))
-    maps = regressed(noise_root @ noise, templates)
-    return TemplateBasis(templates=templates, centre=unit_columns(maps.mean(axis=0)))
+    @classmethod
+    def of(cls, templates: Array, noise_root: Array) -> TemplateBasis:
+        """Basis of templates (d, K), given a root (d, d) of the covariance of smooth noise."""
+        rng = np.random.default_rng(NOISE_SEED)  # public: no data, no secret
+        noise = rng.standard_normal((N_NOISE_SUBJECTS, len(templates), NOISE_TIMEPOINTS))
+        maps = regressed(noise_root @ noise, templates)
+        return cls(templates=templates, centre=unit_columns(maps.mean(axis=0)))
 
 
 def unit_columns(matrix: Array) -> Array:
-    """Return the columns with norm 1, shape (..., d, K); zero columns stay."""
+    """Columns with norm 1, shape (..., d, K); zero columns stay."""
     norms = np.linalg.norm(matrix, axis=-2, keepdims=True)
     return np.asarray(matrix / np.where(norms > 0.0, norms, 1.0))
 
 
 def regressed(stack: Array, templates: Array) -> Array:
-    """Return each subject's maps by dual regression, unit columns, shape (n_subjects, d, K).
+    """Regress maps (n_subjects, d, K) of each subject (d, T) by dual regression, unit columns.
 
-    Parameters
-    ----------
-    stack : ndarray, shape (n_subjects, d, T)
-        Subjects in the basis, time mean removed.
-    templates : ndarray, shape (d, K)
-
-    Returns
-    -------
-    ndarray, shape (n_subjects, d, K)
-        Zeros for a subject that is not finite, or whose regression is singular.
+    Subjects are in the basis, time mean removed.  Zeros for one that is not finite, or whose
+    regression is singular.
     """
     K = templates.shape[1]
     if stack.shape[2] == 0:
         return np.zeros((len(stack), *templates.shape))
     with np.errstate(all="ignore"):
         peak = np.max(np.abs(stack), axis=(1, 2), keepdims=True, initial=0.0)
+        # Only directions matter below, so subjects of any scale can be brought to 1.
         scaled = stack / np.where(peak > 0.0, peak, 1.0)
         courses = np.linalg.pinv(templates) @ scaled
         courses = courses - courses.mean(axis=2, keepdims=True)
         spread = courses.std(axis=2, keepdims=True)
         courses = courses / np.where(spread > 0.0, spread, 1.0)
         gram = courses @ np.swapaxes(courses, 1, 2)
+        # Templates that overlap give nearly dependent courses; without it noise would decide.
         ridge = RIDGE * np.trace(gram, axis1=1, axis2=2)[:, None, None] / K * np.eye(K)
         gram, cross = gram + ridge, scaled @ np.swapaxes(courses, 1, 2)
         usable = np.isfinite(gram).all(axis=(1, 2)) & np.isfinite(cross).all(axis=(1, 2))
@@ -152,27 +139,24 @@ class TemplateRegression:
         K.
     private : bool
         False: no clipping.
-    frame : TemplateBasis or None
+    basis : TemplateBasis or None
         None while planning.
     """
 
     n_templates: int
     private: bool
-    frame: TemplateBasis | None = None
+    basis: TemplateBasis | None = None
 
     @property
     def clip(self) -> float:
-        """Return c."""
         bound = CLIP_PER_TEMPLATE * float(np.sqrt(self.n_templates))
         return bound if self.private else UNCLIPPED
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return the single planned release: a d x K matrix of norm c."""
         size = rows * self.n_templates
         return (PlannedRelease(size=size, clip=self.clip, shape="ball", weight=1.0),)
 
     def start(self, rows: int) -> TemplateMaps:
-        """Return the state before the release: the figure without data."""
         known = self._known()
         nothing = np.zeros((rows, self.n_templates))
         return TemplateMaps(
@@ -182,20 +166,20 @@ class TemplateRegression:
             kept=(0.0,) * self.n_templates,
             strength=(0.0,) * self.n_templates,
             released=False,
-            record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
+            record=NO_STEP,
         )
 
     def query(self, state: TemplateMaps) -> SubjectQuery:
-        """Return the question: the deviation of the subject's own maps, clipped."""
-        known, asked = self._known(), self.schedule(len(state.maps))[0]
+        known, release = self._known(), self.schedule(len(state.maps))[0]
 
         def answer(stack: Data) -> Array:
             maps = regressed(stack.astype(np.float64), known.templates)
+            # Who could not be regressed is the zero vector, not minus the centre.
             there = np.any(maps != 0.0, axis=(1, 2))
             rows = np.where(there[:, None, None], maps - known.centre, 0.0)
-            return clip_rows(rows.reshape(len(stack), -1), asked.clip)
+            return clip_rows(rows.reshape(len(stack), -1), release.clip)
 
-        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return release.query(answer)
 
     def step(self, state: TemplateMaps, mean: Array, noise_std: float) -> TemplateMaps:
         """Shrink every column of the mean deviation (James-Stein) and add it to the centre."""
@@ -214,18 +198,13 @@ class TemplateRegression:
             kept=tuple(float(k) for k in kept),
             strength=tuple(float(min(s, UNCLIPPED)) for s in strength),
             released=True,
-            record=StepRecord(
-                statistic_norm=float(np.linalg.norm(mean)),
-                noise_norm=float(noise_std * np.sqrt(len(mean))),
-                step_norm=float(np.linalg.norm(evidence)),
-            ),
+            record=step_record(mean, noise_std, step_norm=float(np.linalg.norm(evidence))),
         )
 
     def done(self, state: TemplateMaps) -> bool:
-        """Tell whether the release was made."""
         return state.released
 
     def _known(self) -> TemplateBasis:
-        if self.frame is None:
+        if self.basis is None:
             raise RuntimeError("no templates while planning")
-        return self.frame
+        return self.basis

@@ -1,6 +1,6 @@
 """The state both solvers share, and what every solver round has in common.
 
-`quasi_newton` and `infomax` differ in the question and in the move; the norm guard, the stability
+`quasi_newton` and `infomax` differ in the question and in the step; the norm guard, the stability
 figure and the status are the same and live here.
 """
 
@@ -12,22 +12,22 @@ from typing import Literal
 
 import numpy as np
 
-from cape.algorithms.estimators import Array, StepRecord
+from cape.algorithms.estimators import NO_STEP, Array, StepRecord
 from cape.frozen import dataclass
 
 Status = Literal["running", "converged", "max_rounds", "not_judged", "budget_exhausted", "diverged"]
 
+# Smallest stability of a private run that counts as converged (measured: ISI below .1 there).
 STABLE = 0.85
-"""Smallest stability of a private run that counts as converged (measured: ISI below .1 there)."""
 
+# Norm guard: solutions have norms of a few times sqrt(R); a run past this is blowing up.
 MAX_NORM = 1e4
-"""Norm guard: solutions have norms of a few times sqrt(R); a run past this is blowing up."""
 
+# Factor on the learning rate after a blow-up (djICA, Baker et al.).
 RESTART_FACTOR = 0.9
-"""Factor on the learning rate after a blow-up (djICA, Baker et al.)."""
 
+# A run whose rate has come down to this is given up.
 LEAST_RATE = 1e-6
-"""A run whose rate has come down to this is given up."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +75,6 @@ class Step:
     b: Array
 
     def legal(self) -> bool:
-        """Tell whether all is finite and W is below the norm guard."""
         finite = bool(np.all(np.isfinite(self.W)) and np.all(np.isfinite(self.b)))
         return finite and float(np.max(np.abs(self.W), initial=0.0)) <= MAX_NORM
 
@@ -108,8 +107,7 @@ class StopRule:
 
 
 def beginning(rows: int, rho: float) -> Unmixing:
-    """Return the state before the first round: W = I, b = 0 (Alg. 4, line 1, Imtiaz et al.)."""
-    record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
+    """State before the first round: W = I, b = 0 (Alg. 4, line 1, Imtiaz et al.)."""
     return Unmixing(
         W=np.eye(rows),
         b=np.zeros(rows),
@@ -118,18 +116,18 @@ def beginning(rows: int, rho: float) -> Unmixing:
         anchor=np.eye(rows),
         stability=0.0,
         status="running",
-        record=record,
+        record=NO_STEP,
     )
 
 
 def unit_rows(W: Array) -> Array:
-    """Return W with rows of norm 1; rows of zeros stay.  Shape (k, n)."""
+    """W with rows of norm 1; rows of zeros stay.  Shape (k, n)."""
     norms = np.linalg.norm(W, axis=1, keepdims=True)
     return np.asarray(W / np.where(norms > 0.0, norms, 1.0))
 
 
 def row_agreement(W: Array, earlier: Array) -> float:
-    """Return the mean |cos| between equal rows of two matrices, shapes (k, k)."""
+    """Mean |cos| between equal rows of two matrices, shapes (k, k)."""
     return float(np.mean(np.abs(np.sum(unit_rows(W) * unit_rows(earlier), axis=1))))
 
 
@@ -141,29 +139,16 @@ def advance(
     settled: bool,
     record: StepRecord,
 ) -> Unmixing:
-    """Return the state after a round: guarded move, stability, status.
+    """State after a round: guarded step, stability, status.
 
-    A move that is not finite or too large is halved once, which is post-processing of the same
-    release; if that fails too the run starts again or ends as "diverged" with the last good W.
-
-    Parameters
-    ----------
-    state : Unmixing
-    propose : callable
-        ``propose(scale)`` gives the move with `scale` times the step.
-    stop_rule : StopRule
-    settled : bool
-        The solver's tolerance was met; counts without privacy only.
-    record : StepRecord
-        Its `stability` is filled in here.
-
-    Returns
-    -------
-    Unmixing
+    `propose` gives the step with a factor on its length; `settled` says that the solver's tolerance
+    was met, which counts without privacy only; the stability in `record` is filled in here.
     """
     done = state.round + 1
-    move = next((m for m in map(propose, (1.0, 0.5)) if m.legal()), None)
-    if move is None:
+    # Halving once is post-processing of the same release; if that is too large as well, the run
+    # starts again or ends with the last good W.
+    step = next((s for s in map(propose, (1.0, 0.5)) if s.legal()), None)
+    if step is None:
         record = replace(record, step_norm=0.0, stability=state.stability)
         if stop_rule.restarts and (restarted := restart(state, record)) is not None:
             return replace(restarted, status=_judge(done, 0.0, stop_rule, settled=False))
@@ -172,13 +157,13 @@ def advance(
     # One stored matrix is enough if it is renewed at rounds congruent to J: the last one is then.
     if stop_rule.judged and (stop_rule.n_rounds - done) % stop_rule.look_back == 0:
         if done >= stop_rule.look_back:
-            stability = row_agreement(move.W, anchor)
-        anchor = move.W
+            stability = row_agreement(step.W, anchor)
+        anchor = step.W
     status = _judge(done, stability, stop_rule, settled=settled)
     return replace(
         state,
-        W=move.W,
-        b=move.b,
+        W=step.W,
+        b=step.b,
         round=done,
         anchor=anchor,
         stability=stability,
@@ -188,7 +173,7 @@ def advance(
 
 
 def restart(state: Unmixing, record: StepRecord) -> Unmixing | None:
-    """Return the state to go on from after a blow-up, or None if the rate is used up."""
+    """State to go on from after a blow-up, or None if the rate is used up."""
     rho = state.rho * RESTART_FACTOR
     if rho <= LEAST_RATE:
         return None

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import (
+    NO_STEP,
     UNCLIPPED,
     Array,
     Data,
@@ -29,11 +30,11 @@ from cape.frozen import dataclass
 
 Prewhiten = Literal["ar1", "none"]
 
+# Smallest covariance eigenvalue used in a logarithm (data have unit variance on average).
 LOG_FLOOR = 1e-4
-"""Smallest covariance eigenvalue used in a logarithm (data have unit variance on average)."""
 
+# `EigenWhitening`: smallest eigenvalue used, as a share of the largest; noise may make it < 0.
 EIGEN_FLOOR = 1e-3
-"""`EigenWhitening`: smallest eigenvalue used, as a share of the largest; noise may make it < 0."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,25 +56,12 @@ class Whitener:
 
 
 def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) -> Data:
-    """Return one subject's reduced data, filtered and scaled to unit trace.
+    """One subject (d, T) in the subspace V (d, k): filtered, scaled to unit trace, float32.
 
-    The AR(1) filter is one number per subject, common to all its channels, so it leaves the mixing
-    unchanged; smooth time courses become more nearly white and easier to separate.
-
-    Parameters
-    ----------
-    V : ndarray, shape (d, k)
-        Released subspace.
-    Y : ndarray, shape (d, T)
-        The subject in the public basis.
-    prewhiten : {"ar1", "none"}
-        "ar1" shortens the subject by one time point.
-
-    Returns
-    -------
-    ndarray of float32, shape (k, T - 1) or (k, T)
-        Mean square norm of a time point is k times 1/k = 1; zeros for a subject that is zero or
-        not finite, which then counts as the zero vector in every release.
+    Shape (k, T - 1) with "ar1", else (k, T).  The AR(1) filter is one number per subject, common to
+    all its channels, so it leaves the mixing unchanged; smooth time courses become more nearly
+    white and easier to separate.  Zeros for a subject that is zero or not finite, which then counts
+    as the zero vector in every release.
     """
     with np.errstate(all="ignore"):
         Z = V.T @ Y.astype(np.float64)
@@ -94,14 +82,13 @@ def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) 
 
 
 def whiten(U: Array, Z0: Data) -> Data:
-    """Return ``U Z0`` in float32: (k, T) for one subject, (n_subjects, k, T) for a stack."""
+    """``U Z0`` in float32: (k, T) for one subject, (n_subjects, k, T) for a stack."""
     if U.ndim != 2:  # an axis more would turn one subject into many
         raise ValueError(f"U has shape {U.shape}, needed (k, k)")
     return np.asarray(U.astype(np.float32) @ Z0, dtype=np.float32)
 
 
 def _identity(k: int) -> Array:
-    """Return sqrt(k) I: the white start for subjects of unit trace."""
     return np.asarray(np.sqrt(float(k)) * np.eye(k))
 
 
@@ -124,29 +111,26 @@ class LogEuclidean:
     private: bool
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return L planned releases of a symmetric k x k matrix, equal weights."""
         clip = self.clip if self.private else UNCLIPPED
-        asked = PlannedRelease(size=rows * (rows + 1) // 2, clip=clip, shape="ball", weight=1.0)
-        return (asked,) * self.n_looks
+        planned = PlannedRelease(size=rows * (rows + 1) // 2, clip=clip, shape="ball", weight=1.0)
+        return (planned,) * self.n_looks
 
     def start(self, rows: int) -> Whitener:
-        """Return sqrt(k) I, white on average for unit-trace subjects."""
-        record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
-        return Whitener(U=_identity(rows), look=0, record=record)
+        return Whitener(U=_identity(rows), look=0, record=NO_STEP)
 
     def query(self, state: Whitener) -> SubjectQuery:
-        """Return the question: log covariance of the subject under the present U."""
-        asked = self.schedule(len(state.U))[0]
+        release = self.schedule(len(state.U))[0]
 
         def answer(stack: Data) -> Array:
             rows = np.array([svec(_log_covariance(state.U, Z0)) for Z0 in stack])
-            return clip_rows(rows, asked.clip)
+            return clip_rows(rows, release.clip)
 
-        return SubjectQuery(size=asked.size, clip=asked.clip, shape=asked.shape, answer=answer)
+        return release.query(answer)
 
     def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
         """Shrink the released mean logarithm (James-Stein), then U <- expm(-A/2) U."""
         energy = float(mean @ mean)
+        # Of a mean that is mostly noise little is believed: the step goes to 0, not astray.
         shrink = max(0.0, 1.0 - noise_std**2 * len(mean) / max(energy, 1e-12))
         A = shrink * smat(mean)
         record = StepRecord(
@@ -157,7 +141,6 @@ class LogEuclidean:
         return Whitener(U=sym_exp(-A / 2.0) @ state.U, look=state.look + 1, record=record)
 
     def done(self, state: Whitener) -> bool:
-        """Tell whether all looks were taken."""
         return state.look >= self.n_looks
 
 
@@ -172,10 +155,7 @@ def _log_covariance(U: Array, Z0: Data) -> Array:
 
 
 def scale_from_eigenvalues(values: Array) -> Array:
-    """Return 1/sqrt(share of each eigenvalue), (k,): unit-trace subjects become white.
-
-    Noise may have made eigenvalues tiny or negative; they are floored.
-    """
+    """1/sqrt(share of each eigenvalue), (k,): unit-trace subjects become white."""
     values = np.maximum(values, max(EIGEN_FLOOR * float(values[0]), 1e-12))
     return np.asarray(np.sqrt(values.sum() / values))
 
@@ -193,25 +173,20 @@ class EigenWhitening:
     subspace: Subspace | None = None
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return no release."""
         return ()
 
     def start(self, rows: int) -> Whitener:
-        """Return diag(1/sqrt(share of the eigenvalue)): unit-trace subjects become white."""
-        record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
         if self.subspace is None:
-            return Whitener(U=_identity(rows), look=0, record=record)
+            return Whitener(U=_identity(rows), look=0, record=NO_STEP)
         U = np.diag(scale_from_eigenvalues(self.subspace.eigenvalues[:rows]))
-        return Whitener(U=U, look=0, record=record)
+        return Whitener(U=U, look=0, record=NO_STEP)
 
     def query(self, state: Whitener) -> SubjectQuery:
-        """Raise ValueError: there is nothing to ask."""
         raise ValueError("EigenWhitening makes no release")
 
     def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
-        """Raise ValueError: there is nothing to step on."""
+        """Refuse: there is nothing to step on."""
         raise ValueError("EigenWhitening makes no release")
 
     def done(self, state: Whitener) -> bool:
-        """Return True: all is done at start."""
         return True

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import smat, svec
-from cape.algorithms.second_moment import leading_factor
 from cape.computations.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
+from cape.papers.algorithms.dpdispca import leading_factor
 from cape.protocol.messages import FeatureSpace
 from cape.synthetic import captured_energy, two_views
 from support import consortium

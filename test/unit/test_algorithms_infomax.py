@@ -211,24 +211,6 @@ def test_stability_looks_back_further_when_steps_are_shorter() -> None:
         assert 0.9 < state.stability < 1.0
 
 
-def test_annealing_lowers_the_rate_when_the_step_turns() -> None:
-    estimator = solver(private=False, anneal=True, tolerance=0.0)
-    state = estimator.start(2)
-    forward = 1e-3 * np.array([1.0, 0, 0, 0, 0, 0])
-    sideways = 1e-3 * np.array([0, 1.0, 0, 0, 0, 0])
-    rates = []
-    for mean in (forward, sideways, forward, sideways, sideways, forward):
-        state = estimator.step(state, mean, 0.0)
-        rates.append(state.rho)
-    # The reference is the first step until a turn renews it; the second round is never judged.
-    np.testing.assert_allclose(rates, [0.5, 0.5, 0.5, 0.45, 0.45, 0.405], rtol=1e-9)
-
-
-def test_annealing_under_noise_is_refused() -> None:
-    with pytest.raises(ValueError, match="without privacy only"):
-        solver(anneal=True)
-
-
 def whitened(study: Study) -> tuple[np.ndarray, np.ndarray]:
     """Pooled non-private PCA whitening; also the matrix that whitens the sources."""
     S = study.S.astype(np.float64)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import smat
-from cape.algorithms.second_moment import SecondMomentPca, leading_factor
+from cape.algorithms.second_moment import SecondMomentPca
+from cape.papers.algorithms.dpdispca import leading_factor
 from cape.synthetic import principal_cosines
 
 

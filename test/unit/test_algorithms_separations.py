@@ -119,8 +119,8 @@ def test_kurtosis_is_zero_for_a_gaussian_and_minus_two_for_a_coin() -> None:
 def regression(private: bool = True) -> templates.TemplateRegression:
     rng = np.random.default_rng(2)
     T = np.linalg.qr(rng.standard_normal((12, 3)))[0]
-    known = templates.frame(T, np.eye(12))
-    return templates.TemplateRegression(n_templates=3, private=private, frame=known)
+    known = templates.TemplateBasis.of(T, np.eye(12))
+    return templates.TemplateRegression(n_templates=3, private=private, basis=known)
 
 
 def stack(n: int, T: int = 60, seed: int = 0) -> np.ndarray:
@@ -180,7 +180,7 @@ def test_the_mean_of_many_subjects_moves_the_maps_towards_the_truth() -> None:
     mean = one.query(start).answer(stack(200, seed=5)).mean(axis=0)
     after = one.step(start, mean, 0.0)
     mixing = np.random.default_rng(9).standard_normal((12, 3))
-    T = one.frame.templates  # the truth: regression of the noise-free mixture
+    T = one.basis.templates  # the truth: regression of the noise-free mixture
     clean = np.einsum("dk,mkt->mdt", mixing, np.random.default_rng(1).laplace(size=(200, 3, 60)))
     truth = templates.regressed(clean, T).mean(axis=0)
 

@@ -16,7 +16,6 @@ from cape.algorithms.templates import (
     TemplateBasis,
     TemplateMaps,
     TemplateRegression,
-    frame,
 )
 from cape.computations.capedjica.model import FinalState, IcaModel
 from cape.computations.capedjica.separation import SeparationModel
@@ -39,7 +38,7 @@ def template_basis(config: Config, space: FeatureSpace, n_basis: int) -> Templat
     """Return the templates in the public basis, and the figure that smooth noise would give."""
     B, T = public_basis(config, space, n_basis), space.templates()
     if B is None:
-        return frame(T, np.eye(len(T)))
+        return TemplateBasis.of(T, np.eye(len(T)))
     if space.kind == "mask":
         smoothed = kernel.smooth(space.labels() > 0, voxel_mm(space), B)
     else:
@@ -47,7 +46,7 @@ def template_basis(config: Config, space: FeatureSpace, n_basis: int) -> Templat
         smoothed = kernel.smooth_image((rows, columns), B)
     # Smooth noise has covariance B'KB; rounding can make its smallest eigenvalues negative.
     values, vectors = np.linalg.eigh(B.T @ smoothed)
-    return frame(B.T @ T, vectors * np.sqrt(np.maximum(values, 0.0)))
+    return TemplateBasis.of(B.T @ T, vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def _estimator(config: CapeDjicaConfig, model: IcaModel) -> TemplateRegression:
@@ -55,7 +54,7 @@ def _estimator(config: CapeDjicaConfig, model: IcaModel) -> TemplateRegression:
     return TemplateRegression(
         n_templates=config.n_components,
         private=config.private,
-        frame=template_basis(config, roster.space, roster.n_basis),
+        basis=template_basis(config, roster.space, roster.n_basis),
     )
 
 

@@ -27,7 +27,7 @@ from cape.algorithms.estimators import (
     StepRecord,
     SubjectQuery,
 )
-from cape.algorithms.infomax import ANNEAL_ANGLE, ANNEAL_FACTOR, relative_gradients
+from cape.algorithms.infomax import relative_gradients
 from cape.algorithms.linalg import clip_rows, smat, svec
 from cape.algorithms.pca import CovariancePca, Subspace
 from cape.algorithms.unmixing import Step, Unmixing, beginning, restart
@@ -46,6 +46,11 @@ SPHERE_FLOOR = 1e-6
 # Squared change of an epoch above which the rate is lowered by `JUMP_FACTOR`.
 JUMP = 1e9
 JUMP_FACTOR = 0.8
+
+# Turn of the step of an epoch, beyond which the rate is lowered.
+ANNEAL_ANGLE = np.deg2rad(60.0)
+
+ANNEAL_FACTOR = 0.9
 
 
 def local_moment(X: Array, n_local: int) -> Array:

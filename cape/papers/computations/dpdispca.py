@@ -14,7 +14,6 @@ from typing import Literal
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import order_of_svec, smat, svec
-from cape.algorithms.second_moment import leading_factor
 from cape.computations.capepca import (
     MOMENT,
     CapePcaConfig,
@@ -26,6 +25,7 @@ from cape.computations.capepca import (
 from cape.config import option
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
+from cape.papers.algorithms.dpdispca import leading_factor
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import progress
