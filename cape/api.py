@@ -28,7 +28,7 @@ from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.protocol.messages import FeatureSpace, RoundRecord
 from cape.protocol.outcome import IcaOutcome
-from cape.report import privacy_json, write_consortium
+from cape.report import privacy_json, write_results
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import OnProgress, run_to_end
@@ -83,7 +83,7 @@ class Result:
 
     def write(self, folder: str | Path) -> Path:
         """Write all files of the consortium and the report; return the path of index.html."""
-        write_consortium(Path(folder), self.outcome)
+        write_results(Path(folder), self.outcome)
         return Path(folder) / "index.html"
 
 

@@ -1,6 +1,6 @@
 """The files people get: released quantities for all, private ones for the site they belong to.
 
-Two kinds of output that never share a page.  `write_consortium` writes what derives from releases
+Two kinds of output that never share a page.  `write_results` writes what derives from releases
 and settings; `write_site` writes what one site may keep of its own subjects.  Pictures need the
 extra ``report`` (matplotlib, nilearn), which is imported in the last phase only; without it all
 files are written and the pages have tables only.
@@ -13,26 +13,22 @@ from pathlib import Path
 from cape.errors import ConfigError
 from cape.protocol.outcome import SiteOutcome
 from cape.report import consortium_page, private_folder, site_page
-from cape.report.consortium import components_table, relabel, score, summary, write_consortium
+from cape.report.consortium import add_score, components_table, relabel, summary, write_results
+from cape.report.consortium_page import render
 from cape.report.private_folder import append_sent
 from cape.report.private_summary import PrivateSummary
 
 __all__ = [
+    "add_score",
     "append_sent",
     "components_table",
     "rebuild",
     "relabel",
     "render",
-    "score",
     "summary",
-    "write_consortium",
+    "write_results",
     "write_site",
 ]
-
-
-def render(folder: Path) -> Path:
-    """Write index.html again, from the other files of `folder` alone, and return its path."""
-    return consortium_page.write(folder)
 
 
 def write_site(folder: Path, site: SiteOutcome, summary: PrivateSummary | None = None) -> None:
@@ -40,8 +36,8 @@ def write_site(folder: Path, site: SiteOutcome, summary: PrivateSummary | None =
 
     Without a summary of what the site knows of its subjects there are no maps of single subjects.
     """
-    private = private_folder.write(folder, site, summary or PrivateSummary())
-    site_page.write(private)
+    private = private_folder.write_private_files(folder, site, summary or PrivateSummary())
+    site_page.render_site(private)
 
 
 def rebuild(folder: Path) -> list[Path]:
@@ -52,8 +48,10 @@ def rebuild(folder: Path) -> list[Path]:
     """
     places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
     private = dict.fromkeys(p for place in places for p in (place, place / "private"))
-    pages = [render(place) for place in places if (place / "results.json").is_file()]
-    pages += [site_page.write(place) for place in private if (place / "site.json").is_file()]
+    pages = [
+        consortium_page.render(place) for place in places if (place / "results.json").is_file()
+    ]
+    pages += [site_page.render_site(place) for place in private if (place / "site.json").is_file()]
     if not pages:
         raise ConfigError("E274")
     return pages

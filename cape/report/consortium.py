@@ -53,7 +53,7 @@ WITHOUT_DATA: Final = "template_without_data"
 Cell = str | int | float
 
 
-def write_consortium(folder: Path, outcome: Outcome) -> None:
+def write_results(folder: Path, outcome: Outcome) -> None:
     """Write all files of the consortium and the page into `folder`, which is made if needed."""
     # All figures before the first file: a run that fails here leaves no half of a result.
     results, privacy = results_of(outcome), privacy_json.statement(outcome)
@@ -70,10 +70,10 @@ def write_consortium(folder: Path, outcome: Outcome) -> None:
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
     # Last, because it reads the files: what is on the page stands in them too.
-    consortium_page.write(folder)
+    consortium_page.render(folder)
 
 
-def score(
+def add_score(
     folder: Path,
     *,
     q_ngi: float | None,
@@ -95,7 +95,7 @@ def score(
         text = methods.document(results, privacy, settings)
         files.write_text(folder / "methods.md", text)
     files.write_json(folder / "results.json", results)
-    consortium_page.write(folder)
+    consortium_page.render(folder)
 
 
 def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
@@ -114,7 +114,7 @@ def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
     # Only the label columns differ: numbers of 12 digits survive being read and written.
     files.write_rows(table, Component, rows)
     files.write_json(results_path, replace(results, labels=labels.source(source, {})))
-    return consortium_page.write(folder)
+    return consortium_page.render(folder)
 
 
 def summary(outcome: Outcome) -> dict[str, Cell]:

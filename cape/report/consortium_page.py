@@ -21,7 +21,7 @@ from cape.report import files, maps, methods, model_order, page, plots
 from cape.report.maps import Component
 from cape.report.page import Page, Values
 from cape.report.plots import Picture
-from cape.report.privacy_json import Release
+from cape.report.privacy_json import ReleaseRow
 from cape.report.results import MapFolder, MapResults, Results, Round, SurrogateFigures, TableFolder
 
 SPATIAL_IMAGE = "spatial_maps.nii.gz"
@@ -36,7 +36,8 @@ SURROGATE_WORDS = {
 Row = tuple[str, ...]
 
 
-def write(folder: Path) -> Path:
+def render(folder: Path) -> Path:
+    """Write index.html again, from the other files of `folder` alone, and return its path."""
     results = folder / "results.json"
     if results.is_file() and "tables" in files.read_json(results):
         tables = TableFolder.read(folder)
@@ -45,10 +46,10 @@ def write(folder: Path) -> Path:
         files.write_text(target, page.html_of(compose_tables(tables)))
         return target
     source = MapFolder.read(folder)
-    return page.write(folder, lambda drawn: compose(source, drawn=drawn))
+    return page.write_page(folder, lambda drawn: compose_maps(source, drawn=drawn))
 
 
-def compose(folder: MapFolder, *, drawn: bool) -> Page:
+def compose_maps(folder: MapFolder, *, drawn: bool) -> Page:
     return Page(
         template="consortium/page.html.j2",
         values={**_common(folder), "kind": folder.kind},
@@ -96,7 +97,7 @@ def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
     }
     return {
         "views": [
-            (who[view.key], view.sees, number(view.mu), display_epsilon(view.epsilon))
+            (who[view.key], view.sees, _number(view.mu), display_epsilon(view.epsilon))
             for view in privacy.views
         ],
         # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1), here at equal odds.
@@ -115,7 +116,7 @@ def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
         epsilon = np.array([event.epsilon_so_far for event in events], dtype=np.float64)
         phases = [event.phase for event in events]
         budget = float(privacy.budget.epsilon or 0.0)
-        curve = plots.budget_curve(epsilon, budget, privacy.delta, phases)
+        curve = plots.draw_budget_curve(epsilon, budget, privacy.delta, phases)
     return {
         "curve": curve,
         "free": free,
@@ -124,7 +125,7 @@ def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
     }
 
 
-def _phase_rows(events: Sequence[Release], *, free: bool) -> Iterator[Row]:
+def _phase_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
     """Yield what one release of a phase looks like, and what the phase cost."""
     # Shares add up in fractions: phases differ by orders of magnitude.
     total = sum((event.mu2_exact for event in events), Fraction(0))
@@ -146,25 +147,25 @@ def _phase_rows(events: Sequence[Release], *, free: bool) -> Iterator[Row]:
         yield row if free else (*row, part, *_so_far(last))
 
 
-def _release_rows(events: Sequence[Release], *, free: bool) -> Iterator[Row]:
+def _release_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
     for event in events:
         row = (
             str(event.seq),
             event.phase,
             str(event.round),
             str(event.size),
-            number(event.clip),
-            number(event.sensitivity),
-            number(event.noise_std_mean),
+            _number(event.clip),
+            _number(event.sensitivity),
+            _number(event.noise_std_mean),
         )
-        yield row if free else (*row, number(event.mu), *_so_far(event))
+        yield row if free else (*row, _number(event.mu), *_so_far(event))
 
 
-def _so_far(event: Release) -> Row:
-    return number(event.mu_so_far), display_epsilon(event.epsilon_so_far)
+def _so_far(event: ReleaseRow) -> Row:
+    return _number(event.mu_so_far), display_epsilon(event.epsilon_so_far)
 
 
-def number(value: float | None) -> str:
+def _number(value: float | None) -> str:
     return "infinite" if value is None else f"{value:.4g}"
 
 
@@ -183,7 +184,7 @@ def _quality(folder: MapFolder, drawn: bool) -> Values:
     solver = [_measures(row) for row in rounds if row.phase == rounds[-1].phase]
     progress = None
     if drawn and solver:
-        progress = plots.progress(*np.array(solver, dtype=np.float64).T)
+        progress = plots.draw_progress(*np.array(solver, dtype=np.float64).T)
     g = results.g_eff
     return {
         "kind": kind,
@@ -220,7 +221,7 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         return None
     n, edge = results.n_components, results.noise_edge or 0.0
     return {
-        "spectrum": plots.spectrum(values, edge, n) if drawn else None,
+        "spectrum": plots.draw_spectrum(values, edge, n) if drawn else None,
         "edge": edge,
         "last": float(np.sort(values)[::-1][n - 1]),
         "hint": model_order.hint(
@@ -256,12 +257,12 @@ def _draw(folder: MapFolder) -> list[Picture]:
         _, *lines = split_lines(content, ",", comments=False)
         z = read_matrix_lines(lines)
         limit = plots.colour_limit(z)
-        bar = plots.colour_bar(limit, 0.0, caption)
-        return [bar, *plots.squares(z, results.grid, names, alts, limit)]
+        bar = plots.draw_colour_bar(limit, 0.0, caption)
+        return [bar, *plots.draw_squares(z, results.grid, names, alts, limit)]
     path = folder.path / "group_maps.nii.gz"
     limit = plots.colour_limit(maps.read_maps(path))
-    bar = plots.colour_bar(limit, plots.THRESHOLD, caption)
-    return [bar, *plots.strips(path, names, alts, limit, mni=maps.in_mni(folder.settings))]
+    bar = plots.draw_colour_bar(limit, plots.THRESHOLD, caption)
+    return [bar, *plots.draw_strips(path, names, alts, limit, mni=maps.in_mni(folder.settings))]
 
 
 def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str, str]]:
@@ -335,7 +336,7 @@ def _free_set(folder: MapFolder) -> list[Picture]:
     limit = plots.colour_limit(maps.read_maps(path))
     names = [f"Spatial {k:02d}" for k in range(1, folder.results.n_components + 1)]
     alts = [f"{name}: a spatial component of the released subspace." for name in names]
-    return list(plots.strips(path, names, alts, limit, mni=maps.in_mni(folder.settings)))
+    return list(plots.draw_strips(path, names, alts, limit, mni=maps.in_mni(folder.settings)))
 
 
 # -- sites, settings, methods ---------------------------------------------------------------------

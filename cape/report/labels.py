@@ -110,7 +110,7 @@ def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Temp
     grid = space.labels()
     values = np.nan_to_num(volumes[grid > 0])
     if space.kind == "atlas":
-        values = maps.parcel_means(values, grid)
+        values = maps.means_by_parcel(values, grid)
     labels = tuple(names) or tuple(f"T{k:02d}" for k in range(1, count + 1))
     name = path.name.removesuffix(".gz").removesuffix(".nii")
     return Template(name=name, labels=labels, values=values)

@@ -75,14 +75,14 @@ def coordinates(space: FeatureSpace) -> Array:
     labels = space.labels()
     ijk = np.argwhere(labels > 0).astype(np.float64)
     if space.kind == "atlas":
-        ijk = parcel_means(ijk, labels)
+        ijk = means_by_parcel(ijk, labels)
     affine = np.asarray(space.affine).reshape(4, 4)
     # Rounded, so that an affine that went through a file gives the same peaks; no -0.
     mm: Array = np.round(ijk @ affine[:3, :3].T + affine[:3, 3], 4) + 0.0
     return mm
 
 
-def parcel_means(values: Array, labels: Any) -> Array:
+def means_by_parcel(values: Array, labels: Any) -> Array:
     """Mean over each parcel of values (voxels in parcels, K), by ascending label."""
     parcel = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
     sums = np.stack([np.bincount(parcel, weights=column) for column in values.T], axis=1)

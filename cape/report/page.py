@@ -70,7 +70,7 @@ def chapters(outline: Outline[Source], source: Source, *, drawn: bool) -> tuple[
     return tuple(computed)
 
 
-def write(folder: Path, compose: Callable[[bool], Page]) -> Path:
+def write_page(folder: Path, compose: Callable[[bool], Page]) -> Path:
     """Write index.html and return its path; `compose` gets whether pictures are wanted."""
     if not plots.installed():
         text = html_of(replace(compose(False), failure=""))

@@ -159,7 +159,7 @@ def _name_ticks(set_ticks: Any, names: Sequence[str], rotation: int) -> None:
 # -- the consortium's charts ----------------------------------------------------------------------
 
 
-def budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str]) -> Picture:
+def draw_budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str]) -> Picture:
     """Draw epsilon after each release, its budget as a line, and where phases begin."""
     figure = new_figure(7.2, 3.0)
     axes = _axes(figure, "release", f"epsilon so far (delta {delta:g})")
@@ -187,13 +187,13 @@ def budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str])
     return _chart(figure, alt, "Epsilon after each release; the dashed line is the budget.")
 
 
-def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
+def draw_spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
     # The tail of a large basis is all noise and would press the rest to the left.
-    shown = min(eigenvalues.size, max(40, 2 * n_components))
+    count = min(eigenvalues.size, max(40, 2 * n_components))
     values = np.sort(eigenvalues)[::-1]
     figure = new_figure(7.2, 3.0)
     axes = _axes(figure, "number of the eigenvalue", "eigenvalue")
-    axes.plot(np.arange(1, shown + 1), values[:shown], "o", color=BLUE, markersize=4)
+    axes.plot(np.arange(1, count + 1), values[:count], "o", color=BLUE, markersize=4)
     axes.axvline(n_components + 0.5, color=GREY, linestyle=":", linewidth=1.2)
     at = (n_components + 0.5, 0.92)
     axes.annotate(f"R = {n_components}", at, color=GREY, xytext=(4, 0), **OVER_DATA)
@@ -202,7 +202,7 @@ def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
     alt += f", the next is {float(after[0]):.3g}" if after.size else ""
     caption = "Spectrum of the released subspace statistic; R is the number of components."
     if edge > 0:
-        axes.axhspan(min(0.0, float(values[:shown].min())), edge, color="#eeeeee", zorder=0)
+        axes.axhspan(min(0.0, float(values[:count].min())), edge, color="#eeeeee", zorder=0)
         _limit_line(axes, edge, f"noise edge {edge:.3g}")
         side = "above" if last > edge else "UNDER"
         alt += f"; the noise edge is {edge:.3g}, so it lies {side} it"
@@ -211,7 +211,7 @@ def spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture:
     return _chart(figure, f"{alt}.", caption)
 
 
-def progress(statistic: Array, noise: Array, step: Array, stability: Array) -> Picture:
+def draw_progress(statistic: Array, noise: Array, step: Array, stability: Array) -> Picture:
     """Draw norms, step and stability over the rounds of the solver; NaN is not known."""
     rounds = np.arange(1, statistic.size + 1)
     figure = new_figure(7.2, 5.4)
@@ -258,7 +258,7 @@ def colour_limit(z: Array) -> float:
     return float(min(max(math.ceil(float(np.median(top))), LIMITS[0]), LIMITS[1]))
 
 
-def strips(
+def draw_strips(
     path: Path, names: Sequence[str], alts: Sequence[str], limit: float, *, mni: bool
 ) -> Iterator[Picture]:
     """Yield eight axial slices for every map of an image; `limit` is |z| of the darkest colour."""
@@ -312,7 +312,7 @@ def _with_margin(volumes: Any, affine: Array) -> tuple[Any, Array]:
     return np.pad(volumes, ((1, 1), (1, 1), (1, 1), (0, 0))), shifted
 
 
-def squares(
+def draw_squares(
     z: Array, shape: tuple[int, ...], names: Sequence[str], alts: Sequence[str], limit: float
 ) -> Iterator[Picture]:
     """Yield every column of `z`, shape (D, R), as an image of `shape` (row-major)."""
@@ -326,15 +326,15 @@ def squares(
         yield finish(figure, alt=alt, caption=name, shape="square")
 
 
-def colour_bar(limit: float, threshold: float, caption: str) -> Picture:
+def draw_colour_bar(limit: float, threshold: float, caption: str) -> Picture:
     """Return one horizontal bar with ticks at -limit, 0, limit; below the threshold it is grey."""
     figure = new_figure(4.2, 0.62)
     axes = figure.add_axes((0.06, 0.5, 0.88, 0.3))
     scale = np.linspace(-limit, limit, 512)
-    shown = np.where(np.abs(scale) < threshold, np.nan, scale)[None]
+    coloured = np.where(np.abs(scale) < threshold, np.nan, scale)[None]
     axes.set_facecolor(EMPTY)
     style: dict[str, Any] = {"vmin": -limit, "vmax": limit, "interpolation": "nearest"}
-    axes.imshow(shown, cmap=COLOURS, aspect="auto", extent=(-limit, limit, 0.0, 1.0), **style)
+    axes.imshow(coloured, cmap=COLOURS, aspect="auto", extent=(-limit, limit, 0.0, 1.0), **style)
     axes.set_yticks([])
     axes.set_xticks([-limit, 0.0, limit], [f"z = -{limit:g}", "0", f"z = {limit:g}"])
     axes.tick_params(length=3, labelsize=9)
@@ -343,7 +343,7 @@ def colour_bar(limit: float, threshold: float, caption: str) -> Picture:
     return finish(figure, alt=alt, caption=caption, shape="bar")
 
 
-def sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> Picture:
+def draw_sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> Picture:
     """Draw maps (x, y, z, R) of one subject as rows of eight axial slices, grey where small."""
     # Our own drawing without an anatomical background: one image instead of one per map, because a
     # site has many subjects and nilearn takes half a second for each strip.
@@ -356,8 +356,8 @@ def sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> 
     rows, under = [], []
     for k in range(len(names)):
         strong = np.abs(volumes[..., k]) >= THRESHOLD
-        shown = np.where(strong, volumes[..., k], np.nan)
-        rows.append(np.concatenate([shown[:, ::-1, cut].T for cut in cuts], axis=1))
+        coloured = np.where(strong, volumes[..., k], np.nan)
+        rows.append(np.concatenate([coloured[:, ::-1, cut].T for cut in cuts], axis=1))
         grey = np.where(mask, 0.86, 1.0)
         under.append(np.concatenate([grey[:, ::-1, cut].T for cut in cuts], axis=1))
     wide, tall = cuts.size * volumes.shape[0], len(names) * volumes.shape[1]
@@ -413,7 +413,7 @@ class Courses:
     tr: float
 
 
-def time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iterator[Picture]:
+def draw_time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iterator[Picture]:
     """Draw the time courses of every subject, one above the other, each in its own std."""
     n = len(names)
     height = 0.9 + ROW * n
@@ -433,8 +433,8 @@ def time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iterator[
         at = np.arange(length) * (one.tr if one.tr > 0 else 1.0)
         # Each in its own unit: the scale of a time course depends on that of its map.
         std = courses.std(axis=1, keepdims=True)
-        shown = (courses - courses.mean(axis=1, keepdims=True)) / np.where(std > 0, std, 1.0)
-        for k, (line, row) in enumerate(zip(lines, shown, strict=True)):
+        scaled = (courses - courses.mean(axis=1, keepdims=True)) / np.where(std > 0, std, 1.0)
+        for k, (line, row) in enumerate(zip(lines, scaled, strict=True)):
             line.set_data(at, row / 6.0 + (n - 1 - k))
         axes.set_xlim(at[0], at[-1] if length > 1 else 1.0)
         axes.set_xlabel("time, s" if one.tr > 0 else "time point")
@@ -446,19 +446,19 @@ def time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iterator[
         )
 
 
-def spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> Picture:
+def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> Picture:
     """Draw the mean spectrum of every component in a small panel; `power` is (R, n)."""
     n = len(names)
     across = min(5, n)
     down = math.ceil(n / across)
     figure = new_figure(7.6, 0.5 + 1.25 * down)
-    shown = slice(1, -1)  # without 0, where the mean was taken out, and the half-weighted last
+    inner = slice(1, -1)  # without 0, where the mean was taken out, and the half-weighted last
     # One scale for all panels, or spectra could not be compared.
-    values = np.log10(np.maximum(power[:, shown], 1e-12))
+    values = np.log10(np.maximum(power[:, inner], 1e-12))
     low, high = float(values.min()), float(values.max())
     for k, name in enumerate(names):
         axes = _axes(figure, "", "", (down, across, k + 1))
-        axes.plot(frequency[shown], values[k], color=BLUE, linewidth=1.2)
+        axes.plot(frequency[inner], values[k], color=BLUE, linewidth=1.2)
         axes.set_title(name, fontsize=8, pad=2)
         axes.set_ylim(low - 0.1, high + 0.1)
         axes.set_xlim(0.0, float(frequency[-1]))
@@ -467,7 +467,7 @@ def spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> 
     figure.supxlabel(f"frequency, {unit}", fontsize=9)
     figure.supylabel("log10 power", fontsize=9)
     figure.tight_layout()
-    peak = frequency[shown][np.argmax(power[:, shown], axis=1)]
+    peak = frequency[inner][np.argmax(power[:, inner], axis=1)]
     alt = (
         f"Mean power spectra of {n} components; their peaks lie between {peak.min():.3g} and "
         f"{peak.max():.3g} {unit}."
@@ -475,7 +475,7 @@ def spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> 
     return _chart(figure, alt)
 
 
-def connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
+def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
     figure = new_figure(5.6, 4.8)
     axes = figure.add_subplot(111)
     image = _matrix(axes, r)
@@ -491,7 +491,7 @@ def connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
     return _chart(figure, f"{what}: the strongest pair is {pair}.")
 
 
-def connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Picture:
+def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Picture:
     across = min(5, len(labels))
     down = math.ceil(len(labels) / across)
     figure = new_figure(7.6, 0.2 + 1.65 * down)
@@ -511,18 +511,18 @@ def connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Picture:
 
 
 def _matrix(axes: Axes, r: Array) -> Any:
-    shown = r.copy()
+    pairs = r.copy()
     # A diagonal of ones would be the strongest colour and say nothing.
-    np.fill_diagonal(shown, np.nan)
+    np.fill_diagonal(pairs, np.nan)
     axes.set_facecolor(EMPTY)
-    return axes.imshow(shown, cmap=COLOURS, vmin=-FNC_LIMIT, vmax=FNC_LIMIT)
+    return axes.imshow(pairs, cmap=COLOURS, vmin=-FNC_LIMIT, vmax=FNC_LIMIT)
 
 
 def _off_diagonal(r: Array) -> Array:
     return np.abs(r - np.diag(np.diag(r)))
 
 
-def agreement(labels: Sequence[str], names: Sequence[str], r: Array) -> Picture:
+def draw_agreement(labels: Sequence[str], names: Sequence[str], r: Array) -> Picture:
     """Draw how every subject's map correlates with the common one; `r` is (subjects, R)."""
     figure = new_figure(7.2, 1.3 + max(0.12 * len(labels), 1.2))
     axes = figure.add_subplot(111)

@@ -53,7 +53,7 @@ def planned_cost(outcome: Outcome) -> Cost:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Figures:
+class HeadlineFigures:
     """The headline numbers of a run against the aggregator with the assumed colluders.
 
     `mu` and `epsilon` hold for the run whatever happened in it (None with label "none");
@@ -114,7 +114,7 @@ class BudgetFigures:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class ReleaseRow:
     """A charged release: its exact integers, the same in real units, its place in the chain.
 
     `noise_std_share` is the noise of one site, `noise_std_mean` that of the decoded mean.
@@ -180,7 +180,7 @@ class PrivacyStatement:
     budget: BudgetFigures
     assumptions: tuple[str, ...]
     not_covered: tuple[str, ...]
-    events: tuple[Release, ...]
+    events: tuple[ReleaseRow, ...]
     # Checked by `cape.privacy.chain.read_entries`, for whoever wants to know.
     ledger: Mapping[str, Any]
     warnings: tuple[str, ...]
@@ -204,8 +204,8 @@ def delta_of(outcome: Outcome) -> float:
     return float(outcome.settings.get("delta") or 0.0) if budget is None else budget.delta
 
 
-def figures(outcome: Outcome) -> Figures:
-    empty = Figures(delta=delta_of(outcome))
+def figures(outcome: Outcome) -> HeadlineFigures:
+    empty = HeadlineFigures(delta=delta_of(outcome))
     ledger, plan = outcome.ledger, planned_cost(outcome)
     if ledger.budget is None or plan == INFINITE:
         return empty
@@ -267,7 +267,7 @@ def _text(value: object) -> str | None:
     return None if value is None else str(value)
 
 
-def _budget(outcome: Outcome, numbers: Figures) -> BudgetFigures:
+def _budget(outcome: Outcome, numbers: HeadlineFigures) -> BudgetFigures:
     budget = outcome.ledger.budget
     return BudgetFigures(
         epsilon=None if budget is None else budget.epsilon,
@@ -288,7 +288,7 @@ def _slack(outcome: Outcome) -> Slack:
     return Slack(epsilon=slack.epsilon, delta=slack.delta)
 
 
-def _views(outcome: Outcome, numbers: Figures) -> Iterator[View]:
+def _views(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[View]:
     roster = outcome.roster
     colluders = "1 site" if roster.colluders == 1 else f"{roster.colluders} sites"
     masked = outcome.settings.get("aggregation") == "secagg"
@@ -316,7 +316,7 @@ def _views(outcome: Outcome, numbers: Figures) -> Iterator[View]:
         )
 
 
-def _beyond(outcome: Outcome, numbers: Figures) -> Iterator[Collusion]:
+def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
     """Yield what is left if more sites collude than assumed: one more, and all others."""
     roster, plan = outcome.roster, planned_cost(outcome)
     # Two rows: what one more costs, and the worst that can happen.
@@ -331,14 +331,14 @@ def _beyond(outcome: Outcome, numbers: Figures) -> Iterator[Collusion]:
         yield Collusion(colluders=colluders, mu=mu, epsilon=epsilon)
 
 
-def _releases(outcome: Outcome, delta: float) -> Iterator[Release]:
+def _releases(outcome: Outcome, delta: float) -> Iterator[ReleaseRow]:
     """Yield every charged release in order; mu and epsilon are null where nothing is promised."""
     ledger, roster, promised = outcome.ledger, outcome.roster, outcome.label == "dp"
     # Each entry holds the digest of the one before, so the digest of an entry stands in the next.
     links = [*(str(entry["prev_digest"]) for entry in ledger.entries()[1:]), ledger.head]
     for number, (spent, digest) in enumerate(zip(running(ledger.events), links, strict=False), 1):
         event = spent.event
-        yield Release(
+        yield ReleaseRow(
             seq=number,
             phase=event.phase,
             round=event.round,

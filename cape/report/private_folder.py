@@ -29,7 +29,7 @@ Rows = list[tuple[str, ...]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class AllRuns:
+class SpentByAllRuns:
     """What all runs on the same people have spent together; None is infinite."""
 
     runs: int
@@ -57,12 +57,12 @@ class SiteFacts:
     epsilon_spent: float | None
     epsilon_allowed: float | None
     delta: float | None
-    all_runs: AllRuns | None
+    all_runs: SpentByAllRuns | None
     releases: Mapping[str, int]
     policy: Mapping[str, Any]
 
 
-def write(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
+def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
     """Write `private/` in `folder`, all but its page, and return its path."""
     private = folder / "private"
     private.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,9 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
     phases = [event.phase for event in site.ledger.events]
     all_runs = None
     if total is not None:
-        all_runs = AllRuns(runs=total.runs, mu=total.mu, epsilon=total.epsilon, delta=total.delta)
+        all_runs = SpentByAllRuns(
+            runs=total.runs, mu=total.mu, epsilon=total.epsilon, delta=total.delta
+        )
     return SiteFacts(
         site=site.site,
         status=site.outcome_status,

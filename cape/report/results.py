@@ -28,7 +28,7 @@ class Results:
     """What results.json says of every run, whatever it computed.
 
     `survivors` are the sites whose data are in the last sum; `grid` and `affine` are empty without
-    a grid; epsilon, mu and their kin are those of `cape.report.privacy_json.Figures`; `private`
+    a grid; epsilon, mu and their kin are those of `privacy_json.HeadlineFigures`; `private`
     says whether the guarantee holds, which it does not without noise and with a seed.
     """
 

@@ -26,12 +26,12 @@ HEADS = {"timepoints": "time points", "tr": "TR, s"}
 SEVERITY = {"E": "stops", "X": "left out", "W": "warning"}
 
 
-def write(folder: Path) -> Path:
+def render_site(folder: Path) -> Path:
     source = PrivateFolder.read(folder)
-    return page.write(folder, lambda drawn: compose(source, drawn=drawn))
+    return page.write_page(folder, lambda drawn: compose_site(source, drawn=drawn))
 
 
-def compose(folder: PrivateFolder, *, drawn: bool) -> Page:
+def compose_site(folder: PrivateFolder, *, drawn: bool) -> Page:
     return Page(
         template="site/page.html.j2",
         values={
@@ -114,7 +114,7 @@ def _time_courses(folder: PrivateFolder, drawn: bool) -> Values | None:
         )
         for row in folder.accepted[:DRAWN]
     )
-    return {"pictures": list(plots.time_courses(folder.names, courses))}
+    return {"pictures": list(plots.draw_time_courses(folder.names, courses))}
 
 
 def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
@@ -132,7 +132,7 @@ def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {
         "averaged": len(same),
         "recorded": len(axes),
-        "spectra": plots.spectra(folder.names, frequency, mean, rows[0]["unit"]),
+        "spectra": plots.draw_spectra(folder.names, frequency, mean, rows[0]["unit"]),
     }
 
 
@@ -147,9 +147,9 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
     mean = several = None
     if drawn:
         title = f"Mean connectivity of {len(rows)} subjects"
-        mean = plots.connectivity(folder.names, _correlations(z.mean(axis=0), n), title)
-        several = plots.connectivities(labels, [_correlations(row, n) for row in z[:DRAWN]])
-    return {"mean": mean, "several": several, "shown": len(labels), "measured": len(rows)}
+        mean = plots.draw_connectivity(folder.names, _correlations(z.mean(axis=0), n), title)
+        several = plots.draw_connectivities(labels, [_correlations(row, n) for row in z[:DRAWN]])
+    return {"mean": mean, "several": several, "drawn": len(labels), "measured": len(rows)}
 
 
 def _correlations(z: Array, n: int) -> Array:
@@ -175,7 +175,7 @@ def _maps(folder: PrivateFolder, drawn: bool) -> Values | None:
             (name, f"{median[k]:.2f}", f"{low[k]:.2f}", f"{high[k]:.2f}")
             for k, name in enumerate(folder.names)
         ],
-        "agreement": plots.agreement(labels, folder.names, r) if drawn else None,
+        "agreement": plots.draw_agreement(labels, folder.names, r) if drawn else None,
         "sheets": list(_sheets(folder, labels[:DRAWN_MAPS])) if drawn else [],
         "drawn_maps": DRAWN,
     }
@@ -188,7 +188,7 @@ def _sheets(folder: PrivateFolder, stems: list[str]) -> Iterator[Picture]:
         if path.is_file():
             image = files.load_image(path)
             volumes = np.asarray(image.dataobj[..., : len(names)], dtype=np.float64)
-            yield plots.sheet(stem, names, volumes, np.asarray(image.affine))
+            yield plots.draw_sheet(stem, names, volumes, np.asarray(image.affine))
 
 
 def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:

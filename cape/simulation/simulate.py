@@ -22,7 +22,7 @@ from cape.coinstac.documents import PRODUCT
 from cape.computations import load
 from cape.errors import ConfigError
 from cape.planning.owner_settings import combined, read_file, site_folders
-from cape.report import score
+from cape.report import add_score
 from cape.simulation.checkpoint import Checkpoint, RunSetup, may_go_on, read_checkpoint, restore
 from cape.simulation.dropout import ActiveSites, read_drop
 from cape.simulation.memory import MemoryTransport
@@ -170,7 +170,7 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
     consortium = out / "consortium"
     truth = directory / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
-    score(
+    add_score(
         consortium, q_ngi=q_ngi, map_correlation=correlation, simulation=True,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
     )  # fmt: skip

@@ -239,6 +239,6 @@ class AggregatorContext(_Party):
         if isinstance(result, Outcome):
             self.outcome = result
             if self._folder is not None:
-                from cape.report import write_consortium
+                from cape.report import write_results
 
-                write_consortium(self._folder, result)
+                write_results(self._folder, result)

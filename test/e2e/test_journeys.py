@@ -54,7 +54,7 @@ def test_a_journey_of_the_page_ends_in_a_report_and_its_mistake_in_a_remedy(
 ):
     monkeypatch.chdir(tmp_path)
     if section[0] not in "145":  # one private page for each kind of features: images, matrix, atlas
-        monkeypatch.setattr(site_page, "write", lambda folder: folder / "index.html")
+        monkeypatch.setattr(site_page, "render_site", lambda folder: folder / "index.html")
     commands = steps(section)
     for command, expected in commands:
         code, text = run(command, capfd)
@@ -122,7 +122,7 @@ def test_a_real_scan_goes_through_validate_as_it_is(tmp_path, capsys):
 def test_the_real_scan_as_several_people_goes_through_a_run_without_special_cases(
     tmp_path, monkeypatch, capsys
 ):
-    monkeypatch.setattr(site_page, "write", lambda folder: folder / "index.html")
+    monkeypatch.setattr(site_page, "render_site", lambda folder: folder / "index.html")
     rng = np.random.default_rng(4)
     for name, size in (("a", 5), ("b", 4), ("c", 3)):
         site_with(tmp_path / "study" / name, size, rng)

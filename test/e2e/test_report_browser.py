@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 
 from cape.protocol.messages import FeatureSpace
-from cape.report import score, write_consortium, write_site
+from cape.report import add_score, write_results, write_site
 from support import report_example as example
 
 CHROMIUM = shutil.which("chromium")
@@ -142,13 +142,13 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     """Return pages of all kinds: brain, networks, 2-D images, no privacy, sites."""
     root = tmp_path_factory.mktemp("pages")
     brain = example.outcome(rank=3)
-    write_consortium(root / "brain", brain)
-    score(root / "brain", q_ngi=0.03, map_correlation=0.94, simulation=True)
+    write_results(root / "brain", brain)
+    add_score(root / "brain", q_ngi=0.03, map_correlation=0.94, simulation=True)
     settings = {**brain.settings, "mask": "MNI152-8mm"}
-    write_consortium(root / "labelled", dataclasses.replace(brain, settings=settings))
+    write_results(root / "labelled", dataclasses.replace(brain, settings=settings))
     square = example.outcome(FeatureSpace.of_matrix(100, (10, 10)), rank=5, seeded=True)
-    write_consortium(root / "square", square)
-    write_consortium(root / "columns", example.outcome(FeatureSpace.of_matrix(40), private=False))
+    write_results(root / "square", square)
+    write_results(root / "columns", example.outcome(FeatureSpace.of_matrix(40), private=False))
     for name, made, count in (("site", brain, 2), ("large-site", example.outcome(rank=24), 30)):
         labels = tuple(f"sub-{k:02d}" for k in range(1, count + 1))
         write_site(root / name, example.site_outcome(made, labels), example.inside(made, labels))

@@ -68,7 +68,7 @@ def test_a_folder_with_templates_runs_and_its_report_has_the_surrogate_beside(tm
 
 
 def test_an_unfit_spatial_run_says_so_on_its_page(tmp_path) -> None:
-    from cape.report import write_consortium
+    from cape.report import write_results
 
     _, subject = bench.image_study("realistic", 96, 621, bench.smooth_fields(621, 8))
     outcome = bench.run(
@@ -77,7 +77,7 @@ def test_an_unfit_spatial_run_says_so_on_its_page(tmp_path) -> None:
         n_components=8,
     )  # fmt: skip
     assert not outcome.spatial.sparseness.fits
-    write_consortium(tmp_path, outcome)
+    write_results(tmp_path, outcome)
     page = (tmp_path / "index.html").read_text()
     assert "The spatial model does not fit" in page
     assert "Spatial ICA: maps that are independent" in page

@@ -474,7 +474,7 @@ class without_pages:  # noqa: N801 - reads as a statement
     Drawing them is nine tenths of a small run; what they show has tests of its own.
     """
 
-    PLACES = ((cape.report.consortium_page, "write"), (cape.report.site_page, "write"))
+    PLACES = ((cape.report.consortium_page, "render"), (cape.report.site_page, "render_site"))
 
     def __enter__(self) -> None:
         self._real = [getattr(*place) for place in self.PLACES]

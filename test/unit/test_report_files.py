@@ -42,7 +42,7 @@ pytestmark = pytest.mark.usefixtures("_no_extra")
 
 
 def write(folder: Path, made=None, **changes) -> Path:
-    cape.report.write_consortium(folder, example.outcome(**changes) if made is None else made)
+    cape.report.write_results(folder, example.outcome(**changes) if made is None else made)
     return folder
 
 
@@ -258,7 +258,7 @@ def test_any_signed_permutation_of_the_unmixing_gives_the_same_files(tmp_path):
         order = arrange(A)
         made = example.outcome(A=apply_order(order, A, axis=1))
         made = dataclasses.replace(made, W_total=apply_order(order, W, axis=0))
-        consortium.write_consortium(tmp_path / name, made)
+        consortium.write_results(tmp_path / name, made)
         return numbers(tmp_path / name)
 
     first = arranged(W_total, "first")
@@ -271,7 +271,7 @@ def test_any_signed_permutation_of_the_unmixing_gives_the_same_files(tmp_path):
 def test_scoring_stamps_the_simulation_and_keeps_the_rest(tmp_path):
     folder = write(tmp_path)
     before = load(folder, "results.json")
-    cape.report.score(folder, q_ngi=0.031, map_correlation=0.95, simulation=True)
+    cape.report.add_score(folder, q_ngi=0.031, map_correlation=0.95, simulation=True)
     after = load(folder, "results.json")
     assert list(after) == list(before)
     changed = {key for key in after if after[key] != before[key]}
@@ -287,7 +287,7 @@ def test_a_simulation_claims_synthetic_data_only_where_it_is_told_so(tmp_path):
     # Every run of `cape simulate` once said so, on people's own files too, in page and paragraph.
     folder = write(tmp_path)
     for synthetic in (False, True):
-        cape.report.score(
+        cape.report.add_score(
             folder, q_ngi=None, map_correlation=None, simulation=True, synthetic=synthetic
         )
         assert load(folder, "results.json")["synthetic"] is synthetic

@@ -80,7 +80,7 @@ def test_constant_templates_match_nothing():
 def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
     space = brain()
     values = labels.bundled(space).values[:, [4, 5]]
-    cape.report.write_consortium(tmp_path, in_mni(values, space))
+    cape.report.write_results(tmp_path, in_mni(values, space))
     rows = files.read_table(tmp_path / "components.tsv")
     assert [row["label"] for row in rows] == ["occipital", "sensorimotor"]
     assert float(rows[0]["label_r"]) == pytest.approx(1.0)
@@ -94,11 +94,11 @@ def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
 
 
 def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path, monkeypatch):
-    cape.report.write_consortium(tmp_path / "other", example.outcome())
+    cape.report.write_results(tmp_path / "other", example.outcome())
     monkeypatch.setitem(sys.modules, "nilearn", None)
     space = brain()
     A = labels.np.random.default_rng(0).standard_normal((space.n_features, 2))
-    cape.report.write_consortium(tmp_path / "bare", in_mni(A, space))
+    cape.report.write_results(tmp_path / "bare", in_mni(A, space))
     for name in ("other", "bare"):
         rows = files.read_table(tmp_path / name / "components.tsv")
         assert {row["label"] for row in rows} == {"n/a"}
@@ -126,7 +126,7 @@ def test_labels_take_no_library_but_numpy():
 @pytest.fixture
 def result(tmp_path) -> Path:
     folder = tmp_path / "run"
-    cape.report.write_consortium(folder, example.outcome())
+    cape.report.write_results(folder, example.outcome())
     return folder
 
 

@@ -63,12 +63,12 @@ def kinds() -> dict[str, object]:
 def folders(tmp_path_factory) -> dict[str, Path]:
     root = tmp_path_factory.mktemp("pages")
     for name, made in kinds().items():
-        cape.report.write_consortium(root / name, made)
-    cape.report.score(root / "square", q_ngi=0.02, map_correlation=0.97, simulation=True)
+        cape.report.write_results(root / name, made)
+    cape.report.add_score(root / "square", q_ngi=0.02, map_correlation=0.97, simulation=True)
     with pytest.MonkeyPatch.context() as patch:
         for library in ("matplotlib", "nilearn"):
             patch.setitem(sys.modules, library, None)
-        cape.report.write_consortium(root / "plain", example.outcome())
+        cape.report.write_results(root / "plain", example.outcome())
     cape.report.write_site(root / "site", example.site_outcome(example.outcome(), ("sub-01",)))
     names = [*kinds(), "plain"]
     return {**{name: root / name for name in names}, "site": root / "site" / "private"}
@@ -180,7 +180,7 @@ def test_a_picture_that_fails_does_not_cost_the_results(folders, tmp_path, monke
 
     folder = tmp_path / "run"
     shutil.copytree(folders["square"], folder)
-    monkeypatch.setattr(plots, "spectrum", fail)
+    monkeypatch.setattr(plots, "draw_spectrum", fail)
     page = cape.report.render(folder).read_text()
     assert "drawing failed (ZeroDivisionError)" in page
     assert "private detail" not in page
@@ -224,7 +224,7 @@ def test_texts_of_people_are_escaped(tmp_path, monkeypatch):
     made = dataclasses.replace(made, settings={**made.settings, "mask": '"><img src=x>'})
     for library in ("matplotlib", "nilearn"):
         monkeypatch.setitem(sys.modules, library, None)
-    cape.report.write_consortium(tmp_path, made)
+    cape.report.write_results(tmp_path, made)
     page = (tmp_path / "index.html").read_text()
     assert "<script>" not in page
     assert "<img" not in page
@@ -251,7 +251,7 @@ def test_the_template_escapes_too(folders, tmp_path):
     ],
 )
 def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(status, words, tmp_path):
-    cape.report.write_consortium(tmp_path, example.outcome(status=status))
+    cape.report.write_results(tmp_path, example.outcome(status=status))
     tone, text = paragraphs(MapFolder.read(tmp_path), "quality")[0]
     assert words in text
     assert (tone == "warning") == (status != "converged")
@@ -259,14 +259,14 @@ def test_the_status_is_explained_and_never_shown_as_success_when_it_is_not(statu
 
 def paragraphs(folder: MapFolder, anchor: str) -> list[tuple[str, str]]:
     """Return the paragraphs of a chapter without pictures, each with its class."""
-    text = page_module.html_of(consortium_page.compose(folder, drawn=False))
+    text = page_module.html_of(consortium_page.compose_maps(folder, drawn=False))
     chapter = re.search(f'<section id="{anchor}">(.*?)</section>', text, re.S)[1]
     return re.findall(r'<p(?: class="(\w+)")?>(.*?)</p>', chapter, re.S)
 
 
 def test_an_eigenvalue_under_the_noise_edge_is_a_warning(tmp_path):
     for edge, under in ((0.6, True), (0.1, False)):
-        cape.report.write_consortium(tmp_path, example.outcome(edge=edge))
+        cape.report.write_results(tmp_path, example.outcome(edge=edge))
         told = paragraphs(MapFolder.read(tmp_path), "order")
         assert any("under the noise edge" in text for _, text in told) == under
         assert (

@@ -173,8 +173,8 @@ def test_time_courses_drawn_into_one_figure_are_those_drawn_alone():
         plots.Courses(subject=f"sub-{i}", values=rng.standard_normal((3, T)), tr=tr)
         for i, (T, tr) in enumerate(((40, 2.0), (25, 0.0), (40, 2.0)))
     ]
-    together = list(plots.time_courses(("C01", "C02", "C03"), several))
-    alone = [next(plots.time_courses(("C01", "C02", "C03"), [one])) for one in several]
+    together = list(plots.draw_time_courses(("C01", "C02", "C03"), several))
+    alone = [next(plots.draw_time_courses(("C01", "C02", "C03"), [one])) for one in several]
     assert together == alone
     assert len({picture.png for picture in together}) == 3
 
@@ -215,7 +215,7 @@ def test_without_the_extra_the_page_has_all_tables(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("_no_pictures")
 def test_all_pages_of_a_simulation_are_built_again_from_their_files(tmp_path):
     made = example.outcome(FeatureSpace.of_matrix(40))
-    cape.report.write_consortium(tmp_path / "consortium", made)
+    cape.report.write_results(tmp_path / "consortium", made)
     private = written(tmp_path / "local0", made)
     pages = [tmp_path / "consortium" / "index.html", private / "index.html"]
     before = [page.read_bytes() for page in pages]

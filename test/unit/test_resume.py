@@ -16,7 +16,7 @@ import pytest
 
 from cape.cli import main
 from cape.errors import CapeError, StoppedError
-from cape.report.site_page import write as drawn
+from cape.report.site_page import render_site as drawn
 from cape.simulation import run_loop, transports
 from cape.simulation import simulate as module
 from cape.simulation.simulate import resume, simulate
@@ -316,7 +316,7 @@ KILLED = """
 import sys
 from pathlib import Path
 from cape.report import consortium_page, site_page
-consortium_page.write = site_page.write = lambda folder: folder / "index.html"
+consortium_page.render = site_page.render_site = lambda folder: folder / "index.html"
 from cape.simulation.simulate import resume, simulate
 import json
 data, out, through = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[4]
