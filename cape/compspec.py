@@ -106,7 +106,9 @@ def compspec_document(
     """
     inputs: Json = {"data": _DATA, "policy": _POLICY, **_owner_inputs(config)}
     if chosen:
+        # The image has all computations; a form with one choice says which one it starts.
         inputs["computation"] = _choice(chosen)
+    # The app sorts by this number, not by the order in the file.
     for order, spec in enumerate(inputs.values()):
         spec["order"] = order
     return {
@@ -116,6 +118,7 @@ def compspec_document(
             "description": description,
             "repository": IMAGE,
             "version": VERSION,
+            # Containers that serve: version 1 would start a process for every round.
             "compspecVersion": 2,
             "tags": ["fMRI", "ICA", "differential privacy"],
         },
@@ -126,6 +129,7 @@ def compspec_document(
             "remote": {
                 "type": "docker",
                 "dockerImage": image,
+                # Required by COINSTAC though the service answers; so it works in both ways.
                 "command": ["python", "/computation/remote.py"],
             },
             "display": [
@@ -183,6 +187,7 @@ def inputspec_document(n_sites: int = 3, n_subjects: int = 4) -> list[Json]:
     Four subjects a site show that the machinery works; their maps are noise, hence
     ``accept_low_quality``.
     """
+    # Every site has the owner's inputs, because COINSTAC's simulator passes them on per site.
     common: Json = {
         "epsilon": 8,
         "delta": 1e-5,
@@ -272,6 +277,7 @@ def _owner_input(spec: Field[Any], hint: object) -> Json:
         widget |= {k: meta[v] for k, v in (("min", "low"), ("max", "high")) if meta[v] is not None}
     else:
         widget["type"] = "string"
+    # A form has no place for a unit but the label.
     if meta["unit"]:
         widget["label"] += f" ({meta['unit']})"
     if meta["help"]:

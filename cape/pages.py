@@ -25,6 +25,7 @@ END_OWN: Final = "<!-- end of settings -->"
 def groups(config: type[Config]) -> list[str]:
     """Return the groups of settings in the order of forms and pages: privacy, analysis, others."""
     found = dict.fromkeys(spec.metadata["group"] for spec in dataclasses.fields(config))
+    # The budget first: nobody should have to scroll to what decides about privacy.
     first = [group for group in ("Privacy", "Analysis") if group in found]
     return [*first, *(group for group in found if group not in first)]
 
@@ -109,6 +110,7 @@ def config_page(config: type[Config]) -> str:
 
 def own_settings(config: type[Config]) -> str:
     """Return the table of the settings that a computation declares itself, between its markers."""
+    # A setting that a computation declares anew (another default, fewer values) is its own.
     common = {spec.name: spec for spec in dataclasses.fields(Config)}
     own = [spec for spec in dataclasses.fields(config) if spec is not common.get(spec.name)]
     return "\n".join([OWN, "", *_settings(config, own), "", END_OWN])
@@ -139,6 +141,7 @@ def rounds_table(computation: Computation[Any], settings: dict[str, Any]) -> str
         "| phase | a site sends | the aggregator answers | may open next |",
         "|---|---|---|---|",
     ]
+    # Forges draw this from the text; there is no picture that could grow stale.
     chart = ["```mermaid", "flowchart LR"]
     for phase in phases.values():
         onward = ", ".join(phase.then) or "(end)"
@@ -162,6 +165,7 @@ def with_settings(page: str, settings: str) -> str:
 def _between(page: str, begin: str, last: str, text: str) -> str:
     head, mark, rest = page.partition(begin)
     _, end, tail = rest.partition(last)
+    # Writing a page without its markers would drop the table for ever, without a word.
     if not (mark and end):
         raise ValueError(f"the page has no markers {begin} and {last}")
     return head + text + tail

@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.simplefilter("always", CapeWarning)
         try:
             app(args=words, prog_name="cape", standalone_mode=True)
+        # typer ends every command with SystemExit, also where it went well.
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
         except KeyboardInterrupt:
@@ -64,7 +65,7 @@ def _public(err: Exception) -> str:
 
 
 def _detail(err: Exception, *, debug: bool) -> str:
-    """Return what only the people at this computer should read."""
+    # For the people at this computer only: file names, shapes, values.
     if isinstance(err, CapeError):
         return err.detail
     if isinstance(err, OSError) or debug:

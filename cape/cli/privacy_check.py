@@ -26,24 +26,9 @@ TOLERANCE = 1e-9
 class CheckedFile:
     """One file, recomputed.
 
-    Attributes
-    ----------
-    path : str
-        The file.
-    private : bool
-        Whether the file promises anything.
-    cost : Cost
-        Of all its releases, against the headline viewer.
-    delta : float
-        Total delta of the file.
-    epsilon : float
-        What its releases give at this delta.
-    claimed : float or None
-        What the file says, of the plan, which may be more.
-    findings : tuple of str
-        Claims that the recomputed figures contradict.
-    run : str
-        Fingerprint of the roster, which no other run has; empty if the file has none.
+    `cost` and `epsilon` are what its releases give, against the headline viewer; `claimed` is what
+    the file says of the plan, which may be more; `findings` are claims that the recomputed figures
+    contradict; `run` is the fingerprint of the roster, which no other run has, or empty.
     """
 
     path: str
@@ -58,16 +43,10 @@ class CheckedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """Several runs on the same subjects.
+    """Several runs on the same subjects, every run that promises something counted once.
 
-    Attributes
-    ----------
-    runs : int
-        How many that promise something, every one counted once.
-    epsilon, delta : float or None
-        Of all of them, at the smallest of their deltas as in a site's ledger; None without any.
-    same : mapping of int to str
-        Position of a file -> path of an earlier file of the same run, which is counted.
+    `epsilon` is that of all of them at the smallest of their deltas, as in a site's ledger; None
+    without any.  `same`: position of a file -> path of an earlier file of the same run.
     """
 
     runs: int
@@ -113,6 +92,7 @@ def together(files: Sequence[CheckedFile]) -> Together:
     same: dict[int, str] = {}
     counted = []
     for i, file in enumerate(files):
+        # Without a fingerprint nobody can tell copies apart, so every such file counts.
         key = (file.run, file.cost, file.delta) if file.run else (i,)
         if key in first:
             same[i] = first[key]
@@ -121,6 +101,7 @@ def together(files: Sequence[CheckedFile]) -> Together:
         first.setdefault(key, file.path)
     if not counted:
         return Together(runs=0, epsilon=None, delta=None, same=same)
+    # At the largest delta the total would look better than that of each run.
     delta = min(file.delta for file in counted)
     epsilon = total_cost(file.cost for file in counted).epsilon(delta)
     return Together(runs=len(counted), epsilon=epsilon, delta=delta, same=same)

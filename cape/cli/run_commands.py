@@ -18,14 +18,8 @@ if TYPE_CHECKING:
     from cape.site.policy import SitePolicy
 
 
-class Through(StrEnum):
-    """How a simulation moves messages."""
-
-    MEMORY = "memory"
-    WIRE = "wire"
-    PROCESS = "process"
-    DOCKER = "docker"
-    COINSTAC = "coinstac"
+# What typer offers as choices; `cape.simulation` and `cape.synthetic` know what they mean.
+Through = StrEnum("Through", ["MEMORY", "WIRE", "PROCESS", "DOCKER", "COINSTAC"])
 
 
 class SyntheticPreset(StrEnum):
@@ -103,6 +97,7 @@ def simulate_command(
             memory=memory,
             on_progress=ProgressPrinter(as_json=as_json, quiet=quiet),
         )
+    # After the results are written: noise that fails must not cost the run.
     if surrogate:
         from cape.simulation.surrogate import add_surrogate
 
@@ -115,6 +110,7 @@ def _policy_of(path: Path) -> SitePolicy:
     from cape.site.policy import load_policy
 
     policy = load_policy(path)
+    # All sites of a simulation read this one file, each from its own working folder.
     if not policy.ledger_file:
         return policy
     return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))

@@ -50,6 +50,7 @@ def ledger_command(
         )
         figures = (display_epsilon(alone.epsilon), display_epsilon(together.epsilon))
         names = (run.date, run.dataset[:16], run.computation, run.run[:8])
+        # Digests are cut for people; --json has them whole.
         cells.append((*names, len(run.people), len(run.charges), *figures, f"{together.delta:g}"))
     if as_json:
         json_line({"event": "result", "runs": rows})
@@ -68,6 +69,7 @@ def policy_command(
 
     from cape.site.policy import code_digest, load_policy
 
+    # Through the reader of a run: a key that is misspelt is refused here, not months later.
     policy = dataclasses.asdict(load_policy(file))
     digest, code = hashlib.sha256(file.read_bytes()).hexdigest(), code_digest()
     if as_json:

@@ -22,6 +22,7 @@ SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
 VERDICTS = {True: "ok", False: "left out"}
 SUBJECT_COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
 REFUSED = ("CAPE-E153", "CAPE-E154")
+# "READY" after a quick look must not pass for the whole check.
 NOT_LOOKED_AT = (
     "Only headers and tables were read. NaN, constant data, coverage, rank, dummy scans, cut-off "
     "compressed files, complex numbers in .mat files and files with the same content are found "
@@ -72,6 +73,7 @@ def validate_command(
     from cape.planning.validate import Checked, check_folder, check_site
 
     source = _source([*(data or ()), *(matrix or ())], manifest, bids)
+    # The owner's settings lie where the owner's data would: beside the folder of a site.
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
     owner = read_settings(settings, assignments(set_values))
@@ -135,6 +137,7 @@ def _policy(path: Path | None, site: str) -> SitePolicy:
     from cape.site.policy import read_policy
 
     if path is None:
+        # Not "no policy": a site without a file has the defaults, a least number of subjects too.
         return read_policy(Path(), {}, site)
     return read_policy(path.parent, {"policy": path.name}, site)
 
@@ -146,6 +149,7 @@ def _progress(*, as_json: bool, quiet: bool) -> Iterator[OnProgress]:
 
         def show(site: str, done: int, total: int) -> None:
             update(done, total)
+            # A log file of an overnight check has ten lines a site, not one a subject.
             tenth = done == total or done * 10 // total > (done - 1) * 10 // total
             if as_json:
                 json_line({"event": "progress", "site": site, "done": done, "total": total})
@@ -159,6 +163,7 @@ def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:
     """Return one row of `SUBJECT_COLUMNS` per subject that the site listed; private."""
     accepted = check.inspection.accepted
     taking_part = {s.label for s in accepted.subjects} if accepted is not None else set()
+    # A subject whose files could not be read has a label and nothing else.
     by_label = {subject.label: subject for subject in check.inspection.subjects}
     rows = []
     for label in check.inspection.labels:
@@ -178,6 +183,7 @@ def _quality(subject: Subject) -> tuple[str, str, str]:
     from cape.data.cleaning import UNREAD
 
     quality = subject.quality
+    # With --fast nothing of the data was looked at; a 0 would look like a result.
     if quality is UNREAD:
         return "-", "-", "-"
     coverage, bad = f"{100 * quality.coverage:.0f} %", f"{100 * quality.bad_fraction:.2g} %"
@@ -321,6 +327,7 @@ def _write_table(checked: Checked, path: Path) -> None:
     lines = ["\t".join(("site", *SUBJECT_COLUMNS))]
     for check in checked.sites:
         lines += ["\t".join((check.site, *row)) for row in _subject_rows(check)]
+    # As comments: readers of tables skip them.
     lines += [f"# {finding.private}" for finding in checked.findings]
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
