@@ -8,12 +8,14 @@ in the JSON cache under the one key ``cape`` (public values and the vault key), 
 
 from __future__ import annotations
 
+import atexit
 import dataclasses
+import gc
 import os
 import sys
 import traceback
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from cape.coinstac.documents import MAX_DOCUMENT, Document, EngineRequest, encode_response
 from cape.coinstac.transfer import inline, offload
@@ -80,6 +82,17 @@ def _write_down(request: EngineRequest, err: Exception) -> None:
 
 
 # -- standard input and output: ``local.py`` and ``remote.py`` -------------------------------------
+
+
+def program(role: str) -> NoReturn:
+    """Be ``local.py`` or ``remote.py``, whose imports were made with the garbage collector off."""
+    gc.freeze()
+    gc.enable()
+    code = main(role)
+    # The answer is written and every file closed.  Taking the interpreter and numpy apart object by
+    # object would cost as much again as importing the package.
+    atexit._run_exitfuncs()
+    os._exit(code)
 
 
 def main(role: str) -> int:
