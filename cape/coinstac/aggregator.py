@@ -54,6 +54,7 @@ def combine_replies(request: EngineRequest) -> Document:
         cache = read_cache(request.cache, PARTY)
         computation = load(cache.head.computation)
         state = decode_run(computation, cache, party=PARTY)
+    # A cache of another round would combine replies that answer another broadcast.
     request.expect(state.cursor.seq)
     reply = state.phase.reply
     inbox = {
@@ -96,6 +97,7 @@ def first_settings(inbox: dict[str, Any]) -> tuple[Computation[Any], Config]:
     if set(versions.values()) != {VERSION}:  # settings of another version may not even decode
         listed = ", ".join(f"{site} has {version}" for site, version in versions.items())
         raise ConsortiumError("E155", sites=f"{listed}, the aggregator has {VERSION}")
+    # All cards say the same, or `join` names the setting in which they differ.
     first = next(iter(cards.values()))
     computation = load(first.computation)
     return computation, settings_of(computation, first.settings)

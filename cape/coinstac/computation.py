@@ -41,6 +41,7 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
                 request = dataclasses.replace(request, input=_arrived(request))
                 answer = _answer(request)
                 return {**answer, "output": offload(answer["output"], request.transfer)}
+        # A full disk or a folder that is gone: nothing left the party, so it may try again.
         except OSError as err:  # not burnt: the same document may come again
             raise StoppedError("E261", party=request.who, detail=str(err)) from err
     except Exception as err:  # passed on
@@ -72,6 +73,7 @@ def _answer(request: EngineRequest) -> Document:
 def _write_down(request: EngineRequest, err: Exception) -> None:
     """Leave what happened in the party's own folder: details never travel."""
     public = public_text(err)
+    # The public text is shown to everybody; what happened here may name files, so it stays.
     detail = err.detail if isinstance(err, CapeError) else traceback.format_exc()
     try:
         request.output.mkdir(parents=True, exist_ok=True)
@@ -108,6 +110,7 @@ def main(role: str) -> int:
     except Exception as err:  # the engine shows stderr to all: the public text, nothing else
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1
+    # After everything is on disk: a crash before this line repeats the stored answer.
     _write(answers, line)
     return 0
 

@@ -27,19 +27,19 @@ from cape.site.context import NO_REQUEST
 
 M = TypeVar("M")
 
+# What stands in every envelope beside its body.
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
-"""What stands in every envelope beside its body."""
+# Hard cap of a party's cache, bytes: the engine carries it twice a round.
 MAX_CACHE = 4 * 2**20
-"""Hard cap of a party's cache, bytes: the engine carries it twice a round."""
 
+# One JSON document of the engine.
 Document = dict[str, Any]
-"""One JSON document of the engine."""
+# The computation of a request that names none.
 PRODUCT = "capedjica"
-"""The computation of a request that names none."""
+# Bytes of what the engine hands over.
 MAX_DOCUMENT = 100 * 2**20
-"""Bytes of what the engine hands over."""
+# Bytes; the engine's own limit for what a container sends is 100 MiB.
 MAX_ANSWER: Final = 90 * 2**20
-"""Bytes; the engine's own limit for what a container sends is 100 MiB."""
 
 
 def encode_reply(envelope: AnyEnvelope) -> dict[str, Any]:
@@ -157,6 +157,7 @@ def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]
     try:
         if head.v != 1 or head.computation != computation.name:
             raise MessageError("E202", problem="cache of another version or computation")
+        # Settings travel as text, so that a cache of another version fails in words, not in types.
         config = settings_of(computation, head.settings)
         model: M = wire.decode(cache.model, computation.model)
     except CapeError as err:
@@ -180,6 +181,7 @@ def engine_answer(
     success: bool = False,
 ) -> Document:
     """Return a party's answer to the engine: ``output``, ``success``, its state as the cache."""
+    # The engine merges caches shallowly: all of ours stands under one key.
     cache = {**encode_run(computation, state), "nonce": nonce, "vault_key": vault_key.hex()}
     return {"output": output, "cache": {"cape": cache}, "success": success}
 
@@ -249,6 +251,7 @@ class EngineRequest:
             output=Path(state.output),
             working=Path(state.working),
             transfer=Path(state.transfer),
+            # Whatever an engine names its owner by: a policy compares texts.
             owner=str(state.owner),
             iteration=state.iteration,
         )
@@ -280,6 +283,7 @@ def encode_response(role: str, answer: Any) -> bytes:
         line = wire.dumps(answer)
     except (ValueError, TypeError) as err:
         raise _refuse("it must be JSON with finite numbers") from err
+    # The engine drops a longer one without a word.
     if len(line) > MAX_ANSWER:
         raise _refuse(f"{len(line)} bytes, allowed {MAX_ANSWER}; lower n_basis")
     return line

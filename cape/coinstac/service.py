@@ -37,8 +37,8 @@ from cape.protocol import wire
 
 HOST: Final = "0.0.0.0"  # noqa: S104 - the engine reaches the container from outside
 PORT: Final = 8881
+# Characters of a stream in one message.
 PIECE: Final = 2**20
-"""Characters of a stream in one message."""
 PROGRAMS: Final = {f"/computation/{role}.py": role for role in ("local", "remote")}
 PROGRAM_FOLDER = Path("/computation")
 
@@ -49,6 +49,7 @@ async def service(
     stop: asyncio.Event, *, host: str = HOST, port: int = PORT, ready: asyncio.Event | None = None
 ) -> None:
     """Answer calls until `stop` is set; `ready` is set once the port listens."""
+    # Two requests of one site at the same time would wait for its folder lock anyway.
     worker = ThreadPoolExecutor(max_workers=1)  # one call at a time, and the loop stays free
 
     async def one(connection: ServerConnection) -> None:
@@ -123,6 +124,7 @@ def _failed(err: BaseException) -> str:
 async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> AsyncIterator[str]:
     arguments = call.get("args")
     path = str(arguments[0]) if isinstance(arguments, list) and len(arguments) == 1 else ""
+    # The engine could name any program: only our two are started.
     if call.get("command") != "python" or path not in PROGRAMS:
         yield _frame(type="error", error="CAPE-E158 this image runs no other command.")
         return

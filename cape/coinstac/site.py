@@ -27,8 +27,8 @@ from cape.site.policy import policy_path, read_policy
 from cape.site.site_data import FileSource
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
+# The only inputs that a site gives; all else is the owner's.
 SITE_INPUTS = ("data", "manifest", "policy")
-"""The only inputs that a site gives; all else is the owner's."""
 
 
 def answer_request(request: EngineRequest) -> Document:
@@ -41,6 +41,7 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     """Answer the first round from the mapped files and the owner's settings."""
     request.expect(1)
     (request.output / "site-error.txt").unlink(missing_ok=True)  # of an earlier run
+    # Other files are another request: an answer from before must not stand for them.
     digest = _digest([request.input, _listing(request.base)])
     vault_key = os.urandom(32)
     stored = store.first_answer(digest)
@@ -52,10 +53,12 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     }
     computation = load(str(settings.pop("computation", PRODUCT)))
     config = computation.config.from_input(settings)
+    # Of an earlier run in the same folder.
     store.forget_arrays()
     source = FileSource(request.base, inputs, config, request.party, request.working)
     context = _context(request, computation, source, store, inputs, NO_REQUEST)
     state, envelope = advance_site(start(computation.bind(config)), None, context)
+    # Nothing was charged or sealed so far: the journal may begin with the nonce that `join` drew.
     store.begin(envelope.body.nonce, vault_key)
     record = JoinRecord(
         card=context.card,
@@ -71,6 +74,7 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
 def _next_round(request: EngineRequest, store: FileStore) -> Document:
     """Answer a broadcast of the aggregator."""
     party = request.who
+    # The cache comes from the engine: its types are checked before a field is used.
     cache = read_cache(request.cache, party)
     computation = load(cache.head.computation)
     state = decode_run(computation, cache, party=party)
@@ -85,11 +89,14 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
             _log(store, state, stored["output"])
             return _with_key(stored, cache.vault_key_bytes)
     envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
+    # In a repeated end the journal, with its list of files, is gone already.
     inputs = {} if is_repeated_end else store.read_join().inputs
+    # What the first round accepted, not what lies there now.
     source = FileSource(request.base, inputs, state.config, request.party, request.working)
     context = _context(request, computation, source, store, inputs, request_digest(envelope))
     state = accept(state, envelope, context)  # a message that does not belong ends nothing
     request.expect(state.cursor.seq)
+    # From here on something may be charged: a refusal ends the run at this site for good.
     try:
         state, reply = respond(state, context)
     except StoppedError:
@@ -104,6 +111,7 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     )
     if not is_repeated_end:
         store.log_last_reply(ReplyEntry.of(answer["output"], type(reply.body).__name__))
+    # The results are written: what is left would only be secrets and copies of data.
     store.forget_arrays()
     store.clear()
     return answer

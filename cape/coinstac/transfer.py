@@ -21,10 +21,10 @@ from typing import Any
 from cape.errors import MessageError
 from cape.protocol import wire
 
+# Largest array that stays inside a message, bytes.
 LARGEST_INLINE = wire.MAX_TEXT
-"""Largest array that stays inside a message, bytes."""
+# Bytes of all files of one message: a short message could name a large file many times.
 MOST_INLINED = 4 * wire.MAX_ARRAY
-"""Bytes of all files of one message: a short message could name a large file many times."""
 REFERENCE = {"file", "sha256", "shape"}
 ARRAY = {"base64", "shape"}
 NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a-f]{16}\.bin")
@@ -40,6 +40,7 @@ def offload(output: Json, folder: Path) -> Json:
     # Only an envelope has large arrays; a summary for people comes back as it is.
     if not isinstance(output, Mapping) or "body" not in output:
         return output
+    # A name of its own for every round: the engine never deletes what it carried.
     head = "-".join(str(output[name]) for name in ("run", "seq", "phase", "round"))
 
     def leave(array: dict[str, Any]) -> Json:
@@ -62,6 +63,7 @@ def inline(message: Json, folder: Path) -> Json:
     """
     if not isinstance(message, Mapping) or "body" not in message:
         return message
+    # Counted over the whole message: each file alone may be within its limit.
     left = MOST_INLINED
 
     def put_back(reference: dict[str, Any]) -> Json:

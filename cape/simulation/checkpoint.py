@@ -21,13 +21,13 @@ from cape.site.atomic_files import write_atomically
 from cape.site.policy import SitePolicy
 
 NAME = "run.json"
+# Bytes: all parties, each with its cache.
 MAX_CHECKPOINT = 2**30
-"""Bytes: all parties, each with its cache."""
+# Of one run; far more than any settings ask for.
 MAX_EXCHANGES = 10_000
-"""Of one run; far more than any settings ask for."""
 
+# Errors after which the same step may be asked again: nothing left the party.
 STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
-"""Errors after which the same step may be asked again: nothing left the party."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -86,6 +86,7 @@ def read_checkpoint(work: Path) -> Checkpoint:
         checkpoint = wire.decode_document(document, Checkpoint, "run.json")
     except MessageError as err:
         raise damaged(work, err) from err
+    # A number without a bound would let the loop run for ever.
     if not 0 <= checkpoint.exchange < MAX_EXCHANGES:
         raise damaged(work, ValueError("no exchange has this number"))
     return checkpoint

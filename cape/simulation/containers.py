@@ -32,8 +32,8 @@ IMAGE = f"coinstac-cape:{VERSION}"
 LABEL = "coinstac-cape.simulation"
 WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
 POLICY = "/policy/site-policy.toml"
+# Numbers of the streams in the frames of Docker's API.
 STDOUT, STDERR = 1, 2
-"""Numbers of the streams in the frames of Docker's API."""
 
 
 class Containers:
@@ -66,6 +66,7 @@ class Containers:
             # A client per party: two threads never share a connection.
             self._clients = {party: connect() for party in (*self._sites, "remote")}
             self._logs.mkdir(parents=True, exist_ok=True)
+            # A simulation that was killed could not clean up; its containers hold this folder.
             self._remove_left_over()
             for party, client in self._clients.items():
                 self._containers[party] = self._start(client, party)
@@ -112,6 +113,7 @@ class Containers:
                 pids_limit=256,
                 read_only=True,
                 tmpfs={"/tmp": ""},  # noqa: S108
+                # What a site's container cannot do needs no promise.
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 user=_user(client),

@@ -72,6 +72,7 @@ class ActiveSites:
 
     def asked(self, phase: str, round: int) -> tuple[str, ...]:
         silent = {d.site for d in self._drops if (d.phase, d.round) == (phase, round)}
+        # For good: a site that missed a broadcast has no state to answer the next.
         self._left = [site for site in self._left if site not in silent]
         return tuple(self._left)
 

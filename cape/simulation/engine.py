@@ -29,8 +29,8 @@ from cape.site.policy import SitePolicy, policy_text
 
 RUN = "simulatorRun"
 PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
+# What a site's output folder holds of its own; all else came from the aggregator.
 SITE_FILES = ("private", "cape-site.json", "sent.jsonl", "site-error.txt", "site-policy.toml")
-"""What a site's output folder holds of its own; all else came from the aggregator."""
 PUBLIC = re.compile(r"CAPE-E\d{3} [^\n]*")
 
 
@@ -74,8 +74,8 @@ def run_engine(
     all_of_them = {"default": specification, **(others or {})}
     (folder / "compspecs.json").write_text(json.dumps(all_of_them), encoding="utf-8")
     mapped = {
-        site: {name: {"value": value, "fulfilled": True} for name, value in given.items()}
-        for site, given in inputs.items()
+        site: {name: {"value": value, "fulfilled": True} for name, value in values.items()}
+        for site, values in inputs.items()
     }
     (folder / "inputs.json").write_text(json.dumps(mapped), encoding="utf-8")
     # With CI set the engine takes other mounts, hosts and ports.
@@ -98,6 +98,7 @@ def run_engine(
                 _tell(line, on_iteration)
             process.wait()
         finally:
+            # Ctrl-C must not leave node or its containers behind.
             process.kill()
             _remove_containers(folder)
     return _ends(folder / "engine.log", process.returncode)
@@ -124,11 +125,11 @@ def _tell(line: bytes, on_iteration: Callable[[int], None]) -> None:
 
 
 def _ends(log: Path, code: int) -> tuple[PartyEnd, ...]:
-    found = []
+    ends = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith('{"party"'):
             end = json.loads(line)
-            found.append(
+            ends.append(
                 PartyEnd(
                     party=end["party"],
                     fulfilled=end["status"] == "fulfilled",
@@ -136,11 +137,11 @@ def _ends(log: Path, code: int) -> tuple[PartyEnd, ...]:
                     error=end.get("error") or "",
                 )
             )
-    if not found:
+    if not ends:
         problem = f"the engine of COINSTAC did not start (exit {code})"
         do = "read engine.log in container-logs of the results folder."
         raise CapeError("E241", problem=problem, do=do)
-    return tuple(found)
+    return tuple(ends)
 
 
 def _remove_containers(folder: Path) -> None:
@@ -203,10 +204,12 @@ def simulate_in_engine(
 
 
 def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(json.dumps(specification))
-    found["meta"]["compspecVersion"] = version
-    found["computation"]["dockerImage"] = found["computation"]["remote"]["dockerImage"] = image
-    return found
+    document: dict[str, Any] = json.loads(json.dumps(specification))
+    document["meta"]["compspecVersion"] = version
+    document["computation"]["dockerImage"] = document["computation"]["remote"]["dockerImage"] = (
+        image
+    )
+    return document
 
 
 def _link_or_copy(source: str, target: str) -> None:
@@ -217,13 +220,13 @@ def _link_or_copy(source: str, target: str) -> None:
 
 
 def _take_results(output: Path, work: Path, site: str) -> None:
-    own, common = work / site / "output", work / "remote" / "transfer"
-    own.mkdir(parents=True, exist_ok=True)
+    private, common = work / site / "output", work / "remote" / "transfer"
+    private.mkdir(parents=True, exist_ok=True)
     common.mkdir(parents=True, exist_ok=True)
     if not output.is_dir():
         return
     for path in sorted(output.iterdir()):
-        target = (own if path.name in SITE_FILES else common) / path.name
+        target = (private if path.name in SITE_FILES else common) / path.name
         if path.name != ".cape" and not target.exists():
             shutil.move(path, target)
 

@@ -132,14 +132,14 @@ class MemoryTransport:
         computation = self._computation
         if set(stored.parties) != set(self._parties):
             raise ValueError("a site is missing")
-        for site, known in stored.parties.items():
-            self._runs[site] = decode_run(computation, known.run, party=f"site {site}")
+        for site, party in stored.parties.items():
+            self._runs[site] = decode_run(computation, party.run, party=f"site {site}")
             store = self._stores[site]
-            store.secrets, store.entries = dict(known.secrets), list(known.replies)
-            store.card = Card(*known.card)
+            store.secrets, store.entries = dict(party.secrets), list(party.replies)
+            store.card = Card(*party.card)
             source = self._parties[site].source
-            if isinstance(source, FileSource) and known.contents is not None:
-                source.expect(known.contents)
+            if isinstance(source, FileSource) and party.contents is not None:
+                source.expect(party.contents)
         self._state = decode_run(computation, stored.aggregator, party="the aggregator")
         self._kept = dict(stored.kept)
         self.active.restore(stored.left)
@@ -158,6 +158,7 @@ class MemoryTransport:
             party.request = digest
             try:
                 self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
+            # With drop-outs a failed site is one that fell silent.
             except CapeError as err:
                 self.active.failed(site, cursor.phase, err)
                 continue
@@ -173,6 +174,7 @@ class MemoryTransport:
         if ended and self._out is not None:
             for site, entry in entries.items():
                 append_reply(self._out / site / "output", entry)
+        # All sites send the same number of bytes; one stands for them.
         size = next(iter(entries.values())).bytes
         return (None if ended else self._request.progress), size
 

@@ -12,11 +12,11 @@ from cape.protocol.messages import Progress
 from cape.simulation.checkpoint import MAX_EXCHANGES, Checkpoint
 from cape.simulation.transports import Transport
 
+# Where a run stands before its first broadcast.
 BEFORE_JOIN = Progress(
     phase="join", round=1, rounds=1, exchange=0, exchanges=0, mu=0.0, mu_budget=0.0, epsilon=0.0,
     step=0.0, stability=0.0,
 )  # fmt: skip
-"""Where a run stands before its first broadcast."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,6 +44,7 @@ def run_to_end(
     for exchange in range(first, MAX_EXCHANGES):
         began = time.monotonic()
         progress, size = link.exchange()
+        # Before people see the line: what they saw is on record.
         if begin is not None and work is not None:
             ended = progress is None
             dataclasses.replace(
@@ -71,18 +72,18 @@ def _line(
     size: int,
 ) -> ProgressLine:
     """Return the line of an exchange: the phase that was answered, the state after it."""
-    asked, known = before or BEFORE_JOIN, after or before or BEFORE_JOIN
+    opened, latest = before or BEFORE_JOIN, after or before or BEFORE_JOIN
     return ProgressLine(
-        phase=asked.phase,
-        round=asked.round,
-        rounds=asked.rounds,
+        phase=opened.phase,
+        round=opened.round,
+        rounds=opened.rounds,
         exchange=exchange,
-        exchanges=max(exchange, known.exchanges),
-        mu=known.mu,
-        mu_budget=known.mu_budget,
-        epsilon=known.epsilon,
-        step=known.step,
-        stability=known.stability,
+        exchanges=max(exchange, latest.exchanges),
+        mu=latest.mu,
+        mu_budget=latest.mu_budget,
+        epsilon=latest.epsilon,
+        step=latest.step,
+        stability=latest.stability,
         seconds=seconds,
         sites=n_sites,
         bytes=size,

@@ -44,11 +44,11 @@ CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 DOCUMENTS = ("wire", "process", "docker")
 ENGINE = "coinstac"
+# What a site's policy file can hold: TOML has no larger whole numbers.
 LARGEST_SEED = 2**63 - 1
-"""What a site's policy file can hold: TOML has no larger whole numbers."""
 
+# What an earlier result has in its folder.
 MARKS = ("results.json", "cape-site.json", "private", "site-error.txt")
-"""What an earlier result has in its folder."""
 
 
 def simulate(
@@ -94,10 +94,12 @@ def simulate(
     chosen.setdefault("accept_low_quality", True)
     out = out.resolve()
     check_places(sites, out)
+    # Comparisons that protect nobody never run with noise that looks real.
     if seed is None and load(str(chosen.get("computation", PRODUCT))).simulation_only:
         seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
     limit = policy or SitePolicy(min_subjects=1, allow_not_private=True, private_results=True)
     limit = dataclasses.replace(limit, simulation_seed=-1 if seed is None else seed)
+    # It lies outside what a container mounts, so charges would be lost with it.
     if limit.ledger_file and through in ("docker", ENGINE):
         problem = "a container does not see the ledger_file of the policy"
         raise ConfigError("E012", problem=problem, do="use another --through.")
@@ -112,12 +114,14 @@ def simulate(
         drops=tuple(drops), image=image, memory=memory,
     )  # fmt: skip
     with folder_lock(work, "this results folder", patience=0.0):
+        # Under the lock: another simulation may still use what lies there.
         empty(work)
         begin = Checkpoint(setup=setup)
         begin.write(work)
         try:
             return _go_on(out, begin, on_progress)
         except BaseException as err:  # passed on; what is stopped may be resumed
+            # A run that a site refused has ended: a resume would only be refused again.
             if not may_go_on(err):
                 shutil.rmtree(work, ignore_errors=True)
             raise
@@ -266,6 +270,7 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
 
 def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
     """Put finished results where people look, replacing those of an earlier run."""
+    # Moved at the end only, so that an error leaves an earlier result whole.
     _replace(work / "remote" / "transfer", out / "consortium")
     for site in sites:
         _replace(work / site / "output", out / site)

@@ -90,8 +90,8 @@ class InProcess(_OnThisComputer):
             del os.environ[site_policy.POLICY_VARIABLE]
 
 
+# How often one step is started: what kills it again and again is not an accident.
 ATTEMPTS = 3
-"""How often one step is started: what kills it again and again is not an accident."""
 
 
 class NewProcess(_OnThisComputer):
@@ -121,6 +121,7 @@ class NewProcess(_OnThisComputer):
             )
             if done.returncode == 0:
                 return done.stdout
+            # A refusal is an answer, and a signal of the user's is a wish.
             if done.returncode > 0 or -done.returncode in (signal.SIGINT, signal.SIGTERM):
                 break
         if done.returncode < 0:
@@ -190,6 +191,7 @@ class DocumentTransport:
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
         text = self._call(role, party, self._document(party, message))
         answer = wire.loads(text, MAX_DOCUMENT)
+        # As the engine does: keys that an answer leaves out keep their value.
         self._caches[party] = {**self._caches[party], **answer["cache"]}
         if not answer["success"]:
             self._carry_files(party)
@@ -234,14 +236,15 @@ class DocumentTransport:
         answers: dict[str, tuple[Any, bool, int]] = {}
         with ThreadPoolExecutor(max_workers=self._width()) as pool:
             left = self.active.asked(phase, number)
-            asked = {s: pool.submit(self._ask, "local", s, self._input) for s in left}
-            for site, future in asked.items():
+            answering = {s: pool.submit(self._ask, "local", s, self._input) for s in left}
+            for site, future in answering.items():
                 try:
                     answers[site] = future.result()
                 except CapeError as err:
                     self.active.failed(site, phase, err)
         size = max(answer[2] for answer in answers.values())
         inbox = {site: answer[0] for site, answer in answers.items()}
+        # Files of the sites were carried before: the aggregator finds them below its base folder.
         self._input, ended, _ = self._ask("remote", "remote", inbox)
         if ended:
             return None, size

@@ -15,14 +15,15 @@ from pathlib import Path
 
 from cape.errors import StoppedError
 
+# Seconds to wait for another process that works for the same party.
 PATIENCE = 600.0
-"""Seconds to wait for another process that works for the same party."""
 
 PAUSE = 0.05
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, mode 0600, on disk before this returns."""
+    # Beside it, on the same file system: only there a rename is atomic.
     partial = path.with_name(path.name + ".partial")
     handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(handle, "wb") as file:
@@ -30,6 +31,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
+    # The name is durable only when its folder is.
     sync_folder(path.parent)
 
 
@@ -53,6 +55,7 @@ def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], AppendLine]
     with os.fdopen(handle, "r+b") as file:
         _take(handle, party, PATIENCE)
         text = file.read()
+        # Lines are written whole and synced: a rest without an end is a crash's, and never counted.
         whole = text[: text.rfind(b"\n") + 1]
         if len(whole) < len(text):
             file.truncate(len(whole))
@@ -76,6 +79,7 @@ class AppendLine:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             os.fsync(self._handle)
         except OSError:
+            # Half a line would join the next one, and that is of another release.
             os.ftruncate(self._handle, size)
             raise
 
@@ -112,6 +116,7 @@ def _lockable(handle: int, folder: Path) -> int:
 
 def _take(handle: int, party: str, patience: float) -> None:
     """Wait for the lock of an open file; StoppedError (E263) if it does not come in time."""
+    # Polling, since a blocking lock has no time limit and signals are not ours to use.
     until = time.monotonic() + patience
     while not _taken(handle):
         if time.monotonic() >= until:

@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # most policies name no ledger of all runs, most runs pin no 
     from cape.site.identity import IdentityFiles
     from cape.site.ledger_file import AllRuns
 
+# Stands for the broadcast that is answered in the first exchange: there is none.
 NO_REQUEST = bytes(32)
-"""Stands for the broadcast that is answered in the first exchange: there is none."""
 
 
 class _Party:
@@ -123,12 +123,14 @@ class SiteContext(_Party):
         if self.ledger is None:
             raise StateLostError("E210", site=f"site {self.id}", what="ledger")
         self.policy.check_settings(self.id, self._computation, self.config)
+        # In memory first, so that a budget that is used up leaves no line.
         ledger = self.ledger.charge(event)
         line = ledger.entries()[-1]
         # The ledger of all runs comes first: what its limit refuses leaves no line of this run.
         if self._all_runs and not self._all_runs.file.charge(self.card.nonce, line):
             raise self.policy.over_total(self.id)
         self.store.charge(line)
+        # Last: a charge that could not be written down is none, and nothing is drawn for it.
         self.ledger = ledger
 
     def admit(self, facts: object) -> None:
@@ -141,6 +143,7 @@ class SiteContext(_Party):
             self._admit_roster(facts)
 
     def _admit_card(self, card: SiteCard) -> None:
+        # Before the card leaves: even the number of subjects may be too small to be said.
         self.policy.check_size(self.id, card.n_subjects)
         labels = self.source.space.packed
         self.store.card = Card(card.nonce, card.n_subjects, _outline(card.space), labels)
@@ -157,9 +160,11 @@ class SiteContext(_Party):
             for entry in roster.sites
             if entry.site == self.id
         ]
+        # An aggregator that lists other sizes or nonces changes the noise share of this site.
         if listed != [self.card[:3]] or roster.space.packed:
             problem = "the roster does not list this site as it joined"
             raise PrivacyBudgetError("E231", site=self.id, problem=problem)
+        # Seeded noise in a run that claims privacy would be known to whoever knows the seed.
         if self.noise.label == "seeded" and not roster.seeded:
             raise PrivacyBudgetError("E160", site=self.id)
         if roster.seeded and self.noise.label != "seeded" and not self.policy.allow_not_private:

@@ -25,8 +25,8 @@ from cape.site.policy import POLICY_VARIABLE
 KEY_FILE = "identity_key"
 ROSTER_FILE = "roster.json"
 KEY_BYTES = 32
+# Digest where a site has no key: one that appears during the run is another one too.
 NO_FILES = hashlib.sha256(b"no identity").hexdigest()
-"""Digest where a site has no key: one that appears during the run is another one too."""
 
 
 def make_key(path: Path) -> str:
@@ -37,6 +37,7 @@ def make_key(path: Path) -> str:
     ConfigError
         The file exists: a key in use is not replaced.
     """
+    # Of the operating system: a seed never makes an identity.
     secret = SecureNoise().token_bytes(KEY_BYTES)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -80,6 +81,7 @@ class IdentityFiles:
             A file is missing, damaged, or another one than in `join`; or the list of public keys
             does not hold this site's own.
         """
+        # The aggregator can put files into the folder of the data, so those of `join` hold.
         if self.digest and self.digest_now() != self.digest:
             raise ConfigError("E301", files=f"{KEY_FILE} or {ROSTER_FILE}", site=site)
         for folder in self.folders:
@@ -105,6 +107,7 @@ def _read(folder: Path, site: str) -> Identity:
         raise _refused(site, f"{KEY_FILE} or {ROSTER_FILE} cannot be read: {err}") from err
     if len(secret) != KEY_BYTES:
         raise _refused(site, f"{KEY_FILE} does not hold {2 * KEY_BYTES} hex digits")
+    # A key that the list does not know is one that nobody else has pinned.
     if roster.get(site) != identity_public_key(secret):
         raise _refused(site, f"{ROSTER_FILE} lists another key for this site")
     return Identity(secret=secret, roster=roster)

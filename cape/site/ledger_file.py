@@ -33,10 +33,10 @@ from cape.site.atomic_files import appending, write_atomically
 from cape.site.ledger_lines import charge_line, read_lines, run_line, unpromised_line
 from cape.site.policy import SitePolicy, unusable_policy
 
+# Stands for the delta of a run that promises nothing: never the smallest of several.
 NO_DELTA = 0.5
-"""Stands for the delta of a run that promises nothing: never the smallest of several."""
+# Hex digits of a digest that a person is known by: 128 bits.
 DIGITS = 32
-"""Hex digits of a digest that a person is known by: 128 bits."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,11 +57,11 @@ class Person:
     def digests(self, key: bytes, *context: str) -> str:
         """Return what this person is known by: files, and the name under the site's key."""
         contents = {*self.files, " ".join(self.files)}  # format 1 knows people by all files as one
-        known = {hashlib.sha256(text.encode()).hexdigest()[:DIGITS] for text in contents if text}
+        digests = {hashlib.sha256(text.encode()).hexdigest()[:DIGITS] for text in contents if text}
         parts = [part.encode("utf-8", "surrogatepass") for part in (*context, self.label)]
         name = b"cape/1/person" + b"".join(len(p).to_bytes(8, "little") + p for p in parts)
-        known.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])
-        return " ".join(sorted(known))
+        digests.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])
+        return " ".join(sorted(digests))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,8 +93,8 @@ class LedgerFile:
     def open(self, run: RunSpending) -> None:
         """Write down that a run begins, once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        with self._held() as (known, lines, append):
-            if known.find(run.run) is None:
+        with self._held() as (spending, lines, append):
+            if spending.find(run.run) is None:
                 append(run_line(run, lines))
 
     def key(self) -> tuple[bytes, str]:
@@ -110,8 +110,8 @@ class LedgerFile:
         path = self.path.with_name(f"{self.path.name}.key")
         if path.exists():  # made after the file, which is not made anew beside it
             self._check_there()
-        with self._held() as (known, _, _):
-            used = {run.key for run in known.runs} - {""}
+        with self._held() as (spending, _, _):
+            used = {run.key for run in spending.runs} - {""}
             if not path.exists() and not used:
                 write_atomically(path, os.urandom(32).hex().encode())
             try:
@@ -126,8 +126,8 @@ class LedgerFile:
     def unpromised(self, nonce: str) -> None:
         """Write down, once, that a run turned out to promise nothing: another site is seeded."""
         self._check_there()
-        with self._held() as (known, lines, append):
-            run = known.find(nonce)
+        with self._held() as (spending, lines, append):
+            run = spending.find(nonce)
             if run is not None and run.promised:
                 append(unpromised_line(nonce, lines))
 
@@ -156,31 +156,34 @@ class LedgerFile:
         charge = Charge.of(
             phase=entry["phase"], round=entry["round"], field=entry["field"], mu2=entry["mu2"]
         )
+        # A file that is gone would be made anew, and all earlier runs forgotten.
         self._check_there()
-        with self._held() as (known, lines, append):
-            run = known.find(nonce)
+        with self._held() as (spending, lines, append):
+            run = spending.find(nonce)
             if run is None:
                 raise self._unusable("it does not know this run")
+            # A round that was stopped and asked again costs once.
             if charge in run.charges:
                 return True
+            # The same release with another mu: one of the lines is wrong, so neither is believed.
             if any(charge.key == other.key for other in run.charges):
                 raise self._unusable("a release was charged with another mu")
             after = replace(run, charges=(*run.charges, charge))
-            if self.max_total_epsilon and not known.of(after).within(self.max_total_epsilon):
+            if self.max_total_epsilon and not spending.of(after).within(self.max_total_epsilon):
                 return False
             append(charge_line(nonce, charge, lines))
             return True
 
     def total(self, nonce: str) -> Total | None:
-        known = self._spending()
-        run = known.find(nonce)
-        return None if run is None else known.of(run)
+        spending = self._spending()
+        run = spending.find(nonce)
+        return None if run is None else spending.of(run)
 
     def _spending(self) -> Spending:
         if not self.path.exists():
             return Spending()
-        with self._held() as (known, _, _):
-            return known
+        with self._held() as (spending, _, _):
+            return spending
 
     @contextmanager
     def _held(self) -> Iterator[tuple[Spending, list[bytes], Callable[[bytes], None]]]:
@@ -189,6 +192,7 @@ class LedgerFile:
 
             def add(line: bytes) -> None:
                 append(line)
+                # After the line: a crash between leaves the ledger ahead of its head, never behind.
                 _write_head(self.path, len(lines) + 1, line)
 
             yield self._read(lines), lines, add
@@ -253,6 +257,7 @@ class AllRuns:
             promised=promised,
             key=fingerprint,
         )
+        # Before it is written down: a refused run leaves no line.
         if not self._fits(run, config):
             return False
         self.file.open(run)
@@ -331,8 +336,8 @@ def _check_head(path: Path, lines: list[bytes]) -> None:
         return
     except ValueError:
         raise _damaged("what is known of its length is damaged") from None
-    found = lines[n_lines - 1] if 0 < n_lines <= len(lines) else b""
-    if hashlib.sha256(found).hexdigest() != digest:
+    last = lines[n_lines - 1] if 0 < n_lines <= len(lines) else b""
+    if hashlib.sha256(last).hexdigest() != digest:
         raise _damaged(f"it had {n_lines} lines and has {len(lines)}, or others")
 
 

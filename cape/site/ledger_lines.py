@@ -17,12 +17,12 @@ from cape.frozen import dataclass
 from cape.privacy.spending import Charge, RunSpending, Spending
 from cape.protocol import wire
 
+# Of a line. In format 1, which is still read, a person is one digest, of all files as one; who
+# knows no other format must not go on with a ledger that this one wrote: it would find nobody.
 FORMAT: Final = 2
-"""Of a line.  In format 1, which is still read, a person is one digest, of all files as one; who
-knows no other format must not go on with a ledger that this one wrote: it would find nobody."""
 
+# Digest that the first line is chained to.
 GENESIS: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
-"""Digest that the first line is chained to."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,10 +109,12 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
     for seq, text in enumerate(lines, start=1):
         try:
             line = wire.decode(wire.loads(text), KINDS, "line", form="document")
+            # The chain shows a line that was changed, left out or put in from another ledger.
             if (line.seq, line.prev) != (seq, digest):
                 raise ValueError("out of place")
             if isinstance(line, RunLine):
                 if line.run in runs:
+                    # Two runs of one nonce would share their charges.
                     raise ValueError("a run is opened twice")
                 runs[line.run], charges[line.run] = line.spending(), {}
             elif isinstance(line, UnpromisedLine):

@@ -17,10 +17,10 @@ from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
 from cape.protocol import wire
 
 POLICY_VARIABLE = "CAPE_SITE_POLICY"
+# Set by who starts the container: it cannot know the digest of its own image.
 IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
-"""Set by who starts the container: it cannot know the digest of its own image."""
+# Keys that are neither tighter nor looser: they stay as they were first read.
 FIXED = ("simulation_seed", "dataset_id", "ledger_file")
-"""Keys that are neither tighter nor looser: they stay as they were first read."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +106,7 @@ class SitePolicy:
         """
         values = _values(given)
         silent = {spec.name: spec.default for spec in dataclasses.fields(self)}
+        # Another seed or ledger is neither tighter nor looser: it is somebody else's.
         for name in FIXED:
             if values.get(name, silent[name]) not in (silent[name], getattr(self, name)):
                 raise ConfigError("E266", site=site, detail=f"{name} of the mapped policy")
@@ -208,6 +209,7 @@ def _smaller(a: float, b: float) -> float:
     return min(a or b, b or a)
 
 
+# How a key is read and what it may be, by the type of its default.
 KINDS: dict[type, tuple[Any, str]] = {
     tuple: (tuple[str, ...], "a list of texts"),
     bool: (bool, "true or false"),
@@ -215,7 +217,6 @@ KINDS: dict[type, tuple[Any, str]] = {
     int: (int, "a whole number, {least} or more, below 2^63"),
     float: (float, "a number, {least} or more, below 2^63"),
 }
-"""How a key is read and what it may be, by the type of its default."""
 
 
 def _values(given: Mapping[str, object]) -> dict[str, object]:
@@ -263,6 +264,7 @@ def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
     Files that a site receives land beside those it mapped: only a file that the site's
     environment names is out of their reach, so a mapped one never takes its place.
     """
+    # The mapped file is within reach of the aggregator, which sends files into that folder.
     mapped = _mapped(base, given)
     own = policy_path(base, given)
     if own is None:
@@ -335,5 +337,6 @@ def software(policy: SitePolicy) -> tuple[str, ...]:
     """Return what the software that runs here is called, if the policy asks."""
     if not policy.image_digests:
         return ()
+    # Only whoever starts the container knows its digest.
     image = os.environ.get(IMAGE_VARIABLE)
     return (code_digest(), image) if image else (code_digest(),)

@@ -43,8 +43,8 @@ if TYPE_CHECKING:  # a round that publishes nothing loads neither
     from cape.protocol.ports import Source
 
 T = TypeVar("T")
+# Bytes of a stored answer: what the engine takes.
 MAX_STORED = 100 * 2**20
-"""Bytes of a stored answer: what the engine takes."""
 
 
 class Card(NamedTuple):
@@ -196,6 +196,7 @@ class FileStore:
             receipt = self.receipt()
             if receipt.seq != 1 or receipt.request != request:
                 return None
+            # The engine lost its cache: the nonce is known from the receipt alone.
             self.nonce = receipt.nonce
             return self._stored(1, request)
         except StateLostError:
@@ -283,6 +284,7 @@ class FileStore:
     # -- vault
 
     def keep(self, name: str, secret: bytes) -> None:
+        # Sealed to its run and name, so that no secret can stand in for another.
         context, entropy = self._context(name), os.urandom(12)
         sealed = seal(self.vault_key, secret, context=context, nonce=entropy)
         write_atomically(self._folder / f"vault-{name}", sealed)
@@ -299,6 +301,7 @@ class FileStore:
 
     def burn(self) -> None:
         """Remove the secrets of this run: it ends here."""
+        # Without its keys no later request of this run can be answered, whoever asks.
         for path in self._folder.glob("vault-*") if self.nonce else ():
             path.unlink(missing_ok=True)
 
@@ -488,6 +491,7 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
         "ledger_head": result.ledger.head,
     }
     if (total := result.all_runs) is not None:
+        # What all runs on these people cost together, as the report says it too.
         names = ("runs", "mu", "epsilon", "delta")
         document["all_runs"] = {name: getattr(total, name) for name in names}
     output.mkdir(parents=True, exist_ok=True)

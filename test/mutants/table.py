@@ -445,7 +445,7 @@ MUTANTS = (
     Mutant(
         "whole lines of a ledger may vanish",
         "cape/site/ledger_file.py",
-        "    if hashlib.sha256(found).hexdigest() != digest:\n", "    if not digest:\n",
+        "    if hashlib.sha256(last).hexdigest() != digest:\n", "    if not digest:\n",
         UNIT + "test_ledger_file.py::test_whole_lines_that_are_gone_are_noticed",
     ),
     Mutant(
@@ -578,8 +578,8 @@ MUTANTS = (
     Mutant(
         "the limit over all runs is not asked before a release",
         "cape/site/ledger_file.py",
-        "if self.max_total_epsilon and not known.of(after).within(self.max_total_epsilon):",
-        "if self.max_total_epsilon and not known.of(run).within(self.max_total_epsilon):",
+        "if self.max_total_epsilon and not spending.of(after).within(self.max_total_epsilon):",
+        "if self.max_total_epsilon and not spending.of(run).within(self.max_total_epsilon):",
         UNIT + "test_ledger_file.py::test_the_limit_over_all_runs_is_never_passed",
     ),
     Mutant(
@@ -604,7 +604,7 @@ MUTANTS = (
     Mutant(
         "a person is known by files only",
         "cape/site/ledger_file.py",
-        "known.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])", "pass",
+        "digests.add(hmac.new(key, name, hashlib.sha256).hexdigest()[:DIGITS])", "pass",
         UNIT + "test_ledger_file.py"
         "::test_other_files_of_the_same_name_are_the_same_person",
     ),
