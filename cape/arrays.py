@@ -53,6 +53,7 @@ def read_bounded_header(stream: IO[bytes], size: int) -> Header:
         No array, one of Python objects ("pickle" in the text), or larger than `size`.
     """
     shape, fortran, dtype = read_header(stream)
+    # Unpickling runs whatever the file says: no array is worth that.
     if dtype.hasobject:
         raise ValueError("a pickle of Python objects")
     needed = math.prod(shape) * dtype.itemsize
@@ -74,6 +75,7 @@ def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
     raw = stream.read(needed)
     if len(raw) != needed:
         raise EOFError("the data are cut off")
+    # From a bytearray: an array over bytes could not be written to.
     flat = np.frombuffer(bytearray(raw), dtype=dtype, count=math.prod(shape))
     return flat.reshape(shape, order="F" if fortran else "C")
 
@@ -88,6 +90,7 @@ def read_member(archive: zipfile.ZipFile, name: str, size: int) -> npt.NDArray[A
 def open_member(archive: zipfile.ZipFile, name: str, size: int) -> Iterator[tuple[IO[bytes], int]]:
     """Yield the .npy `name` of a .npz file of `size` bytes, and its own bytes; one of `BROKEN`."""
     info = archive.getinfo(f"{name}.npy")
+    # A claim of the archive, which is why it is compared with what the file can hold.
     if info.file_size > MOST_PACKED * size:
         raise ValueError("the archive declares more than it can hold")
     with archive.open(info) as stream:

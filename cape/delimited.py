@@ -58,6 +58,7 @@ def split_lines(
     UnicodeDecodeError
         Bytes that are no UTF-8.
     """
+    # Spreadsheets put a byte order mark first, which would become part of the first column's name.
     text = content if isinstance(content, str) else content.decode("utf-8-sig")
     return [
         Line(number=number, text=line, delimiter=delimiter, quoted=quoted)
@@ -78,6 +79,7 @@ def rows_by_column(
 
 def other_separator(header: Line) -> str:
     """Return the separator that a header of one cell seems to have instead of its own, or ""."""
+    # One cell may be right: only another separator in it makes it suspect.
     if len(header.cells()) > 1:
         return ""
     others = (sign for sign in SEPARATORS if sign != header.delimiter and sign in header.text)
