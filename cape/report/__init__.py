@@ -12,7 +12,7 @@ from pathlib import Path
 
 from cape.errors import ConfigError
 from cape.protocol.outcome import SiteOutcome
-from cape.report import consortium_page, private_folder, site_page
+from cape.report import private_folder, site_page
 from cape.report.consortium import add_score, components_table, relabel, summary, write_results
 from cape.report.consortium_page import render
 from cape.report.private_folder import append_sent
@@ -48,9 +48,7 @@ def rebuild(folder: Path) -> list[Path]:
     """
     places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
     private = dict.fromkeys(p for place in places for p in (place, place / "private"))
-    pages = [
-        consortium_page.render(place) for place in places if (place / "results.json").is_file()
-    ]
+    pages = [render(place) for place in places if (place / "results.json").is_file()]
     pages += [site_page.render_site(place) for place in private if (place / "site.json").is_file()]
     if not pages:
         raise ConfigError("E274")

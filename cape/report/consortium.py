@@ -174,10 +174,17 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
     kind, prewhitened = separation_of(settings), model_order.is_prewhitened(settings)
     needed_g = rule_of(kind, n_components, prewhitened=prewhitened).needed_g()
-    mu = privacy_json.figures(outcome).mu_planned
+    mu, reason = privacy_json.figures(outcome).mu_planned, confidence.why_not(outcome)
     size = None if mu is None else confidence.effective_size(outcome, mu)
     hint = model_order.hint(
         outcome.eigenvalues, settings, edge=outcome.edge, n_components=n_components, g=size
+    )
+    # The margins stand in the file, so that whoever reads the numbers knows how well they held.
+    noise_band = NoiseBand(
+        shown=not reason,
+        why_not=reason,
+        margin_expected_r=confidence.MARGIN_R,
+        margin_band=confidence.MARGIN_BAND,
     )
     return MapResults(
         **_facts(outcome),
@@ -191,7 +198,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         g_eff=size,
         g_needed=None if size is None else needed_g,
         suggested_n_components=hint.suggested,
-        noise_band=_noise_band(outcome),
+        noise_band=noise_band,
         labels=labels.source(_bundled_labels(outcome), settings),
         separation=_model_figures(outcome),
     )
@@ -230,17 +237,6 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "sites": {entry.site: entry.n_subjects for entry in roster.sites},
         "warnings": tuple(outcome.warnings),
     }
-
-
-def _noise_band(outcome: IcaOutcome) -> NoiseBand:
-    # The margins stand in the file, so that whoever reads the numbers knows how well they held.
-    reason = confidence.why_not(outcome)
-    return NoiseBand(
-        shown=not reason,
-        why_not=reason,
-        margin_expected_r=confidence.MARGIN_R,
-        margin_band=confidence.MARGIN_BAND,
-    )
 
 
 def _last_stage_rounds(outcome: Outcome) -> int:

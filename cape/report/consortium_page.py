@@ -85,9 +85,6 @@ def _features(results: Results) -> str:
     return f"{n} {word}{shape}{basis}"
 
 
-# -- privacy --------------------------------------------------------------------------------------
-
-
 def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
     privacy = folder.privacy
     if privacy.epsilon is None or privacy.mu is None:
@@ -174,9 +171,6 @@ def _range(first: float, last: float) -> str:
     return texts[0] if texts[0] == texts[1] else " to ".join(texts)
 
 
-# -- how good the result is -----------------------------------------------------------------------
-
-
 def _quality(folder: MapFolder, drawn: bool) -> Values:
     results, rounds = folder.results, folder.rounds
     kind = "temporal" if results.separation is None else results.separation.kind
@@ -228,9 +222,6 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
             values, folder.settings, edge=edge, n_components=n, g=results.g_eff
         ),
     }
-
-
-# -- maps -----------------------------------------------------------------------------------------
 
 
 def _components(folder: MapFolder, drawn: bool) -> Values:
@@ -337,9 +328,6 @@ def _free_set(folder: MapFolder) -> list[Picture]:
     names = [f"Spatial {k:02d}" for k in range(1, folder.results.n_components + 1)]
     alts = [f"{name}: a spatial component of the released subspace." for name in names]
     return list(plots.draw_strips(path, names, alts, limit, mni=maps.in_mni(folder.settings)))
-
-
-# -- sites, settings, methods ---------------------------------------------------------------------
 
 
 def _sites(folder: MapFolder | TableFolder, drawn: bool) -> Values:

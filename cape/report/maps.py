@@ -111,7 +111,7 @@ def write_maps(
     format of a number in the CSV, `level` that of the compression.
     """
     if space is not None and space.kind != "matrix":
-        image = nifti(maps, space, stamp=stamp, mni=mni, level=level)
+        image = _nifti(maps, space, stamp=stamp, mni=mni, level=level)
         (folder / f"{name}.nii.gz").write_bytes(image)
         return
     rows = [",".join(format(value, digits) for value in row) for row in maps.tolist()]
@@ -119,10 +119,10 @@ def write_maps(
     files.write_text(folder / f"{name}.csv", "\n".join([header, *rows]) + "\n")
 
 
-def nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) -> bytes:
+def _nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) -> bytes:
     nibabel: Any = importlib.import_module("nibabel")
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
-    image = nibabel.Nifti1Image(volume(z, space), affine)
+    image = nibabel.Nifti1Image(_volume(z, space), affine)
     # Viewers choose their coordinates by this code.
     code = 4 if mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
     image.set_sform(affine, code=code)
@@ -133,7 +133,7 @@ def nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) -
     return gzip.compress(image.to_bytes(), compresslevel=level, mtime=0)
 
 
-def volume(z: Array, space: FeatureSpace) -> Data:
+def _volume(z: Array, space: FeatureSpace) -> Data:
     """Return the maps (D, R) as one image (x, y, z, R); atlases are painted by label."""
     labels = space.labels()
     mask = labels > 0

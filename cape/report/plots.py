@@ -54,14 +54,8 @@ ROW = 0.34
 MOST_TICKS = 25
 """Names along an axis; more would overlap."""
 
-OVER_AXES: Mapping[str, Any] = {
-    "xycoords": ("axes fraction", "data"),
-    "textcoords": "offset points",
-}
-OVER_DATA: Mapping[str, Any] = {
-    "xycoords": ("data", "axes fraction"),
-    "textcoords": "offset points",
-}
+OVER_AXES: Mapping[str, Any] = dict(xycoords=("axes fraction", "data"), textcoords="offset points")
+OVER_DATA: Mapping[str, Any] = dict(xycoords=("data", "axes fraction"), textcoords="offset points")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -83,9 +77,6 @@ def installed() -> bool:
     except ImportError:
         return False
     return True
-
-
-# -- one style ------------------------------------------------------------------------------------
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -133,7 +133,8 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
     facts = iter(summary.subjects)
     for label, courses in site.time_courses:
         stem = _free_stem(label, taken)
-        _write_numbers(private / f"{stem}_timecourses.tsv", site.names, courses)
+        table = [tuple(format(x, ".7g") for x in row) for row in courses.T.tolist()]
+        files.write_table(private / f"{stem}_timecourses.tsv", (site.names, table))
         done.labels.append(label)
         done.stems.append(stem)
         done.timepoints.append(courses.shape[1])
@@ -165,11 +166,6 @@ def _free_stem(label: str, taken: set[str]) -> str:
         name = f"{stem}-{number}"
     taken.add(name)
     return name
-
-
-def _write_numbers(path: Path, names: tuple[str, ...], courses: Data) -> None:
-    rows = [tuple(format(x, ".7g") for x in row) for row in courses.T.tolist()]
-    files.write_table(path, (names, rows))
 
 
 def _add_courses(done: _Written, stem: str, courses: Data, tr: float) -> None:
