@@ -68,6 +68,7 @@ class Cost:
 
     def mu(self) -> float | None:
         """Root of mu^2, rounded up; None is infinite."""
+        # Up, so that what is shown never understates what was spent.
         return None if self.mu2 is None else root_up(self.mu2)
 
     def epsilon(self, delta: float) -> float | None:

@@ -122,6 +122,7 @@ class Event:
     def gamma(self) -> float:
         return math.ldexp(1.0, self.log2_gamma)
 
+    # All S shares stay in the mean, also those that a viewer knows.
     def noise_std(self, n_sites: int, n_subjects: int) -> float:
         """Noise std of each entry of the mean over subjects, sqrt(S s2) / (gamma M)."""
         return math.sqrt(n_sites * self.variance) / (self.gamma * n_subjects)
@@ -130,7 +131,7 @@ class Event:
 @lru_cache(maxsize=65536)  # every charge adds up all that were charged before
 def _cost(delta_int: int, shares: int, variance: int, seed_ratio: int) -> Cost:
     if not variance:
-        return INFINITE
+        return INFINITE  # never 0: a sum must not take "no noise" for "no cost"
     top, bottom = delta_int**2, shares * variance
     if seed_ratio:  # every site's reply is seen, with its seed and the sum of the seeds
         top, bottom = top * (seed_ratio + shares), bottom * (seed_ratio + 1)

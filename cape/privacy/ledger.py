@@ -180,6 +180,7 @@ class Ledger:
         key = (event.phase, event.round, event.field)
         if any(key == (old.phase, old.round, old.field) for old in self.events):
             return "it was charged already, send its stored answer again."
+        # Noise and no noise do not mix in one run: the label of its results is one of the two.
         if self.budget is None:
             return "a run without noise has no private release." if event.private else ""
         if not event.private:
@@ -190,6 +191,8 @@ class Ledger:
 
     def _refused(self, event: Event, do: str) -> PrivacyBudgetError:
         asked = _mu_text(event.cost) if event.private else "infinity"
+        # What is asked is rounded up and what is left down, so that the text never contradicts
+        # the decision.
         left, budget = "no budget", "none"
         if self.budget is not None:
             left, budget = _mu_text(self.left, down=True), _mu_text(self.budget.cost)
@@ -217,6 +220,7 @@ def split_mu(mu: float, mu2_weights: Sequence[float]) -> tuple[float, ...]:
     if not positive or math.fsum(mu2_weights) > 1.0 + _MARGIN:
         problem = "the shares of the budget are not positive or add up to more than 1"
         raise ConfigError("E232", problem=problem, do="correct the shares.")
+    # The root, because mu^2 is what adds.
     return tuple(mu * (1.0 - _MARGIN) * math.sqrt(weight) for weight in mu2_weights)
 
 
@@ -238,6 +242,7 @@ def check_plan(plan: Plan, budget: Budget | None) -> None:
     costs = [event.cost for event in plan.releases]
     if fits(costs, budget.cost):
         return
+    # How many fit tells the owner at once how far off the settings are.
     fitting = 0
     while fits(costs[: fitting + 1], budget.cost):
         fitting += 1

@@ -20,31 +20,29 @@ from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.event import Event, Shape, impossible
 
+# Noise std of 2^10 units: below it the grid of the integers begins to show in delta.
 SMALLEST_VARIANCE: Final = 2**20
-"""Noise std of 2^10 units: below it the grid of the integers begins to show in delta."""
 
+# Noise std of 2^28 units: the sampler's products still fit int64.
 LARGEST_VARIANCE: Final = 2**56
-"""Noise std of 2^28 units: the sampler's products still fit int64."""
 
 MAX_LOG2_SUM: Final = 62
 MAX_LOG2_GAMMA_WITHOUT_NOISE: Final = 40
 
+# gamma is the largest power of two for which tau_g, without rounding, is at most this.
 _NOISE_UNITS: Final = 2**22
-"""gamma is the largest power of two for which sigma_g, without rounding, is at most this."""
 
+# C_int >= 50 sqrt(d), else rounding (at most sqrt(d)/2) would eat the clip.
 _CLIP_PER_ROUNDING: Final = 50
-"""C_int >= 50 sqrt(d), else rounding (at most sqrt(d)/2) would eat the clip."""
 
 
 def integer_sensitivity(shape: Shape, clip_int: int, size: int) -> int:
-    """Return Delta_int: the largest L2 distance of two integer vectors that one subject can send.
-
-    For "ball" 2 C_int, by the triangle inequality.  For "psd" vectors are svec of PSD matrices,
-    rounded: <P, P'> >= 0 gives sqrt(2) C_int, and rounding, which leaves the cone, adds at most
-    sqrt(d) (1 - 1/sqrt(2)) < 0.3 sqrt(d).
-    """
+    """Delta_int: the largest L2 distance of two integer vectors that one subject can send."""
     if shape == "ball":
+        # By the triangle inequality.
         return 2 * clip_int
+    # svec of PSD matrices, rounded: <P, P'> >= 0 gives sqrt(2) C_int, and rounding, which leaves
+    # the cone, adds at most sqrt(d) (1 - 1/sqrt(2)) < 0.3 sqrt(d).
     rounding = _ceil_root(-(-9 * size // 100))  # ceil(0.3 sqrt(d)), also when 9 d/100 is no integer
     return _ceil_root(2 * clip_int**2) + rounding + 1
 
@@ -70,12 +68,7 @@ def plan_event(
     clip : float
         C > 0, bound of the L2 norm of one subject's vector, in the vector's units.
     mu : float
-        Allowed mu > 0 against the headline viewer.
-
-    Returns
-    -------
-    Event
-        ``event.mu2 <= mu**2``, exactly.
+        Allowed mu > 0 against the headline viewer; the event costs at most mu^2, exactly.
 
     Raises
     ------
@@ -83,17 +76,21 @@ def plan_event(
         If clip or mu is not positive and finite, or no scale fits: the noise would be too large
         for the integers.
     """
+    # As the rational numbers they are: every party gets the same integers on every machine.
     c, m = _positive("clip", clip), _positive("mu", mu)
     factor2 = 4 if shape == "ball" else 2  # Delta^2 / C^2
     view = Fraction(seed_ratio + shares, seed_ratio + 1) if seed_ratio else Fraction(1)
     # gamma <= 2^22 / tau_g, with tau_g = Delta / (mu sqrt(h)): compare the squares.
     log2_gamma = _floor_log4(_NOISE_UNITS**2 * m**2 * shares / (factor2 * c**2 * view))
+    # A finer grid costs nothing but room; it is made finer until rounding cannot eat the clip.
     while _clip_int(c, log2_gamma) ** 2 < _CLIP_PER_ROUNDING**2 * size:
         log2_gamma += 1
     while size * _clip_int(c, log2_gamma) ** 2 >= 2**63:  # very long vectors of a loud release
         log2_gamma -= 1
     clip_int = _clip_int(c, log2_gamma)
     delta_int = integer_sensitivity(shape, clip_int, size)
+    # The variance is made for the integer sensitivity, whatever rounding added to it, and rounded
+    # up: the cost is never above mu^2.
     event = Event(
         phase=phase,
         round=round,
@@ -107,6 +104,7 @@ def plan_event(
         shares=shares,
         seed_ratio=seed_ratio,
     )
+    # The planner obeys the rules that every site checks.
     if problem := _misfit(event, c):
         text = f"{event.name}: {problem}"
         raise ConfigError("E232", problem=text, do="lower the clip bound or raise epsilon.")
@@ -116,30 +114,13 @@ def plan_event(
 def plan_event_without_noise(
     *, phase: str, round: int, field: str, shape: Shape, size: int, clip: float, n_subjects: int
 ) -> Event:
-    """Choose the integers of a release of a run with ``private=false``.
+    """Choose the integers of a release of a run with ``private=false``: variance 0.
 
-    The largest gamma up to 2^40 for which the sum stays below 2^62 and squares below 2^63.
-
-    Parameters
-    ----------
-    phase, round, field, shape, size
-        See `Event`.
-    clip : float
-        Bound of the L2 norm of one subject's vector, only there to bound the integers.
-    n_subjects : int
-        M, all subjects of the run.
-
-    Returns
-    -------
-    Event
-        With variance 0.
-
-    Raises
-    ------
-    ConfigError
-        If clip is not positive and finite, or no scale fits.
+    `clip` is only there to bound the integers of all `n_subjects` of the run.  ConfigError if it
+    is not positive and finite, or no scale fits.
     """
     c = _positive("clip", clip)
+    # The largest scale for which sums stay below 2^62 and squares below 2^63.
     log2_gamma = MAX_LOG2_GAMMA_WITHOUT_NOISE
     while (
         n_subjects * _clip_int(c, log2_gamma) >= 2**MAX_LOG2_SUM
@@ -164,23 +145,18 @@ def plan_event_without_noise(
 
 
 def overflow_bound(event: Event, n_sites: int, n_subjects: int) -> int:
-    """Return B = M C_int + ceil(12 sqrt(S s2)): no entry of a true sum is larger, in units."""
+    """Bound B = M C_int + ceil(12 sqrt(S s2)): no entry of a true sum is larger, in units."""
     return n_subjects * event.clip_int + _ceil_root(144 * n_sites * event.variance)
 
 
 def seed_bound(event: Event, n_sites: int) -> int:
-    """Return ceil(12 sqrt(S r s2)): no entry of the sum of the seeds is larger, in units."""
+    """Bound ceil(12 sqrt(S r s2)): no entry of the sum of the seeds is larger, in units."""
     return _ceil_root(144 * n_sites * event.seed_variance)
 
 
 def check_overflow(event: Event, n_sites: int, n_subjects: int) -> None:
-    """Refuse a release whose sum could leave the integers modulo 2^64.
-
-    Raises
-    ------
-    ConfigError
-        If `overflow_bound` is 2^62 or more; with Gaussian zero-sum noise also if a reply is.
-    """
+    """Refuse (ConfigError) a release whose sum could leave the integers modulo 2^64."""
+    # 12 noise stds: farther out lies less than 4e-33 per entry.
     bound = overflow_bound(event, n_sites, n_subjects)
     if event.seed_ratio:  # S (x + g) + S e_hat - T of one site, and their sum
         one = _ceil_root(144 * event.variance) + _ceil_root(576 * event.seed_variance)
@@ -195,22 +171,14 @@ def verify_event(event: Event, clip: float, *, site: str = "(self)") -> None:
     Exact: C_int <= gamma C, Delta_int as by `integer_sensitivity`, the noise std between 2^10 and
     2^28 units, room for rounding and for squares in int64.  That mu fits the budget is
     `cape.privacy.ledger.check_plan`; whether a release may be without noise is the caller's.
-
-    Parameters
-    ----------
-    event : Event
-        The release.
-    clip : float
-        C as this site knows it from its own settings.
-    site : str
-        Id of the site, for the error text.
+    `clip` is C as this site knows it from its own settings.
 
     Raises
     ------
     ConfigError
         If `clip` itself is not positive and finite.
     PrivacyBudgetError
-        If any of the checks fails.
+        If any of the checks fails; it names `site`.
     """
     if problem := _misfit(event, _positive("clip", clip)):
         raise PrivacyBudgetError("E231", site=site, problem=f"{event.name}: {problem}")
@@ -227,15 +195,11 @@ class LatticeSlack:
 def lattice_slack(events: Iterable[Event]) -> LatticeSlack:
     """Bound the difference between discrete and rounded continuous noise over a whole run.
 
-    Within 12 noise stds the masses differ by a factor of at most exp(kappa), kappa = sum over
-    releases of 143 d / (24 h s2); beyond lies less than 4e-33 per entry.  A run that is mu-GDP by
-    its ledger satisfies (epsilon + 2 kappa, delta + 4e-33 n).
-
-    Returns
-    -------
-    LatticeSlack
-        2 kappa and 4e-33 n; about 6e-9 and 1e-28 for a run of 43 releases.
+    A run that is mu-GDP by its ledger satisfies (epsilon + 2 kappa, delta + 4e-33 n), n entries in
+    all; about 6e-9 and 1e-28 for a run of 43 releases.
     """
+    # Within 12 noise stds the masses differ by a factor of at most exp(kappa), kappa = sum over
+    # releases of 143 d / (24 h s2); beyond lies less than 4e-33 per entry.
     kappa, entries = 0.0, 0
     for event in events:
         if not event.private:
@@ -246,9 +210,11 @@ def lattice_slack(events: Iterable[Event]) -> LatticeSlack:
 
 
 def _misfit(event: Event, clip: Fraction) -> str:
-    """Name the first rule that the integers of a release break, or return an empty text."""
+    """Name the first rule that the integers of a release break; an empty text if none."""
+    # A looser clip would let a subject count for more than this site agreed to.
     if event.clip_int > _clip_int(clip, event.log2_gamma):
         return "the integer clip is above the clip"
+    # A smaller one would make the noise look sufficient when it is not.
     if event.delta_int != integer_sensitivity(event.shape, event.clip_int, event.size):
         return "the integer sensitivity is not that of its clip"
     if event.private and not SMALLEST_VARIANCE <= event.variance <= LARGEST_VARIANCE:
@@ -263,12 +229,12 @@ def _misfit(event: Event, clip: Fraction) -> str:
 
 
 def _clip_int(clip: Fraction, log2_gamma: int) -> int:
-    """Return floor(2^log2_gamma C)."""
     return math.floor(clip * Fraction(2) ** log2_gamma)
 
 
 def _floor_log4(value: Fraction) -> int:
-    """Return the largest k with 4^k <= value, for value > 0."""
+    """Largest k with 4^k <= value, for value > 0."""
+    # Bit lengths give log2 to within 1; the loop takes the last step.  No float: it must be exact.
     k = (value.numerator.bit_length() - value.denominator.bit_length()) // 2 + 1
     while Fraction(4) ** k > value:
         k -= 1
@@ -276,12 +242,12 @@ def _floor_log4(value: Fraction) -> int:
 
 
 def _ceil_root(square: int) -> int:
-    """Return the smallest integer whose square is at least `square` >= 0."""
+    """Smallest integer whose square is at least `square` >= 0."""
     return isqrt(square - 1) + 1 if square > 0 else 0
 
 
 def _positive(setting: str, got: float) -> Fraction:
-    """Return a positive finite float as the rational number it is."""
+    """Positive finite float as the rational number it is."""
     if not (math.isfinite(got) and got > 0.0):
         raise ConfigError(
             "E011", setting=setting, got=got, allowed="finite, more than 0", do="correct it."

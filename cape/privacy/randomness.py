@@ -14,54 +14,39 @@ from typing import Final, Literal, Protocol
 
 Label = Literal["os", "seeded"]
 
+# Bytes squeezed at a time: 32 permutations of SHAKE-256, whose rate is 136 bytes.
 _BLOCK: Final = 32 * 136
-"""Bytes squeezed at a time: 32 permutations of SHAKE-256, whose rate is 136 bytes."""
 
 
 class NoiseSource(Protocol):
-    """An entropy port: independent uniform bytes.
-
-    Attributes
-    ----------
-    label : {"os", "seeded"}
-        Bytes of a "seeded" source are predictable: such a run guarantees nothing.
-    """
+    """An entropy port: independent uniform bytes."""
 
     @property
     def label(self) -> Label:
-        """Kind of the source."""
+        """Bytes of a "seeded" source are predictable: such a run guarantees nothing."""
         ...
 
     def token_bytes(self, n: int) -> bytes:
-        """Return the next `n` uniform bytes."""
+        """Next `n` uniform bytes."""
         ...
 
     def stream(self, *context: str | int) -> NoiseSource:
-        """Return the source to use for one purpose, named by `context`."""
+        """Source for one purpose, named by `context`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SecureNoise:
-    """Entropy of the operating system, the only source for real data.
-
-    Examples
-    --------
-    >>> len(SecureNoise().token_bytes(16))
-    16
-    """
+    """Entropy of the operating system, the only source for real data."""
 
     @property
     def label(self) -> Label:
-        """Always "os"."""
         return "os"
 
     def token_bytes(self, n: int) -> bytes:
-        """Return `n` bytes of `secrets.token_bytes`; ValueError for a negative `n`."""
-        return secrets.token_bytes(n)
+        return secrets.token_bytes(n)  # no buffer: a copied process must not repeat noise
 
     def stream(self, *context: str | int) -> SecureNoise:
-        """Return this source: bytes of the operating system need no separation by context."""
         return self
 
 
@@ -69,25 +54,14 @@ class SeededNoise:
     """A reproducible byte stream of SHAKE-256, for simulations and tests only.
 
     Block k of the stream is SHAKE-256(encoding of seed and context, k).  Cutting the requests
-    differently does not change the bytes.
-
-    Parameters
-    ----------
-    seed : int
-        Not negative, any size.
-    context : tuple of str or int
-        Names the stream: by custom site, phase, round, purpose.  ("a", 1), ("a1",) and ("a", "1")
-        are three streams.
-
-    Raises
-    ------
-    ValueError
-        If the seed is negative, or seed or context are of another type.
+    differently does not change the bytes.  The seed is an int, not negative, of any size; the
+    context names the stream: by custom site, phase, round, purpose.  ValueError for other types.
     """
 
     __slots__ = ("_block", "_buffer", "_context", "_key", "_seed")
 
     def __init__(self, seed: int, context: tuple[str | int, ...] = ()) -> None:
+        # A bool or a float would be another seed than the text that it was read from says.
         if type(seed) is not int or seed < 0:
             raise ValueError("a seed is a non-negative int")
         self._seed = seed
@@ -98,13 +72,12 @@ class SeededNoise:
 
     @property
     def label(self) -> Label:
-        """Always "seeded"."""
         return "seeded"
 
     def token_bytes(self, n: int) -> bytes:
-        """Return the next `n` bytes of the stream; ValueError for a negative `n`."""
         if n < 0:
             raise ValueError("a number of bytes is not negative")
+        # What was squeezed and not used is kept for the next request.
         pieces, have = [self._buffer], len(self._buffer)
         while have < n:
             counter = self._block.to_bytes(8, "little")
@@ -116,16 +89,14 @@ class SeededNoise:
         return joined[:n]
 
     def stream(self, *context: str | int) -> SeededNoise:
-        """Return the stream of this context, from its beginning.
-
-        It depends on the seed and the contexts alone, not on what was drawn before: asking twice
-        gives the same bytes twice.
-        """
+        # From the seed and the contexts alone, not from what was drawn before: a round that is
+        # played again gets the same noise.
         return SeededNoise(self._seed, (*self._context, *context))
 
 
 def _encode(part: str | int) -> bytes:
     """Encode one part so that a sequence of parts is read back in one way only."""
+    # Kind and length: ("a", 1), ("a1",) and ("a", "1") are three streams.
     if isinstance(part, str):
         kind, text = b"s", part.encode()
     elif type(part) is int:

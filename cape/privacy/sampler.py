@@ -30,38 +30,31 @@ Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.bool_]
 Ratio = Callable[[int], tuple[int, int]]
 
+# Beyond it a product of the method could leave int64 (61 T0^2 < 2^62).
 LARGEST_VARIANCE: Final = 2**56
-"""Beyond it a product of the method could leave int64 (61 T0^2 < 2^62)."""
 
+# More than 100 times the float error of a threshold (about 4 * 2^-53) and of a uniform draw.
 GUARD_BAND: Final = 2.0**-44
-"""More than 100 times the float error of a threshold (about 4 * 2^-53) and of a uniform draw."""
 
+# More Laplace steps than that have probability exp(-61) = 3e-27 and would overflow: an error.
 _TAIL: Final = 60
-"""More Laplace steps than that have probability exp(-61) = 3e-27 and would overflow: an error."""
 
+# Tries at a time: their arrays stay in the second-level cache.
 _BATCH: Final = 2**16
 
 
 def discrete_gaussian(
     variance: int, size: int, source: NoiseSource, *, guard_band: float = GUARD_BAND
 ) -> Integers:
-    """Draw independent integers of the discrete Gaussian law.
+    """Draw `size` independent integers (int64) of the discrete Gaussian law.
 
     Parameters
     ----------
     variance : int
         s2, the parameter of the law, in squared units of the integer grid; 1 to 2^56.
-    size : int
-        Number of draws, not negative.
-    source : NoiseSource
-        Entropy.
     guard_band : float
         Decisions closer than this to their threshold are made in exact arithmetic.  Larger is
         slower and gives the same law (1.0 makes every decision exact); smaller is refused.
-
-    Returns
-    -------
-    ndarray of int64, shape (size,)
 
     Raises
     ------
@@ -79,6 +72,7 @@ def discrete_gaussian(
     pieces = [np.empty(0, dtype=np.int64)]
     missing = size
     while missing > 0:
+        # 0.48 of the tries are accepted; a few more make a second turn rare.
         batch = min((26 * missing + 9) // 10 + 64, _BATCH)
         piece = _candidates(variance, batch, source, guard_band)[:missing]
         pieces.append(piece)
@@ -88,6 +82,8 @@ def discrete_gaussian(
 
 def _candidates(variance: int, batch: int, source: NoiseSource, band: float) -> Integers:
     """Turn `batch` tries into accepted draws, on average 0.48 of them."""
+    # Algorithms 2 and 3 of Canonne, Kamath, Steinke: |x| = u + T0 v has a Laplace law on the
+    # integers, and exp(-(|x| - s2/T0)^2 / (2 s2)) turns it into the Gaussian one.
     scale = isqrt(variance) + 1  # T0, scale of the Laplace law
     u = _uniform_below(scale, batch, source)
     u = u[_bernoulli_exp(u / scale, lambda i: (int(u[i]), scale), source, band)]
@@ -105,14 +101,15 @@ def _candidates(variance: int, batch: int, source: NoiseSource, band: float) -> 
 
 
 def _uniform_below(bound: int, batch: int, source: NoiseSource) -> Integers:
-    """Return uniform integers of {0 .. bound - 1}; words of the uneven rest are dropped."""
+    """Uniform integers of {0 .. bound - 1}, at most `batch`."""
     words = _words(batch, source)
+    # Words of the uneven rest are dropped: a plain remainder would prefer small numbers.
     last = np.uint64(2**64 // bound * bound - 1)
     return (words[words <= last] % np.uint64(bound)).astype(np.int64)
 
 
 def _geometric(count: int, source: NoiseSource, band: float) -> Integers:
-    """Return numbers of successes of Bernoulli(exp(-1)) before the first failure."""
+    """Numbers of successes of Bernoulli(exp(-1)) before the first failure."""
     v = np.zeros(count, dtype=np.int64)
     active = np.arange(count)
     for _ in range(_TAIL + 1):
@@ -124,36 +121,28 @@ def _geometric(count: int, source: NoiseSource, band: float) -> Integers:
 
 
 def _bernoulli_exp(exponent: Floats, ratio: Ratio, source: NoiseSource, band: float) -> Bits:
-    """Return independent bits with probability exp(-a) of being true.
+    """Independent bits with probability exp(-a) of being true.
 
-    Parameters
-    ----------
-    exponent : ndarray, shape (n,)
-        a >= 0 as float, wrong by a few 2^-53 relative at most.
-    ratio : callable
-        ``ratio(i)`` is the exact a of entry i as (numerator, denominator).
-    source : NoiseSource
-        Entropy, 64 bits per entry and more where these do not decide.
-    band : float
-        Distance below which the exact comparison decides.
+    `exponent` holds a >= 0 as floats, wrong by a few 2^-53 relative at most; ``ratio(i)`` is the
+    exact a of entry i as (numerator, denominator), which decides within `band`.
     """
     words = _words(exponent.size, source)
     uniform = words.astype(np.float64) * 2.0**-64
     threshold = np.exp(-exponent)
     bits: Bits = uniform < threshold
+    # Where the float could be wrong, and only there, exact arithmetic decides.
     for i in np.flatnonzero(np.abs(uniform - threshold) <= band):
         bits[i] = _below_exp(int(words[i]), *ratio(int(i)), source)
     return bits
 
 
 def _below_exp(word: int, numerator: int, denominator: int, source: NoiseSource) -> bool:
-    """Tell whether a uniform real, of which `word` is the first 64 bits, is below exp(-a).
-
-    The real lies in [r, r + 1) / 2^bits; bits are appended until this interval and an interval
-    around exp(-a) are disjoint.
-    """
+    """Tell whether a uniform real, of which `word` is the first 64 bits, is below exp(-a)."""
+    # The real lies in [r, r + 1) / 2^bits; bits are appended until this interval and an interval
+    # around exp(-a) are disjoint.
     r, bits = word, 64
     while True:
+        # More decimal digits than the bits so far need, 8 of them for the error of exp.
         digits = bits * 2 // 5 + 16
         context = Context(prec=digits, rounding=ROUND_HALF_EVEN, Emin=-999999, Emax=999999)
         exponent = context.divide(Decimal(-numerator), Decimal(denominator))
@@ -168,11 +157,10 @@ def _below_exp(word: int, numerator: int, denominator: int, source: NoiseSource)
 
 
 def _words(count: int, source: NoiseSource) -> npt.NDArray[np.uint64]:
-    """Return `count` uniform 64-bit words."""
     return np.frombuffer(source.token_bytes(8 * count), dtype="<u8").astype(np.uint64)
 
 
 def _signs(count: int, source: NoiseSource) -> Bits:
-    """Return `count` fair bits."""
+    # One byte of entropy gives eight signs.
     packed = np.frombuffer(source.token_bytes((count + 7) // 8), dtype=np.uint8)
     return np.unpackbits(packed, count=count).astype(np.bool_)

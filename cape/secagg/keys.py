@@ -114,6 +114,7 @@ class MaskLabel:
 
 def lp(value: bytes) -> bytes:
     """Length of `value` (4 bytes, little endian), then `value`."""
+    # Little endian on every machine: both ends must derive the same bytes.
     return struct.pack("<I", len(value)) + value
 
 
@@ -124,6 +125,7 @@ def u64(value: int) -> bytes:
 
 def site_order(sites: Iterable[str]) -> list[str]:
     """Ids sorted by the bytes of their UTF-8 form, the one order used everywhere."""
+    # The order of UTF-8 bytes is one that any other language can repeat.
     return sorted(sites, key=str.encode)
 
 
@@ -174,6 +176,7 @@ def check_roster(
     # One key for two sites: their common stream would be known to whoever holds that key.
     if len({e.public_key for e in entries}) != len(entries):
         raise failure("two sites have one public key")
+    # Empty without pinned keys, so only those that are there can repeat.
     identities = [e.identity_key for e in entries if e.identity_key]
     if len(set(identities)) != len(identities):
         raise failure("two sites have one identity key")
@@ -272,6 +275,7 @@ def _apply_stream(operation: np.ufunc, total: Ring, key: bytes, label: MaskLabel
 
 def check_length(key: bytes, name: str) -> None:
     """Refuse a key of another length than 32 bytes, without showing it."""
+    # A shorter key would still work in places, with less strength than promised.
     if len(key) != KEY_BYTES:
         raise failure(f"a {name} does not have {KEY_BYTES} bytes")
 

@@ -1,26 +1,12 @@
-"""Lines of a ledger of all runs: each follows from the last, and damage is refused by its place."""
+"""What a run costs the people in it, and how totals are compared with their limit."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 from fractions import Fraction
 from typing import Any
 
-import pytest
-
-from cape.errors import PrivacyBudgetError
 from cape.privacy.cost import FREE, INFINITE, Cost
-from cape.privacy.spending import (
-    GENESIS,
-    Charge,
-    RunSpending,
-    Spending,
-    charge_line,
-    read_lines,
-    run_line,
-    unpromised_line,
-)
+from cape.privacy.spending import Charge, RunSpending, Spending
 
 
 def run(name: str = "one", **changes: Any) -> RunSpending:
@@ -42,56 +28,8 @@ def charge(round: int = 1, mu2: str = "1/4") -> Charge:
     return Charge.of(phase="pca", round=round, field="total", mu2=mu2)
 
 
-def written(*adding) -> list[bytes]:
-    """Lines of a ledger: each argument takes the lines so far and gives the next one."""
-    lines: list[bytes] = []
-    for add in adding:
-        lines.append(add(lines))
-    return lines
-
-
-def opens(one: RunSpending):
-    return lambda lines: run_line(one, lines)
-
-
-def charges(name: str, one: Charge):
-    return lambda lines: charge_line(name, one, lines)
-
-
-def made(**document: Any):
-    """A line that follows from the last, whatever it says."""
-
-    def add(lines: list[bytes]) -> bytes:
-        previous = hashlib.sha256(lines[-1]).hexdigest() if lines else GENESIS
-        place = {"v": 2, "seq": len(lines) + 1, "prev": previous}
-        return json.dumps({**place, **document}).encode()
-
-    return add
-
-
-def test_runs_and_charges_are_read_as_they_were_written():
-    lines = written(opens(run()), charges("one", charge(1)), charges("one", charge(2, "1/9")))
-    (read,) = read_lines(lines).runs
-    assert read == run(charges=(charge(1), charge(2, "1/9")))
-    assert Cost(mu2=Fraction(13, 36)) <= read.cost
-    assert read.cost.mu2 - Fraction(13, 36) < Fraction(1, 2**127)
-    assert read_lines([]) == Spending()
-
-
-def test_a_run_that_turned_out_to_promise_nothing_costs_infinity_once_it_was_charged():
-    opening = written(opens(run()), lambda lines: unpromised_line("one", lines))
-    assert read_lines(opening).runs[0].cost == FREE
-    lines = [*opening, charge_line("one", charge(), opening)]
-    (read,) = read_lines(lines).runs
-    assert not read.promised
-    assert read.cost == INFINITE
-    total = read_lines(lines).of(read)
-    assert (total.mu, total.epsilon, total.within(1e6)) == (None, None, False)
-    assert total.plus(FREE, delta=1e-6).cost == INFINITE
-
-
 def test_a_total_is_compared_with_its_limit_at_the_smallest_delta():
-    spending = read_lines(written(opens(run()), charges("one", charge(1))))
+    spending = Spending(runs=(run(charges=(charge(1),)),))
     total = spending.of(spending.find("one"))
     assert (total.runs, total.delta) == (1, 1e-5)
     assert total.mu == 0.5
@@ -102,35 +40,17 @@ def test_a_total_is_compared_with_its_limit_at_the_smallest_delta():
     assert spending.find("another") is None
 
 
-DAMAGE = {
-    "no JSON": lambda lines: b"{",
-    "another format": made(v=3, kind="unpromised", run="one"),
-    "a run twice": opens(run()),
-    "an unknown kind": made(kind="refund", run="one"),
-    "a charge twice": charges("one", charge(1)),
-    "a charge of no run": charges("two", charge(2)),
-    "a charge of nothing": made(
-        kind="charge", run="one", phase="pca", round=2, field="total", mu2="0"
-    ),
-    "a delta of one": made(kind="run", run="two", delta=1.0, people=["a"]),
-    "somebody without a digest": made(
-        **{"kind": "run", "run": "two", "delta": 0.1, "people": [" "]}
-    ),
-    "a place too far": lambda lines: made(kind="unpromised", run="one")([*lines, b"x"]),
-}
+def test_a_run_that_promises_nothing_costs_infinity_once_it_was_charged():
+    assert run(promised=False).cost == FREE
+    charged = run(promised=False, charges=(charge(),))
+    assert charged.cost == INFINITE
+    total = Spending(runs=(charged,)).of(charged)
+    assert (total.mu, total.epsilon, total.within(1e6)) == (None, None, False)
+    assert total.plus(FREE, delta=1e-6).cost == INFINITE
 
 
-@pytest.mark.parametrize("damage", DAMAGE.values(), ids=list(DAMAGE))
-def test_a_damaged_line_is_refused_by_its_number(damage):
-    good = written(opens(run()), charges("one", charge(1)))
-    read_lines(good)
-    with pytest.raises(PrivacyBudgetError, match="line 3 of the ledger"):
-        read_lines([*good, damage(good)])
-
-
-def test_lines_out_of_order_are_refused():
-    lines = written(opens(run()), charges("one", charge(1)), charges("one", charge(2)))
-    with pytest.raises(PrivacyBudgetError, match="line 2 of the ledger"):
-        read_lines([lines[0], lines[2], lines[1]])
-    with pytest.raises(PrivacyBudgetError, match="line 1 of the ledger"):
-        read_lines(lines[1:])
+def test_a_charge_is_known_by_its_round_and_rounded_up():
+    one = charge(2, "1/9")
+    assert one.key == ("pca", 2, "total")
+    assert Cost(mu2=Fraction(1, 9)) <= one.cost
+    assert one.cost.mu2 - Fraction(1, 9) < Fraction(1, 2**128)
