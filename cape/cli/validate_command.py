@@ -13,9 +13,9 @@ from cape.cli.options import AsJson, Quiet, SetValues, assignments
 from cape.cli.output import OUT, duration, json_line, say, table, working
 
 if TYPE_CHECKING:
+    from cape.consortium_folder import OwnerSettings
     from cape.data import Finding, Subject
-    from cape.planning.owner_settings import OwnerSettings
-    from cape.planning.validate import Checked, OnProgress, SiteCheck
+    from cape.planning.validate import FolderCheck, OnProgress, SiteCheck
     from cape.site.policy import SitePolicy
 
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
@@ -69,8 +69,8 @@ def validate_command(
     quiet: Quiet = False,
 ) -> None:
     """Check the data of a site, or of a whole consortium, before anything is spent."""
-    from cape.planning.owner_settings import read_settings, settings_beside
-    from cape.planning.validate import Checked, check_folder, check_site
+    from cape.consortium_folder import read_settings, settings_beside
+    from cape.planning.validate import FolderCheck, check_folder, check_site
 
     source = _source([*(data or ()), *(matrix or ())], manifest, bids)
     # The owner's settings lie where the owner's data would: beside the folder of a site.
@@ -99,7 +99,7 @@ def validate_command(
                 on_progress=on_progress,
                 headers_only=fast,
             )
-            checked = Checked(sites=(one,), handshake=(), headers_only=fast)
+            checked = FolderCheck(sites=(one,), handshake=(), headers_only=fast)
     if out is not None:
         _write_table(checked, out)
     if as_json:
@@ -190,7 +190,7 @@ def _quality(subject: Subject) -> tuple[str, str, str]:
     return coverage, bad, str(subject.rank)
 
 
-def _print_text(checked: Checked, owner: OwnerSettings, *, quiet: bool, strict: bool) -> None:
+def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, strict: bool) -> None:
     if not quiet:
         _print_settings(owner)
         for check in checked.sites:
@@ -205,7 +205,7 @@ def _print_text(checked: Checked, owner: OwnerSettings, *, quiet: bool, strict: 
     say(_verdict(checked, strict=strict), style="bold")
 
 
-def _compared(checked: Checked) -> str:
+def _compared(checked: FolderCheck) -> str:
     """Say whether sites fit, and which were not compared because their own checks failed."""
     compared = checked.compared
     missing = ", ".join(site.site for site in checked.sites if site.site not in compared)
@@ -256,7 +256,7 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
         say("")
 
 
-def _counts(checked: Checked) -> tuple[int, int, int]:
+def _counts(checked: FolderCheck) -> tuple[int, int, int]:
     subjects = sum(
         len(check.inspection.accepted.subjects)
         for check in checked.sites
@@ -266,7 +266,7 @@ def _counts(checked: Checked) -> tuple[int, int, int]:
     return subjects, errors, len(checked.findings) - errors
 
 
-def _verdict(checked: Checked, *, strict: bool) -> str:
+def _verdict(checked: FolderCheck, *, strict: bool) -> str:
     subjects, errors, others = _counts(checked)
     if errors or (strict and others):
         return f"NOT READY: {errors} errors, {others} warnings"
@@ -274,7 +274,7 @@ def _verdict(checked: Checked, *, strict: bool) -> str:
     return f"{ready}: {subjects} subjects, {others} warnings"
 
 
-def _exit_code(checked: Checked, *, strict: bool) -> int:
+def _exit_code(checked: FolderCheck, *, strict: bool) -> int:
     errors = {finding.code for finding in checked.findings if finding.severity == "E"}
     if errors:
         # A policy that refuses is no fault of the data: scripts can tell the two apart.
@@ -282,7 +282,7 @@ def _exit_code(checked: Checked, *, strict: bool) -> int:
     return 1 if strict and checked.findings else 0
 
 
-def _print_json(checked: Checked, *, strict: bool) -> None:
+def _print_json(checked: FolderCheck, *, strict: bool) -> None:
     for check in checked.sites:
         needs = check.inspection.needs
         subjects = [dict(zip(SUBJECT_COLUMNS, row, strict=True)) for row in _subject_rows(check)]
@@ -322,7 +322,7 @@ def _document(finding: Finding) -> dict[str, str]:
     }
 
 
-def _write_table(checked: Checked, path: Path) -> None:
+def _write_table(checked: FolderCheck, path: Path) -> None:
     """Write subjects and findings as one tab-separated table; it stays at the site."""
     lines = ["\t".join(("site", *SUBJECT_COLUMNS))]
     for check in checked.sites:

@@ -14,17 +14,17 @@ from pathlib import Path
 from typing import Any
 
 from cape.config import Config
-from cape.data import Finding, Inspection, inspect_site
-from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
-from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
-from cape.errors import CapeError, DataError, PrivacyBudgetError
-from cape.frozen import dataclass
-from cape.planning.owner_settings import (
+from cape.consortium_folder import (
     OwnerSettings,
     read_settings,
     settings_beside,
     site_folders,
 )
+from cape.data import Finding, Inspection, inspect_site
+from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
+from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
+from cape.errors import CapeError, DataError, PrivacyBudgetError
+from cape.frozen import dataclass
 from cape.protocol.join import NONCE_BYTES, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
@@ -63,7 +63,7 @@ class SiteCheck:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Checked:
+class FolderCheck:
     """All that `validate` found.
 
     Attributes
@@ -100,6 +100,7 @@ def is_site(folder: Path) -> bool:
     """Tell whether a folder holds the data of one site (else: one folder per site)."""
     suffixes = (*IMAGE_SUFFIXES, *MATRIX_SUFFIXES)
     names = [path.name for path in folder.iterdir() if path.is_file()]
+    # The true maps of a synthetic study lie beside its sites' folders.
     data = [n for n in names if n.lower().endswith(suffixes) and n not in (*NO_DATA, "truth.npz")]
     folders = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))]
     return bool(data) or any(n in MANIFEST_NAMES for n in names) or is_bids(folder) or not folders
@@ -151,18 +152,25 @@ def check_folder(
     site: str = "",
     on_progress: OnProgress | None = None,
     headers_only: bool = False,
-) -> Checked:
+) -> FolderCheck:
     """Check the site whose data lie in a folder, or all sites that have a folder in it."""
-    if not is_site(folder):
-        return check_consortium(
-            site_folders(folder), owner, policy=policy, on_progress=on_progress,
+    alone = is_site(folder)
+    folders = {site or folder.resolve().name: folder} if alone else site_folders(folder)
+    checks = tuple(
+        check_site(
+            base,
+            {},
+            owner,
+            site=name,
+            policy=policy,
+            on_progress=on_progress,
             headers_only=headers_only,
-        )  # fmt: skip
-    one = check_site(
-        folder, {}, owner, site=site or folder.resolve().name, policy=policy,
-        on_progress=on_progress, headers_only=headers_only,
-    )  # fmt: skip
-    return Checked(sites=(one,), handshake=(), headers_only=headers_only)
+        )
+        for name, base in folders.items()
+    )
+    # One site has nobody to be compared with.
+    differences = () if alone else handshake(checks, owner)
+    return FolderCheck(sites=checks, handshake=differences, headers_only=headers_only)
 
 
 def check_site(
@@ -199,17 +207,22 @@ def check_site(
     """
     began = time.monotonic()
     inspection = inspect_site(
-        base, given, owner.config, site=site, working=working or Path.cwd(),
+        base,
+        given,
+        owner.config,
+        site=site,
+        working=working or Path.cwd(),
         on_subject=None if on_progress is None else lambda n, of: on_progress(site, n, of),
         headers_only=headers_only,
-    )  # fmt: skip
+    )
     inspection = _with_templates(inspection, base, owner.config, site)
-    refusals = _refusals(site, policy, owner, inspection)
-    found = sorted((*inspection.findings, *refusals), key=lambda f: "EXW".index(f.severity))
+    findings = (*inspection.findings, *_refusals(site, policy, owner, inspection))
     return SiteCheck(
-        site=site, inspection=inspection, findings=tuple(found),
+        site=site,
+        inspection=inspection,
+        findings=tuple(sorted(findings, key=lambda finding: "EXW".index(finding.severity))),
         seconds=time.monotonic() - began,
-    )  # fmt: skip
+    )
 
 
 def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
@@ -228,42 +241,24 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
     return replace(inspection, accepted=replace(accepted, space=space))
 
 
-def check_consortium(
-    folders: Mapping[str, Path],
-    owner: OwnerSettings,
-    *,
-    policy: SitePolicy,
-    on_progress: OnProgress | None = None,
-    headers_only: bool = False,
-) -> Checked:
-    """Check every site in turn, then compare them as the aggregator does in `join`."""
-    sites = tuple(
-        check_site(
-            folder, {}, owner, site=site, policy=policy, on_progress=on_progress,
-            headers_only=headers_only,
-        )
-        for site, folder in folders.items()
-    )  # fmt: skip
-    return Checked(sites=sites, handshake=handshake(sites, owner), headers_only=headers_only)
-
-
 def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding, ...]:
     """Return what the aggregator of a run would find: differences of sites, a plan that fails.
 
     Without a budget, or while a site is not ready, sites are compared and nothing is planned.
     """
     computation, config = owner.computation, owner.config
-    cards = {
-        check.site: make_card(
-            computation.name, config, accepted, nonce=os.urandom(NONCE_BYTES), noise="os"
-        )
-        for check in sites
-        if (accepted := check.inspection.accepted) is not None
-    }  # fmt: skip
+    # The cards that the sites would send, so that the code of a run compares them.
+    cards: dict[str, SiteCard] = {}
+    for check in sites:
+        if (accepted := check.inspection.accepted) is not None:
+            nonce = os.urandom(NONCE_BYTES)
+            card = make_card(computation.name, config, accepted, nonce=nonce, noise="os")
+            cards[check.site] = card
     try:
         if not cards:
             return ()
         if len(cards) < len(sites) or not owner.has_budget:
+            # A site with errors of its own is no reason to tell the others that they are too few.
             fewer = len(cards) < len(sites)
             compare(cards, replace(config, min_sites=1) if fewer else config)
             return ()
@@ -291,18 +286,19 @@ def _refusals(
     site: str, policy: SitePolicy, owner: OwnerSettings, inspection: Inspection
 ) -> tuple[Finding, ...]:
     """Return what the site's own policy says of this run."""
-    found = []
+    refusals = []
     try:
+        # Settings without a budget are judged once there is one.
         if owner.has_budget:
             policy.check_settings(site, owner.computation.name, owner.config)
     except PrivacyBudgetError as err:
-        found.append(_finding(err, "Compare epsilon, delta and computation with its file."))
+        refusals.append(_finding(err, "Compare epsilon, delta and computation with its file."))
     try:
         if inspection.accepted is not None:
             policy.check_size(site, len(inspection.accepted.subjects))
     except DataError as err:
-        found.append(_finding(err, "Add subjects, or lower min_subjects in the site's policy."))
-    return tuple(found)
+        refusals.append(_finding(err, "Add subjects, or lower min_subjects in the site's policy."))
+    return tuple(refusals)
 
 
 def _finding(err: CapeError, fix: str = "") -> Finding:

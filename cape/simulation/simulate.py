@@ -20,8 +20,9 @@ from pathlib import Path
 
 from cape.coinstac.documents import PRODUCT
 from cape.computations import load
+from cape.consortium_folder import merged, read_file, site_folders
 from cape.errors import ConfigError
-from cape.planning.owner_settings import combined, read_file, site_folders
+from cape.consortium_folder import merged, read_file, site_folders
 from cape.report import add_score
 from cape.simulation.checkpoint import Checkpoint, RunSetup, may_go_on, read_checkpoint, restore
 from cape.simulation.dropout import ActiveSites, read_drop
@@ -75,7 +76,7 @@ def simulate(
     through : {"memory", "wire", "process", "docker", "coinstac"}
         How messages travel.
     settings : mapping, optional
-        Of the owner, over those of the file (`cape.planning.owner_settings.combined`).
+        Of the owner, over those of the file (`cape.consortium_folder.merged`).
     seed : int, optional
         Reproducible noise, 0 to 2^63 - 1: the result is stamped not private.  Without one the
         noise comes from the operating system and counts.
@@ -89,7 +90,7 @@ def simulate(
     sites = site_folders(directory)
     check_seed(seed)
     beside = directory / "settings.toml"
-    chosen = combined(read_file(beside) if beside.is_file() else {}, settings or {})
+    chosen = merged(read_file(beside) if beside.is_file() else {}, settings or {})
     # A simulation warns where a real run refuses: finding out what is too little is its purpose.
     chosen.setdefault("accept_low_quality", True)
     out = out.resolve()

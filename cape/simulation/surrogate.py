@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from cape.computations import load
+from cape.consortium_folder import site_folders
 from cape.errors import ConfigError
-from cape.planning.owner_settings import site_folders
 from cape.protocol.outcome import IcaOutcome
 from cape.report import files, render
 from cape.report.consortium import map_results_of

@@ -22,11 +22,11 @@ import pytest
 
 from cape.computations import load
 from cape.config import Config
+from cape.consortium_folder import read_settings, site_folders
 from cape.data import inspect_site, reduce_again, resources
 from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.errors import CapeError, DataError
-from cape.planning.owner_settings import read_settings, site_folders
 from cape.planning.validate import check_site, handshake
 from cape.protocol import wire
 from cape.protocol.join import compare, make_card

@@ -1,4 +1,4 @@
-"""The owner's settings: those of a file, with those of the caller on top."""
+"""A consortium that lies in one folder: the owner's settings.toml, and one folder for each site."""
 
 from __future__ import annotations
 
@@ -55,8 +55,9 @@ def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettin
     ConfigError
         The file cannot be read, or a setting is wrong.
     """
-    values = combined({} if path is None else read_file(path), given)
+    values = merged({} if path is None else read_file(path), given)
     computation = load(str(values.pop("computation", PRODUCT)))
+    # Data can be checked before the owner has decided on a budget.
     config = computation.config.from_input({**UNSET, **values})
     has_budget = not config.private or {"epsilon", "delta"} <= set(values)
     return OwnerSettings(computation=computation, config=config, has_budget=has_budget)
@@ -70,14 +71,14 @@ def read_file(path: Path) -> dict[str, object]:
         raise ConfigError("E014", detail=f"{path}: {err}") from err
 
 
-def combined(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
     """Return the settings of a run: those given, over those of the file that are meant for it.
 
-    If `given` chooses another computation than the file, a setting of the file is kept if every
+    If `given` chooses another computation than the file, a setting of the file stays if every
     computation has it (a field of `Config`: budget, parties, data and what is done to them), the
     chosen one has no default of its own for it, which says that it needs another value than the
-    rest, and the value is one that it allows.  So ``standardize`` and ``n_basis`` are kept, while
-    ``n_components``, ``n_rounds`` and ``learning_rate``, tuned for another algorithm, are not.
+    rest, and the value is one that it allows.  So ``standardize`` and ``n_basis`` stay, while
+    ``n_components``, ``n_rounds`` and ``learning_rate``, tuned for another algorithm, do not.
 
     Parameters
     ----------
@@ -93,25 +94,27 @@ def combined(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict
     chosen = given.get("computation") or named
     if chosen == named:
         return {**in_file, **given}
-    kept = {name: value for name, value in in_file.items() if _meant_for(str(chosen), name, value)}
-    ignored = [name for name in in_file if name not in (*kept, *given)]
+    common = {
+        name: value for name, value in in_file.items() if _meant_for(str(chosen), name, value)
+    }
+    ignored = [name for name in in_file if name not in (*common, *given)]
     if ignored:
         text = f"of settings.toml, which is for {named}, {chosen} ignores: {', '.join(ignored)}"
         warnings.warn(f"{text} (give what it needs with --set)", CapeWarning, stacklevel=3)
-    return {**kept, **given}
+    return {**common, **given}
 
 
 def _meant_for(computation: str, name: str, value: object) -> bool:
     """Tell whether a setting of a file for another computation is meant for this one too."""
-    kind = load(computation).config
-    common = {field.name: field for field in dataclasses.fields(Config)}
-    own = {field.name: field for field in dataclasses.fields(kind)}
-    if name not in common:
+    config = load(computation).config
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    general = {field.name: field for field in dataclasses.fields(Config)}
+    if name not in general:
         return False
-    if own[name].default != common[name].default:
-        return value == own[name].default
+    if fields[name].default != general[name].default:
+        return value == fields[name].default
     try:
-        coerce(own[name], typing.get_type_hints(kind)[name], value)
+        coerce(fields[name], typing.get_type_hints(config)[name], value)
     except ConfigError:
         return False
     return True
@@ -119,12 +122,13 @@ def _meant_for(computation: str, name: str, value: object) -> bool:
 
 def site_folders(directory: Path) -> dict[str, Path]:
     """Return the folders of the sites by id, sorted; DataError if there are none."""
-    found = {
+    folders = {
         path.name: path.resolve()
         for path in sorted(directory.iterdir())
+        # Hidden folders are of the system, those with an underscore of results.
         if path.is_dir() and not path.name.startswith((".", "_"))
     }
-    if not found:
+    if not folders:
         detail = f"{directory} holds no folder; a consortium has one folder of data per site"
         raise DataError("E104", site="(none)", detail=detail)
-    return found
+    return folders

@@ -9,8 +9,8 @@ import pytest
 
 from cape.api import Consortium
 from cape.cli import main
+from cape.consortium_folder import merged, read_file, read_settings
 from cape.errors import CapeWarning, ConfigError
-from cape.planning.owner_settings import combined, read_file, read_settings
 from cape.simulation.simulate import LARGEST_SEED, simulate
 
 FILE = {
@@ -20,7 +20,7 @@ FILE = {
 
 
 def of(given: dict[str, object], file: dict[str, object] | None = None) -> dict[str, object]:
-    return combined(FILE if file is None else file, given)
+    return merged(FILE if file is None else file, given)
 
 
 def test_a_common_setting_that_a_computation_only_narrows_is_kept() -> None:
