@@ -300,4 +300,4 @@ def budget(
     ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
     """
     chosen = {"epsilon": epsilon, "delta": delta, "n_components": components, **(settings or {})}
-    return planning.plan_run(chosen, n_sites=sites, n_subjects=subjects)
+    return planning.budget_of(chosen, n_sites=sites, n_subjects=subjects)

@@ -100,6 +100,5 @@ def _smooth_basis(
 
 
 def voxel_mm(space: FeatureSpace) -> tuple[float, float, float]:
-    """Return the edges of a voxel, mm."""
     edges = np.linalg.norm(np.array(space.affine).reshape(4, 4)[:3, :3], axis=0)
     return float(edges[0]), float(edges[1]), float(edges[2])

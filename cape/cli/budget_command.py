@@ -48,9 +48,9 @@ def budget_command(
         n_basis=basis,
     )
     from cape.cli.plan_text import print_plan
-    from cape.planning.budget import plan_run
+    from cape.planning.budget import budget_of
 
-    plan = plan_run(settings, n_sites=sites, n_subjects=subjects)
+    plan = budget_of(settings, n_sites=sites, n_subjects=subjects)
     if as_json:
         json_line(dataclasses.asdict(plan))
     else:

@@ -27,7 +27,6 @@ PLACES = (__name__, "cape.papers.computations")
 
 @functools.cache
 def _homes() -> Mapping[str, str]:
-    """Return the module of every computation by its name."""
     homes: dict[str, str] = {}
     for place in PLACES:
         spec = importlib.util.find_spec(place)
@@ -37,7 +36,6 @@ def _homes() -> Mapping[str, str]:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all computations, sorted."""
     return tuple(_homes())
 
 
@@ -50,6 +48,5 @@ def module_of(name: str) -> ModuleType:
 
 
 def load(name: str) -> Computation[Any]:
-    """Return a computation by name."""
     computation: Computation[Any] = module_of(name).COMPUTATION
     return computation

@@ -84,7 +84,6 @@ class CapeCcaConfig(Config):
     )
 
     def check(self) -> None:
-        """Check what the settings say together."""
         Config.check(self)
         single_bounds(self.bounds)
         for view, low, high in (("x", self.x_low, self.x_high), ("y", self.y_low, self.y_high)):
@@ -125,12 +124,10 @@ CONSTANT = 0.5
 
 
 def first_view(config: CapeCcaConfig, n_columns: int) -> int:
-    """Return D_x."""
     return config.n_features_x or n_columns // 2
 
 
 def estimator(config: CapeCcaConfig, n_columns: int) -> SecondMomentCca:
-    """Return the estimator for D columns of both views together."""
     n_x = first_view(config, n_columns)
     low = [config.x_low] * n_x + [config.y_low] * (n_columns - n_x)
     high = [config.x_high] * n_x + [config.y_high] * (n_columns - n_x)
@@ -149,7 +146,6 @@ def estimator(config: CapeCcaConfig, n_columns: int) -> SecondMomentCca:
 
 
 def stages(config: CapeCcaConfig, n_columns: int) -> tuple[PlannedStage, ...]:
-    """Return the one release of a run."""
     asked = estimator(config, n_columns).schedule(n_columns)
     return (PlannedStage(phase="moment", releases=asked, mu2_weight=1.0),)
 
@@ -216,7 +212,6 @@ def _outcome(party: Aggregator, model: CapeCcaModel) -> Outcome:
 
 
 def correlations_table(state: CanonicalState) -> Table:
-    """Return one row per pair."""
     return Table(
         name="correlations",
         title="Canonical correlations",

@@ -69,7 +69,6 @@ class CapeMeanConfig(Config):
     )
 
     def check(self) -> None:
-        """Check what the settings say together."""
         Config.check(self)
         if not self.low < self.high:
             raise ConfigError(
@@ -98,19 +97,14 @@ class CapeMeanModel(Model):
 
 
 def mean_of(config: CapeMeanConfig, model: object = None) -> ColumnMean:
-    """Return the estimator of the means."""
-    del model
     return ColumnMean(low=config.low, high=config.high)
 
 
 def histogram_of(config: CapeMeanConfig, model: object = None) -> ColumnHistogram:
-    """Return the estimator of the histograms."""
-    del model
     return ColumnHistogram(low=config.low, high=config.high, n_bins=config.n_bins)
 
 
 def stages(config: CapeMeanConfig, n_columns: int) -> tuple[PlannedStage, ...]:
-    """Return all releases of a run and how they share the budget."""
     share = config.mean_share
     return (
         PlannedStage(phase="mean", releases=mean_of(config).schedule(n_columns), mu2_weight=share),

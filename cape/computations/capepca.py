@@ -52,7 +52,6 @@ class CapePcaConfig(Config):
     )
 
     def check(self) -> None:
-        """Check what the settings say together."""
         Config.check(self)
         check_basis(self)
 
@@ -68,13 +67,10 @@ class PcaModel(Model):
 
 
 def estimator(config: CapePcaConfig, model: object = None) -> SecondMomentPca:
-    """Return the estimator of the second moment."""
-    del model
     return SecondMomentPca(n_components=config.n_directions, norm_bound=config.norm_bound)
 
 
 def stages(config: CapePcaConfig, n_features: int) -> tuple[PlannedStage, ...]:
-    """Return the one release of a run."""
     releases = estimator(config).schedule(n_features)
     return (PlannedStage(phase="moment", releases=releases, mu2_weight=1.0),)
 
@@ -127,7 +123,6 @@ def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outc
 
 
 def spectrum_table(state: Principal, note: str) -> Table:
-    """Return one row per eigenvalue."""
     K = state.V.shape[1]
     return Table(
         name="spectrum",

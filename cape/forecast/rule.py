@@ -113,7 +113,6 @@ class ForecastRule(ABC):
 
     def largest_text(self, g: float) -> str:
         """Return `largest_components` in a sentence; empty where it does not depend on G."""
-        del g
         return ""
 
     @abstractmethod
@@ -122,12 +121,10 @@ class ForecastRule(ABC):
 
     def expected_q(self, g: float) -> float | None:
         """Return the expected recovery error; None where it was not measured."""
-        del g
         return None
 
     def map_energy(self, g: float, n_basis: int) -> float:
         """Return E, the expected share of the maps' energy that is kept; NaN where unknown."""
-        del g, n_basis
         return math.nan
 
     def largest_without_noise(self) -> int:
@@ -145,6 +142,7 @@ class ForecastRule(ABC):
             usable=g >= self.refused_below(),
             largest_n_components=min(most, MAX_COMPONENTS),
             smallest_epsilon=size.epsilon_for(needed) if finite else 0.0,
+            # Without noise G is infinite: no number of subjects is too small.
             smallest_n_subjects=math.ceil(needed * size.n_subjects / g) if g > 0 else 0,
             map_energy=self.map_energy(g, n_basis),
             text=self._text(size, mu),
@@ -159,13 +157,13 @@ class ForecastRule(ABC):
         return f"{reason}. What would help: {'; or '.join(advice.changes)}."
 
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
-        del n_basis
         real_data = self.advice(size, mu).real_data
         return (real_data,) if real_data else ()
 
     def advice(self, size: RunSize, mu: float) -> Advice:
         """Return what to tell the owner of a plan of total `mu`; inf without noise."""
         g, needed = size.g_of(mu), self.needed_g()
+        # Nothing protects anybody then, which matters more than how good the maps will be.
         if math.isinf(g):
             return Advice(
                 answer="yes",
@@ -176,6 +174,7 @@ class ForecastRule(ABC):
         reason = f"G is {g:.0f}, and {self.n_components} {self.noun} need about {needed:.0f}"
         if g >= needed:
             return Advice(answer="yes", reason=reason, changes=(), real_data=self.real_data(g))
+        # Between the two thresholds the owner decides; below both a run stops by itself.
         refused = g < self.refused_below()
         return Advice(
             answer="no" if refused else "perhaps",
@@ -207,6 +206,7 @@ class ForecastRule(ABC):
                 CurvePoint(
                     epsilon=at,
                     g=g,
+                    # A doubtful budget does not count as usable in the curve.
                     usable=g >= self.needed_g(),
                     largest_n_components=self.largest_components(g),
                     expected_q=self.expected_q(g),

@@ -22,6 +22,7 @@ def g_eff(*, n_subjects: int, mu: float, noise_shares: int, n_sites: int) -> flo
     n_sites : int
         S, noise shares in every sum.
     """
+    # The sum carries S noise shares, and the viewer can subtract all but h of them.
     return n_subjects * mu * math.sqrt(noise_shares / n_sites)
 
 
@@ -35,15 +36,12 @@ class RunSize:
     delta: float
 
     def g(self, epsilon: float) -> float:
-        """Return G at a total epsilon."""
         return self.g_of(gdp_mu(epsilon=epsilon, delta=self.delta))
 
     def g_of(self, mu: float) -> float:
-        """Return G at a total mu."""
         return g_eff(
             n_subjects=self.n_subjects, mu=mu, noise_shares=self.noise_shares, n_sites=self.n_sites
         )
 
     def epsilon_for(self, g: float) -> float:
-        """Return the smallest epsilon that reaches G."""
         return gdp_epsilon(mu=g / self.g_of(1.0), delta=self.delta)

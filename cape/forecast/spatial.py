@@ -29,6 +29,7 @@ ROWS_PER_COMPONENT: Final = 0.3
 
 def spatial_basis(g: float, n_components: int) -> int:
     """Return d of a spatial or template run: from G alone, and room for R components."""
+    # A larger basis is sharper and noisier: it grows only where G can pay for it.
     fitting = [d for least, d, _ in SPATIAL_SIZES if g >= least]
     d = fitting[-1] if fitting else SPATIAL_SIZES[0][1]
     return max(d, math.ceil(n_components / ROWS_PER_COMPONENT))
@@ -41,7 +42,6 @@ class SpatialRule(ForecastRule):
     noun: ClassVar[str] = "spatial components"
 
     def needed_g(self) -> float:
-        """Return the smallest G from which a run is called usable, whatever R is."""
         return LEAST_CLEAR
 
     def refused_below(self) -> float:
@@ -53,14 +53,11 @@ class SpatialRule(ForecastRule):
         return next((r for least, _, r in reversed(SPATIAL_SIZES) if g >= least), 0)
 
     def largest_text(self, g: float) -> str:
-        """Return `largest_components` in a sentence."""
         most = self.largest_components(g)
         about = f"about {most}" if most else "no"
         return f"At G {g:.0f} real data carried {about} spatial components."
 
     def real_data(self, g: float) -> str:
-        """Return what one real resting-state data set showed."""
-        del g
         return (
             "On one real data set (40 subjects, 10 mm) spatial maps at G 100 / 200 / 400 agreed "
             "with independent subjects by r .50 / .54 / .55; smooth noise gave .34 / .35 / .36."
@@ -69,6 +66,7 @@ class SpatialRule(ForecastRule):
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
         g, advice = size.g_of(mu), self.advice(size, mu)
         warnings = []
+        # Components without room of their own split networks instead of finding more.
         room = int(ROWS_PER_COMPONENT * n_basis)
         if self.n_components > room:
             warnings.append(f"A basis of {n_basis} has room for about {room} components.")

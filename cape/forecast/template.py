@@ -19,7 +19,6 @@ class TemplateRule(ForecastRule):
     noun: ClassVar[str] = "templates"
 
     def needed_g(self) -> float:
-        """Return the smallest G from which a run is called usable."""
         return LEAST_TEMPLATE
 
     def largest_components(self, g: float) -> int:
@@ -27,8 +26,6 @@ class TemplateRule(ForecastRule):
         return MOST_TEMPLATES if g >= LEAST_TEMPLATE else 0
 
     def real_data(self, g: float) -> str:
-        """Return what one real resting-state data set showed."""
-        del g
         return (
             "On one real data set (40 subjects, 10 mm) template maps at G 50 / 100 / 200 / 400 "
             "reached r .74 / .78 / .81 / .82 with independent subjects; without any data they "

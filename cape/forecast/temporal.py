@@ -66,8 +66,10 @@ def usable(n_components: int, *, prewhitened: bool = True) -> float:
         )
     scale = PREWHITENED if prewhitened else BASE
     known = sorted(USABLE)
+    # Fewer than 5 were not measured: they are taken to need no less than 5 do.
     if n_components <= known[0]:
         return scale * USABLE[known[0]]
+    # Above 30 the measured slope goes on; `_warnings` says that this is a guess.
     if n_components > known[-1]:
         return scale * PER_COMPONENT_ABOVE_30 * n_components
     return scale * _between(USABLE, n_components)
@@ -127,6 +129,7 @@ def choose_n_basis(
             allowed=f"2 to {limit - 1}",
             do=f"it must be below the number of features ({limit}).",
         )
+    # R directions or fewer cannot hold R maps and their noise.
     sizes = [int(d) for d in sorted(energies) if n_components < d <= limit] or [limit]
     cost = n_components / (pca_share * g * g)
     return max(sizes, key=lambda d: energy_inside(d, energies) * (1.0 - cost * d))
@@ -152,7 +155,6 @@ class TemporalRule(ForecastRule):
     pca_share: float = PCA_SHARE
 
     def needed_g(self) -> float:
-        """Return the smallest G from which a run is called usable, else refused."""
         return usable(self.n_components, prewhitened=self.prewhitened)
 
     def largest_components(self, g: float) -> int:
@@ -160,11 +162,9 @@ class TemporalRule(ForecastRule):
         return largest_usable_components(g, prewhitened=self.prewhitened)
 
     def largest_without_noise(self) -> int:
-        """Return the largest number that can be asked for."""
         return MAX_COMPONENTS
 
     def largest_text(self, g: float) -> str:
-        """Return `largest_components` in a sentence."""
         most = self.largest_components(g)
         if not most:
             return "At this budget no number of components was recovered on synthetic data."
@@ -187,11 +187,11 @@ class TemporalRule(ForecastRule):
 
         Within .02 of measurement for G from 275 on and d from 100 to 400.
         """
+        # Each of R maps is open to the noise of the d - R directions beside them.
         lost = self.n_components * max(0, n_basis - self.n_components) / (self.pca_share * g * g)
         return max(0.0, self.basis_energy * (1.0 - lost))
 
     def real_data(self, g: float) -> str:
-        """Return what one real resting-state data set showed at this G."""
         if g < USEFUL_ON_REAL_DATA:
             return (
                 "On real resting-state data no useful temporal components were seen below G "
@@ -208,6 +208,7 @@ class TemporalRule(ForecastRule):
             return "No noise is added: the maps are as good as the data, and nobody is protected."
         if g >= needed:
             return f"Usable on synthetic data: G {g:.0f}, needed {needed:.0f}."
+        # Each remedy is enough by itself, by the rule that refused the run.
         best = self.largest_components(g)
         fewer = f"n_components <= {best}, " if best else ""
         return (
@@ -219,6 +220,7 @@ class TemporalRule(ForecastRule):
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
         g = size.g_of(mu)
         warnings = []
+        # Success on synthetic data must not be read as a promise for resting-state data.
         if g < USEFUL_ON_REAL_DATA:
             warnings.append(self.real_data(g))
         most = LOSS_TO_WARN * self.pca_share * g * g / self.n_components

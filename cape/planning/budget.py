@@ -99,7 +99,7 @@ class PlannedRun:
     warnings: tuple[str, ...]
 
 
-def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> PlannedRun:
+def budget_of(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> PlannedRun:
     """Return what the plan of a run means that has these settings, without any data.
 
     The plan is the one that the handshake of a real run makes from the same numbers.  Matrices
@@ -129,6 +129,7 @@ def plan_run(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -
     mu = cost.mu()
     total = math.inf if mu is None else mu
     stages = _stages(events, n_sites=n_sites, n_subjects=n_subjects)
+    # All releases of a run count on the same noise shares.
     shares = events[0].shares
     size = RunSize(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
     rule = capedjica.rule(config, run_plan.n_basis)
@@ -180,7 +181,6 @@ def _of_product(settings: Mapping[str, object]) -> dict[str, object]:
 
 
 def _space(config: capedjica.CapeDjicaConfig) -> FeatureSpace:
-    """Return the feature space of the settings, with as many templates as they say."""
     space = _features(config)
     if config.separation != "template":
         return space
@@ -194,11 +194,11 @@ def _features(config: Config) -> FeatureSpace:
     if config.image_shape:
         shape = parse_shape(config.image_shape)
         return FeatureSpace.of_matrix(math.prod(shape), shape)
+    # Nobody has seen the data yet: as many features as the settings allow.
     return FeatureSpace.of_matrix(config.n_basis or config.max_features)
 
 
 def _stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[StageSummary, ...]:
-    """Return the releases of a plan by phase, in order."""
     summaries = []
     for phase in dict.fromkeys(event.phase for event in events):
         releases = [event for event in events if event.phase == phase]

@@ -58,7 +58,6 @@ class SiteCheck:
 
     @property
     def ready(self) -> bool:
-        """Whether the site may join."""
         return not any(finding.severity == "E" for finding in self.findings)
 
 
@@ -82,7 +81,6 @@ class FolderCheck:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """All findings."""
         return (*(f for site in self.sites for f in site.findings), *self.handshake)
 
     @property
@@ -92,7 +90,6 @@ class FolderCheck:
 
     @property
     def ready(self) -> bool:
-        """Whether nothing stops a run."""
         return not any(finding.severity == "E" for finding in self.findings)
 
 
@@ -226,7 +223,6 @@ def check_site(
 
 
 def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
-    """Return the inspection of a site with the template maps that the settings ask for."""
     accepted = inspection.accepted
     if accepted is None or not config.needs_templates:
         return inspection
@@ -272,7 +268,7 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
 
 
 def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:
-    """Return the answer of the aggregator to the cards, by the code of a run."""
+    # The aggregator's own code decides, so that a run cannot refuse what was found ready here.
     party = AggregatorContext(config=config)
     run = start(computation.bind(config))
     ordered = {site: cards[site] for site in sorted(cards, key=str.encode)}
@@ -285,7 +281,6 @@ def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config
 def _refusals(
     site: str, policy: SitePolicy, owner: OwnerSettings, inspection: Inspection
 ) -> tuple[Finding, ...]:
-    """Return what the site's own policy says of this run."""
     refusals = []
     try:
         # Settings without a budget are judged once there is one.
@@ -302,6 +297,7 @@ def _refusals(
 
 
 def _finding(err: CapeError, fix: str = "") -> Finding:
+    # The detail may name files and subjects, so it is in the text for the site alone.
     parts = [str(err), err.detail, fix and f"Fix: {fix}"]
     return Finding(
         code=err.code, severity="E", private=" ".join(p for p in parts if p), public=str(err)

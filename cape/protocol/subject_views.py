@@ -31,7 +31,6 @@ def prepared(site: Site, space: FeatureSpace) -> Stacks:
 
 
 def unchanged(site: Site, model: Model) -> Stacks:
-    """Return the subjects' matrices (d, T_m) as they are."""
     return prepared(site, joined(model).space)
 
 

@@ -22,7 +22,6 @@ from cape.coinstac.documents import PRODUCT
 from cape.computations import load
 from cape.consortium_folder import merged, read_file, site_folders
 from cape.errors import ConfigError
-from cape.consortium_folder import merged, read_file, site_folders
 from cape.report import add_score
 from cape.simulation.checkpoint import Checkpoint, RunSetup, may_go_on, read_checkpoint, restore
 from cape.simulation.dropout import ActiveSites, read_drop

@@ -15,7 +15,7 @@ from cape.computations import capedjica, load
 from cape.config import Config
 from cape.data.space import mask_space
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError
-from cape.planning.budget import plan_run
+from cape.planning.budget import budget_of
 from cape.privacy.cost import FREE
 from cape.privacy.event import Event
 from cape.privacy.ledger import Budget, Plan
@@ -262,5 +262,5 @@ def test_a_low_pass_filter_that_takes_something_out_is_warned_of(low_pass, tr, w
     assert [text for text in run_plan.warnings if "low_pass = 0.1 Hz" in text] == (
         list(run_plan.warnings[-1:]) if warned else []
     )
-    budget = plan_run({**given, "separation": separation}, n_sites=4, n_subjects=1024)
+    budget = budget_of({**given, "separation": separation}, n_sites=4, n_subjects=1024)
     assert ("low_pass" in " ".join(budget.warnings)) is warned

@@ -68,7 +68,6 @@ class FinalState:
 
 
 def subspace(model: IcaModel) -> Subspace:
-    """Return the released subspace of a run that has one."""
     if model.spatial is not None:
         return model.spatial.subspace
     if model.subspace is None:

@@ -35,12 +35,10 @@ MAX_IDENTITY = 400
 
 
 def model_of(config: CapeDjicaConfig) -> SeparationModel:
-    """Return the model that the settings choose."""
     return MODELS[config.separation]
 
 
 def first_stage(config: CapeDjicaConfig) -> str:
-    """Return the stage of the first release."""
     return model_of(config).first
 
 

@@ -28,9 +28,8 @@ class SeparationModel(ABC):
     ) -> tuple[PlannedStage, ...]:
         """Return all releases of a run and their weights in mu^2."""
 
-    def check_space(self, config: CapeDjicaConfig, space: FeatureSpace) -> None:
+    def check_space(self, config: CapeDjicaConfig, space: FeatureSpace) -> None:  # noqa: B027
         """Raise ConfigError if the sites' feature space does not suit the settings."""
-        del config, space
 
     def choose_n_basis(self, config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
         """Return the size of a smooth basis that the owner has left open."""
@@ -44,7 +43,6 @@ class SeparationModel(ABC):
 
     def untested(self, config: CapeDjicaConfig) -> str:
         """Return a warning where the rule was not measured for these settings, else nothing."""
-        del config
         return ""
 
     @abstractmethod

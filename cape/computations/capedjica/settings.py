@@ -81,17 +81,14 @@ class CapeDjicaConfig(Config):
 
     @property
     def smooth_basis(self) -> Literal["dct", "kernel"]:
-        """What ``basis=auto`` means for voxels."""
         # The other models want maps as smooth as the noise they are compared with.
         return "dct" if self.separation == "temporal" else "kernel"
 
     @property
     def needs_templates(self) -> bool:
-        """Whether every site maps the owner's template maps."""
         return self.separation == "template" or self.basis == "templates"
 
     def widest_smooth_basis(self) -> int:
-        """Return the most directions that a run chooses by itself."""
         if self.separation == "temporal":
             return Config.widest_smooth_basis(self)
         # The forecast is read before a run only, so a round should not pay for its import.
@@ -100,7 +97,6 @@ class CapeDjicaConfig(Config):
         return spatial_basis(math.inf, self.n_components)
 
     def check(self) -> None:
-        """Check what the settings say together."""
         Config.check(self)
         check_basis(self)
         numbers("shares", self.shares, 3)
@@ -147,7 +143,6 @@ def numbers(name: str, text: str, count: int) -> tuple[float, ...]:
 
 
 def run_size(config: Config, n_sites: int, n_subjects: int) -> RunSize:
-    """Return what G follows from, beside mu."""
     return RunSize(
         n_sites=n_sites,
         n_subjects=n_subjects,

@@ -24,7 +24,6 @@ from cape.public_basis import public_basis
 
 
 def _estimator(config: CapeDjicaConfig, model: object = None) -> SpatialIca:
-    del model
     return SpatialIca(n_components=config.n_components, private=config.private)
 
 
@@ -67,18 +66,15 @@ class SpatialModel(SeparationModel):
     def stages(
         self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
     ) -> tuple[PlannedStage, ...]:
-        """Return the one release; it takes the whole budget."""
         releases = _estimator(config).schedule(n_basis)
         return (PlannedStage(phase="spatial", releases=releases, mu2_weight=1.0),)
 
     def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
-        """Return the rule for R spatial components."""
         from cape.forecast.spatial import SpatialRule
 
         return SpatialRule(n_components=config.n_components)
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
-        """Return the rotated subspace; what unmixes is the inverse of the rotation."""
         state = _released(model)
         settled = "The rotation settled." if state.converged else "The rotation did not settle."
         unmixing = np.asarray(np.linalg.inv(state.mixing))

@@ -66,7 +66,6 @@ def _released(model: IcaModel) -> TemplateMaps:
 
 def _as_released(config: CapeDjicaConfig, model: IcaModel) -> TemplateMaps:
     """Return the last state; order and sign are those of the templates."""
-    del config
     return _released(model)
 
 
@@ -90,14 +89,12 @@ class TemplateModel(SeparationModel):
     def stages(
         self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
     ) -> tuple[PlannedStage, ...]:
-        """Return the one release; it takes the whole budget."""
         # The plan is made before the templates of the sites have come: sizes and bounds need none.
         regression = TemplateRegression(n_templates=config.n_components, private=config.private)
         releases = regression.schedule(n_basis)
         return (PlannedStage(phase="template", releases=releases, mu2_weight=1.0),)
 
     def check_space(self, config: CapeDjicaConfig, space: FeatureSpace) -> None:
-        """Raise ConfigError unless the sites have as many templates as `n_components` says."""
         K = config.n_components
         if space.n_templates != K:
             raise ConfigError("E281", got=space.n_templates, allowed=K)
@@ -107,13 +104,11 @@ class TemplateModel(SeparationModel):
             )
 
     def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
-        """Return the rule for K templates."""
         from cape.forecast.template import TemplateRule
 
         return TemplateRule(n_components=config.n_components)
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
-        """Return the maps in the form of the other models: directions, and how they mix."""
         maps = _released(model).maps
         V, right = np.linalg.qr(maps)
         unmixing = np.asarray(np.linalg.inv(right))

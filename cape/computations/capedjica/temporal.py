@@ -52,8 +52,6 @@ def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedCo
 
 
 def make_pca(config: CapeDjicaConfig, model: object = None) -> Estimator[Subspace]:
-    """Return the estimator of the common subspace."""
-    del model
     if config.pca == "covariance":
         return CovariancePca(
             n_components=config.n_components, clip=config.covariance_clip, private=config.private
@@ -71,7 +69,6 @@ def make_whitening(
 
 
 def make_solver(config: CapeDjicaConfig, fixed: TunedConstants) -> QuasiNewton | Infomax:
-    """Return the solver."""
     if config.solver == "infomax":
         return Infomax(
             n_rounds=config.n_rounds,
@@ -175,7 +172,6 @@ class TemporalModel(SeparationModel):
     def stages(
         self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
     ) -> tuple[PlannedStage, ...]:
-        """Return all releases of a run and their weights in mu^2."""
         R, fixed = config.n_components, constants(config, n_sites, n_subjects)
         pca, whitening, iterate = fixed.mu2_weights
         looks = make_whitening(config, fixed, None).schedule(R)
@@ -191,7 +187,6 @@ class TemporalModel(SeparationModel):
         )
 
     def choose_n_basis(self, config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
-        """Return the best of the measured sizes for G."""
         from cape.forecast.temporal import BRAIN_ENERGY, IMAGE_ENERGY, choose_n_basis
 
         return choose_n_basis(
@@ -202,7 +197,6 @@ class TemporalModel(SeparationModel):
         )
 
     def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
-        """Return the rule for R components in this basis."""
         from cape.forecast.temporal import (
             BRAIN_ENERGY,
             IMAGE_ENERGY,
@@ -221,14 +215,12 @@ class TemporalModel(SeparationModel):
         )
 
     def untested(self, config: CapeDjicaConfig) -> str:
-        """Return a warning for other algorithms than the default, and few rounds of it."""
         algorithm = (config.solver, config.pca, config.whitening)
         if algorithm == MEASURED and config.n_rounds >= FEW_ROUNDS:
             return ""
         return "How good the maps will be was measured for the default algorithm only."
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
-        """Return subspace, whitening and rotation as released."""
         from cape.computations.capedjica.outcome import unmixed
 
         # With whitening=eigen there was no release of it: it follows from the subspace.
