@@ -128,6 +128,7 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
         got = {site: read(card) for site, card in cards.items()}
         if len(set(got.values())) > 1:
             raise ConsortiumError(code, field=field, sites=_listed(code, cards, got))
+    # Fresh at every site: an equal one is the card of another site sent again.
     nonces = [card.nonce for card in cards.values()]
     if same := [site for site, card in cards.items() if nonces.count(card.nonce) > 1]:
         raise ConsortiumError("E204", field="nonce", sites=f"{', '.join(same)} sent the same one")

@@ -105,6 +105,7 @@ def joined(model: Model) -> Roster:
     packed = model.keys.labels if model.keys is not None else ""
     if model.drop_outs is not None:
         packed = model.drop_outs.advertised.labels
+    # The stored roster stays as it was sent: every digest of the run is made of it.
     if not packed:
         return model.roster
     return replace(model.roster, space=replace(model.roster.space, packed=packed))

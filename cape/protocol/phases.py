@@ -170,6 +170,8 @@ def check_table(rows: list[AnyPhase]) -> None:
     names = [phase.name for phase in rows]
     if len(set(names)) != len(names):
         raise ValueError(f"phase names repeat: {names}")
+    # (phase, round) never repeats in a run, because `then` points onward or within the stage:
+    # masks and noise streams are labelled by it.
     reached = {names[0]}
     for i, phase in enumerate(rows):
         own = [n for n in names if stage_of(n) == stage_of(phase.name)]
@@ -283,15 +285,18 @@ def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
         raise MessageError(
             "E202", problem=f"{phase.name} is answered by {phase.broadcast.__name__}"
         )
+    # Last before it is absorbed: a wrong form would be computed with from here on.
     phase.check(run.model, request.body)
     return replace(run, run=name, cursor=cursor, model=phase.absorb(run.model, request.body))
 
 
 def respond(run: Run[M], site: Site) -> tuple[Run[M], AnyEnvelope]:
     """Answer the phase in which a site stands: the first, or the one that `accept` opened."""
+    # A context serves one round: where it stands and what was charged come from the stored state.
     site.cursor, site.ledger = run.cursor, run.ledger
     phase = run.phase
     reply = phase.answer(site, run.model)
+    # Not isinstance: a subclass could carry fields that no marker was checked for.
     if type(reply) is not phase.reply:
         raise MessageError("E202", problem=f"{phase.name} sends {phase.reply.__name__}")
     run = replace(run, ledger=site.ledger)
@@ -318,8 +323,10 @@ def advance_aggregator(
     """
     phase = run.phase
     _agree(run, inbox, joined=bool(run.run))
+    # Who is missing is settled before anything is combined: never a silently smaller sum.
     party.lost = _missing(run.cursor, phase.attendance(run.model), sorted(inbox, key=str.encode))
     party.cursor, party.ledger = run.cursor, run.ledger
+    # COINSTAC lists sites in order of arrival, and a float sum depends on its order.
     replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
     for site, reply in replies.items():
         if type(reply) is not phase.reply:

@@ -151,6 +151,7 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[PlannedStage]) -> N
     def refuse(problem: str) -> PrivacyBudgetError:
         return PrivacyBudgetError("E231", site=site.id, problem=problem)
 
+    # Everything is computed again from this site's own settings; nothing of the roster is believed.
     own = {(stage.phase, i + 1): a for stage in stages for i, a in enumerate(stage.releases)}
     if {(e.phase, e.round) for e in roster.plan} != set(own):
         raise refuse("the releases are not those of the settings")
@@ -173,6 +174,7 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[PlannedStage]) -> N
                 raise refuse(f"{event.phase} counts on other noise shares than the settings")
             if event.seed_ratio != config.ratio(roster.n_sites):
                 raise refuse(f"{event.phase} counts on other zero-sum noise than the settings")
+        # A sum that wraps modulo 2^64 would decode to another number without a trace.
         check_overflow(event, roster.n_sites, roster.n_subjects)
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta) if config.private else None
     check_plan(Plan(releases=roster.plan), budget)

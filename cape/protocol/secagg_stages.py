@@ -385,6 +385,7 @@ class DroppableSum(Generic[M]):
             label=label,
             participants=left.asked,
         )
+        # Kept outside of the model, which is public: a masked sum is not.
         keep(party, PENDING, pending)
         return replace(listed, exchange=b""), f"{self._release.name}.consistency"
 
@@ -404,6 +405,7 @@ class DroppableSum(Generic[M]):
         inbox = addressed(replies, pending.exchange)
         bound = self._release.bound(party, model)
         total = aggregator_stages.unmask_sum(pending, inbox, bound=bound)
+        # Used up: other shares must not open the same vectors again.
         party.keep(PENDING, b"")
         n_sites = len(total.survivors)
         return self._release.step(

@@ -95,6 +95,7 @@ def dumps(document: Json) -> bytes:
 
 def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
     """Return the document of a JSON text of at most `limit` bytes; MessageError otherwise."""
+    # Limits before parsing: a small text can describe a document that fills the memory.
     if len(text) > limit:
         raise _refuse("document", f"{len(text)} bytes, allowed {limit}")
     raw = text if isinstance(text, bytes) else text.encode("utf-8", "replace")
@@ -213,6 +214,7 @@ def _fields(cls: type) -> tuple[_Field, ...]:
 def _shape(hint: Any) -> _Shape:
     if typing.get_origin(hint) is typing.Annotated:
         hint = hint.__origin__
+    # Fields of a record are read when it is first met, so a record may hold its own kind.
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _Shape("record", hint)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -436,6 +438,7 @@ def _bytes_back(document: Json, where: str) -> bytes:
         raw = base64.b64decode(document, validate=True)
     except (binascii.Error, TypeError, ValueError) as err:
         raise _refuse(where, "not base64") from err
+    # One form for each value, or a digest of a message would not name its content.
     if base64.b64encode(raw).decode("ascii") != document:
         raise _refuse(where, "not canonical base64")
     return raw
@@ -463,6 +466,7 @@ def _decode_array(document: Json, dtype: np.dtype[Any], where: str) -> Any:
         and isinstance(text, str)
     ):
         raise _refuse(where, "not an array")
+    # The declared size is compared with the text before anything of that size is allocated.
     size = math.prod(shape) * dtype.itemsize
     if size > MAX_ARRAY or len(text) != 4 * -(-size // 3):
         raise _refuse(where, "array data do not fit their shape")

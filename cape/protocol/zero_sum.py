@@ -94,6 +94,7 @@ class ZeroSum:
 
     def _prepare(self, site: Site, model: Model) -> None:
         roster = joined(model)
+        # Policy first, then the plan: after this phase the first charge may follow.
         site.admit(roster)
         self._verify(site, roster)
         site.ledger = empty_ledger(site.config)
@@ -160,6 +161,7 @@ class Probe:
         self, party: Aggregator, replies: Mapping[str, Masked], model: Model
     ) -> tuple[Fingerprint, str | None]:
         """Return the fingerprint, once the masks of all sites have cancelled."""
+        # A bound of 0: any bit that is left says that the masks of a release would not cancel.
         total = decode_sum([reply.total for reply in replies.values()], bound=0)
         if total.shape != (PROBE_SIZE,):
             raise SecureAggregationError("E220", problem="the probe has another length")
