@@ -739,8 +739,6 @@ def _with_tr(ranges, tr: float) -> Consortium:
     party = Consortium(tr=ranges)
     config = replace(party.config, tr=tr)
     party.config = config
-    party.runs = {site: replace(run, config=config) for site, run in party.runs.items()}
-    party.state = replace(party.state, config=config)
     for site in party.parties.values():
         site.config = config
     return party
