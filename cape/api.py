@@ -41,45 +41,28 @@ PRODUCT = "capedjica"
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Result:
-    """What a finished run released; nothing here belongs to a single subject.
+    """What a finished run released; nothing here belongs to a single subject."""
 
-    Attributes
-    ----------
-    maps : ndarray, shape (D, R)
-        z-scores of the common maps, in final order and sign.
-    unmixing : ndarray, shape (R, D)
-        ``unmixing @ X`` are the time courses of a subject X (D, T).
-    spatial_maps : ndarray, shape (D, R), or None
-        z-scores of the spatial components of the same subspace; None in a template run.
-    status, reason : str
-        converged, max_rounds, not_judged, released, budget_exhausted or diverged; and why.
-    stability : float
-        Agreement of the directions now and some rounds before; 0 if not assessed.
-    private : bool
-        Whether `epsilon` is promised: False without noise and with a seed.
-    epsilon, delta : float or None
-        Total, per subject, against the aggregator with the assumed colluders; None if nothing is
-        promised.
-    q_ngi, map_correlation : float or None
-        Recovery error and mean |r| with the true maps, where these are known.
-    outcome : IcaOutcome
-        Everything else: settings, ledger, roster, matrices.
-    """
-
-    maps: Array
-    unmixing: Array
+    maps: Array  # (D, R): z-scores of the common maps, in final order and sign
+    unmixing: Array  # (R, D): ``unmixing @ X`` are the time courses of a subject X (D, T)
+    # (D, R): z-scores of the spatial components of the same subspace; None in a template run
     spatial_maps: Array | None
+    # status, reason: converged, max_rounds, not_judged, released, budget_exhausted or diverged; and
+    # why
     status: str
     reason: str
-    stability: float
-    private: bool
+    stability: float  # agreement of the directions now and some rounds before; 0 if not assessed
+    private: bool  # whether `epsilon` is promised: False without noise and with a seed
+    # epsilon, delta: Total, per subject, against the aggregator with the assumed colluders; None if
+    # nothing is promised
     epsilon: float | None
     delta: float
     trace: tuple[RoundRecord, ...]
     warnings: tuple[str, ...]
+    # q_ngi, map_correlation: Recovery error and mean |r| with the true maps, where these are known
     q_ngi: float | None
     map_correlation: float | None
-    outcome: IcaOutcome = field(repr=False)
+    outcome: IcaOutcome = field(repr=False)  # everything else: settings, ledger, roster, matrices
 
     def write(self, folder: str | Path) -> Path:
         """Write all files of the consortium and the report; return the path of index.html."""

@@ -152,7 +152,6 @@ def compspec_document(
 
 
 def document_of(name: str) -> Json:
-    """Return the compspec of any computation."""
     return compspec_document(load(name).config) if name == PRODUCT else computation_document(name)
 
 

@@ -246,7 +246,6 @@ class Config:
         return self.basis == "templates"
 
     def widest_smooth_basis(self) -> int:
-        """Return the most directions that a run chooses by itself."""
         return min(LARGEST_MEASURED_BASIS, self.max_features)
 
     def check(self) -> None:

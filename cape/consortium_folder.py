@@ -18,27 +18,17 @@ from cape.options import coerce
 from cape.protocol.phases import Computation
 
 PRODUCT = "capedjica"
+# Stand for a budget that is not chosen yet; nothing is planned with them
 UNSET = {"epsilon": 1.0, "delta": 1e-5}
-"""Stand for a budget that is not chosen yet; nothing is planned with them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnerSettings:
-    """The owner's settings, ready for checks.
+    """The owner's settings, ready for checks."""
 
-    Attributes
-    ----------
-    computation : Computation
-        Which one.
-    config : Config
-        Checked settings.
-    has_budget : bool
-        Whether epsilon and delta were given, or none are needed.
-    """
-
-    computation: Computation[Any]
-    config: Config
-    has_budget: bool
+    computation: Computation[Any]  # which one
+    config: Config  # checked settings
+    has_budget: bool  # whether epsilon and delta were given, or none are needed
 
 
 def settings_beside(folder: Path) -> Path | None:
@@ -105,7 +95,6 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
 
 
 def _meant_for(computation: str, name: str, value: object) -> bool:
-    """Tell whether a setting of a file for another computation is meant for this one too."""
     config = load(computation).config
     fields = {field.name: field for field in dataclasses.fields(config)}
     general = {field.name: field for field in dataclasses.fields(Config)}

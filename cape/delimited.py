@@ -41,7 +41,6 @@ class Line:
 
 
 def delimiter_of(name: str, default: str = ",") -> str:
-    """Return the separator that the ending of a file's name promises."""
     return {"csv": ",", "tsv": "\t"}.get(name.lower().rpartition(".")[2], default)
 
 
@@ -78,7 +77,6 @@ def rows_by_column(
 
 
 def other_separator(header: Line) -> str:
-    """Return the separator that a header of one cell seems to have instead of its own, or ""."""
     # One cell may be right: only another separator in it makes it suspect.
     if len(header.cells()) > 1:
         return ""
@@ -87,7 +85,6 @@ def other_separator(header: Line) -> str:
 
 
 def is_number(cell: str) -> bool:
-    """Tell whether a cell is a number with a decimal point."""
     try:
         float(cell)
     except ValueError:

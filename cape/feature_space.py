@@ -32,37 +32,22 @@ MOST_LABELS = 2**24
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeatureSpace:
-    """The public feature space: what the D rows of a subject's data are.
+    """The public feature space: what the D rows of a subject's data are."""
 
-    Attributes
-    ----------
-    kind : {"mask", "atlas", "matrix"}
-        Voxels of a mask, parcels of a label image, columns of array files.
-    shape : tuple of int
-        Grid (3 axes), axes of a 2-D image, or () for plain columns.
-    affine : tuple of float
-        16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid.
-    packed : str
-        base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); empty
-        in `join`, where digests are compared before any site shows its mask.  With templates a
-        dot and base64 of zlib of float32 (D, K) follow.
-    n_features : int
-        D.
-    digest : str
-        SHA-256 that all sites must agree on.
-    n_templates : int
-        K, public template maps over the features; 0 without.
-    without_templates : str
-        The digest of the same space without its templates; empty if it has none.
-    """
-
+    # Voxels of a mask, parcels of a label image, columns of array files
     kind: Literal["mask", "atlas", "matrix"]
-    shape: tuple[int, ...]
+    shape: tuple[int, ...]  # grid (3 axes), axes of a 2-D image, or () for plain columns
+    # 16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid
     affine: tuple[float, ...]
+    # base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); empty in
+    # `join`, where digests are compared before any site shows its mask.  With templates a dot and
+    # base64 of zlib of float32 (D, K) follow.
     packed: str
-    n_features: int
-    digest: str
+    n_features: int  # D
+    digest: str  # SHA-256 that all sites must agree on
+    # K, public template maps over the features; 0 without
     n_templates: int = field(default=0, metadata={"added": True})
+    # The digest of the same space without its templates; empty if it has none
     without_templates: str = field(default="", metadata={"added": True})
 
     @classmethod

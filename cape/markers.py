@@ -17,13 +17,13 @@ class Marker:
     reason: str
 
 
+# Settings, counts and keys that do not depend on data, or are public by definition
 PUBLIC: Final = Marker(reason="public")
-"""Settings, counts and keys that do not depend on data, or are public by definition."""
+# Integers modulo 2^64 that carry a mask: uniform noise to whoever lacks the others'
 RING: Final = Marker(reason="ring")
-"""Integers modulo 2^64 that carry a mask: uniform noise to whoever lacks the others'."""
+# Encrypted from one site to another: the aggregator relays what it cannot read
 SEALED: Final = Marker(reason="sealed")
-"""Encrypted from one site to another: the aggregator relays what it cannot read."""
+# A share of a mask, opened so that the sum over the survivors can be read
 OPENED: Final = Marker(reason="opened")
-"""A share of a mask, opened so that the sum over the survivors can be read."""
+# A site's own sum under its local and zero-sum noise, charged as seen by everybody
 RELEASED: Final = Marker(reason="released")
-"""A site's own sum under its local and zero-sum noise, charged as seen by everybody."""

@@ -53,7 +53,6 @@ def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
 
 
 def choices(hint: object) -> tuple[str, ...]:
-    """Return the values of a Literal type, or an empty tuple."""
     return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
 
 

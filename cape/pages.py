@@ -31,7 +31,6 @@ def groups(config: type[Config]) -> list[str]:
 
 
 def errors_page() -> str:
-    """Return docs/errors.md, from the catalogue."""
     sections = {
         "0": "Anything, settings",
         "1": "Data and the handshake of sites",
@@ -88,7 +87,6 @@ def _issues_table() -> list[str]:
 
 
 def _cell(text: str) -> str:
-    """Return a text of the catalogue as a cell, its placeholders in code."""
     cell = re.sub(r"\{(\w+)[^}]*\}", r"`{\1}`", text)
     return cell.replace("|", "\\|").replace("*", "\\*")
 
@@ -109,7 +107,6 @@ def config_page(config: type[Config]) -> str:
 
 
 def own_settings(config: type[Config]) -> str:
-    """Return the table of the settings that a computation declares itself, between its markers."""
     # A setting that a computation declares anew (another default, fewer values) is its own.
     common = {spec.name: spec for spec in dataclasses.fields(Config)}
     own = [spec for spec in dataclasses.fields(config) if spec is not common.get(spec.name)]
@@ -117,7 +114,6 @@ def own_settings(config: type[Config]) -> str:
 
 
 def _settings(config: type[Config], specs: list[Field[Any]]) -> list[str]:
-    """Return the lines of a table of settings."""
     hints = typing.get_type_hints(config)
     lines = ["| name | default | values | meaning |", "|---|---|---|---|"]
     for spec in specs:

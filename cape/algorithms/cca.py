@@ -34,22 +34,14 @@ LEAST_EIGENVALUE = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canonical:
-    """Pairs of directions of two views.
+    """Pairs of directions of two views."""
 
-    Attributes
-    ----------
-    U, V : ndarray, shape (D_x, K), (D_y, K)
-        Weights of the columns; variates U' x and V' y have unit variance.  Largest weight of every
-        column of U positive.
-    correlations : ndarray, shape (K,)
-        Canonical correlations, descending, in 0..1.
-    noise_bound : float
-        What noise of the given std alone gives as the largest correlation at most, on average.
-    """
-
+    # U, V: (D_x, K), (D_y, K): weights of the columns; variates U' x and V' y have unit variance.
+    # Largest weight of every column of U positive.
     U: Array
     V: Array
-    correlations: Array
+    correlations: Array  # (K,): canonical correlations, descending, in 0..1
+    # What noise of the given std alone gives as the largest correlation at most, on average
     noise_bound: float
 
 
@@ -103,60 +95,34 @@ def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanonicalState:
-    """State of `SecondMomentCca`; released quantities only, in units of the data.
+    """State of `SecondMomentCca`; released quantities only, in units of the data."""
 
-    Attributes
-    ----------
-    U, V : ndarray, shape (D_x, K), (D_y, K)
-    correlations : ndarray, shape (K,)
-    noise_bound : float
-        As in `Canonical`.
-    mean : ndarray, shape (D,)
-        Of every column: released, or the middles of the ranges.
-    std : ndarray, shape (D,)
-        Of every column, from the released covariance; 0 where noise made the variance negative.
-    covariance : ndarray, shape (D, D)
-        Released, centred.
-    status : {"waiting", "released", "budget_exhausted"}
-    record : StepRecord
-    """
-
+    # U, V: (D_x, K), (D_y, K)
     U: Array
     V: Array
-    correlations: Array
-    noise_bound: float
-    mean: Array
+    correlations: Array  # (K,)
+    noise_bound: float  # as in `Canonical`
+    mean: Array  # (D,): of every column: released, or the middles of the ranges
+    # (D,): of every column, from the released covariance; 0 where noise made the variance negative
     std: Array
-    covariance: Array
-    status: Status
+    covariance: Array  # (D, D): released, centred
+    status: Status  # {"waiting", "released", "budget_exhausted"}
     record: StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondMomentCca:
-    """Canonical pairs of all subjects from one release: the mean of [z ; c] [z ; c]'.
+    """Canonical pairs of all subjects from one release: the mean of [z ; c] [z ; c]'."""
 
-    Attributes
-    ----------
-    low, high : tuple of float
-        Public range of every column, both views.
-    n_x, n_pairs : int
-        D_x; K.
-    norm_bound : float
-        Largest norm of z, at most 1.
-    constant : float
-        c; 0: ranges are centred at the means already.
-    ridge : float
-        As in `canonical_pairs`.
-    """
-
+    # low, high: Public range of every column, both views
     low: tuple[float, ...]
     high: tuple[float, ...]
+    # n_x, n_pairs: D_x; K
     n_x: int
     n_pairs: int
-    norm_bound: float
-    constant: float
-    ridge: float
+    norm_bound: float  # largest norm of z, at most 1
+    constant: float  # c; 0: ranges are centred at the means already
+    ridge: float  # as in `canonical_pairs`
 
     def units(self) -> Array:
         """One unit of z in every column, shape (D,)."""

@@ -28,23 +28,14 @@ UNCLIPPED = 4096.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRelease:
-    """One release as planned before the run: everything the accountant needs to know.
+    """One release as planned before the run: everything the accountant needs to know."""
 
-    Attributes
-    ----------
-    size : int
-        Largest length n of one answer (shorter ones are allowed and cost the same).
-    clip : float
-        C, L2 bound of one subject's answer; a public constant.
-    shape : {"ball", "psd"}
-        Replace-one distance of two answers: 2 C, or sqrt(2) C for svec of PSD matrices.
-    weight : float
-        Share of the mu^2 of this estimator, relative to the other releases of the same one.
-    """
-
-    size: int
-    clip: float
+    size: int  # largest length n of one answer (shorter ones are allowed and cost the same)
+    clip: float  # C, L2 bound of one subject's answer; a public constant
+    # {"ball", "psd"}: replace-one distance of two answers: 2 C, or sqrt(2) C for svec of PSD
+    # matrices
     shape: Shape
+    # Share of the mu^2 of this estimator, relative to the other releases of the same one
     weight: float
 
     def query(self, answer: Callable[[Data], Array]) -> SubjectQuery:
@@ -54,41 +45,28 @@ class PlannedRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubjectQuery:
-    """The question put to every subject in one release.
+    """The question put to every subject in one release."""
 
-    Attributes
-    ----------
-    size, clip, shape
-        As in `PlannedRelease`; `size` is now exact.
-    answer : callable
-        ``answer(stack) -> (n_subjects, size)`` for a stack of equally long subjects, shape
-        (n_subjects, rows, T), float32.  Row m depends on subject m alone: stacking is for speed,
-        and a test compares every row with the answer of its subject alone.
-    """
-
+    # size, clip, shape: As in `PlannedRelease`; `size` is now exact
     size: int
     clip: float
     shape: Shape
+    # ``answer(stack) -> (n_subjects, size)`` for a stack of equally long subjects, shape
+    # (n_subjects, rows, T), float32.  Row m depends on subject m alone: stacking is for speed, and
+    # a test compares every row with the answer of its subject alone.
     answer: Callable[[Data], Array]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepRecord:
-    """What the last step looked like; released quantities only.
+    """What the last step looked like; released quantities only."""
 
-    Attributes
-    ----------
-    statistic_norm, noise_norm : float
-        L2 norm of the noisy mean, and the norm expected of the noise alone.
-    step_norm : float
-        Size of the update, in the units of the state.
-    stability : float
-        Mean |cos| of the rows of W now and some rounds before, 0 while unknown (solvers only).
-    """
-
+    # statistic_norm, noise_norm: L2 norm of the noisy mean, and the norm expected of the noise
+    # alone
     statistic_norm: float
     noise_norm: float
-    step_norm: float
+    step_norm: float  # size of the update, in the units of the state
+    # Mean |cos| of the rows of W now and some rounds before, 0 while unknown (solvers only)
     stability: float = 0.0
 
 

@@ -162,35 +162,21 @@ def _absent(stack: Floats) -> npt.NDArray[np.bool_]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Infomax:
-    """Gradient ascent of the Infomax likelihood (Imtiaz et al., Alg. 4).
+    """Gradient ascent of the Infomax likelihood (Imtiaz et al., Alg. 4)."""
 
-    Attributes
-    ----------
-    n_rounds : int
-        J, a public constant.
-    learning_rate : float
-        rho; .25 to .5 on doubled white data.
-    clip : {"subject", "time_point"}
-        What is bounded: a subject's [H_m ; h_m], or each time point's gradient.
-    subject_bound : float
-        L2 bound of [H_m ; h_m] with ``clip="subject"``.
-    gradient_bound, bias_bound : float
-        B_G and B_h with ``clip="time_point"``.  Deviation: B_h counts as min(B_h, sqrt R), which
-        ||y|| never exceeds.
-    private : bool
-        False: no clipping, and the tolerance may end the run.
-    tolerance : float
-        Without privacy: stop when ||H W||_F falls to this.  Deviation: Alg. 4 tests
-        ||Delta_W||^2, which a small rho passes at once.
-    """
-
-    n_rounds: int
-    learning_rate: float
+    n_rounds: int  # J, a public constant
+    learning_rate: float  # rho; .25 to .5 on doubled white data
+    # {"subject", "time_point"}: what is bounded: a subject's [H_m ; h_m], or each time point's
+    # gradient
     clip: Clip
-    subject_bound: float
+    subject_bound: float  # L2 bound of [H_m ; h_m] with ``clip="subject"``
+    # gradient_bound, bias_bound: B_G and B_h with ``clip="time_point"``.  Deviation: B_h counts as
+    # min(B_h, sqrt R), which ||y|| never exceeds.
     gradient_bound: float
     bias_bound: float
-    private: bool
+    private: bool  # false: no clipping, and the tolerance may end the run
+    # Without privacy: stop when ||H W||_F falls to this.  Deviation: Alg. 4 tests ||Delta_W||^2,
+    # which a small rho passes at once.
     tolerance: float = 2e-3
 
     @property

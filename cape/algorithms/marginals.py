@@ -32,22 +32,14 @@ Status = Literal["waiting", "released", "budget_exhausted"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnStatistic:
-    """State of both estimators; released quantities only.
+    """State of both estimators; released quantities only."""
 
-    Attributes
-    ----------
-    values : ndarray, shape (D,) or (D * (n_bins + 2),)
-        Means in units of the data; or fractions, column after column, the bin below `low` first
-        and the one above `high` last.  Unbiased, hence not forced into their range.
-    noise_std : float
-        Std of the noise on every value, known exactly; 0 without noise.
-    status : {"waiting", "released", "budget_exhausted"}
-    record : StepRecord
-    """
-
+    # (D,) or (D * (n_bins + 2),): means in units of the data; or fractions, column after column,
+    # the bin below `low` first and the one above `high` last.  Unbiased, hence not forced into
+    # their range.
     values: Array
-    noise_std: float
-    status: Status
+    noise_std: float  # std of the noise on every value, known exactly; 0 without noise
+    status: Status  # {"waiting", "released", "budget_exhausted"}
     record: StepRecord
 
 

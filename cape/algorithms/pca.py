@@ -40,31 +40,17 @@ MIN_GAP = 0.15
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subspace:
-    """Common subspace of all subjects; everything here is released or follows from it.
+    """Common subspace of all subjects; everything here is released or follows from it."""
 
-    Attributes
-    ----------
-    V : ndarray, shape (d, k)
-        Orthonormal columns; k <= n_components after the rank guard.
-    eigenvalues : ndarray, shape (d,)
-        Of the released mean, descending.
-    edge : float
-        Top of the spectrum of the noise alone, ``2 sigma_off sqrt(d)``; 0 without noise.
-    gap_ratio : float
-        Largest drop between neighbouring eigenvalues near n_components, over `edge` (0 if none).
-    noise_std : float
-        Std of the noise on each svec entry of the mean.
-    status : {"pending", "gap", "reduced", "no_gap", "unguarded"}
-        "gap": clear gap at n_components; "reduced": the guard chose fewer; "no_gap": R may be too
-        large or the budget too small; "unguarded": the guard does not apply.
-    record : StepRecord
-    """
-
-    V: Array
-    eigenvalues: Array
-    edge: float
+    V: Array  # (d, k): orthonormal columns; k <= n_components after the rank guard
+    eigenvalues: Array  # (d,): of the released mean, descending
+    edge: float  # top of the spectrum of the noise alone, ``2 sigma_off sqrt(d)``; 0 without noise
+    # Largest drop between neighbouring eigenvalues near n_components, over `edge` (0 if none)
     gap_ratio: float
-    noise_std: float
+    noise_std: float  # std of the noise on each svec entry of the mean
+    # {"pending", "gap", "reduced", "no_gap", "unguarded"}: "gap": clear gap at n_components;
+    # "reduced": the guard chose fewer; "no_gap": R may be too large or the budget too small;
+    # "unguarded": the guard does not apply
     status: SubspaceStatus
     record: StepRecord
 
@@ -128,18 +114,10 @@ def leading_projector(Y: Array, n_components: int) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _MeanMatrixPca:
-    """Top eigenvectors of a noisy mean of positive semidefinite d x d matrices, one per subject.
+    """Top eigenvectors of a noisy mean of positive semidefinite d x d matrices, one per subject."""
 
-    Attributes
-    ----------
-    n_components : int
-        R.
-    private : bool
-        False: bounds are only there for the integers of the secure sum.
-    """
-
-    n_components: int
-    private: bool
+    n_components: int  # R
+    private: bool  # false: bounds are only there for the integers of the secure sum
 
     @property
     def _bound(self) -> float:

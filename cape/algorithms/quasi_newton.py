@@ -55,29 +55,14 @@ CHUNK = 80_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedConstants:
-    """Public constants of the default algorithm; functions of G_eff = M mu sqrt(h/S) alone.
+    """Public constants of the default algorithm; functions of G_eff = M mu sqrt(h/S) alone."""
 
-    Attributes
-    ----------
-    mu2_weights : tuple of three float
-        Parts of mu^2 for PCA, whitening, solver.
-    n_looks : int
-        Whitening releases.
-    whitening_clip : float
-        c_W.
-    clips : tuple of float
-        C_I: one constant, or first and last of a geometric schedule.
-    step_limit : float
-        Spectral limit of a step after alpha.
-    alpha_first, alpha_last : float
-        Step lengths, geometric in between.
-    """
-
-    mu2_weights: tuple[float, float, float]
-    n_looks: int
-    whitening_clip: float
-    clips: tuple[float, ...]
-    step_limit: float
+    mu2_weights: tuple[float, float, float]  # parts of mu^2 for PCA, whitening, solver
+    n_looks: int  # whitening releases
+    whitening_clip: float  # c_W
+    clips: tuple[float, ...]  # C_I: one constant, or first and last of a geometric schedule
+    step_limit: float  # spectral limit of a step after alpha
+    # alpha_first, alpha_last: Step lengths, geometric in between
     alpha_first: float
     alpha_last: float
 
@@ -186,33 +171,18 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuasiNewton:
-    """Rotations by noisy Newton steps of annealed length.
+    """Rotations by noisy Newton steps of annealed length."""
 
-    Attributes
-    ----------
-    n_rounds : int
-        J, a public constant.
-    clips : tuple of float
-        C_I: one constant, first and last of a geometric schedule, or one per round.
-    step_limit : float
-        Largest spectral norm of a step alpha_t e.
-    alpha_first, alpha_last : float
-        Step length alpha_t, geometric over the rounds.
-    private : bool
-        False: no clipping, and the tolerance may end the run.
-    score : {"volatility", "tanh"}
-    tolerance : float
-        Without privacy: stop when no |K_ij| of the mean is larger.
-    """
-
-    n_rounds: int
+    n_rounds: int  # J, a public constant
+    # C_I: one constant, first and last of a geometric schedule, or one per round
     clips: tuple[float, ...]
-    step_limit: float
+    step_limit: float  # largest spectral norm of a step alpha_t e
+    # alpha_first, alpha_last: Step length alpha_t, geometric over the rounds
     alpha_first: float
     alpha_last: float
-    private: bool
-    score: Score = "volatility"
-    tolerance: float = 1e-4
+    private: bool  # false: no clipping, and the tolerance may end the run
+    score: Score = "volatility"  # {"volatility", "tanh"}
+    tolerance: float = 1e-4  # without privacy: stop when no |K_ij| of the mean is larger
 
     @property
     def input_scale(self) -> float:

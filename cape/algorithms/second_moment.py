@@ -30,43 +30,23 @@ Status = Literal["waiting", "released", "budget_exhausted"]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Principal:
-    """State of `SecondMomentPca`; released quantities only.
+    """State of `SecondMomentPca`; released quantities only."""
 
-    Attributes
-    ----------
-    V : ndarray, shape (D, K)
-        Orthonormal columns, leading direction first.
-    eigenvalues : ndarray, shape (D,)
-        Of the released second moment in units of the data, descending; negative ones are noise.
-    edge : float
-        Top of the spectrum of the noise alone in units of the data, 0 without noise.
-    noise_std : float
-        Of an entry of the released svec, in units of the data.
-    status : {"waiting", "released", "budget_exhausted"}
-    record : StepRecord
-    """
-
-    V: Array
+    V: Array  # (D, K): orthonormal columns, leading direction first
+    # (D,): of the released second moment in units of the data, descending; negative ones are noise
     eigenvalues: Array
-    edge: float
-    noise_std: float
-    status: Status
+    edge: float  # top of the spectrum of the noise alone in units of the data, 0 without noise
+    noise_std: float  # of an entry of the released svec, in units of the data
+    status: Status  # {"waiting", "released", "budget_exhausted"}
     record: StepRecord
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecondMomentPca:
-    """Leading eigenvectors of the mean over subjects of X_m X_m' / T_m, columns bounded.
+    """Leading eigenvectors of the mean over subjects of X_m X_m' / T_m, columns bounded."""
 
-    Attributes
-    ----------
-    n_components : int
-        K, directions kept.
-    norm_bound : float
-        Columns longer than it are shrunk to it; a public constant in units of the data.
-    """
-
-    n_components: int
+    n_components: int  # K, directions kept
+    # Columns longer than it are shrunk to it; a public constant in units of the data
     norm_bound: float
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:

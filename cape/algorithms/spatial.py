@@ -39,18 +39,12 @@ MARGIN = 3.0
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Rotation:
-    """Spatial ICA of a set of maps.
+    """Spatial ICA of a set of maps."""
 
-    Attributes
-    ----------
-    mixing : ndarray, shape (k, k)
-        ``maps @ mixing`` are the components: std 1 over the features, uncorrelated up to a mean.
-    converged : bool
-        Whether the rotation settled within 150 iterations.
-    """
-
+    # (k, k): ``maps @ mixing`` are the components: std 1 over the features, uncorrelated up to a
+    # mean
     mixing: Array
-    converged: bool
+    converged: bool  # whether the rotation settled within 150 iterations
 
 
 def spatial_ica(maps: Array) -> Rotation:
@@ -133,24 +127,12 @@ def sparseness(basis: Array | None, V: Array, mixing: Array) -> Sparseness:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialComponents:
-    """State of the stage: the released subspace, and how its maps are rotated.
+    """State of the stage: the released subspace, and how its maps are rotated."""
 
-    Attributes
-    ----------
-    subspace : Subspace
-        Released.
-    mixing : ndarray, shape (k, k)
-        Components are ``B V mixing``; the identity until `report` opens.
-    converged : bool
-        Whether the rotation settled.
-    order : tuple of int
-        Signed order of the components, counted from 1; filled in at the end of the run.
-    record : StepRecord
-    """
-
-    subspace: Subspace
-    mixing: Array
-    converged: bool
+    subspace: Subspace  # released
+    mixing: Array  # (k, k): components are ``B V mixing``; the identity until `report` opens
+    converged: bool  # whether the rotation settled
+    # Signed order of the components, counted from 1; filled in at the end of the run
     order: tuple[int, ...]
     record: StepRecord
 
@@ -164,17 +146,10 @@ class SpatialIca:
 
     Sensitivity is that of `ProjectorPca`: P and P' of two subjects are positive semidefinite with
     norms of at most sqrt(R), so ``||P - P'||_F <= sqrt(2 R)``.
-
-    Attributes
-    ----------
-    n_components : int
-        R.
-    private : bool
-        False: bounds are only there for the integers of the secure sum.
     """
 
-    n_components: int
-    private: bool
+    n_components: int  # R
+    private: bool  # false: bounds are only there for the integers of the secure sum
 
     @property
     def _pca(self) -> ProjectorPca:

@@ -40,18 +40,10 @@ NOISE_SEED = 20_260_102
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TemplateBasis:
-    """What is public before the run: the templates in the basis, and the figure without data.
+    """What is public before the run: the templates in the basis, and the figure without data."""
 
-    Attributes
-    ----------
-    templates : ndarray, shape (d, K)
-        ``B' T``.
-    centre : ndarray, shape (d, K)
-        C, columns of norm 1: mean regression of smooth noise.
-    """
-
-    templates: Array
-    centre: Array
+    templates: Array  # (d, K): ``B' T``
+    centre: Array  # (d, K): C, columns of norm 1: mean regression of smooth noise
 
     @classmethod
     def of(cls, templates: Array, noise_root: Array) -> TemplateBasis:
@@ -99,28 +91,14 @@ def regressed(stack: Array, templates: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateMaps:
-    """State of the stage; released quantities and public ones.
+    """State of the stage; released quantities and public ones."""
 
-    Attributes
-    ----------
-    maps : ndarray, shape (d, K)
-        In the basis: centre plus deviation, in the order of the templates.
-    evidence : ndarray, shape (d, K)
-        E after shrinkage, scaled: what the data say.
-    centre : ndarray, shape (d, K)
-        What the same steps give without data.
-    kept : tuple of float
-        Per template, the share of the released deviation that its noise leaves (0: nothing).
-    strength : tuple of float
-        Per template, norm of the released deviation over the norm expected of its noise alone.
-    released : bool
-    record : StepRecord
-    """
-
-    maps: Array
-    evidence: Array
-    centre: Array
+    maps: Array  # (d, K): in the basis: centre plus deviation, in the order of the templates
+    evidence: Array  # (d, K): E after shrinkage, scaled: what the data say
+    centre: Array  # (d, K): what the same steps give without data
+    # Per template, the share of the released deviation that its noise leaves (0: nothing)
     kept: tuple[float, ...]
+    # Per template, norm of the released deviation over the norm expected of its noise alone
     strength: tuple[float, ...]
     released: bool
     record: StepRecord
@@ -132,20 +110,11 @@ class TemplateRegression:
 
     Sensitivity: every subject's deviation is scaled into a ball of radius c whatever its data, so
     replacing one subject moves the sum by at most 2 c.
-
-    Attributes
-    ----------
-    n_templates : int
-        K.
-    private : bool
-        False: no clipping.
-    basis : TemplateBasis or None
-        None while planning.
     """
 
-    n_templates: int
-    private: bool
-    basis: TemplateBasis | None = None
+    n_templates: int  # K
+    private: bool  # false: no clipping
+    basis: TemplateBasis | None = None  # none while planning
 
     @property
     def clip(self) -> float:

@@ -32,37 +32,20 @@ LEAST_RATE = 1e-6
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Unmixing:
-    """State of a solver; released quantities only.
+    """State of a solver; released quantities only."""
 
-    Attributes
-    ----------
-    W : ndarray, shape (k, k)
-        Unmixing matrix of the whitened data times the solver's `input_scale`.
-    b : ndarray, shape (k,)
-        Bias; 0 for `QuasiNewton`.
-    rho : float
-        Step length of the last round, or the learning rate in force.
-    round : int
-        Rounds done.
-    anchor : ndarray, shape (k, k)
-        W some rounds ago, for `stability`.  With annealing (never in a private run): the step
-        that angles are measured against.
-    stability : float
-        Mean |cos| between the rows of W and of the previous anchor when the anchor was last
-        renewed, in whitened coordinates; 0 while unknown.
-    status : {"running", "converged", "max_rounds", "not_judged", "budget_exhausted", "diverged"}
-    order : tuple of int
-        Signed order of the components, counted from 1; filled in at the end of the run.
-    record : StepRecord
-    """
-
-    W: Array
-    b: Array
-    rho: float
-    round: int
+    W: Array  # (k, k): unmixing matrix of the whitened data times the solver's `input_scale`
+    b: Array  # (k,): bias; 0 for `QuasiNewton`
+    rho: float  # step length of the last round, or the learning rate in force
+    round: int  # rounds done
+    # (k, k): W some rounds ago, for `stability`.  With annealing (never in a private run): the step
+    # that angles are measured against.
     anchor: Array
+    # Mean |cos| between the rows of W and of the previous anchor when the anchor was last renewed,
+    # in whitened coordinates; 0 while unknown
     stability: float
     status: Status
+    # Signed order of the components, counted from 1; filled in at the end of the run
     order: tuple[int, ...] = ()
     record: StepRecord
 
@@ -81,28 +64,16 @@ class Step:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopRule:
-    """How long a solver runs and how it judges itself; public constants.
+    """How long a solver runs and how it judges itself; public constants."""
 
-    Attributes
-    ----------
-    n_rounds : int
-        J.
-    look_back : int
-        Rounds between the two matrices that `stability` compares.
-    private : bool
-        True: judged by stability at the end, never by its own noisy steps.
-    restarts : bool
-        After a blow-up start again from W = I with a rate times `RESTART_FACTOR`, instead of ending
-        as "diverged" (Alg. 4, line 18, Imtiaz et al.); the rounds that blew up stay charged.
-    judged : bool
-        False: a settled W would say nothing, so there is no stability and the run ends as
-        "not_judged".
-    """
-
-    n_rounds: int
-    look_back: int
-    private: bool
+    n_rounds: int  # J
+    look_back: int  # rounds between the two matrices that `stability` compares
+    private: bool  # true: judged by stability at the end, never by its own noisy steps
+    # After a blow-up start again from W = I with a rate times `RESTART_FACTOR`, instead of ending
+    # as "diverged" (Alg. 4, line 18, Imtiaz et al.); the rounds that blew up stay charged.
     restarts: bool = False
+    # False: a settled W would say nothing, so there is no stability and the run ends as
+    # "not_judged"
     judged: bool = True
 
 

@@ -39,19 +39,10 @@ EIGEN_FLOOR = 1e-3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Whitener:
-    """Common whitening matrix.
+    """Common whitening matrix."""
 
-    Attributes
-    ----------
-    U : ndarray, shape (k, k)
-        Whitened data are ``U Z0``.
-    look : int
-        Releases made.
-    record : StepRecord
-    """
-
-    U: Array
-    look: int
+    U: Array  # (k, k): whitened data are ``U Z0``
+    look: int  # releases made
     record: StepRecord
 
 
@@ -94,21 +85,11 @@ def _identity(k: int) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LogEuclidean:
-    """Whitening by the mean logarithm of the subjects' covariances.
+    """Whitening by the mean logarithm of the subjects' covariances."""
 
-    Attributes
-    ----------
-    n_looks : int
-        L releases, each about the data whitened so far.
-    clip : float
-        c_W, Frobenius bound of one subject's log covariance.
-    private : bool
-        False: no clipping, no shrinkage.
-    """
-
-    n_looks: int
-    clip: float
-    private: bool
+    n_looks: int  # L releases, each about the data whitened so far
+    clip: float  # c_W, Frobenius bound of one subject's log covariance
+    private: bool  # false: no clipping, no shrinkage
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         clip = self.clip if self.private else UNCLIPPED
@@ -162,15 +143,9 @@ def scale_from_eigenvalues(values: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class EigenWhitening:
-    """Whitening from the eigenvalues released by `CovariancePca`: post-processing, no round.
+    """Whitening from the eigenvalues released by `CovariancePca`: post-processing, no round."""
 
-    Attributes
-    ----------
-    subspace : Subspace or None
-        Released subspace; None while planning.
-    """
-
-    subspace: Subspace | None = None
+    subspace: Subspace | None = None  # released subspace; None while planning
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         return ()

@@ -27,5 +27,4 @@ def assignments(texts: Sequence[str] | None) -> dict[str, object]:
 
 
 def present(**options: object) -> dict[str, object]:
-    """Return the options that were given, as settings."""
     return {name: value for name, value in options.items() if value is not None}

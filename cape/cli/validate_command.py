@@ -124,7 +124,6 @@ def _source(names: list[str], manifest: Path | None, bids: Path | None) -> dict[
 
 
 def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
-    """Return the folder that names are relative to."""
     if manifest is not None:
         return manifest.parent
     if bids is not None:

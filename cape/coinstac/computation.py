@@ -50,7 +50,6 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
 
 
 def _arrived(request: EngineRequest) -> dict[str, Any]:
-    """Return the input with the arrays that came as files beside it."""
     # The engine puts files of a site into a folder of its name, those of the aggregator on top.
     if request.cache is None and request.role == "local":
         return request.input  # the owner's settings

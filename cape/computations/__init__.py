@@ -21,8 +21,8 @@ from cape.protocol.phases import Computation
 
 __all__ = ["load", "module_of", "names"]
 
+# Packages whose modules are computations
 PLACES = (__name__, "cape.papers.computations")
-"""Packages whose modules are computations."""
 
 
 @functools.cache

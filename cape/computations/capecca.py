@@ -119,8 +119,8 @@ class CapeCcaModel(Model):
 
 # -- what is released ----------------------------------------------------------------------------
 
+# Appended constant over the norm bound: (1 + .25) in sensitivity buys the means
 CONSTANT = 0.5
-"""Appended constant over the norm bound: (1 + .25) in sensitivity buys the means."""
 
 
 def first_view(config: CapeCcaConfig, n_columns: int) -> int:

@@ -29,11 +29,11 @@ from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_i
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 
+# Half width of the central 95 % of a normal law, in standard deviations
 NORMAL_95 = 1.959963984540054
-"""Half width of the central 95 % of a normal law, in standard deviations."""
 
+# Noise std of the mean, as a part of the range, from which on a warning is given
 NOISY = 0.1
-"""Noise std of the mean, as a part of the range, from which on a warning is given."""
 
 
 # -- settings ------------------------------------------------------------------------------------

@@ -106,7 +106,6 @@ REASONS = {
 
 
 def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outcome:
-    """Return directions and spectrum as tables, for this computation and its relative, dpdispca."""
     state = model.principal
     if state is None:
         raise RuntimeError("no release before report")

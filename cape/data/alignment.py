@@ -40,22 +40,13 @@ Index = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Alignment:
-    """Where the mask's voxels lie in a stored volume.
+    """Where the mask's voxels lie in a stored volume."""
 
-    Attributes
-    ----------
-    index : ndarray of int, shape (n_inside,), or None
-        Positions in the stored (Fortran) order of one volume, in C order of the mask.  None: there
-        is no grid, or the image lies on another one and is to be resampled.
-    word : str
-        "ok", "reoriented", "resampled", a displacement such as "0.004 vox", or "-".
-    affine : ndarray, shape (4, 4)
-        Of the stored volume, mm.
-    """
-
+    # (n_inside,): positions in the stored (Fortran) order of one volume, in C order of the mask.
+    # None: there is no grid, or the image lies on another one and is to be resampled.
     index: Index | None
-    word: str
-    affine: Array
+    word: str  # "ok", "reoriented", "resampled", a displacement such as "0.004 vox", or "-"
+    affine: Array  # (4, 4): of the stored volume, mm
 
 
 def displacement(a: Array, b: Array, shape: tuple[int, ...]) -> float:

@@ -34,35 +34,21 @@ DUMMY_Z: Final = 6.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subject:
-    """What is known about one subject after reading it; private.
-
-    Attributes
-    ----------
-    site : str
-        Public id of the site.
-    runs : tuple of RunFile
-        Files, in the order in which they are joined, with the SHA-256 of each in `digests` (empty
-        if only headers were read) and the repetition time in s in `trs` (0 if unknown).
-    n_features, n_timepoints : int
-        D, and T_m after dropping dummies and joining.
-    quality : Quality
-        Counts over all runs; `UNREAD` if only headers were read.
-    rank : int
-        Numerical rank of the preprocessed data; of headers only its bound min(D, T_m).
-    grid : str
-        "ok", "reoriented", a displacement such as "0.004 vox", or "-" for matrices.
-    """
+    """What is known about one subject after reading it; private."""
 
     label: str
-    site: str
+    site: str  # public id of the site
+    # Files, in the order in which they are joined, with the SHA-256 of each in `digests` (empty if
+    # only headers were read) and the repetition time in s in `trs` (0 if unknown)
     runs: tuple[RunFile, ...]
     digests: tuple[str, ...]
+    # n_features, n_timepoints: D, and T_m after dropping dummies and joining
     n_features: int
     n_timepoints: int
     trs: tuple[float, ...]
-    quality: Quality
-    rank: int
-    grid: str
+    quality: Quality  # counts over all runs; `UNREAD` if only headers were read
+    rank: int  # numerical rank of the preprocessed data; of headers only its bound min(D, T_m)
+    grid: str  # "ok", "reoriented", a displacement such as "0.004 vox", or "-" for matrices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -91,7 +91,6 @@ def discover(
 def _listed_runs(
     base: Path, chosen: Mapping[str, object], config: Config, findings: Findings
 ) -> Sequence[ListedRun]:
-    """Return the runs of the one source that is given, or that the folder itself suggests."""
     suffixes = MATRIX_SUFFIXES if config.feature_space == "matrix" else IMAGE_SUFFIXES
     if "data" in chosen:
         return _named_runs(_names_of(base, chosen["data"], findings))
@@ -120,7 +119,6 @@ def _named_runs(names: Sequence[str]) -> tuple[ListedRun, ...]:
 
 
 def _names_of(base: Path, listed: object, findings: Findings) -> list[str]:
-    """Return the names of a list, or those that match one glob."""
     if not isinstance(listed, str):
         names = [str(name) for name in listed] if isinstance(listed, Sequence) else []
         if not names:
@@ -449,7 +447,6 @@ MOST_SHOWN: Final = 6
 
 
 def is_bids(base: Path) -> bool:
-    """Tell whether a folder holds images in the BIDS layout, as fMRIPrep writes it."""
     # The first match will do: a study has thousands.
     return any(True for pattern in PATTERNS for _ in base.glob(pattern))
 

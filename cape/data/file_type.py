@@ -108,7 +108,6 @@ def check_type(path: Path, accepted: tuple[str, ...]) -> None:
 
 
 def _kind_of_pair(image: Path) -> str:
-    """Return what the header beside an .img file is."""
     header = image.with_suffix(".hdr")
     if not header.is_file():
         raise UnusableFile(IssueCode.PAIR_WITHOUT_HEADER, f"no {header.name}")

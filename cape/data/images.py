@@ -283,8 +283,6 @@ def _read_volumes(image: _OpenImage, pick: Picker, grid: Grid | None) -> Data:
 
 
 def _picker(layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resampling) -> Picker:
-    """Return the function that takes the scaled voxels of the mask out of a stored volume."""
-
     def pick(stored: npt.NDArray[np.generic]) -> Array:
         if alignment.index is not None and not how.smoothing_fwhm:
             return stored[alignment.index].astype(np.float64) * layout.slope + layout.inter

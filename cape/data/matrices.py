@@ -111,7 +111,6 @@ def _header(path: Path, stream: BinaryIO, variable: str) -> tuple[tuple[int, ...
 
 
 def _read(path: Path, content: bytes, variable: str) -> tuple[tuple[str, ...], Numbers]:
-    """Return names of columns, if there are any, and the array."""
     suffix, stream, size = suffix_of(path.name), io.BytesIO(content), len(content)
     if suffix in TABLES:
         return read_text_matrix(content, delimiter_of(path.name))
@@ -155,7 +154,6 @@ def _shape_in_mat(stream: BinaryIO, variable: str, size: int) -> tuple[tuple[int
 
 @contextmanager
 def _opened(stream: BinaryIO, size: int, variable: str) -> Iterator[tuple[IO[bytes], int]]:
-    """Yield the .npy of a file, or of the named variable of a .npz, and its bytes."""
     try:
         if stream.read(2) != b"PK":
             stream.seek(0)

@@ -61,7 +61,6 @@ def read_run(
 
 
 def _read_record(run: RunFile) -> Series:
-    """Return one row of a table as features by one time point."""
     table = read_records(run.path)
     row = table.values[run.row]
     # Of the row, not of the file: a row more must not make other people of the ones before.

@@ -34,7 +34,6 @@ class ResourceEstimate:
 def estimate_resources(
     subjects: Sequence[Subject], n_features: int, n_basis: int, working: Path | None
 ) -> ResourceEstimate:
-    """Return what a run needs at this site, with D features in a basis of d."""
     longest = max((subject.n_timepoints for subject in subjects), default=0)
     in_basis = 4 * n_basis * sum(subject.n_timepoints for subject in subjects)
     # B in doubles, and two copies of it while its columns are made orthonormal.

@@ -14,33 +14,17 @@ from cape.frozen import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunFile:
-    """One run: a file and what the site says about it.
-
-    Attributes
-    ----------
-    name : str
-        As the site listed it; private.
-    tr : float
-        Repetition time in s by the manifest, 0 if not given there.
-    n_dummy : int
-        Volumes to drop on top of ``drop_first_volumes``.
-    confounds : Path or None
-        Table of the confounds: the manifest's, or the one beside an image with a BIDS name.
-    trust_grid : bool
-        Accept an image without affine if its shape is that of the mask.
-    row : int
-        Row of a table of records, from 0; -1 for a file of its own.
-    values : ndarray, shape (D, T), or None
-        A run that is an array of this process; there is no file then.
-    """
+    """One run: a file and what the site says about it."""
 
     path: Path
-    name: str
-    tr: float = 0.0
-    n_dummy: int = 0
+    name: str  # as the site listed it; private
+    tr: float = 0.0  # repetition time in s by the manifest, 0 if not given there
+    n_dummy: int = 0  # volumes to drop on top of ``drop_first_volumes``
+    # Table of the confounds: the manifest's, or the one beside an image with a BIDS name
     confounds: Path | None = None
-    trust_grid: bool = False
-    row: int = -1
+    trust_grid: bool = False  # accept an image without affine if its shape is that of the mask
+    row: int = -1  # row of a table of records, from 0; -1 for a file of its own
+    # (D, T): a run that is an array of this process; there is no file then
     values: Array | None = field(default=None, repr=False, compare=False)
 
 
@@ -54,34 +38,17 @@ class SubjectFiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Series:
-    """One run as stored, before any preprocessing.
+    """One run as stored, before any preprocessing."""
 
-    Attributes
-    ----------
-    values : ndarray, shape (D, T)
-        Features by time, float32, scaled; `unread` if only the header was read.
-    tr : float
-        Repetition time in s, 0 if unknown.
-    digest : str
-        SHA-256 of the file's bytes, or of a row of a table; with ``+`` and that of the confounds.
-        Empty if only the header was read.
-    grid : str
-        "ok", "reoriented", "0.004 vox", or "-" for a matrix.
-    issues : tuple of Issue
-        Warnings.
-    confounds : ndarray, shape (T, K), or None
-        Signals to regress out, one row per stored volume.
-    columns : tuple of str
-        Names of the features, if the file has them.
-    """
-
-    values: Data
-    tr: float
+    values: Data  # (D, T): features by time, float32, scaled; `unread` if only the header was read
+    tr: float  # repetition time in s, 0 if unknown
+    # SHA-256 of the file's bytes, or of a row of a table; with ``+`` and that of the confounds.
+    # Empty if only the header was read.
     digest: str
-    grid: str
-    issues: tuple[Issue, ...] = ()
-    confounds: Array | None = None
-    columns: tuple[str, ...] = ()
+    grid: str  # "ok", "reoriented", "0.004 vox", or "-" for a matrix
+    issues: tuple[Issue, ...] = ()  # warnings
+    confounds: Array | None = None  # (T, K): signals to regress out, one row per stored volume
+    columns: tuple[str, ...] = ()  # names of the features, if the file has them
 
 
 def unread(n_features: int, n_times: int) -> Data:

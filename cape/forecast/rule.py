@@ -18,66 +18,34 @@ Separation = Literal["temporal", "spatial", "template"]
 
 MAX_COMPONENTS: Final = 50
 
+# Budgets of the curve, beside the planned one
 EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
-"""Budgets of the curve, beside the planned one."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Verdict:
-    """What to expect of a run, in numbers.
+    """What to expect of a run, in numbers."""
 
-    Attributes
-    ----------
-    g : float
-        G of the run; inf without noise.
-    needed : float
-        Smallest G from which a run is called usable.
-    usable : bool
-        Whether the run is made at all, unless the owner accepts low quality.
-    largest_n_components : int
-        Largest R at this G, 0 if none is.
-    smallest_epsilon : float
-        Smallest total epsilon for this number of components, all else equal.
-    smallest_n_subjects : int
-        Fewest subjects for this number of components, all else equal.
-    map_energy : float
-        Expected share of the maps' energy inside the released subspace; NaN where unknown.
-    text : str
-        One or two sentences for people.
-    warnings : tuple of str
-        Further sentences.
-    """
-
-    g: float
-    needed: float
-    usable: bool
-    largest_n_components: int
-    smallest_epsilon: float
-    smallest_n_subjects: int
+    g: float  # G of the run; inf without noise
+    needed: float  # smallest G from which a run is called usable
+    usable: bool  # whether the run is made at all, unless the owner accepts low quality
+    largest_n_components: int  # largest R at this G, 0 if none is
+    smallest_epsilon: float  # smallest total epsilon for this number of components, all else equal
+    smallest_n_subjects: int  # fewest subjects for this number of components, all else equal
+    # Expected share of the maps' energy inside the released subspace; NaN where unknown
     map_energy: float
-    text: str
-    warnings: tuple[str, ...]
+    text: str  # one or two sentences for people
+    warnings: tuple[str, ...]  # further sentences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """The plain answer to "will it work?", and each single change that would make it work.
-
-    Attributes
-    ----------
-    answer : {"yes", "no", "perhaps"}
-    reason : str
-        One sentence.
-    changes : tuple of str
-        Each by itself is enough; empty if nothing needs to change.
-    real_data : str
-        What was seen on real data at this G.
-    """
+    """The plain answer to "will it work?", and each single change that would make it work."""
 
     answer: Literal["yes", "no", "perhaps"]
-    reason: str
-    changes: tuple[str, ...]
-    real_data: str
+    reason: str  # one sentence
+    changes: tuple[str, ...]  # each by itself is enough; empty if nothing needs to change
+    real_data: str  # what was seen on real data at this G
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -96,8 +64,8 @@ class ForecastRule(ABC):
     """The rule of one model of separation, for R components (K templates)."""
 
     n_components: int
+    # What the components are called
     noun: ClassVar[str]
-    """What the components are called."""
 
     @abstractmethod
     def needed_g(self) -> float:

@@ -9,22 +9,22 @@ from cape.forecast.rule import ForecastRule
 from cape.forecast.size import RunSize
 from cape.frozen import dataclass
 
+# From this G on: size of the kernel basis d, and components R that real data carried
 SPATIAL_SIZES: Final[tuple[tuple[float, int, int], ...]] = (
     (50.0, 40, 10),
     (90.0, 53, 15),
     (150.0, 64, 15),
     (350.0, 80, 20),
 )
-"""From this G on: size of the kernel basis d, and components R that real data carried."""
 
+# Below this G a spatial run shows noise: it is refused unless the owner accepts that
 LEAST_SPATIAL: Final = 50.0
-"""Below this G a spatial run shows noise: it is refused unless the owner accepts that."""
 
+# From this G on spatial maps were good on synthetic data (ISI below .1)
 LEAST_CLEAR: Final = 90.0
-"""From this G on spatial maps were good on synthetic data (ISI below .1)."""
 
+# R <= .3 d: more components than that have no room in the basis
 ROWS_PER_COMPONENT: Final = 0.3
-"""R <= .3 d: more components than that have no room in the basis."""
 
 
 def spatial_basis(g: float, n_components: int) -> int:
@@ -49,7 +49,6 @@ class SpatialRule(ForecastRule):
         return LEAST_SPATIAL
 
     def largest_components(self, g: float) -> int:
-        """Return how many components real data carried at G."""
         return next((r for least, _, r in reversed(SPATIAL_SIZES) if g >= least), 0)
 
     def largest_text(self, g: float) -> str:

@@ -8,8 +8,8 @@ from cape.algorithms.templates import MOST_TEMPLATES
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 
+# Smallest G at which private dual regression was measured to beat the figure without data
 LEAST_TEMPLATE: Final = 50.0
-"""Smallest G at which private dual regression was measured to beat the figure without data."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

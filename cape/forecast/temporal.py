@@ -16,28 +16,29 @@ from cape.forecast.spatial import LEAST_CLEAR
 from cape.forecast.template import LEAST_TEMPLATE
 from cape.frozen import dataclass
 
+# Components R -> smallest G with q < 0.1, base algorithm, measured; 180 at R = 20
 USABLE: Final[dict[float, float]] = {5: 65, 10: 95, 15: 140, 20: 180, 25: 250, 30: 345}
-"""Components R -> smallest G with q < 0.1, base algorithm, measured; 180 at R = 20."""
 
 PER_COMPONENT_ABOVE_30: Final = 12.0  # continues the measured slope, untested
 PREWHITENED: Final = 0.92  # the shipped default (temporal pre-whitening, other shares) needs less
 BASE: Final = 1.05  # the base on data sets that were not used for tuning
 
+# f_P, the share of mu^2 that the subspace release gets by default
 PCA_SHARE: Final = 0.27
-"""f_P, the share of mu^2 that the subspace release gets by default."""
 
+# d -> mean energy of network maps (Gaussian blobs of 9 mm) inside the 3-D cosine basis
 BRAIN_ENERGY: Final[dict[float, float]] = {100: 0.72, 200: 0.81, 400: 0.90, 1000: 0.94}
-"""d -> mean energy of network maps (Gaussian blobs of 9 mm) inside the 3-D cosine basis."""
 
+# The same for the 2-D cosine basis and the maps of the synthetic generators, 30 x 30
 IMAGE_ENERGY: Final[dict[float, float]] = {64: 0.922, 100: 0.979, 144: 0.995, 225: 0.999, 400: 1.0}
-"""The same for the 2-D cosine basis and the maps of the synthetic generators, 30 x 30."""
 
+# On real resting-state data no temporal component was seen to be useful below this G
 USEFUL_ON_REAL_DATA: Final = 400.0
-"""On real resting-state data no temporal component was seen to be useful below this G."""
 
+# Part of the maps' energy lost to noise; the best choice of d may cost half of it
 LOSS_TO_WARN: Final = 0.25
-"""Part of the maps' energy lost to noise; the best choice of d may cost half of it."""
 
+# G -> recovery error q at R = 20 on the harder synthetic data, shipped default; .35 is random
 Q_AT: Final[dict[float, float]] = {
     0.0: 0.35,
     69.0: 0.30,
@@ -51,7 +52,6 @@ Q_AT: Final[dict[float, float]] = {
     947.0: 0.009,
     1706.0: 0.006,
 }
-"""G -> recovery error q at R = 20 on the harder synthetic data, shipped default; .35 is random."""
 
 
 def usable(n_components: int, *, prewhitened: bool = True) -> float:
@@ -137,28 +137,18 @@ def choose_n_basis(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemporalRule(ForecastRule):
-    """Time courses that are independent of each other.
-
-    Attributes
-    ----------
-    prewhitened : bool
-        Whether time courses are pre-whitened, as by default.
-    basis_energy : float
-        What the public basis can hold of the maps, see `energy_inside`; 1 without a basis.
-    pca_share : float
-        f_P, share of mu^2 of the subspace release.
-    """
+    """Time courses that are independent of each other."""
 
     noun: ClassVar[str] = "components"
-    prewhitened: bool = True
+    prewhitened: bool = True  # whether time courses are pre-whitened, as by default
+    # What the public basis can hold of the maps, see `energy_inside`; 1 without a basis
     basis_energy: float = 1.0
-    pca_share: float = PCA_SHARE
+    pca_share: float = PCA_SHARE  # f_P, share of mu^2 of the subspace release
 
     def needed_g(self) -> float:
         return usable(self.n_components, prewhitened=self.prewhitened)
 
     def largest_components(self, g: float) -> int:
-        """Return how many components were recovered on synthetic data at G."""
         return largest_usable_components(g, prewhitened=self.prewhitened)
 
     def largest_without_noise(self) -> int:
@@ -253,7 +243,6 @@ class TemporalRule(ForecastRule):
 
 
 def _between(table: Mapping[float, float], at: float) -> float:
-    """Return the value of a piecewise linear table at a point inside its range."""
     right = min(x for x in table if x >= at)
     if right == at:
         return table[right]

@@ -43,27 +43,14 @@ WIDEST = 14
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Account:
-    """Releases and the question about them.
+    """Releases and the question about them."""
 
-    Attributes
-    ----------
-    releases : Releases or None
-        As the headline viewer sees them; None for a run that promises nothing.
-    delta : float
-        Total delta that is asked about.
-    per_round : int
-        Releases in a round, for the plot; 1 for a ledger.
-    unit : str
-        What the plot counts: releases of a ledger, or rounds.
-    source : str
-        Where the releases come from, for people.
-    """
-
+    # As the headline viewer sees them; None for a run that promises nothing
     releases: Releases | None
-    delta: float
-    per_round: int
-    unit: str
-    source: str
+    delta: float  # total delta that is asked about
+    per_round: int  # releases in a round, for the plot; 1 for a ledger
+    unit: str  # what the plot counts: releases of a ledger, or rounds
+    source: str  # where the releases come from, for people
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -108,20 +108,12 @@ def accountant_named(name: str) -> Accountant:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PaperDeltas:
-    """Delta of three schemes with the accuracy of pooled data (Imtiaz et al., Appendix F, Fig. 5).
+    """Delta of three schemes as accurate as pooled data (Imtiaz et al., Appendix F, Fig. 5)."""
 
-    Attributes
-    ----------
-    pooled_classic : float
-        Pooled data, classic formula: what the papers compare with.
-    cape_printed : float or None
-        CAPE by Theorem 1 as printed; None where eq. (1) is negative or undefined.
-    pooled, cape, conventional : float
-        Exact, and always in this order.
-    """
-
-    pooled_classic: float
+    pooled_classic: float  # pooled data, classic formula: what the papers compare with
+    # CAPE by Theorem 1 as printed; None where eq. (1) is negative or undefined.
     cape_printed: float | None
+    # pooled, cape, conventional: Exact, and always in this order
     pooled: float
     cape: float
     conventional: float
@@ -216,7 +208,6 @@ def _printed_or_none(n_sites: int, colluders: int) -> Fraction | None:
 
 
 def _printed_epsilons(releases: Releases) -> list[tuple[float, int]]:
-    """Return epsilon_i that the classic calibration states for a release, and how many."""
     # The papers calibrate a site's noise tau_s for (epsilon_i, delta_i); mu of a release against an
     # outsider is Delta / tau_s, so the factor of the viewer is taken out again.
     f = Fraction(1) if releases.sites is None else releases.sites.factor

@@ -24,25 +24,14 @@ _SUM_TOLERANCE = 1e-9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Feasibility:
-    """Whether the linear system of the scheme has a solution that is a set of variances.
+    """Whether the linear system of the scheme has a solution that is a set of variances."""
 
-    Attributes
-    ----------
-    requests : tuple of float
-        w_s^2 tau_s^2 of every site.
-    needed : float
-        Q / (S (S - 1)) + tau_pool^2 (S - 2) / (S (S - 1)) with Q = sum w_s^2 tau_s^2: every q_s is
-        zero or more exactly if no request is below it.
-    infeasible : tuple of int
-        Sites below, from 0; empty if the scheme is feasible.
-    reason : str
-        For people; empty if the scheme is feasible.
-    """
-
-    requests: tuple[float, ...]
+    requests: tuple[float, ...]  # w_s^2 tau_s^2 of every site
+    # Q / (S (S - 1)) + tau_pool^2 (S - 2) / (S (S - 1)) with Q = sum w_s^2 tau_s^2: every q_s is
+    # zero or more exactly if no request is below it
     needed: float
-    infeasible: tuple[int, ...]
-    reason: str
+    infeasible: tuple[int, ...]  # sites below, from 0; empty if the scheme is feasible
+    reason: str  # for people; empty if the scheme is feasible
 
     @property
     def feasible(self) -> bool:

@@ -25,37 +25,21 @@ _LARGEST_EXPONENT: Final = 700.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sites:
-    """Who shares the noise; needed by the printed form of Theorem 1 only.
+    """Who shares the noise; needed by the printed form of Theorem 1 only."""
 
-    Attributes
-    ----------
-    n_sites, colluders : int
-        S and S_C.
-    factor : Fraction
-        f that the releases are charged with: `cape.papers.correlated.view_factor`.
-    """
-
+    # n_sites, colluders: S and S_C
     n_sites: int
     colluders: int
-    factor: Fraction
+    factor: Fraction  # f that the releases are charged with: `cape.papers.correlated.view_factor`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Releases:
-    """Gaussian releases of one run, as one viewer sees them.
+    """Gaussian releases of one run, as one viewer sees them."""
 
-    Attributes
-    ----------
-    groups : tuple of (Fraction, int)
-        mu^2 of a release, and how many there are with it.
-    sites : Sites or None
-        If known.
-    release_delta : float
-        delta_i for accountants that are stated with a fixed delta per release.
-    """
-
-    groups: tuple[tuple[Fraction, int], ...]
-    sites: Sites | None = None
+    groups: tuple[tuple[Fraction, int], ...]  # mu^2 of a release, and how many there are with it
+    sites: Sites | None = None  # if known
+    # delta_i for accountants that are stated with a fixed delta per release
     release_delta: float = PAPER_RELEASE_DELTA
 
     def __post_init__(self) -> None:

@@ -26,77 +26,43 @@ PRODUCT = "capedjica"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageSummary:
-    """The releases of one phase.
+    """The releases of one phase."""
 
-    Attributes
-    ----------
-    phase : str
-        Name of the phase.
-    releases : int
-        How many.
-    size : int
-        Numbers in one release.
-    mu : float or None
-        Of all of them together; None without noise.
-    noise_first, noise_last : float
-        Noise std of each entry of the mean over subjects, of the first and last release.
-    """
-
-    phase: str
-    releases: int
-    size: int
-    mu: float | None
+    phase: str  # name of the phase
+    releases: int  # how many
+    size: int  # numbers in one release
+    mu: float | None  # of all of them together; None without noise
+    # noise_first, noise_last: Noise std of each entry of the mean over subjects, of the first and
+    # last release
     noise_first: float
     noise_last: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """What a plan means.
+    """What a plan means."""
 
-    Attributes
-    ----------
-    n_subjects, n_sites, n_components, n_basis, colluders, shares : int
-        M, S, R, d, S_C, h (noise shares).
-    separation : {"temporal", "spatial", "template"}
-        The model.
-    stages : tuple of StageSummary
-        Releases by phase.
-    mu : float or None
-        Of the whole plan against the headline viewer; None without noise.
-    epsilon : mapping of str to float, or None
-        Total epsilon against the three viewers.
-    delta, planned : float
-        Total delta; total epsilon of the settings.
-    bytes_per_site : int
-        What a site sends in masked integers.
-    verdict : Verdict
-        What to expect.
-    advice : Advice
-        Whether it will work, and what would change that.
-    curve : tuple of CurvePoint
-        What the same consortium gives at other epsilons; empty without noise.
-    warnings : tuple of str
-        What the settings themselves warn about.
-    """
-
+    # n_subjects, n_sites, n_components, n_basis, colluders, shares: M, S, R, d, S_C, h (noise
+    # shares)
     n_subjects: int
     n_sites: int
     n_components: int
     n_basis: int
     colluders: int
     shares: int
-    separation: Separation
-    stages: tuple[StageSummary, ...]
-    mu: float | None
-    epsilon: Mapping[Viewer, float] | None
+    separation: Separation  # {"temporal", "spatial", "template"}: the model
+    stages: tuple[StageSummary, ...]  # releases by phase
+    mu: float | None  # of the whole plan against the headline viewer; None without noise
+    epsilon: Mapping[Viewer, float] | None  # total epsilon against the three viewers
+    # delta, planned: Total delta; total epsilon of the settings
     delta: float
     planned: float
-    bytes_per_site: int
-    verdict: Verdict
-    advice: Advice
+    bytes_per_site: int  # what a site sends in masked integers
+    verdict: Verdict  # what to expect
+    advice: Advice  # whether it will work, and what would change that
+    # What the same consortium gives at other epsilons; empty without noise
     curve: tuple[CurvePoint, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[str, ...]  # what the settings themselves warn about
 
 
 def budget_of(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> PlannedRun:

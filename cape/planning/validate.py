@@ -31,30 +31,18 @@ from cape.protocol.phases import Computation, start
 from cape.site.context import AggregatorContext
 from cape.site.policy import SitePolicy
 
+# Called with (site, subjects done, subjects in all)
 OnProgress = Callable[[str, int, int], None]
-"""Called with (site, subjects done, subjects in all)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteCheck:
-    """One site, checked.
+    """One site, checked."""
 
-    Attributes
-    ----------
-    site : str
-        Id.
-    inspection : Inspection
-        Subjects, findings about data, needs.
-    findings : tuple of Finding
-        Those of the inspection and of the policy, worst first.
-    seconds : float
-        What reading everything took.
-    """
-
-    site: str
-    inspection: Inspection
-    findings: tuple[Finding, ...]
-    seconds: float
+    site: str  # id
+    inspection: Inspection  # subjects, findings about data, needs
+    findings: tuple[Finding, ...]  # those of the inspection and of the policy, worst first
+    seconds: float  # what reading everything took
 
     @property
     def ready(self) -> bool:
@@ -63,21 +51,11 @@ class SiteCheck:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FolderCheck:
-    """All that `validate` found.
+    """All that `validate` found."""
 
-    Attributes
-    ----------
-    sites : tuple of SiteCheck
-        In order of their ids.
-    handshake : tuple of Finding
-        Of the comparison of sites and of the plan.
-    headers_only : bool
-        Whether the data themselves were left unread.
-    """
-
-    sites: tuple[SiteCheck, ...]
-    handshake: tuple[Finding, ...]
-    headers_only: bool = False
+    sites: tuple[SiteCheck, ...]  # in order of their ids
+    handshake: tuple[Finding, ...]  # of the comparison of sites and of the plan
+    headers_only: bool = False  # whether the data themselves were left unread
 
     @property
     def findings(self) -> tuple[Finding, ...]:

@@ -18,8 +18,8 @@ from cape.privacy.event import Event, Shape
 
 Entry = dict[str, object]
 
+# Digest that the first entry is chained to
 GENESIS: Final = hashlib.sha256(b"cape/1/ledger").hexdigest()
-"""Digest that the first entry is chained to."""
 
 # Written into every entry, so that it says what it means without this program.
 _VIEW: Final = "aggregator and assumed colluders"

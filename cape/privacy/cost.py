@@ -20,8 +20,8 @@ from cape.privacy.accounting import gdp_epsilon, root_up
 Noise = Literal["correlated", "local"]
 Viewer = Literal["outsider", "one_site", "aggregator"]
 
+# Sums for display are made in units of 2^-256: far below the last bit of any float mu
 BITS: Final = 256
-"""Sums for display are made in units of 2^-256: far below the last bit of any float mu."""
 
 # A decimal exponent would pass Fraction() too, and "1e9999999" fills the memory.
 _WRITTEN: Final = re.compile(r"[0-9]{1,999}(/[0-9]{1,999})?", re.ASCII)

@@ -40,34 +40,6 @@ _LEAST: Final = {
 class Event:
     """One release.
 
-    Attributes
-    ----------
-    phase : str
-        Phase of the computation.
-    round : int
-        Round within the phase, from 1.
-    field : str
-        Name of the released vector.
-    shape : {"ball", "psd"}
-        Set that holds one subject's vector: a ball, or svec of PSD matrices within a ball.
-    size : int
-        d, length of the vector.
-    log2_gamma : int
-        Units per 1.0 are gamma = 2^log2_gamma.
-    clip_int : int
-        C_int, bound of the L2 norm of one subject's integer vector, in units.
-    delta_int : int
-        Delta_int, replace-one L2 sensitivity of the integer sum, in units.
-    variance : int
-        s2, integer variance of the noise share of one site, in squared units; 0 in runs with
-        ``private=false`` only.
-    shares : int
-        h, noise shares that the headline viewer cannot subtract; 1 where every site's own noise
-        protects its own release (no correlated noise).
-    seed_ratio : int
-        r of Gaussian zero-sum noise (Imtiaz et al., Alg. 1): integer variance of a seed over s2;
-        0 where masks modulo 2^64 hide all but the sum.
-
     Raises
     ------
     ConfigError
@@ -75,16 +47,24 @@ class Event:
         each other is checked by `verify_event`.
     """
 
-    phase: str
-    round: int
-    field: str
+    phase: str  # phase of the computation
+    round: int  # round within the phase, from 1
+    field: str  # name of the released vector
+    # {"ball", "psd"}: set that holds one subject's vector: a ball, or svec of PSD matrices within a
+    # ball
     shape: Shape
-    size: int
-    log2_gamma: int
-    clip_int: int
-    delta_int: int
+    size: int  # d, length of the vector
+    log2_gamma: int  # units per 1.0 are gamma = 2^log2_gamma
+    clip_int: int  # C_int, bound of the L2 norm of one subject's integer vector, in units
+    delta_int: int  # delta_int, replace-one L2 sensitivity of the integer sum, in units
+    # s2, integer variance of the noise share of one site, in squared units; 0 in runs with
+    # ``private=false`` only
     variance: int
+    # h, noise shares that the headline viewer cannot subtract; 1 where every site's own noise
+    # protects its own release (no correlated noise)
     shares: int
+    # r of Gaussian zero-sum noise (Imtiaz et al., Alg. 1): integer variance of a seed over s2; 0
+    # where masks modulo 2^64 hide all but the sum.
     seed_ratio: int = dataclasses.field(default=0, metadata={"added": True})
 
     def __post_init__(self) -> None:

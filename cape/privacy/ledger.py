@@ -28,19 +28,12 @@ _DO_RAISE: Final = "plan fewer or noisier releases, or raise epsilon"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """Total (epsilon, delta) of a run and its exact mu.
+    """Total (epsilon, delta) of a run and its exact mu."""
 
-    Attributes
-    ----------
-    epsilon, delta : float
-        Total, against the headline viewer, per subject.
-    mu : float
-        mu_B, the largest mu that implies (epsilon, delta); make it with `Budget.of`.
-    """
-
+    # epsilon, delta: Total, against the headline viewer, per subject
     epsilon: float
     delta: float
-    mu: float
+    mu: float  # mu_B, the largest mu that implies (epsilon, delta); make it with `Budget.of`
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.mu) and self.mu > 0.0):
@@ -63,18 +56,13 @@ class Budget:
 class Plan:
     """All releases of a run, fixed before the first one.
 
-    Attributes
-    ----------
-    releases : tuple of Event
-        At most one per phase and round; all with noise, or none.
-
     Raises
     ------
     ConfigError
         If two releases share phase and round, or only some carry noise.
     """
 
-    releases: tuple[Event, ...]
+    releases: tuple[Event, ...]  # at most one per phase and round; all with noise, or none
 
     def __post_init__(self) -> None:
         # Two releases in one round would let the second one out under the charge of the first.
@@ -107,24 +95,17 @@ class Plan:
 class Ledger:
     """What was charged so far.
 
-    Attributes
-    ----------
-    budget : Budget or None
-        None in runs with ``private=false`` only: such a ledger takes releases without noise and
-        reports an infinite epsilon.
-    events : tuple of Event
-        Charges in order.
-    head : str
-        SHA-256 of the last entry, which holds that of the entry before it, and so on.
-
     Raises
     ------
     PrivacyBudgetError
         If `head` is not the digest of the events: entries were lost or changed.
     """
 
+    # None in runs with ``private=false`` only: such a ledger takes releases without noise and
+    # reports an infinite epsilon
     budget: Budget | None
-    events: tuple[Event, ...] = ()
+    events: tuple[Event, ...] = ()  # charges in order
+    # SHA-256 of the last entry, which holds that of the entry before it, and so on
     head: str = GENESIS
 
     def __post_init__(self) -> None:

@@ -45,38 +45,22 @@ class Charge:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunSpending:
-    """One run at this site.
+    """One run at this site."""
 
-    Attributes
-    ----------
-    run : str
-        The site's nonce of that run.
-    dataset : str
-        Name that the site's policy gives to the data set, else a digest of its data.
-    people : frozenset of str
-        What each subject is known by: one or more digests, with spaces between.
-    computation, date : str
-        For people.
-    epsilon, delta : float
-        Planned total.
-    promised : bool
-        False without noise, or with seeded noise: such a run costs infinity.
-    key : str
-        Fingerprint of the site's key that digests of names were made with; empty = no names.
-    charges : tuple of Charge
-        In order.
-    """
-
-    run: str
-    dataset: str
+    run: str  # the site's nonce of that run
+    dataset: str  # name that the site's policy gives to the data set, else a digest of its data
+    # What each subject is known by: one or more digests, with spaces between
     people: frozenset[str]
+    # computation, date: For people
     computation: str
     date: str
+    # epsilon, delta: Planned total
     epsilon: float
     delta: float
-    promised: bool
+    promised: bool  # false without noise, or with seeded noise: such a run costs infinity
+    # Fingerprint of the site's key that digests of names were made with; empty = no names
     key: str = ""
-    charges: tuple[Charge, ...] = ()
+    charges: tuple[Charge, ...] = ()  # in order
 
     @property
     def cost(self) -> Cost:

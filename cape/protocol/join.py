@@ -35,8 +35,8 @@ class RunPlan:
     warnings: tuple[str, ...]
 
 
+# (its own settings, S, M, space) -> RunPlan; ConfigError or PrivacyBudgetError if no plan fits
 Planner = Callable[[Any, int, int, FeatureSpace], RunPlan]
-"""(its own settings, S, M, space) -> RunPlan; ConfigError or PrivacyBudgetError if no plan fits."""
 
 
 def join(name: str, planner: Planner, *, then: str) -> One:

@@ -24,8 +24,8 @@ from cape.secagg.messages import Advertisement
 RingVector = npt.NDArray[np.uint64]
 Integers = npt.NDArray[np.int64]
 
+# Version of the envelope and of the messages in it
 FORMAT = 1
-"""Version of the envelope and of the messages in it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,34 +39,21 @@ class Cursor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Progress:
-    """One public line for people, in every broadcast.
+    """One public line for people, in every broadcast."""
 
-    Attributes
-    ----------
-    phase, round, rounds
-        The phase that opens, which of its rounds, and how many are planned.
-    exchange, exchanges : int
-        The same over the whole run.
-    mu, mu_budget : float
-        Spent so far, and in all; 0 without noise.
-    epsilon : float
-        Spent so far, at the delta of the settings.
-    step : float
-        Norm of the last step; 0 before the first.
-    stability : float
-        Likeness of the components now and some rounds before; 0 if not assessed.
-    """
-
+    # phase, round, rounds: The phase that opens, which of its rounds, and how many are planned
     phase: str
     round: int
     rounds: int
+    # exchange, exchanges: The same over the whole run
     exchange: int
     exchanges: int
+    # mu, mu_budget: Spent so far, and in all; 0 without noise
     mu: float
     mu_budget: float
-    epsilon: float
-    step: float
-    stability: float
+    epsilon: float  # spent so far, at the delta of the settings
+    step: float  # norm of the last step; 0 before the first
+    stability: float  # likeness of the components now and some rounds before; 0 if not assessed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

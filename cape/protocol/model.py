@@ -27,33 +27,15 @@ Own = TypeVar("Own", bound=Config)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DropOuts:
-    """Public state of a run whose sites may drop out (``aggregation=secagg``).
+    """Public state of a run whose sites may drop out (``aggregation=secagg``)."""
 
-    Attributes
-    ----------
-    advertised : KeyAdvertisements
-        Public keys of U1.
-    asked : tuple of str
-        Sites asked in the present phase: those that answered the last one.
-    participants : tuple of str
-        Sites that were asked for the release under way.
-    survivors : tuple of str
-        U3 of the last release.
-    releases : int
-        Key sets used up.
-    shares : SealedShareBook or None
-        From `zero-sum.shares` until the sites have opened them.
-    signatures : SurvivorSignatures or None
-        From `*.consistency` until the release is done.
-    """
-
-    advertised: KeyAdvertisements
-    asked: tuple[str, ...]
-    participants: tuple[str, ...] = ()
-    survivors: tuple[str, ...] = ()
-    releases: int = 0
-    shares: SealedShareBook | None = None
-    signatures: SurvivorSignatures | None = None
+    advertised: KeyAdvertisements  # public keys of U1
+    asked: tuple[str, ...]  # sites asked in the present phase: those that answered the last one
+    participants: tuple[str, ...] = ()  # sites that were asked for the release under way
+    survivors: tuple[str, ...] = ()  # U3 of the last release
+    releases: int = 0  # key sets used up
+    shares: SealedShareBook | None = None  # from `zero-sum.shares` until the sites have opened them
+    signatures: SurvivorSignatures | None = None  # from `*.consistency` until the release is done
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,27 +44,18 @@ class Model:
 
     Every computation has these; it adds one field per stage, the state of its estimator, which is
     None before the first release of the stage.
-
-    Attributes
-    ----------
-    roster, keys, fingerprint
-        From `join`, `zero-sum` and `zero-sum.probe`.
-    trace : tuple of RoundRecord
-        One line per released round.
-    drop_outs : DropOuts or None
-        Who is left, where sites may drop out.
-    signatures : tuple of str
-        Of all sites over the key roster, where keys are pinned.
-    seed_sum : SeedSum or None
-        T of Alg. 1 during a release with Gaussian zero-sum noise.
     """
 
+    # roster, keys, fingerprint: From `join`, `zero-sum` and `zero-sum.probe`
     roster: Roster | None = None
     keys: KeyBook | None = None
     fingerprint: str = ""
-    trace: tuple[RoundRecord, ...] = ()
+    trace: tuple[RoundRecord, ...] = ()  # one line per released round
+    # Who is left, where sites may drop out
     drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
+    # Of all sites over the key roster, where keys are pinned
     signatures: tuple[str, ...] = field(default=(), metadata={"added": True})
+    # T of Alg. 1 during a release with Gaussian zero-sum noise.
     seed_sum: SeedSum | None = field(default=None, metadata={"added": True})
 
 
@@ -139,12 +112,12 @@ def attendance(model: Model) -> Attendance | None:
     return Attendance(sites=sites, least=model.roster.survivors)
 
 
+# Exchanges of a run without its releases, and of one release
 EXCHANGES = {
     ("all-sites", "ring"): (4, 1),
     ("all-sites", "gaussian"): (4, 2),
     ("secagg", "ring"): (7, 3),
 }
-"""Exchanges of a run without its releases, and of one release."""
 
 
 def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor) -> Progress:

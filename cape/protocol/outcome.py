@@ -22,27 +22,13 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Table:
-    """Released values as rows, for a file and for the page.
+    """Released values as rows, for a file and for the page."""
 
-    Attributes
-    ----------
-    name : str
-        Of the file, without ``.csv``.
-    title : str
-        What the rows are.
-    note : str
-        How to read them: units, what the errors are.
-    header : tuple of str
-        One name per column.
-    rows : tuple of tuple
-        None is an empty cell: not released.
-    """
-
-    name: str
-    title: str
-    note: str
-    header: tuple[str, ...]
-    rows: tuple[tuple[Cell, ...], ...]
+    name: str  # of the file, without ``.csv``
+    title: str  # what the rows are
+    note: str  # how to read them: units, what the errors are
+    header: tuple[str, ...]  # one name per column
+    rows: tuple[tuple[Cell, ...], ...]  # none is an empty cell: not released
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,43 +37,26 @@ class Outcome:
 
     What every computation has.  One whose result is tables needs no more; another extends it, and
     `cape.report` its writers.
-
-    Attributes
-    ----------
-    computation, version, run, config_digest : str
-        What ran; `run` is the 32-digit name derived from the roster.
-    settings : mapping
-        All settings, defaults included.
-    label : {"dp", "none"}
-        "dp": exact subject-level figure; "none": nothing is promised.
-    status, reason : str
-        A word how the run ended, and one sentence why.
-    roster, fingerprint
-        Sites, space, plan; first digits of the roster of keys.
-    ledger : Ledger
-        What was charged.
-    trace : tuple of RoundRecord
-        All released rounds.
-    warnings : tuple of str
-        Sentences for the reader.
-    tables : tuple of Table
-        Released values.
     """
 
+    # computation, version, run, config_digest: What ran; `run` is the 32-digit name derived from
+    # the roster
     computation: str
     version: str
     run: str
     config_digest: str
-    settings: Mapping[str, Value]
-    label: str
+    settings: Mapping[str, Value]  # all settings, defaults included
+    label: str  # {"dp", "none"}: "dp": exact subject-level figure; "none": nothing is promised
+    # status, reason: A word how the run ended, and one sentence why
     status: str
     reason: str
+    # roster, fingerprint: Sites, space, plan; first digits of the roster of keys
     roster: Roster
     fingerprint: str
-    ledger: Ledger
-    trace: tuple[RoundRecord, ...]
-    warnings: tuple[str, ...]
-    tables: tuple[Table, ...] = ()
+    ledger: Ledger  # what was charged
+    trace: tuple[RoundRecord, ...]  # all released rounds
+    warnings: tuple[str, ...]  # sentences for the reader
+    tables: tuple[Table, ...] = ()  # released values
 
     @property
     def space(self) -> FeatureSpace:
@@ -107,39 +76,24 @@ class Outcome:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialSet:
-    """Spatial components of a released subspace; another model than the temporal ones.
+    """Spatial components of a released subspace; another model than the temporal ones."""
 
-    Attributes
-    ----------
-    A : ndarray, shape (D, k)
-        In final order and sign, std 1.
-    converged : bool
-        Whether the rotation settled.
-    sparseness : Sparseness
-        Whether the model fits, against surrogates without data.
-    """
-
-    A: Array
-    converged: bool
-    sparseness: Sparseness
+    A: Array  # (D, k): in final order and sign, std 1
+    converged: bool  # whether the rotation settled
+    sparseness: Sparseness  # whether the model fits, against surrogates without data
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TemplateReading:
-    """How to read the maps of private dual regression.
+    """How to read the maps of private dual regression."""
 
-    Attributes
-    ----------
-    templates, evidence, without_data : ndarray, shape (D, K)
-        The public templates; what the data add; what the same steps give without any data.
-    kept, strength : tuple of float
-        Per template: what its noise leaves of the released deviation (0 to 1), and the norm of
-        that deviation over its noise.
-    """
-
+    # templates, evidence, without_data: (D, K): the public templates; what the data add; what the
+    # same steps give without any data
     templates: Array
     evidence: Array
     without_data: Array
+    # kept, strength: Per template: what its noise leaves of the released deviation (0 to 1), and
+    # the norm of that deviation over its noise
     kept: tuple[float, ...]
     strength: tuple[float, ...]
 
@@ -185,42 +139,21 @@ class IcaOutcome(Outcome):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteOutcome:
-    """The result at one site; private but for `A`, which everybody has.
+    """The result at one site; private but for `A`, which everybody has."""
 
-    Attributes
-    ----------
-    site, outcome_status : str
-        Public id; how the run ended.
-    fingerprint : str
-        Of the roster of keys, as this site computed it.
-    names : tuple of str
-        Of the components, C01 ...; empty for a computation without any.
-    time_courses : iterator
-        Yields (label, S_m (k, T_m)) subject by subject.
-    ledger : Ledger
-        What was charged here.
-    all_runs : Total or None
-        What all runs on the same people have spent, where the site keeps a ledger of them.
-    A : ndarray, shape (D, k), or None
-        The common maps, as the consortium's files have them.
-    space : FeatureSpace or None
-        What their rows are.
-    settings : mapping
-        All settings of the run.
-    clip_scales : tuple
-        Phase, and the factor of clipping for every subject in the order of `time_courses`.
-    """
-
+    # site, outcome_status: Public id; how the run ended
     site: str
     outcome_status: str
-    fingerprint: str = ""
-    names: tuple[str, ...]
-    time_courses: Iterator[tuple[str, Data]]
-    ledger: Ledger
+    fingerprint: str = ""  # of the roster of keys, as this site computed it
+    names: tuple[str, ...]  # of the components, C01 ...; empty for a computation without any
+    time_courses: Iterator[tuple[str, Data]]  # yields (label, S_m (k, T_m)) subject by subject
+    ledger: Ledger  # what was charged here
+    # What all runs on the same people have spent, where the site keeps a ledger of them
     all_runs: Total | None = None
-    A: Array | None = None
-    space: FeatureSpace | None = None
-    settings: Mapping[str, Value] = field(default_factory=dict)
+    A: Array | None = None  # (D, k): the common maps, as the consortium's files have them
+    space: FeatureSpace | None = None  # what their rows are
+    settings: Mapping[str, Value] = field(default_factory=dict)  # all settings of the run
+    # Phase, and the factor of clipping for every subject in the order of `time_courses`
     clip_scales: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
 

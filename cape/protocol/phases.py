@@ -99,17 +99,7 @@ class One:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Computation(Generic[M]):
-    """A protocol: settings, public model, table.  One file of `cape.computations` each.
-
-    Attributes
-    ----------
-    guarantee : {"dp", "none"}
-        What its results may be labelled at best.  "none": a comparison that protects nobody, or not
-        as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
-    simulation_only : bool
-        Refused at every site whose noise is not seeded by its own policy, which only simulations
-        have (`cape.papers.no_guarantee.refuse_real_data`).
-    """
+    """A protocol: settings, public model, table.  One file of `cape.computations` each."""
 
     name: str
     cite: str
@@ -118,7 +108,11 @@ class Computation(Generic[M]):
     start: Callable[[], M]
     progress: Callable[[Config, M, Ledger | None, Cursor], Progress]
     table: tuple[Entry, ...]
+    # What its results may be labelled at best.  "none": a comparison that protects nobody, or not
+    # as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
     guarantee: Literal["dp", "none"] = "dp"
+    # Refused at every site whose noise is not seeded by its own policy, which only simulations have
+    # (`cape.papers.no_guarantee.refuse_real_data`)
     simulation_only: bool = False
 
     def bind(self, config: Config) -> BoundComputation[M]:

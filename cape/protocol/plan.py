@@ -181,7 +181,6 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[PlannedStage]) -> N
 
 
 def filtered(config: Config) -> tuple[str, ...]:
-    """Return a warning if a low-pass filter takes something out of the data."""
     nyquist = 0.5 / config.tr if config.tr else math.inf  # Hz
     if not 0 < config.low_pass < nyquist:
         return ()

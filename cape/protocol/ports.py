@@ -64,8 +64,8 @@ class Site(Protocol):
     config: Config
     cursor: Cursor
     noise: NoiseSource
+    # SHA-256 of the broadcast that is being answered
     request: bytes
-    """SHA-256 of the broadcast that is being answered."""
     ledger: Ledger | None
 
     @property
@@ -111,10 +111,10 @@ class Aggregator(Protocol):
     config: Config
     cursor: Cursor
     ledger: Ledger | None
+    # Sites that were asked in this round and did not answer
     lost: frozenset[str]
-    """Sites that were asked in this round and did not answer."""
+    # SHA-256 of the broadcast that is being answered
     request: bytes
-    """SHA-256 of the broadcast that is being answered."""
 
     def digest(self, message: object) -> bytes:
         """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""

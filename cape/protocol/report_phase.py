@@ -127,8 +127,8 @@ def as_released(model_field: str) -> Callable[[Config, Any], Any]:
 
 # -- what one site may know of its own subjects: never a message ---------------------------------
 
+# Phase, and for every subject of the site the factor that clipping puts on its answer
 Scales = tuple[tuple[str, tuple[float, ...]], ...]
-"""Phase, and for every subject of the site the factor that clipping puts on its answer."""
 
 
 def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> Scales:

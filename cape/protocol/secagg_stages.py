@@ -47,8 +47,8 @@ from cape.secagg.messages import (
 
 SECRET = "secagg"  # noqa: S105 - the name of a vault entry
 PENDING = "pending"
+# Key sets besides one per planned release: for the probe
 EXTRA_SETS = 1
-"""Key sets besides one per planned release: for the probe."""
 
 M = TypeVar("M", bound=Model)
 State = TypeVar("State")
@@ -118,7 +118,6 @@ def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabe
 
 
 def unaddressed(message: Reply) -> Reply:
-    """Return a message as it travels."""
     return replace(message, site="", exchange=b"")
 
 

@@ -43,11 +43,11 @@ FIELD = "total"
 SEED = "seed"
 M = TypeVar("M", bound=Model)
 
+# A broadcast, and the phase that it opens
 Next = tuple[Any, str | None]
-"""A broadcast, and the phase that it opens."""
 
+# Subjects whose answers are held at once
 CHUNK = 32
-"""Subjects whose answers are held at once."""
 
 
 # -- a stage of a table --------------------------------------------------------------------------
@@ -55,61 +55,36 @@ CHUNK = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LocalReduction:
-    """What a site sends of its own noisy mean, and what the aggregator makes of it.
+    """What a site sends of its own noisy mean, and what the aggregator makes of it."""
 
-    Attributes
-    ----------
-    reduce : callable
-        ``reduce(config, mean)``: from the site's own noisy mean (size,) to what it sends.
-    expand : callable
-        ``expand(config, reduced, size)``: a mean (size,) again; MessageError for a wrong shape.
-    """
-
+    # ``reduce(config, mean)``: from the site's own noisy mean (size,) to what it sends
     reduce: Callable[[Any, Array], Array]
+    # ``expand(config, reduced, size)``: a mean (size,) again; MessageError for a wrong shape
     expand: Callable[[Any, Array, int], Array]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SecureSum(Generic[M]):
-    """A line of a table: a stage that makes one release per round until its estimator is done.
-
-    Attributes
-    ----------
-    name : str
-        Of the phase.
-    state : type
-        Of the estimator's state, which is what is broadcast.
-    model_field : str
-        Field of the model that holds it.
-    estimator : callable
-        ``estimator(config, model)``: from public values only.
-    rows : callable
-        ``rows(model)``: number of rows of what `input` gives.
-    input : callable
-        ``input(site, model)``: the subjects, as this stage asks them.
-    successors : tuple of SecureSum
-        Stages that may follow, in order; the first one that is not done opens next.
-    close : callable, optional
-        ``close(config, model)``: last state of the run, for the stage that opens `report`.
-    local_reduction : LocalReduction, optional
-        What a site sends of its own noisy sum where it is seen by itself (``noise=local``).
-    enabled_if : callable, optional
-        ``enabled_if(config)``: whether these settings have the stage at all.
-    may_reduce_rank : bool
-        Whether a rank guard may keep fewer than the estimator's `n_components` directions.
-    """
+    """A line of a table: a stage that makes one release per round until its estimator is done."""
 
     # Settings are those of the computation itself, so its functions may name their type.
-    name: str
-    state: type
-    model_field: str
+    name: str  # of the phase
+    state: type  # of the estimator's state, which is what is broadcast
+    model_field: str  # field of the model that holds it
+    # ``estimator(config, model)``: from public values only
     estimator: Callable[[Any, M], Estimator[Any]]
-    rows: Callable[[M], int]
+    rows: Callable[[M], int]  # ``rows(model)``: number of rows of what `input` gives
+    # ``input(site, model)``: the subjects, as this stage asks them
     input: Callable[[Site, M], Stacks]
+    # Stages that may follow, in order; the first one that is not done opens next
     successors: tuple[SecureSum[M], ...] = ()
+    # ``close(config, model)``: last state of the run, for the stage that opens `report`
     close: Callable[[Any, M], Any] | None = None
+    # What a site sends of its own noisy sum where it is seen by itself (``noise=local``)
     local_reduction: LocalReduction | None = None
+    # ``enabled_if(config)``: whether these settings have the stage at all
     enabled_if: Callable[[Any], bool] | None = None
+    # Whether a rank guard may keep fewer than the estimator's `n_components` directions
     may_reduce_rank: bool = False
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
@@ -156,21 +131,11 @@ def releases_are_local(config: Config) -> bool:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Release(Generic[M]):
-    """A stage under the settings of a run: all that a carrier asks for.
+    """A stage under the settings of a run: all that a carrier asks for."""
 
-    Attributes
-    ----------
-    stage : SecureSum
-        What is asked and where the result goes.
-    config : Config
-        Settings of the run.
-    then : tuple of str
-        Phases that may open after the release.
-    """
-
-    stage: SecureSum[M]
-    config: Config
-    then: tuple[str, ...]
+    stage: SecureSum[M]  # what is asked and where the result goes
+    config: Config  # settings of the run
+    then: tuple[str, ...]  # phases that may open after the release
 
     @property
     def name(self) -> str:
@@ -192,7 +157,6 @@ class Release(Generic[M]):
         combine: Callable[[Aggregator, Mapping[str, Any], M], Next],
         absorb: Callable[[M, Any], M] | None = None,
     ) -> AnyPhase:
-        """Return the phase in which sites send their sums and get the next state."""
         return Phase(
             name=self.name,
             reply=reply,

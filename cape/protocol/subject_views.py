@@ -85,5 +85,4 @@ def each_subject(stacks: Stacks, function: Callable[[Data], Data]) -> Stacks:
 
 
 def working_key(*arrays: Array) -> str:
-    """Return what working arrays made with these matrices are kept under."""
     return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()

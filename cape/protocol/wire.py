@@ -54,33 +54,33 @@ import simplejson
 from cape.errors import CapeError, MessageError
 from cape.markers import Marker
 
+# Largest text of a message, bytes; a document with arrays has a limit of its driver's
 MAX_TEXT: Final = 8 * 2**20
-"""Largest text of a message, bytes; a document with arrays has a limit of its driver's."""
+# Largest array, bytes. Drivers carry those above `MAX_TEXT` as files beside the message.
 MAX_ARRAY: Final = 64 * 2**20
-"""Largest array, bytes.  Drivers carry those above `MAX_TEXT` as files beside the message."""
+# Deepest nesting: states and messages need less than half of it
 MAX_DEPTH: Final = 32
-"""Deepest nesting: states and messages need less than half of it."""
+# Longest tuple or mapping
 MAX_ITEMS: Final = 2**16
-"""Longest tuple or mapping."""
+# Most lists, mappings and items of a document, counted before it is parsed: each takes far more
+# memory than its two bytes of text. Arrays are one text each, so messages need some thousands.
 MAX_PARTS: Final = 2**20
-"""Most lists, mappings and items of a document, counted before it is parsed: each takes far more
-memory than its two bytes of text.  Arrays are one text each, so messages need some thousands."""
 SAFE_INT: Final = 2**53 - 1
+# Key of the metadata of a field that older messages do not have
 ADDED: Final = "added"
-"""Key of the metadata of a field that older messages do not have."""
 
+# Escape of half of a character; two of them make one
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
-"""Escape of half of a character; two of them make one."""
 
+# Key of the metadata of a field whose name in a document is not that of the record
 KEY: Final = "key"
-"""Key of the metadata of a field whose name in a document is not that of the record."""
 MAPPINGS: Final = (dict, Mapping)
 UNIONS: Final = (types.UnionType, typing.Union)
 
 Json = Any
 T = TypeVar("T")
+# Fields of a record: exactly its own; those with a default may be missing; others besides
 Form = Literal["message", "document", "open"]
-"""Fields of a record: exactly its own; those with a default may be missing; others besides."""
 
 
 def _refuse(where: str, problem: str) -> MessageError:
@@ -173,8 +173,8 @@ class _Shape(NamedTuple):
     """A declared type, taken apart: a round asks for a thousand values of some thirty types."""
 
     tag: Literal["record", "array", "tuple", "list", "mapping", "union", "any", "scalar"]
+    # Class of a record, dtype of an array, type of a scalar
     kind: Any = None
-    """Class of a record, dtype of an array, type of a scalar."""
     items: tuple[_Shape, ...] = ()
 
 

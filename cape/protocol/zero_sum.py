@@ -31,8 +31,8 @@ from cape.protocol.ports import Aggregator, Site
 from cape.secagg import keys, seals
 from cape.secagg.field import Integers, decode_sum
 
+# A site's own check of the plan that the aggregator sent; raises if anything is off
 PlanCheck = Callable[[Site, Roster], None]
-"""A site's own check of the plan that the aggregator sent; raises if anything is off."""
 
 KEY_NAME = "x25519"
 PROBE = "zero-sum.probe"

@@ -25,16 +25,17 @@ from cape.frozen import dataclass
 from cape.privacy.cost import total_cost
 from cape.protocol.outcome import IcaOutcome
 
+# Standard deviations of a two-sided 95 % band
 LEVEL = 1.96
-"""Standard deviations of a two-sided 95 % band."""
 
+# How far the mean expected correlation was from the real one in the test, at most
 MARGIN_R = 0.05
-"""How far the mean expected correlation was from the real one in the test, at most."""
 
+# How far the share of features inside the band was from 95 % in the test, at most
 MARGIN_BAND = 0.05
-"""How far the share of features inside the band was from 95 % in the test, at most."""
 
 FEW_ROUNDS = 20
+# Settings for which the band was compared with planted maps
 MEASURED = {
     "separation": "temporal",
     "pca": "projector",
@@ -42,7 +43,6 @@ MEASURED = {
     "solver": "quasi-newton",
     "score": "volatility",
 }
-"""Settings for which the band was compared with planted maps."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,7 +106,6 @@ def _noise_strength(outcome: IcaOutcome) -> float | None:
 
 
 def effective_size(outcome: IcaOutcome, mu: float) -> float:
-    """Return G of a run that spends this mu."""
     roster, noise_shares = outcome.roster, outcome.noise_shares
     size, n_sites = roster.n_subjects, roster.n_sites
     return g_eff(n_subjects=size, mu=mu, noise_shares=noise_shares, n_sites=n_sites)

@@ -123,7 +123,6 @@ def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
 
 
 def _phase_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
-    """Yield what one release of a phase looks like, and what the phase cost."""
     # Shares add up in fractions: phases differ by orders of magnitude.
     total = sum((event.mu2_exact for event in events), Fraction(0))
     for phase in dict.fromkeys(event.phase for event in events):
@@ -238,7 +237,6 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
 
 
 def _draw(folder: MapFolder) -> list[Picture]:
-    """Return the colour bar and one picture per map."""
     results, rows = folder.results, folder.components
     names = [row.name for row in rows]
     alts = [_alt(row, results) for row in rows]
@@ -356,6 +354,7 @@ def _methods(folder: MapFolder, drawn: bool) -> Values:
     }
 
 
+# The page from top to bottom. A new chapter is one more line and one more template.
 CHAPTERS: page.Outline[MapFolder] = (
     ("consortium/privacy", "Privacy in plain words", _privacy),
     ("consortium/ledger", "What was released and what it cost", _ledger),
@@ -367,7 +366,6 @@ CHAPTERS: page.Outline[MapFolder] = (
     ("consortium/settings", "Settings and provenance", _settings),
     ("consortium/methods", "Methods paragraph and references", _methods),
 )
-"""The page from top to bottom.  A new chapter is one more line and one more template."""
 
 TABLE_CHAPTERS: page.Outline[TableFolder] = (
     ("consortium/privacy", "Privacy in plain words", _privacy),

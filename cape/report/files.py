@@ -21,11 +21,11 @@ import numpy as np
 from cape.delimited import rows_by_column
 from cape.protocol.wire import decode_document
 
+# An empty cell of a table: what spreadsheets and BIDS readers expect
 MISSING: Final = "n/a"
-"""An empty cell of a table: what spreadsheets and BIDS readers expect."""
 
+# Metadata of a field that is not written while it is empty
 UNLESS_EMPTY: Final = {"unless_empty": True}
-"""Metadata of a field that is not written while it is empty."""
 
 Table = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 Record = TypeVar("Record")
@@ -90,7 +90,6 @@ def write_table(path: Path, table: Table) -> None:
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a table as header -> cell."""
     # Written without quotation marks: one in a label is part of it.
     return rows_by_column(path.read_bytes(), "\t", quoted=False)
 

@@ -29,15 +29,15 @@ from cape.report.maps import Component
 from cape.report.results import LabelSource
 
 ATLAS = "dosenbach_2010"
+# mm; a network is a sum of Gaussians of this width at its coordinates
 BLOB_SD = 9.0
-"""mm; a network is a sum of Gaussians of this width at its coordinates."""
 
 DIRECTIONS = 500
+# Percentile of the best |r| of random directions
 CHANCE = 95.0
-"""Percentile of the best |r| of random directions."""
 
+# Largest difference of two affines, mm, that counts as the same grid
 SAME_GRID = 1e-3
-"""Largest difference of two affines, mm, that counts as the same grid."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

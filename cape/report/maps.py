@@ -148,6 +148,5 @@ def _volume(z: Array, space: FeatureSpace) -> Data:
 
 
 def read_maps(path: Path) -> Array:
-    """Return the maps of an image, one row per voxel that any of them shows."""
     volumes = np.asarray(files.load_image(path).dataobj, dtype=np.float64)
     return np.asarray(volumes[np.any(volumes != 0, axis=3)])

@@ -13,8 +13,8 @@ from cape.frozen import dataclass
 from cape.report.confidence import above_edge
 from cape.report.results import separation_of
 
+# Largest number of components that can be asked for
 MOST = 50
-"""Largest number of components that can be asked for."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -27,9 +27,9 @@ CONTINUED: Final = re.compile(r"\n +")
 
 Values = Mapping[str, Any]
 Source = TypeVar("Source")
+# Of each chapter: template, title, and what computes its values (with pictures or without); None
+# leaves the chapter out.
 Outline = tuple[tuple[str, str, Callable[[Source, bool], Values | None]], ...]
-"""Of each chapter: template, title, and what computes its values (with pictures or without);
-None leaves the chapter out."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,33 +26,33 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 BLUE, VERMILION, GREY = "#0072B2", "#B8480A", "#595959"
+# Grey of what has no value or lies under the threshold
 EMPTY = "#d9d9d9"
-"""Grey of what has no value or lies under the threshold."""
 
 DPI = 100
 COLOURS = "RdBu_r"
+# Colours of a PNG: a third of the bytes of full colour, no visible difference
 GREYS, HUES = 32, 64
-"""Colours of a PNG: a third of the bytes of full colour, no visible difference."""
 
+# Of a PNG: the level above, 9, takes ten times as long and saves a tenth of the bytes
 COMPRESSION = 6
-"""Of a PNG: the level above, 9, takes ten times as long and saves a tenth of the bytes."""
 
 MNI_CUTS = (-32, -16, 0, 12, 24, 36, 48, 60)
 STRIP = (10.0, 1.7)
+# |z| from which colour is shown over an anatomical background
 THRESHOLD = 2.0
-"""|z| from which colour is shown over an anatomical background."""
 
 LIMITS = (4.0, 12.0)
+# |z| of the darkest colour in the maps of one subject
 SHEET_LIMIT = 6.0
-"""|z| of the darkest colour in the maps of one subject."""
 
 SLICES = 8
 FNC_LIMIT = 0.6
+# Inches of one time course
 ROW = 0.34
-"""Inches of one time course."""
 
+# Names along an axis; more would overlap
 MOST_TICKS = 25
-"""Names along an axis; more would overlap."""
 
 OVER_AXES: Mapping[str, Any] = dict(xycoords=("axes fraction", "data"), textcoords="offset points")
 OVER_DATA: Mapping[str, Any] = dict(xycoords=("data", "axes fraction"), textcoords="offset points")

@@ -19,8 +19,8 @@ from cape.report import files
 from cape.report.maps import Component
 from cape.report.privacy_json import RELATION, PrivacyStatement
 
+# Beside the results of a simulation: the same figures from smooth noise
 SURROGATE_FILE: Final = "surrogate.json"
-"""Beside the results of a simulation: the same figures from smooth noise."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

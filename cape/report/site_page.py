@@ -16,11 +16,11 @@ from cape.report.page import Page, Values
 from cape.report.plots import Courses, Picture
 from cape.report.private_folder import PrivateFolder
 
+# Subjects and maps with pictures; all of them have files
 DRAWN = 10
-"""Subjects and maps with pictures; all of them have files."""
 
+# Subjects whose maps are drawn
 DRAWN_MAPS = 3
-"""Subjects whose maps are drawn."""
 
 HEADS = {"timepoints": "time points", "tr": "TR, s"}
 SEVERITY = {"E": "stops", "X": "left out", "W": "warning"}
@@ -90,7 +90,6 @@ def _clipping(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 
 def _clipping_rows(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
-    """Yield per phase how many answers were shortened, and how much."""
     columns = list(folder.subjects[0]) if folder.subjects else []
     for name in columns:
         if not name.startswith("clip_"):
@@ -221,6 +220,7 @@ def _limit(name: str, value: object) -> str:
     return setting_text(value)
 
 
+# The page from top to bottom
 CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/subjects", "Subjects", _subjects),
     ("site/checks", "Checks", _checks),
@@ -233,4 +233,3 @@ CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/ledger", "Ledger of this site", _ledger),
     ("site/handling", "Handling", _handling),
 )
-"""The page from top to bottom."""

@@ -17,8 +17,8 @@ PRIME: Final = 2**521 - 1
 
 SHARE_BYTES: Final = 66
 
+# Entropy port: as many fresh random bytes as asked for (`secrets.token_bytes`)
 TokenBytes = Callable[[int], bytes]
-"""Entropy port: as many fresh random bytes as asked for (`secrets.token_bytes`)."""
 
 
 def split(secret: bytes, *, threshold: int, n_shares: int, token_bytes: TokenBytes) -> list[bytes]:

@@ -33,11 +33,11 @@ from cape.secagg.messages import Advertisement, Message
 from cape.secagg.seals import advertisement, check_pinned, verify
 from cape.secagg.shamir import SHARE_BYTES
 
+# Public part of a key set: X25519 key of the pairwise masks, commitment of the self mask
 SET_BYTES: Final = 2 * KEY_BYTES
-"""Public part of a key set: X25519 key of the pairwise masks, commitment of the self mask."""
 
+# Shares of one key set: of the secret mask key, then of the self-mask seed
 PAIR_BYTES: Final = 2 * SHARE_BYTES
-"""Shares of one key set: of the secret mask key, then of the self-mask seed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

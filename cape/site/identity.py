@@ -50,18 +50,10 @@ def make_key(path: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IdentityFiles:
-    """Where a site may have its identity, and what the files were in `join`.
+    """Where a site may have its identity, and what the files were in `join`."""
 
-    Attributes
-    ----------
-    folders : tuple of Path
-        The first that holds a key counts.
-    digest : str
-        As `digest_now` gave it when the run began; empty = any files will do.
-    """
-
-    folders: tuple[Path, ...]
-    digest: str = ""
+    folders: tuple[Path, ...]  # the first that holds a key counts
+    digest: str = ""  # as `digest_now` gave it when the run began; empty = any files will do
 
     def digest_now(self) -> str:
         for place, folder in enumerate(self.folders):

@@ -41,18 +41,10 @@ DIGITS = 32
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Person:
-    """One accepted subject, as the data of a site know it; never written down like this.
+    """One accepted subject, as the data of a site know it; never written down like this."""
 
-    Attributes
-    ----------
-    label : str
-        Name of the subject at the site.
-    files : tuple of str
-        SHA-256 of each file or row, whatever the owner chose to do with it.
-    """
-
-    label: str
-    files: tuple[str, ...]
+    label: str  # name of the subject at the site
+    files: tuple[str, ...]  # SHA-256 of each file or row, whatever the owner chose to do with it
 
     def digests(self, key: bytes, *context: str) -> str:
         """Return what this person is known by: files, and the name under the site's key."""
@@ -66,21 +58,11 @@ class Person:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LedgerFile:
-    """The file, as one run at one site sees it.
+    """The file, as one run at one site sees it."""
 
-    Attributes
-    ----------
-    path : Path
-        The file; made when the first run is opened.
-    site : str
-        For error texts.
-    max_total_epsilon : float
-        Limit over all runs on the same people; 0 = none.
-    """
-
-    path: Path
-    site: str
-    max_total_epsilon: float = 0.0
+    path: Path  # the file; made when the first run is opened
+    site: str  # for error texts
+    max_total_epsilon: float = 0.0  # limit over all runs on the same people; 0 = none
 
     def allows(self, run: RunSpending, planned: Cost) -> bool:
         if not self.max_total_epsilon:
@@ -226,21 +208,11 @@ class DataOfRun(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AllRuns:
-    """The ledger file with what this run is about.
+    """The ledger file with what this run is about."""
 
-    Attributes
-    ----------
-    file : LedgerFile
-        Where charges go.
-    dataset_id : str
-        The policy's name of the data set; empty = the fingerprint of its data.
-    data : DataOfRun
-        Asked in `join` only, so that no later round reads a file.
-    """
-
-    file: LedgerFile
-    dataset_id: str
-    data: DataOfRun
+    file: LedgerFile  # where charges go
+    dataset_id: str  # the policy's name of the data set; empty = the fingerprint of its data
+    data: DataOfRun  # asked in `join` only, so that no later round reads a file
 
     def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> bool:
         """Tell whether a run fits beside all others, and write down that it begins if it does."""

@@ -25,69 +25,40 @@ FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SitePolicy:
-    """The site's own file ``site-policy.toml``; without one, these defaults.
+    """The site's own file ``site-policy.toml``; without one, these defaults."""
 
-    Attributes
-    ----------
-    min_subjects : int
-        Fewest subjects of this site.
-    max_epsilon, max_delta : float
-        Largest planned total of one run; 0 = no limit of its own.
-    min_assumed_colluders : int
-        Smallest S_C that the plan must count on.
-    max_sites : int
-        Most sites of a run; 0 = any.  Every site draws 1/h of the noise, so sites that an
-        aggregator invents would leave little to the real ones.
-    dataset_id : str
-        Name of the data set, for `ledger_file`; empty = a digest of the data.
-    ledger_file : str
-        File for the charges of all runs, relative to the policy; empty = none is kept.
-    max_total_epsilon : float
-        Largest total over all runs on the same people; 0 = no limit.  Needs `ledger_file`.
-    allow_units : tuple of str
-        Units of privacy that are allowed.
-    allow_solvers, allow_computations : tuple of str
-        Names; empty = all.
-    max_features : int
-        Largest public basis; 0 = the owner's.
-    allow_not_private : bool
-        Whether runs with ``private=false`` may use this site's data.
-    simulation_seed : int
-        Seed of the noise, in simulations only; -1 = none, noise from the operating system.
-    share_timepoints : bool
-        Whether `join` may say the fewest and most time points of a subject.
-    share_policy_numbers : bool
-        Whether a refusal may say which number of this policy refused.
-    private_results : bool
-        Whether files about single subjects are written into the site's output folder.
-    allowed_owners : tuple of str
-        Ids of those whose runs are answered, as the engine names them; empty = anybody's.
-    image_digests : tuple of str
-        Digests of the software that may run here (`cape policy`); empty = any.
-    veto : bool
-        Refuse everything.
-    """
-
-    min_subjects: int = 3
+    min_subjects: int = 3  # fewest subjects of this site
+    # max_epsilon, max_delta: Largest planned total of one run; 0 = no limit of its own
     max_epsilon: float = 0.0
     max_delta: float = 0.0
-    min_assumed_colluders: int = 0
+    min_assumed_colluders: int = 0  # smallest S_C that the plan must count on
+    # Most sites of a run; 0 = any.  Every site draws 1/h of the noise, so sites that an aggregator
+    # invents would leave little to the real ones.
     max_sites: int = 0
-    dataset_id: str = ""
+    dataset_id: str = ""  # name of the data set, for `ledger_file`; empty = a digest of the data
+    # File for the charges of all runs, relative to the policy; empty = none is kept
     ledger_file: str = ""
+    # Largest total over all runs on the same people; 0 = no limit.  Needs `ledger_file`.
     max_total_epsilon: float = 0.0
-    allow_units: tuple[str, ...] = ("subject",)
+    allow_units: tuple[str, ...] = ("subject",)  # units of privacy that are allowed
+    # allow_solvers, allow_computations: Names; empty = all
     allow_solvers: tuple[str, ...] = ()
     allow_computations: tuple[str, ...] = ()
-    max_features: int = 0
-    allow_not_private: bool = False
+    max_features: int = 0  # largest public basis; 0 = the owner's
+    allow_not_private: bool = False  # whether runs with ``private=false`` may use this site's data
+    # Seed of the noise, in simulations only; -1 = none, noise from the operating system
     simulation_seed: int = -1
+    # Whether `join` may say the fewest and most time points of a subject
     share_timepoints: bool = False
+    # Whether a refusal may say which number of this policy refused
     share_policy_numbers: bool = False
+    # Whether files about single subjects are written into the site's output folder
     private_results: bool = False
+    # Ids of those whose runs are answered, as the engine names them; empty = anybody's
     allowed_owners: tuple[str, ...] = ()
+    # Digests of the software that may run here (`cape policy`); empty = any
     image_digests: tuple[str, ...] = ()
-    veto: bool = False
+    veto: bool = False  # refuse everything
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
@@ -334,7 +305,6 @@ def code_digest() -> str:
 
 
 def software(policy: SitePolicy) -> tuple[str, ...]:
-    """Return what the software that runs here is called, if the policy asks."""
     if not policy.image_digests:
         return ()
     # Only whoever starts the container knows its digest.

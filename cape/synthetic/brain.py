@@ -54,21 +54,11 @@ STORAGES: tuple[Storage, ...] = ("int16", "int16 left", "float32", "int16 qform"
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Scanner:
-    """Turns time courses into images.
+    """Turns time courses into images."""
 
-    Attributes
-    ----------
-    grid : Grid
-        Of the mask.
-    maps : ndarray, shape (D, R)
-        True maps A.
-    tr : float
-        Repetition time, s.
-    """
-
-    grid: Grid
-    maps: Array
-    tr: float
+    grid: Grid  # of the mask
+    maps: Array  # (D, R): true maps A
+    tr: float  # repetition time, s
 
     def series(self, rng: np.random.Generator, courses: Data) -> Data:
         """Return voxels of one run, shape (D, T): baseline, drift, A S and white noise."""

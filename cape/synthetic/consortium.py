@@ -73,30 +73,14 @@ STRONGEST, WEAKEST = 0.8, 0.4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Summary:
-    """What `write_consortium` wrote.
+    """What `write_consortium` wrote."""
 
-    Attributes
-    ----------
-    folder : Path
-        Of the consortium.
-    preset : str
-        Which kind.
-    site_sizes : tuple of int
-        Subjects of ``local0``, ``local1`` ...
-    names : tuple of str
-        Networks, or S01 ... for images.
-    n_features : int
-        D.
-    n_bytes : int
-        Size of all site files.
-    """
-
-    folder: Path
-    preset: PresetName
-    site_sizes: tuple[int, ...]
-    names: tuple[str, ...]
-    n_features: int
-    n_bytes: int
+    folder: Path  # of the consortium
+    preset: PresetName  # which kind
+    site_sizes: tuple[int, ...]  # subjects of ``local0``, ``local1``
+    names: tuple[str, ...]  # networks, or S01 ... for images.
+    n_features: int  # D
+    n_bytes: int  # size of all site files
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -419,7 +403,6 @@ def _of_series(request: Request) -> list[str]:
 
 
 def readme_text(request: Request, names: Sequence[str]) -> str:
-    """Return the README of the folder."""
     sizes = ", ".join(f"local{site} {size}" for site, size in enumerate(request.sizes))
     return (
         "A synthetic consortium made by `cape synth`; no human data.\n\n"

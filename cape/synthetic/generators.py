@@ -37,30 +37,14 @@ TRIES = 400
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """How hard a synthetic study is.
+    """How hard a synthetic study is."""
 
-    Attributes
-    ----------
-    blob_sd : tuple of two float
-        Range of blob standard deviations, pixels.
-    max_cosine : float
-        Largest |cos| of two maps.
-    ar : float
-        AR(1) coefficient of the time courses.
-    noise : float
-        Trace of the voxel noise covariance over the trace of the signal covariance.
-    heterogeneity : float
-        Lognormal sd of the amplitude per subject and source.
-    strength : float
-        Lognormal sd of the map norms.
-    """
-
-    blob_sd: tuple[float, float]
-    max_cosine: float
-    ar: float
-    noise: float
-    heterogeneity: float
-    strength: float
+    blob_sd: tuple[float, float]  # range of blob standard deviations, pixels
+    max_cosine: float  # largest |cos| of two maps
+    ar: float  # AR(1) coefficient of the time courses
+    noise: float  # trace of the voxel noise covariance over the trace of the signal covariance
+    heterogeneity: float  # lognormal sd of the amplitude per subject and source
+    strength: float  # lognormal sd of the map norms
 
 
 PRESETS = {
@@ -80,26 +64,13 @@ PRESETS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Study:
-    """A synthetic study before its observation noise is drawn.
+    """A synthetic study before its observation noise is drawn."""
 
-    Attributes
-    ----------
-    A : ndarray, shape (D, R)
-        True maps.
-    B : ndarray, shape (D, d)
-        Public basis the data are seen in.
-    S : ndarray of float32, shape (M, R, T)
-        True time courses, time mean removed.
-    noise_std : float
-        Of every entry in the basis.
-    rng_state : dict
-        Of the generator after the sources, so that the noise can be drawn in blocks.
-    """
-
-    A: Array
-    B: Array
-    S: Data
-    noise_std: float
+    A: Array  # (D, R): true maps
+    B: Array  # (D, d): public basis the data are seen in
+    S: Data  # (M, R, T): true time courses, time mean removed
+    noise_std: float  # of every entry in the basis
+    # Of the generator after the sources, so that the noise can be drawn in blocks
     rng_state: dict[str, object]
 
     def blocks(self, size: int) -> Iterator[Data]:
@@ -362,24 +333,12 @@ def djica_sim(seed: int, *, n_subjects: int, n_timepoints: int = 250) -> Study:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class TwoViews:
-    """Records of two views with known canonical correlations.
+    """Records of two views with known canonical correlations."""
 
-    Attributes
-    ----------
-    records : ndarray, shape (N, D_x + D_y)
-        One row per person, columns of unit variance.
-    covariance : ndarray, shape (D, D)
-        True, of the columns.
-    loadings : ndarray, shape (D, K)
-        Correlation of every column with the true variate of its own view.
-    correlations : ndarray, shape (K,)
-        True canonical correlations.
-    """
-
-    records: Array
-    covariance: Array
-    loadings: Array
-    correlations: Array
+    records: Array  # (N, D_x + D_y): one row per person, columns of unit variance
+    covariance: Array  # (D, D): true, of the columns
+    loadings: Array  # (D, K): correlation of every column with the true variate of its own view
+    correlations: Array  # (K,): true canonical correlations
 
 
 def two_views(

@@ -39,21 +39,11 @@ ARTEFACT = 3.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shelf:
-    """Where and how one site's subjects are written.
+    """Where and how one site's subjects are written."""
 
-    Attributes
-    ----------
-    folder : Path
-        Of the site.
-    scanner : Scanner
-        Makes images.
-    storage : Storage
-        How this site stores them.
-    """
-
-    folder: Path
-    scanner: Scanner
-    storage: Storage
+    folder: Path  # of the site
+    scanner: Scanner  # makes images
+    storage: Storage  # how this site stores them
 
     def image(self, name: str, values: Data) -> None:
         """Write voxels (D, T) as an image below the folder."""
@@ -83,7 +73,6 @@ def finish_site(layout: Layout, shelf: Shelf, members: tuple[int, ...]) -> None:
 
 
 def layout_settings(layout: Layout, tr: float) -> list[str]:
-    """Return the lines of settings.toml that a layout needs."""
     no_basis = ['basis = "none"', "n_basis = 0"]
     return {
         "files": [],

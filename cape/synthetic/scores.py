@@ -57,7 +57,6 @@ def mdi(gain: Array) -> float:
 
 
 def _assign(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-    """Return the one-to-one assignment of largest total score."""
     from scipy.optimize import linear_sum_assignment
 
     rows, columns = linear_sum_assignment(score, maximize=True)
@@ -66,19 +65,12 @@ def _assign(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Matching:
-    """One-to-one matching of estimated to true maps.
+    """One-to-one matching of estimated to true maps."""
 
-    Attributes
-    ----------
-    truth, estimate : ndarray of int, shape (n_matched,)
-        Column indices that belong together.
-    correlation : ndarray, shape (n_matched,)
-        Pearson correlation of each pair, with sign.
-    """
-
+    # truth, estimate: (n_matched,): column indices that belong together
     truth: npt.NDArray[np.intp]
     estimate: npt.NDArray[np.intp]
-    correlation: Array
+    correlation: Array  # (n_matched,): pearson correlation of each pair, with sign
 
     @property
     def mean(self) -> float:

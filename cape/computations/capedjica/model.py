@@ -19,52 +19,33 @@ from cape.protocol.subject_views import each_subject, raw, working_key
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IcaModel(Model):
-    """Common subspace, whitening and unmixing.
+    """Common subspace, whitening and unmixing."""
 
-    Attributes
-    ----------
-    subspace, whitener, unmixing
-        Estimator states: V (d, k), U (k, k), W (k, k); None before the first release of a stage.
-    spatial, template
-        The one release of the other separations; None in a temporal run.
-    """
-
+    # subspace, whitener, unmixing: Estimator states: V (d, k), U (k, k), W (k, k); None before the
+    # first release of a stage
     subspace: Subspace | None = None
     whitener: Whitener | None = None
     unmixing: Unmixing | None = None
     # Checkpoints and messages of version 1 came before these two.
+    # spatial, template: The one release of the other separations; None in a temporal run
     spatial: SpatialComponents | None = field(default=None, metadata={"added": True})
     template: TemplateMaps | None = field(default=None, metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class FinalState:
-    """What the last stage of a run leaves, whatever its model.
+    """What the last stage of a run leaves, whatever its model."""
 
-    Attributes
-    ----------
-    V, U, W : ndarray, shape (d, k), (k, k), (k, k)
-        Directions, whitener, and what the solver found.
-    unmixing : ndarray, shape (k, k)
-        Maps are ``B V unmixing^-1``, time courses ``unmixing V' Y``.
-    order : tuple of int
-        Signed order of the components.
-    status, reason : str
-    stability : float
-        0 where there are no rounds.
-    spectrum : Subspace or None
-        What the first release said of directions; None without one.
-    """
-
+    # V, U, W: (d, k), (k, k), (k, k): directions, whitener, and what the solver found
     V: Array
     U: Array
     W: Array
-    unmixing: Array
-    order: tuple[int, ...]
+    unmixing: Array  # (k, k): maps are ``B V unmixing^-1``, time courses ``unmixing V' Y``
+    order: tuple[int, ...]  # signed order of the components
     status: str
     reason: str
-    stability: float = 0.0
-    spectrum: Subspace | None = None
+    stability: float = 0.0  # 0 where there are no rounds
+    spectrum: Subspace | None = None  # what the first release said of directions; None without one
 
 
 def subspace(model: IcaModel) -> Subspace:

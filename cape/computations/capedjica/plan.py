@@ -30,8 +30,8 @@ MODELS: Mapping[Separation, SeparationModel] = {
     "template": TemplateModel(),
 }
 
+# Features that may go without a public basis whatever the budget
 MAX_IDENTITY = 400
-"""Features that may go without a public basis whatever the budget."""
 
 
 def model_of(config: CapeDjicaConfig) -> SeparationModel:

@@ -12,15 +12,9 @@ from cape.protocol.plan import PlannedStage
 
 
 class SeparationModel(ABC):
-    """One answer to "independent in what?"; it has no state of its own.
+    """One answer to "independent in what?"; it has no state of its own."""
 
-    Attributes
-    ----------
-    first : str
-        The stage that makes the first release.
-    """
-
-    first: str
+    first: str  # the stage that makes the first release
 
     @abstractmethod
     def stages(
@@ -32,7 +26,6 @@ class SeparationModel(ABC):
         """Raise ConfigError if the sites' feature space does not suit the settings."""
 
     def choose_n_basis(self, config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
-        """Return the size of a smooth basis that the owner has left open."""
         from cape.forecast.spatial import spatial_basis
 
         return min(spatial_basis(g, config.n_components), space.n_features)

@@ -29,8 +29,8 @@ from cape.protocol.secure_sum import SecureSum
 from cape.public_basis import basis_kind, widest_basis
 
 MEASURED = ("quasi-newton", "projector", "log-euclidean")
+# The forecast holds for this algorithm with about 40 rounds
 FEW_ROUNDS = 20
-"""The forecast holds for this algorithm with about 40 rounds."""
 
 
 # -- the algorithm of each stage -----------------------------------------------------------------

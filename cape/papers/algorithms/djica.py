@@ -67,19 +67,12 @@ def local_moment(X: Array, n_local: int) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StackedPca:
-    """Global PCA from the local PCAs of sites.
+    """Global PCA from the local PCAs of sites."""
 
-    Attributes
-    ----------
-    n_components, n_local : int
-        R, and k >= R directions kept by a site.
-    n_subjects : int
-        M: a sum over sites arrives as its M-th part.
-    """
-
+    # n_components, n_local: R, and k >= R directions kept by a site
     n_components: int
     n_local: int
-    n_subjects: int
+    n_subjects: int  # M: a sum over sites arrives as its M-th part
 
     @property
     def _pooled(self) -> CovariancePca:
@@ -107,11 +100,9 @@ class StackedPca:
         )
 
     def step(self, state: Subspace, mean: Array, noise_std: float) -> Subspace:
-        """Return the top eigenvectors of the sum."""
         return self._pooled.step(state, self.n_subjects * mean, noise_std)
 
     def done(self, state: Subspace) -> bool:
-        """Tell whether the release was made."""
         return self._pooled.done(state)
 
 
@@ -124,14 +115,9 @@ class Sphere(Whitener):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GlobalSphere:
-    """Whitening by the pooled second moment of the reduced data, exactly.
+    """Whitening by the pooled second moment of the reduced data, exactly."""
 
-    Attributes
-    ----------
-    n_subjects, n_sites : int
-        M and S.
-    """
-
+    # n_subjects, n_sites: M and S
     n_subjects: int
     n_sites: int
 
@@ -144,7 +130,6 @@ class GlobalSphere:
         )
 
     def start(self, rows: int) -> Sphere:
-        """Return the identity."""
         record = StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0)
         return Sphere(U=np.eye(rows), look=0, n_columns=0, record=record)
 
@@ -180,27 +165,16 @@ class GlobalSphere:
         return Sphere(U=np.asarray(U), look=state.look + 1, n_columns=n_columns, record=record)
 
     def done(self, state: Sphere) -> bool:
-        """Tell whether the release was made."""
         return state.look > 0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EpochState(Unmixing):
-    """State of djICA's solver.
+    """State of djICA's solver."""
 
-    Attributes
-    ----------
-    epoch : int
-        Epochs since the start or the last restart.
-    kept : ndarray, shape (k, k)
-        The step that angles are measured against.
-    restarts : int
-        Blow-ups so far.
-    """
-
-    epoch: int
-    kept: Array
-    restarts: int
+    epoch: int  # epochs since the start or the last restart
+    kept: Array  # (k, k): the step that angles are measured against
+    restarts: int  # blow-ups so far
 
 
 def default_block(n_columns: int) -> int:
@@ -228,30 +202,17 @@ class DjicaInfomax:
     Block-stochastic: W += rho sum_s sum_(n in block) (I + (1 - 2y) z') W after every block; the
     order of a site's columns is drawn anew for every epoch, from a public seed.  Full batch: the
     mean gradient over all subjects, W += rho mean(I + (1 - 2y) z') W; every round is an epoch.
-
-    Attributes
-    ----------
-    n_rounds : int
-        Most rounds.
-    learning_rate : float
-        rho, of sums over blocks or of mean gradients.
-    block, n_columns : int
-        Columns of a block, 0 for all, and mean columns of a site.
-    n_subjects : int
-        M.
-    anneal : bool
-        rho *= .9 when the step of an epoch turns by more than 60 degrees from the kept one.
-    tolerance : float
-        Stop when the squared change of an epoch is below, from the third epoch on.
     """
 
-    n_rounds: int
-    learning_rate: float
+    n_rounds: int  # most rounds
+    learning_rate: float  # rho, of sums over blocks or of mean gradients
+    # block, n_columns: Columns of a block, 0 for all, and mean columns of a site
     block: int
     n_columns: int
-    n_subjects: int
+    n_subjects: int  # M
+    # rho *= .9 when the step of an epoch turns by more than 60 degrees from the kept one
     anneal: bool
-    tolerance: float
+    tolerance: float  # stop when the squared change of an epoch is below, from the third epoch on
 
     @property
     def epoch_length(self) -> int:
@@ -346,5 +307,4 @@ class DjicaInfomax:
                        status="converged" if settled else "running")  # fmt: skip
 
     def done(self, state: EpochState) -> bool:
-        """Tell whether the run ended."""
         return state.round >= self.n_rounds or state.status != "running"

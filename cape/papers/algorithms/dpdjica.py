@@ -90,18 +90,10 @@ def unit_columns(P: Array) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parcel(Subspace):
-    """The parcel on its way, and the subspace once the last site has it.
+    """The parcel on its way, and the subspace once the last site has it."""
 
-    Attributes
-    ----------
-    P : ndarray, shape (d, k)
-        P(j) of the last site that had it.
-    stops : int
-        Sites it has been to.
-    """
-
-    P: Array
-    stops: int
+    P: Array  # (d, k): P(j) of the last site that had it
+    stops: int  # sites it has been to
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,17 +101,12 @@ class WishartPca:
     """PrivateGlobalPCA, one stop per round (Alg. 2, Imtiaz et al. 2016).
 
     The record is the site that has the parcel; the others answer zeros, so that a sum carries it.
-
-    Attributes
-    ----------
-    n_components, n_local : int
-        r and k.
-    n_sites, n_subjects : int
-        Stops, and M: a sum arrives as its M-th part.
     """
 
+    # n_components, n_local: r and k
     n_components: int
     n_local: int
+    # n_sites, n_subjects: Stops, and M: a sum arrives as its M-th part
     n_sites: int
     n_subjects: int
 
@@ -223,21 +210,11 @@ def column_norm(W: Array) -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LaplaceInfomax:
-    """Infomax on source estimates with Laplace noise (Alg. 3, Imtiaz et al. 2016).
+    """Infomax on source estimates with Laplace noise (Alg. 3, Imtiaz et al. 2016)."""
 
-    Attributes
-    ----------
-    n_rounds : int
-        J.
-    learning_rate : float
-        rho, of mean gradients.
-    round_epsilon : float
-        epsilon of one round and one time point, as printed.
-    """
-
-    n_rounds: int
-    learning_rate: float
-    round_epsilon: float
+    n_rounds: int  # J
+    learning_rate: float  # rho, of mean gradients
+    round_epsilon: float  # epsilon of one round and one time point, as printed
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return J sums of r^2 + r numbers."""
@@ -288,5 +265,4 @@ class LaplaceInfomax:
         return advance(state, propose, stop_rule, settled=False, record=record)
 
     def done(self, state: Unmixing) -> bool:
-        """Tell whether the run ended."""
         return state.round >= self.n_rounds or state.status != "running"

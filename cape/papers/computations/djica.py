@@ -113,7 +113,6 @@ class DjicaModel(IcaModel):
 
 
 def pca_of(config: Config, n_subjects: int) -> StackedPca:
-    """Return the global PCA."""
     settings = djica_settings(config)
     return StackedPca(
         n_components=settings.n_components, n_local=settings.n_local, n_subjects=n_subjects

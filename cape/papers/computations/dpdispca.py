@@ -80,7 +80,6 @@ def _reduce(config: DpDisPcaConfig, mean: Array) -> Array:
 
 
 def _expand(config: DpDisPcaConfig, sent: Array, size: int) -> Array:
-    """Return svec of P_s P_s'."""
     shape = (order_of_svec(size), config.n_sent)
     # The array comes from a site: its shape decides how much the aggregator allocates.
     if sent.shape != shape:

@@ -98,7 +98,6 @@ class DpDjicaModel(IcaModel):
 
 
 def parcel_of(config: Config, n_sites: int, n_subjects: int) -> WishartPca:
-    """Return the PCA that is passed on."""
     settings = dpdjica_settings(config)
     return WishartPca(
         n_components=settings.n_components,
@@ -109,7 +108,6 @@ def parcel_of(config: Config, n_sites: int, n_subjects: int) -> WishartPca:
 
 
 def solver_of(config: Config, model: object = None) -> LaplaceInfomax:
-    """Return the solver."""
     del model
     settings = dpdjica_settings(config)
     return LaplaceInfomax(
@@ -170,7 +168,6 @@ def _parcel(config: Config, model: DpDjicaModel) -> WishartPca:
 
 
 def drawn(site: Site, purpose: str, n: int) -> Array:
-    """Return n uniform numbers for this round."""
     # Noise on floats does for what guarantees nothing anyway; that of `privacy` is exact.
     cursor = site.cursor
     source = site.noise.stream(site.id, cursor.phase, cursor.round, purpose)
@@ -232,7 +229,6 @@ def _noisy(site: Site, model: DpDjicaModel) -> Stacks:
 
 
 def _whitener(model: DpDjicaModel) -> Array:
-    """Return the whitener that follows from the parcel's eigenvalues."""
     released = subspace(model)
     return np.diag(scale_from_eigenvalues(released.eigenvalues[: released.V.shape[1]]))
 
