@@ -120,11 +120,11 @@ def _fields(content: bytes) -> list[tuple[str, bytes]]:
         found += [(f"{name}.{key}", _text(item)) for key, item in inner]
         if not inner:
             found.append((name, _text(value)))
-    return found
+    return sorted(found)
 
 
 def _text(value: Any) -> bytes:
-    return json.dumps(value).encode()
+    return json.dumps(value, sort_keys=True).encode()
 
 
 # -- two records ----------------------------------------------------------------------------------
@@ -150,8 +150,9 @@ def differing_part(path: str, recorded: str, content: bytes) -> str:
         if k >= len(old) or _mark(part) != old[k]:
             unit = "tag" if path.endswith(".html") else "line"
             said = part.decode(errors="replace").strip()
-            first, last = k * step + 1, min((k + 1) * step, len(pieces))
-            return f"{unit}s {first} to {last} of {len(pieces)}, now: {said[:1000]}"
+            count = len(pieces) - (pieces[-1] == b"")
+            first, last = k * step + 1, min((k + 1) * step, count)
+            return f"{unit}s {first} to {last} of {count}, now: {said[:1000]}"
     return "it ends earlier than recorded"
 
 

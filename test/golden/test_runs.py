@@ -93,7 +93,7 @@ def test_a_changed_line_of_a_file_is_named() -> None:
     new = old.replace(b"line 333\n", b"line CCC\n")
     told = digests.differing_part("a.tsv", digests.entry("a.tsv", old), new)
     assert "line CCC" in told
-    assert told.startswith("lines 331 to 341 of 501")
+    assert told.startswith("lines 331 to 341 of 500")
 
 
 def test_a_changed_field_of_a_message_is_named_and_so_is_another_order() -> None:
