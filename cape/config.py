@@ -1,8 +1,8 @@
 """Settings: one dataclass gives validation, compspec inputs, command-line options and docs.
 
-Every scientific and privacy setting is the owner's.  A `Config` subclass lists its settings with
-`option`; `from_input` turns what a form or a file gives (numbers as text included) into a checked
-instance, and says for each mistake what was got, what is allowed and what to do.
+A `Config` subclass lists its settings with `option`; `from_input` turns what a form or a file gives
+(numbers as text included) into a checked instance, and says for each mistake what was got, what is
+allowed and what to do.
 """
 
 from __future__ import annotations
@@ -15,14 +15,13 @@ import math
 import re
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING
+from dataclasses import MISSING, field
 from typing import Any, Literal, Self
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.options import Value, choices, coerce, did_you_mean, option, out_of_range
 
-__all__ = ["VERSION", "Config", "Value", "choices", "did_you_mean", "option", "parse_shape"]
+Value = str | int | float | bool | None
 
 VERSION = "0.1.0"
 
@@ -45,11 +44,92 @@ LARGEST_BASIS = 4095
 # Of the cosine bases whose share of the maps' energy is known (`cape.forecast.temporal`).
 LARGEST_MEASURED_BASIS = 1000
 
-
 SCALINGS = (
     "variance: by its own deviation.  floored: the same, but by no less than .3 of the median over "
     "the subject's voxels, so that voxels with hardly any signal do not become loud."
 )
+
+
+# -- how a setting is declared, and how a value becomes one --------------------------------------
+
+
+def option(
+    default: Any = MISSING,
+    label: str = "",
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    unit: str = "",
+    group: str = "Analysis",
+    help: str = "",
+) -> Any:
+    """Declare a setting; without a default the owner must choose.  Bounds are inclusive."""
+    # In the metadata of the field, so that forms and pages are generated from one declaration.
+    metadata = dict(label=label, low=low, high=high, unit=unit, group=group, help=help)
+    if default is MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+    # Only a mistake needs it: a round that goes well does not wait for its import.
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def choices(hint: object) -> tuple[str, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+
+
+def out_of_range(
+    name: str, got: object, allowed: str, do: str = "correct the setting."
+) -> ConfigError:
+    return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
+
+
+def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
+    """Return `got` as the declared type of the setting, or raise ConfigError."""
+    if values := choices(hint):
+        if got not in values:
+            near = did_you_mean(str(got), values).lstrip("; ")
+            raise out_of_range(spec.name, got, ", ".join(values), near or "choose one of them.")
+        return str(got)
+    # Forms and ``--set`` give texts: "8" is a number and "true" a truth value.
+    if hint is bool:
+        text = str(got).lower()
+        if text not in ("true", "false", "1", "0", "yes", "no"):
+            raise out_of_range(spec.name, got, "true or false")
+        return text in ("true", "1", "yes")
+    if hint is str:
+        if not isinstance(got, str):
+            raise out_of_range(spec.name, got, "a text")
+        return got
+    return _number(spec, hint, got)
+
+
+def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    kind = "a whole number" if hint is int else "a number"
+    allowed = (
+        f"{'-inf' if low is None else format(low, 'g')} to "
+        f"{'inf' if high is None else format(high, 'g')}"
+    )
+    number = math.nan
+    # To Python a truth value is a number; to a person who types `n_rounds = true` it is a mistake.
+    if isinstance(got, str | int | float) and not isinstance(got, bool):
+        try:
+            number = float(got)
+        except (ValueError, OverflowError):  # no number, or an int past the largest float
+            number = math.nan
+    outside = (low is not None and number < low) or (high is not None and number > high)
+    if not math.isfinite(number) or outside or (hint is int and number != int(number)):
+        raise out_of_range(spec.name, got, f"{kind}, {allowed}", spec.metadata["help"] or "")
+    return int(number) if hint is int else number
+
+
+# -- the settings of every computation -----------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

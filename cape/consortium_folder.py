@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import load
-from cape.config import Config
+from cape.config import Config, coerce
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.frozen import dataclass
-from cape.options import coerce
 from cape.protocol.phases import Computation
 
 PRODUCT = "capedjica"

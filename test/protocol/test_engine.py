@@ -16,6 +16,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from cape import frozen
 from cape.algorithms.pca import ProjectorPca
 from cape.coinstac import computation as coinstac
 from cape.coinstac.documents import encode_broadcast, encode_reply, encode_run
@@ -134,7 +135,7 @@ def test_g2_reply_and_broadcast_have_exactly_the_types_of_the_table() -> None:
 
 
 def test_g2_a_message_of_a_subclass_is_not_the_message() -> None:
-    @dataclass(frozen=True, kw_only=True)
+    @frozen.dataclass(frozen=True, kw_only=True, slots=True)
     class Sneaky(PublicKey):
         pass
 

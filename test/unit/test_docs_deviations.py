@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from cape.computations import load, names
+from cape.config import coerce
 from cape.errors import ConfigError
-from cape.options import coerce
 
 ROOT = Path(__file__).parents[2]
 PAGES = {
