@@ -23,8 +23,7 @@ import cryptography
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from cape.privacy.randomness import SecureNoise
-from cape.privacy.sampler import discrete_gaussian
+from cape.privacy.noise import SecureNoise, discrete_gaussian
 from cape.secagg import aggregator_stages as aggregator
 from cape.secagg import key_sharing as sharing
 from cape.secagg import site_stages as at_site

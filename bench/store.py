@@ -26,7 +26,7 @@ from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
-from cape.secagg.seals import seal
+from cape.secagg.keys import seal
 from cape.site.store import FileStore, ReplyEntry
 
 NONCE, KEY = "ab" * 16, bytes(range(32))

@@ -25,6 +25,9 @@ Shape = Literal["ball", "psd"]
 # Clip norm of runs with ``private=false``: far above any answer, only there to bound integers.
 UNCLIPPED = 4096.0
 
+# Squared norms in this range were computed without overflow or underflow that matters.
+SAFE_SQUARE = (1e-200, 1e200)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRelease:
@@ -80,6 +83,35 @@ def step_record(mean: Array, noise_std: float, *, step_norm: float) -> StepRecor
         noise_norm=float(noise_std * np.sqrt(len(mean))),
         step_norm=step_norm,
     )
+
+
+def clip_rows(rows: Array, bound: float) -> Array:
+    """Rows (n_rows, n) in float64, scaled into the L2 ball of radius `bound` > 0.
+
+    Rows that are not finite become 0; norms exceed `bound` by rounding at most (the exact clip is
+    `cape.secagg.field`).
+    """
+    # Rows contiguous and summed one by one: the result must not depend on the layout of the stack.
+    rows = np.ascontiguousarray(rows, dtype=np.float64)
+    with np.errstate(all="ignore"):
+        norm2 = np.add.reduce(rows * rows, axis=1)
+    plain = (norm2 > SAFE_SQUARE[0]) & (norm2 < SAFE_SQUARE[1])  # False for NaN
+    factor = np.minimum(1.0, bound / np.sqrt(np.where(plain, norm2, 1.0)))
+    clipped: Array = rows * factor[:, None]
+    for m in np.flatnonzero(~plain):
+        clipped[m] = _clip_extreme(rows[m], bound)
+    return clipped
+
+
+def _clip_extreme(row: Array, bound: float) -> Array:
+    """Clip one row whose squared norm may overflow, underflow or be NaN."""
+    # Scaled by its largest entry first, so 1e300 does not overflow.
+    peak = float(np.max(np.abs(row), initial=0.0))
+    if not np.isfinite(peak) or peak == 0.0:
+        return np.zeros_like(row)
+    relative = row / peak
+    allowed = bound / float(np.sqrt(relative @ relative))
+    return relative * allowed if peak > allowed else row
 
 
 S = TypeVar("S")

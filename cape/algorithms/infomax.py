@@ -22,9 +22,9 @@ from cape.algorithms.estimators import (
     Data,
     PlannedRelease,
     SubjectQuery,
+    clip_rows,
     step_record,
 )
-from cape.algorithms.linalg import clip_rows
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 from cape.frozen import dataclass
 

@@ -21,9 +21,10 @@ from cape.algorithms.estimators import (
     PlannedRelease,
     StepRecord,
     SubjectQuery,
+    clip_rows,
     step_record,
 )
-from cape.algorithms.linalg import clip_rows, smat, svec, top_eigenspace
+from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
 SubspaceStatus = Literal["pending", "gap", "reduced", "no_gap", "unguarded"]

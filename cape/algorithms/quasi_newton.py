@@ -17,15 +17,17 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import (
+    NO_STEP,
     UNCLIPPED,
     Array,
     Data,
     PlannedRelease,
     SubjectQuery,
+    clip_rows,
     step_record,
 )
-from cape.algorithms.linalg import clip_rows, polar, skew, skew_exp
-from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
+from cape.algorithms.linalg import polar, skew, skew_exp
+from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
 from cape.frozen import dataclass
 
 Score = Literal["volatility", "tanh"]
@@ -209,7 +211,16 @@ class QuasiNewton:
         )
 
     def start(self, rows: int) -> Unmixing:
-        return beginning(rows, self.alpha_first)
+        return Unmixing(
+            W=np.eye(rows),
+            b=np.zeros(rows),
+            rho=self.alpha_first,
+            round=0,
+            anchor=np.eye(rows),
+            stability=0.0,
+            status="running",
+            record=NO_STEP,
+        )
 
     def query(self, state: Unmixing) -> SubjectQuery:
         R = len(state.W)

@@ -18,9 +18,9 @@ from cape.algorithms.estimators import (
     PlannedRelease,
     StepRecord,
     SubjectQuery,
+    clip_rows,
     step_record,
 )
-from cape.algorithms.linalg import clip_rows
 from cape.frozen import dataclass
 
 # More were not measured; the released vector grows with each.

@@ -23,8 +23,9 @@ from cape.algorithms.estimators import (
     PlannedRelease,
     StepRecord,
     SubjectQuery,
+    clip_rows,
 )
-from cape.algorithms.linalg import clip_rows, smat, svec, sym_exp, sym_log
+from cape.algorithms.linalg import smat, svec, sym_exp, sym_log
 from cape.algorithms.pca import Subspace
 from cape.frozen import dataclass
 

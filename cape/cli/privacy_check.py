@@ -14,8 +14,7 @@ from pathlib import Path
 from cape.cli.privacy_file import Figures, read_privacy_file
 from cape.errors import CapeError
 from cape.frozen import dataclass
-from cape.privacy.cost import FREE, Cost, total_cost
-from cape.privacy.event import Event
+from cape.privacy.cost import FREE, Cost, Event, total_cost
 from cape.privacy.mechanisms import verify_event
 
 # Relative; a claim below the recomputed figure by more is a finding.

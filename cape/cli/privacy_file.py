@@ -11,8 +11,7 @@ from typing import Literal, TypeVar
 
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
-from cape.privacy.cost import Cost, Noise, Viewer
-from cape.privacy.event import Event, Shape
+from cape.privacy.cost import Cost, Event, Noise, Shape, Viewer
 from cape.protocol import wire
 
 # A run of 2,000 rounds writes about 2 MB; the decoder counts the parts before it builds them.

@@ -28,8 +28,8 @@ from cape.papers.accountants import (
 from cape.papers.correlated import paper_colluders, positive, view_factor
 from cape.papers.formulas import PAPER_RELEASE_DELTA, Releases, Sites
 from cape.privacy.accounting import display_epsilon
-from cape.privacy.chain import read_entries
 from cape.privacy.cost import Noise, Viewer
+from cape.privacy.ledger import read_entries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

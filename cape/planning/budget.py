@@ -15,8 +15,7 @@ from cape.forecast.size import RunSize
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
-from cape.privacy.cost import INFINITE, Cost, Viewer, total_cost
-from cape.privacy.event import Event
+from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_cost
 from cape.protocol.join import check_sites
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.plan import filtered

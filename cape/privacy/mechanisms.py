@@ -4,8 +4,8 @@ A release sums one clipped integer vector per subject and adds one discrete Gaus
 site; unit one subject, relation replace one.  Everything here is computed from public numbers in
 exact arithmetic (a float enters as the rational number it is), so all parties get the same
 integers on every machine, and a site can check a plan that it did not make.  No noise is drawn
-here (`cape.privacy.sampler`) and no vector is clipped (`cape.secagg.field`).  The record that they
-fill, and its mu, is `cape.privacy.event`.
+here (`cape.privacy.noise`) and no vector is clipped (`cape.secagg.field`).  The record that they
+fill, and its mu, is `cape.privacy.cost`.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Final
 
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.privacy.event import Event, Shape, impossible
+from cape.privacy.cost import Event, Shape, impossible
 
 # Noise std of 2^10 units: below it the grid of the integers begins to show in delta.
 SMALLEST_VARIANCE: Final = 2**20
 
-# Noise std of 2^28 units: the sampler's products still fit int64.
+# Noise std of 2^28 units: products of the sampler still fit int64 (61 T0^2 < 2^62).
 LARGEST_VARIANCE: Final = 2**56
 
 MAX_LOG2_SUM: Final = 62

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from cape.config import VERSION, Config
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.protocol.messages import FORMAT, FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.protocol.model import Model
 from cape.protocol.phases import One, Phase

@@ -18,7 +18,7 @@ from cape.algorithms.estimators import Array
 from cape.feature_space import FeatureSpace as FeatureSpace  # part of the messages
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED, RING
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.secagg.messages import Advertisement
 
 RingVector = npt.NDArray[np.uint64]

@@ -10,7 +10,7 @@ from cape.config import Config
 from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Plan, check_plan, split_mu
 from cape.privacy.mechanisms import (
     check_overflow,

@@ -12,9 +12,9 @@ from typing import Protocol
 from cape.algorithms.estimators import Data
 from cape.config import Config
 from cape.frozen import dataclass
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
-from cape.privacy.randomness import NoiseSource
+from cape.privacy.noise import NoiseSource
 from cape.protocol.messages import Cursor, FeatureSpace
 
 

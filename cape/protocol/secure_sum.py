@@ -28,10 +28,10 @@ from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery, sam
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, seed_bound, verify_event
-from cape.privacy.sampler import discrete_gaussian
+from cape.privacy.noise import discrete_gaussian
 from cape.protocol.messages import Masked, Reduced, Released, RingVector, RoundRecord, SeedSum
 from cape.protocol.model import Model, attendance, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
@@ -361,7 +361,7 @@ class GaussianSum(Generic[M]):
     its result T is broadcast.  In ``X`` every site then sends S (x_s + g_s) + S e_hat_s - T, which
     is S (x_s + g_s + e_s) with e_s = e_hat_s - T / S kept whole; over all sites the seeds cancel
     exactly.  Every site's reply is seen, so a release is charged with r
-    (`cape.privacy.event.Event.mu2`).  A missing site ends the run: the others' e_s would not
+    (`cape.privacy.cost.Event.mu2`).  A missing site ends the run: the others' e_s would not
     cancel.  Source: docs/threat-model.md.
     """
 

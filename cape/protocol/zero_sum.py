@@ -28,7 +28,7 @@ from cape.protocol.messages import Fingerprint, KeyBook, Masked, PublicKey, Ring
 from cape.protocol.model import Model, agreed_labels, attendance, joined, pinned
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
-from cape.secagg import keys, seals
+from cape.secagg import keys
 from cape.secagg.field import Integers, decode_sum
 
 # A site's own check of the plan that the aggregator sent; raises if anything is off
@@ -108,11 +108,11 @@ class ZeroSum:
         if not pinned(site.config):
             return reply
         identity = site.identity().secret
-        statement = seals.advertisement(site.id, public, salt=_salt(site, joined(model)))
+        statement = keys.advertisement(site.id, public, salt=_salt(site, joined(model)))
         return replace(
             reply,
-            identity_key=seals.identity_public_key(identity).hex(),
-            signature=seals.sign(identity, statement).hex(),
+            identity_key=keys.identity_public_key(identity).hex(),
+            signature=keys.sign(identity, statement).hex(),
         )
 
 
@@ -153,7 +153,7 @@ class Probe:
             _check_keys(site, model, roster)
             if pinned(site.config):
                 digest = keys.roster_digest(roster)
-                signature = seals.sign(site.identity().secret, digest).hex()
+                signature = keys.sign(site.identity().secret, digest).hex()
         masked = hide(site, model, zeros, self.field)
         return Masked(total=masked, refused=False, signature=signature)
 
@@ -291,11 +291,11 @@ def _check_keys(site: Site, model: Model, roster: Sequence[keys.RosterEntry]) ->
     """Raise SecureAggregationError unless every key is signed by the site it is said to be of."""
     if not pinned(site.config) or model.keys is None:
         return
-    seals.check_pinned(roster, pinned=site.identity().roster)
+    keys.check_pinned(roster, pinned=site.identity().roster)
     salt = _salt(site, joined(model))
     for entry, signature in zip(roster, _signatures(model.keys.signatures, roster), strict=True):
-        statement = seals.advertisement(entry.site, entry.public_key, salt=salt)
-        seals.verify(entry.identity_key, statement, signature, site=entry.site)
+        statement = keys.advertisement(entry.site, entry.public_key, salt=salt)
+        keys.verify(entry.identity_key, statement, signature, site=entry.site)
 
 
 def _check_signatures(site: Site, model: Model, roster: Sequence[keys.RosterEntry]) -> None:
@@ -304,7 +304,7 @@ def _check_signatures(site: Site, model: Model, roster: Sequence[keys.RosterEntr
         return
     digest = keys.roster_digest(roster)
     for entry, signature in zip(roster, _signatures(model.signatures, roster), strict=True):
-        seals.verify(entry.identity_key, digest, signature, site=entry.site)
+        keys.verify(entry.identity_key, digest, signature, site=entry.site)
 
 
 def _signatures(texts: Sequence[str], roster: Sequence[keys.RosterEntry]) -> list[bytes]:

@@ -15,8 +15,7 @@ from typing import Any
 
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.cost import FREE, INFINITE, Cost, Noise, total_cost
-from cape.privacy.event import Event
+from cape.privacy.cost import FREE, INFINITE, Cost, Event, Noise, total_cost
 from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
 from cape.report.files import UNLESS_EMPTY
@@ -181,7 +180,7 @@ class PrivacyStatement:
     assumptions: tuple[str, ...]
     not_covered: tuple[str, ...]
     events: tuple[ReleaseRow, ...]
-    # Checked by `cape.privacy.chain.read_entries`, for whoever wants to know.
+    # Checked by `cape.privacy.ledger.read_entries`, for whoever wants to know.
     ledger: Mapping[str, Any]
     warnings: tuple[str, ...]
 

@@ -29,6 +29,7 @@ from cape.secagg.keys import (
     shared_keys,
     site_order,
     subtract_stream,
+    verify,
     zero_sum_mask,
 )
 from cape.secagg.messages import (
@@ -42,7 +43,6 @@ from cape.secagg.messages import (
     SurvivorSignature,
     SurvivorSignatures,
 )
-from cape.secagg.seals import verify
 from cape.secagg.stages import (
     Setup,
     advertise_id,

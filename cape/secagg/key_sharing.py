@@ -20,10 +20,13 @@ from cape.frozen import dataclass
 from cape.secagg import shamir
 from cape.secagg.keys import (
     KEY_BYTES,
+    advertisement,
     exchange,
     failure,
+    identity_public_key,
     private_key_from_bytes,
     public_key,
+    sign,
     site_order,
 )
 from cape.secagg.messages import (
@@ -32,7 +35,6 @@ from cape.secagg.messages import (
     SealedShareBook,
     SealedShares,
 )
-from cape.secagg.seals import advertisement, identity_public_key, sign
 from cape.secagg.shamir import SHARE_BYTES, TokenBytes
 from cape.secagg.site_stages import KeySet, ReadySite
 from cape.secagg.stages import (

@@ -1,12 +1,16 @@
-"""Keys of one run and the zero-sum noise e_s over Z_2^64.
+"""Keys of one run, the zero-sum noise e_s over Z_2^64, signatures of sites and sealed storage.
 
 Every pair of sites shares a key that the aggregator does not know; from it both stretch the same
 key stream, one adds it, the other subtracts it.  The terms of all sites cancel, one site's term
 alone is uniform.  Source: docs/threat-model.md, "Zero-sum noise"; Bonawitz et al. 2017, section 4.
 
-Not here: entropy (callers hand in bytes), signatures, storage, messages.  Throughout, lp(b) is
-the length of b as 4 bytes little endian, then b; integers are 8 bytes little endian, text is
-UTF-8.
+Ed25519 and ChaCha20-Poly1305 are as they are in `cryptography`; here stand only the bytes that are
+signed and the refusals.  With pinned keys `advertisement` is signed in phase `zero-sum`, then the
+32 bytes of `roster_digest` in phase `zero-sum.probe` (docs/threat-model.md, "Active aggregator" and
+"Vault").
+
+Not here: entropy (callers hand in bytes) and messages.  Throughout, lp(b) is the length of b as 4
+bytes little endian, then b; integers are 8 bytes little endian, text is UTF-8.
 
 No exception text and no repr holds key bytes.
 """
@@ -21,8 +25,11 @@ from typing import Final
 
 import numpy as np
 import numpy.typing as npt
+from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
@@ -33,6 +40,7 @@ Ring = npt.NDArray[np.uint64]
 
 KEY_BYTES: Final = 32
 DIGEST_BYTES: Final = 32
+NONCE_BYTES: Final = 12
 
 # Key stream entries made at a time (128 KiB): they stay in the second-level cache.
 _CHUNK: Final = 1 << 14
@@ -271,6 +279,64 @@ def _apply_stream(operation: np.ufunc, total: Ring, key: bytes, label: MaskLabel
         # Encrypting zeros gives the bare key stream.
         cipher.update_into(zeros[: 8 * part.size], buffer)
         operation(part, words[: part.size], out=part)
+
+
+def identity_public_key(secret: bytes) -> bytes:
+    """Ed25519 public key, 32 bytes, of 32 secret bytes."""
+    return _identity(secret).public_key().public_bytes_raw()
+
+
+def sign(secret: bytes, message: bytes) -> bytes:
+    """Ed25519 signature, 64 bytes."""
+    return _identity(secret).sign(message)
+
+
+def verify(public: bytes, message: bytes, signature: bytes, *, site: str) -> None:
+    """Raise SecureAggregationError unless `site` signed `message` with its identity key."""
+    # ValueError: a relayed key of another length, which is the relay's doing, not a mistake here.
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+    except (InvalidSignature, ValueError):
+        raise failure(f"the signature of {site} is not valid") from None
+
+
+def advertisement(site: str, public: bytes, *, salt: bytes) -> bytes:
+    """Bytes that a site signs in `zero-sum` with pinned keys; `public` is its key of the run."""
+    return lp(b"cape/1/adv") + salt + lp(site.encode()) + lp(public)
+
+
+def check_pinned(entries: Sequence[RosterEntry], *, pinned: Mapping[str, bytes]) -> None:
+    """Raise SecureAggregationError unless every identity key is the one stored by this site."""
+    for entry in entries:
+        # A site without a stored key fails, too: a first meeting through the aggregator proves
+        # nothing.
+        if entry.identity_key != pinned.get(entry.site):
+            raise failure(f"the identity key of {entry.site} is not the pinned one")
+
+
+def seal(key: bytes, plaintext: bytes, *, context: bytes, nonce: bytes) -> bytes:
+    """Encrypt for storage, ChaCha20-Poly1305: `nonce` (12 bytes, drawn by the caller), then text.
+
+    `context` is authenticated and not stored.
+    """
+    check_length(key, "vault key")
+    return nonce + ChaCha20Poly1305(key).encrypt(nonce, plaintext, context)
+
+
+def open_sealed(key: bytes, sealed: bytes, *, context: bytes) -> bytes:
+    """Plaintext of `seal`; SecureAggregationError if anything was changed."""
+    check_length(key, "vault key")
+    # One text for every cause: which part was changed is nobody's business.
+    nonce, body = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+    try:
+        return ChaCha20Poly1305(key).decrypt(nonce, body, context)
+    except (InvalidTag, ValueError):
+        raise failure("a sealed value does not open") from None
+
+
+def _identity(secret: bytes) -> Ed25519PrivateKey:
+    check_length(secret, "identity key")
+    return Ed25519PrivateKey.from_private_bytes(secret)
 
 
 def check_length(key: bytes, name: str) -> None:

@@ -34,7 +34,7 @@ class Advertisement:
     # X25519 key for shares, then per set: X25519 key for masks, commitment of the self mask.
     keys: Annotated[bytes, PUBLIC]
     identity_key: Annotated[bytes, PUBLIC]  # Ed25519: signs here and in stage 3b
-    signature: Annotated[bytes, PUBLIC]  # over `cape.secagg.seals.advertisement`
+    signature: Annotated[bytes, PUBLIC]  # over `cape.secagg.keys.advertisement`
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,7 +26,9 @@ from cape.secagg.keys import (
     add_stream,
     failure,
     shared_keys,
+    sign,
     site_order,
+    verify,
     zero_sum_mask,
 )
 from cape.secagg.messages import (
@@ -37,7 +39,6 @@ from cape.secagg.messages import (
     SurvivorSignature,
     SurvivorSignatures,
 )
-from cape.secagg.seals import sign, verify
 from cape.secagg.shamir import SHARE_BYTES
 from cape.secagg.stages import (
     Setup,

@@ -22,15 +22,17 @@ from cape.secagg.keys import (
     KEY_BYTES,
     MaskLabel,
     RosterEntry,
+    advertisement,
+    check_pinned,
     failure,
     lp,
     roster_digest,
     sha256,
     site_order,
     u64,
+    verify,
 )
 from cape.secagg.messages import Advertisement, Message
-from cape.secagg.seals import advertisement, check_pinned, verify
 from cape.secagg.shamir import SHARE_BYTES
 
 # Public part of a key set: X25519 key of the pairwise masks, commitment of the self mask

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from cape.config import Config
 from cape.errors import ConfigError, PrivacyBudgetError, StateLostError
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
-from cape.privacy.randomness import NoiseSource
+from cape.privacy.noise import NoiseSource
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, FeatureSpace, Roster, SiteCard
 from cape.protocol.outcome import Outcome, SiteOutcome

@@ -16,10 +16,10 @@ from pathlib import Path
 
 from cape.errors import CapeError, ConfigError
 from cape.frozen import dataclass
-from cape.privacy.randomness import SecureNoise
+from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.protocol.ports import Identity
-from cape.secagg.seals import identity_public_key
+from cape.secagg.keys import identity_public_key
 from cape.site.policy import POLICY_VARIABLE
 
 KEY_FILE = "identity_key"

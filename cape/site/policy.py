@@ -13,7 +13,7 @@ from typing import Any
 from cape.config import VERSION, Config, did_you_mean
 from cape.errors import ConfigError, DataError, MessageError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
+from cape.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from cape.protocol import wire
 
 POLICY_VARIABLE = "CAPE_SITE_POLICY"

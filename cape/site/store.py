@@ -34,7 +34,7 @@ from cape.errors import CapeError, ReplayError, StateLostError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
-from cape.secagg.seals import open_sealed, seal
+from cape.secagg.keys import open_sealed, seal
 from cape.site.atomic_files import appending, write_atomically
 from cape.site.policy import SitePolicy
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 
 from cape.privacy.accounting import gdp_delta
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.privacy.mechanisms import SMALLEST_VARIANCE, lattice_slack
 
 

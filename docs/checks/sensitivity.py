@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from cape.privacy.event import Shape
+from cape.privacy.cost import Shape
 from cape.privacy.mechanisms import integer_sensitivity
 from cape.secagg.field import quantize
 

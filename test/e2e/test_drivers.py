@@ -31,7 +31,7 @@ from cape.errors import (
     StateLostError,
     StoppedError,
 )
-from cape.privacy.randomness import SecureNoise
+from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.protocol.messages import Masked
 from cape.site import context

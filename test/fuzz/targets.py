@@ -46,8 +46,7 @@ from cape.data.space import grid_of, read_space
 from cape.data.tables import read_text_matrix
 from cape.errors import CapeError
 from cape.feature_space import FeatureSpace
-from cape.privacy.chain import read_entries
-from cape.privacy.ledger import Ledger
+from cape.privacy.ledger import Ledger, read_entries
 from cape.protocol import wire
 from cape.protocol.messages import (
     KeyAdvertisements,
@@ -60,7 +59,7 @@ from cape.protocol.messages import (
 )
 from cape.protocol.model import Model
 from cape.protocol.phases import start
-from cape.secagg import seals, shamir
+from cape.secagg import keys, shamir
 from cape.secagg.aggregator_stages import PendingSum
 from cape.secagg.key_sharing import AdvertisedSite, SharedSite
 from cape.secagg.keys import private_key_from_bytes
@@ -254,8 +253,8 @@ def secrets(data: bytes) -> None:
         lambda: shamir.read_share(data),
         lambda: shamir.join({1: data[:66], 2: data[66:132]}, threshold=2),
         lambda: private_key_from_bytes(data),
-        lambda: seals.verify(data[:32], b"", data[32:96], site="x"),
-        lambda: seals.open_sealed(bytes(32), data, context=b""),
+        lambda: keys.verify(data[:32], b"", data[32:96], site="x"),
+        lambda: keys.open_sealed(bytes(32), data, context=b""),
     ):
         try:
             read()

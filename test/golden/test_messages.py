@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.protocol import wire
 from cape.protocol.messages import (
     FORMAT,

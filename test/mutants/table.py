@@ -62,14 +62,14 @@ MUTANTS = (
     ),
     Mutant(
         "one more honest share is counted than there is (S_H = S)",
-        "cape/privacy/event.py", "top, bottom = delta_int**2, shares * variance",
+        "cape/privacy/cost.py", "top, bottom = delta_int**2, shares * variance",
         "top, bottom = delta_int**2, (shares + 1) * variance",
         UNIT + "test_privacy_mechanisms.py"
         "::test_mu_is_the_sensitivity_over_the_noise_of_the_unknown_shares",
     ),
     Mutant(
         "Gaussian seeds are charged as if replies were masked",
-        "cape/privacy/event.py",
+        "cape/privacy/cost.py",
         "top * (seed_ratio + shares), bottom * (seed_ratio + 1)",
         "top * (seed_ratio + 1), bottom * (seed_ratio + 1)",
         UNIT + "test_privacy_mechanisms.py"
@@ -112,33 +112,33 @@ MUTANTS = (
     ),
     Mutant(
         "zero is drawn twice as often as it should be",
-        "cape/privacy/sampler.py", "once = ~(negative & (x == 0))", "once = ~(negative & (x != x))",
-        UNIT + "test_privacy_sampler.py::test_zero_is_counted_once_not_with_two_signs",
+        "cape/privacy/noise.py", "once = ~(negative & (x == 0))", "once = ~(negative & (x != x))",
+        UNIT + "test_privacy_noise.py::test_zero_is_counted_once_not_with_two_signs",
     ),
     Mutant(
         "the sampler reduces words modulo its bound without dropping the rest",
-        "cape/privacy/sampler.py", "last = np.uint64(2**64 // bound * bound - 1)",
+        "cape/privacy/noise.py", "last = np.uint64(2**64 // bound * bound - 1)",
         "last = np.uint64(2**64 - 1)",
-        UNIT + "test_privacy_sampler.py::test_words_of_the_uneven_rest_are_dropped",
+        UNIT + "test_privacy_noise.py::test_words_of_the_uneven_rest_are_dropped",
     ),
     Mutant(
         "close decisions of the sampler are made by floats",
-        "cape/privacy/sampler.py", "for i in np.flatnonzero(np.abs(uniform - threshold) <= band):",
+        "cape/privacy/noise.py", "for i in np.flatnonzero(np.abs(uniform - threshold) <= band):",
         "for i in np.flatnonzero(np.abs(uniform - threshold) < 0.0):",
-        UNIT + "test_privacy_sampler.py"
+        UNIT + "test_privacy_noise.py"
         "::test_the_vectorised_decision_uses_the_exact_one_at_its_threshold",
     ),
     Mutant(
         "the discrete Gaussian has another law",
-        "cape/privacy/sampler.py",
+        "cape/privacy/noise.py",
         "bottom = 2 * variance * scale**2", "bottom = 3 * variance * scale**2",
         STATISTICAL + "test_sampler.py::test_small_variances_follow_the_exact_law",
     ),
     Mutant(
         "two contexts of a seeded source share a stream",
-        "cape/privacy/randomness.py", "return SeededNoise(self._seed, (*self._context, *context))",
+        "cape/privacy/noise.py", "return SeededNoise(self._seed, (*self._context, *context))",
         "return SeededNoise(self._seed, (*self._context, *context)[:1])",
-        UNIT + "test_privacy_randomness.py"
+        UNIT + "test_privacy_noise.py"
         "::test_every_part_of_a_context_names_the_stream",
     ),
     Mutant(
@@ -244,7 +244,7 @@ MUTANTS = (
     ),
     Mutant(
         "an identity key that is not the pinned one is accepted",
-        "cape/secagg/seals.py", "if entry.identity_key != pinned.get(entry.site):",
+        "cape/secagg/keys.py", "if entry.identity_key != pinned.get(entry.site):",
         "if entry.site not in pinned:",
         UNIT + "test_secagg_seals.py::test_identity_keys_must_be_the_pinned_ones",
     ),

@@ -8,8 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from cape.algorithms.estimators import clip_rows
 from cape.algorithms.infomax import Infomax
-from cape.algorithms.linalg import clip_rows, polar, skew, skew_exp, smat, svec
+from cape.algorithms.linalg import polar, skew, skew_exp, smat, svec
 from cape.algorithms.pca import CovariancePca, ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton
 from cape.algorithms.whitening import LogEuclidean, reduce_subject

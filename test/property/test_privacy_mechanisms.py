@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from cape.errors import PrivacyBudgetError
 from cape.privacy.accounting import gdp_delta, gdp_epsilon, gdp_mu
-from cape.privacy.cost import FREE, total_cost
-from cape.privacy.event import Event
+from cape.privacy.cost import FREE, Event, total_cost
 from cape.privacy.ledger import Budget, Ledger
 from cape.privacy.mechanisms import integer_sensitivity, plan_event, verify_event
 

@@ -32,7 +32,7 @@ from cape.errors import (
     SecureAggregationError,
     StateLostError,
 )
-from cape.privacy.randomness import SecureNoise
+from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.protocol.messages import Done, Masked, PublicKey, Roster
 from cape.protocol.phases import One, Phase, check_table

@@ -12,11 +12,10 @@ import pytest
 from cape.coinstac.documents import decode_run, encode_run
 from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError, SecureAggregationError
 from cape.papers.correlated import view_factor
-from cape.privacy.chain import read_entries
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
+from cape.privacy.ledger import read_entries
 from cape.privacy.mechanisms import check_overflow, plan_event, verify_event
-from cape.privacy.randomness import SeededNoise
-from cape.privacy.sampler import discrete_gaussian
+from cape.privacy.noise import SeededNoise, discrete_gaussian
 from cape.protocol.messages import Released
 from cape.protocol.phases import advance_aggregator, advance_site
 from cape.simulation import memory as driver

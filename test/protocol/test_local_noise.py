@@ -11,8 +11,7 @@ import pytest
 
 from cape.computations import load
 from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
-from cape.privacy.randomness import SeededNoise
-from cape.privacy.sampler import discrete_gaussian
+from cape.privacy.noise import SeededNoise, discrete_gaussian
 from cape.protocol.messages import Masked, Reduced, Released
 from cape.protocol.phases import advance_aggregator
 from cape.protocol.secure_sum import LocalReduction

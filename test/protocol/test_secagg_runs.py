@@ -19,8 +19,7 @@ from cape.errors import (
     ProtocolError,
     SecureAggregationError,
 )
-from cape.privacy.randomness import SeededNoise
-from cape.privacy.sampler import discrete_gaussian
+from cape.privacy.noise import SeededNoise, discrete_gaussian
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Masked
 from cape.protocol.phases import advance_aggregator, advance_site

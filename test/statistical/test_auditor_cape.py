@@ -20,9 +20,8 @@ import numpy as np
 import pytest
 
 from cape.papers.correlated import nonsymmetric_factor, printed_factor, view_factor
-from cape.privacy.cost import Cost
-from cape.privacy.event import Event
-from cape.privacy.sampler import discrete_gaussian
+from cape.privacy.cost import Cost, Event
+from cape.privacy.noise import discrete_gaussian
 from cape.protocol import plan as _plan
 from cape.protocol.messages import Released
 from cape.protocol.secure_sum import Release

@@ -25,7 +25,7 @@ import pytest
 from scipy.linalg import hadamard
 
 from cape.computations import load
-from cape.privacy.sampler import discrete_gaussian
+from cape.privacy.noise import discrete_gaussian
 from cape.protocol import secure_sum
 from cape.protocol.messages import FeatureSpace
 from support import auditor, say, wiretap

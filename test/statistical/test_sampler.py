@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cape.privacy.randomness import SecureNoise
-from cape.privacy.sampler import discrete_gaussian
+from cape.privacy.noise import SecureNoise, discrete_gaussian
 
 pytestmark = pytest.mark.statistical
 

@@ -24,7 +24,7 @@ from cape.coinstac import documents
 from cape.coinstac.documents import request_digest
 from cape.computations import load
 from cape.config import Config
-from cape.privacy.randomness import NoiseSource, SecureNoise, SeededNoise
+from cape.privacy.noise import NoiseSource, SecureNoise, SeededNoise
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import Outcome

@@ -23,7 +23,7 @@ import numpy as np
 from cape.coinstac.documents import encode_broadcast, encode_reply
 from cape.computations import load
 from cape.errors import CapeError, public_text
-from cape.privacy import randomness, sampler
+from cape.privacy import noise
 from cape.protocol import secure_sum, wire, zero_sum
 from cape.secagg import keys
 from cape.simulation import memory
@@ -109,14 +109,14 @@ class Secrets:
             setattr(cls, name, lambda *args, **named: heard(function, *args, **named))
             undo.append(lambda: setattr(cls, name, function))
 
-        instead(sampler.discrete_gaussian, self._noise)
+        instead(noise.discrete_gaussian, self._noise)
         instead(secure_sum.clipped_sum, self._sum)
         instead(zero_sum.hide, self._to_hide)
         instead(keys.zero_sum_mask, self._mask)
         instead(keys.exchange, self._key)
         instead(keys.stream_key, self._key)
-        method(randomness.SecureNoise, "token_bytes", self._draw)
-        method(randomness.SeededNoise, "token_bytes", self._draw)
+        method(noise.SecureNoise, "token_bytes", self._draw)
+        method(noise.SeededNoise, "token_bytes", self._draw)
         method(SiteContext, "cached", self._working)
         try:
             yield self

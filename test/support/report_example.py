@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, RoundRecord

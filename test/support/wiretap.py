@@ -19,9 +19,9 @@ from cape.algorithms.estimators import PlannedRelease, StepRecord, SubjectQuery
 from cape.config import LARGEST_BASIS, Config, option
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.privacy.mechanisms import overflow_bound
-from cape.privacy.randomness import SecureNoise
+from cape.privacy.noise import SecureNoise
 from cape.protocol import secure_sum
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Masked

@@ -75,24 +75,3 @@ def test_the_polar_factor_is_orthogonal_and_nearest() -> None:
     rotation = np.linalg.qr(rng.standard_normal((5, 5)))[0]
     s = symmetric(rng, 5, 5)
     np.testing.assert_allclose(linalg.polar((s @ s + np.eye(5)) @ rotation), rotation, atol=1e-12)
-
-
-def test_clipping_scales_long_rows_and_leaves_short_ones() -> None:
-    rows = np.array([[3.0, 4.0], [0.3, 0.4], [0.0, 0.0]])
-    np.testing.assert_allclose(linalg.clip_rows(rows, 1.0), [[0.6, 0.8], [0.3, 0.4], [0, 0]])
-
-
-def test_clipping_survives_extreme_numbers_and_drops_what_is_not_finite() -> None:
-    rows = np.array([[1e300, 1e300], [1e-300, 0.0], [np.nan, 1.0], [np.inf, 1.0], [5e-324, 0.0]])
-    clipped = linalg.clip_rows(rows, 2.0)
-    np.testing.assert_allclose(clipped[0], [np.sqrt(2.0)] * 2)
-    np.testing.assert_array_equal(clipped[1], rows[1])
-    np.testing.assert_array_equal(clipped[2:4], np.zeros((2, 2)))
-    np.testing.assert_array_equal(clipped[4], rows[4])
-
-
-def test_clipping_a_row_does_not_depend_on_its_neighbours() -> None:
-    rows = np.random.default_rng(5).standard_normal((9, 413))
-    together = linalg.clip_rows(rows, 1.5)
-    alone = np.concatenate([linalg.clip_rows(row[None], 1.5) for row in rows])
-    np.testing.assert_array_equal(together, alone)

@@ -26,8 +26,7 @@ from cape.errors import (
     StateLostError,
 )
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.cost import total_cost
-from cape.privacy.event import Event
+from cape.privacy.cost import Event, total_cost
 from cape.privacy.ledger import split_mu
 from cape.privacy.mechanisms import plan_event
 

@@ -13,7 +13,7 @@ from cape import cli
 from cape.papers import account
 from cape.papers.accountants import ACCOUNTANTS
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.chain import GENESIS
+from cape.privacy.ledger import GENESIS
 from cape.report import files
 from cape.report.privacy_json import statement
 from support import report_example as example

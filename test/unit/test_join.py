@@ -12,7 +12,7 @@ import pytest
 
 from cape.config import VERSION, Config
 from cape.errors import CapeError, ConfigError, ConsortiumError
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.protocol import wire
 from cape.protocol.join import RunPlan, compare, join, make_roster
 from cape.protocol.messages import FORMAT, FeatureSpace, Roster, SiteCard

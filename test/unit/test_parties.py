@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from cape.config import Config
 from cape.data import reading
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger
-from cape.privacy.randomness import SeededNoise
+from cape.privacy.noise import SeededNoise
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.protocol.ports import Stacks
 from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext

@@ -16,8 +16,7 @@ from cape.config import Config
 from cape.data.space import mask_space
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError
 from cape.planning.budget import budget_of
-from cape.privacy.cost import FREE
-from cape.privacy.event import Event
+from cape.privacy.cost import FREE, Event
 from cape.privacy.ledger import Budget, Plan
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
 from cape.protocol.plan import PlannedStage, make_plan, noise_shares_of, verify_plan

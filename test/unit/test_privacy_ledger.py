@@ -7,10 +7,8 @@ import pytest
 
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.chain import GENESIS, read_entries
-from cape.privacy.cost import FREE, INFINITE, total_cost
-from cape.privacy.event import Event
-from cape.privacy.ledger import Budget, Ledger, Plan, check_plan, split_mu
+from cape.privacy.cost import FREE, INFINITE, Event, total_cost
+from cape.privacy.ledger import GENESIS, Budget, Ledger, Plan, check_plan, read_entries, split_mu
 from cape.privacy.mechanisms import plan_event
 
 BUDGET = Budget.of(epsilon=1.0, delta=1e-5)

@@ -6,8 +6,7 @@ import pytest
 
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.privacy.accounting import gdp_mu
-from cape.privacy.cost import INFINITE, total_cost
-from cape.privacy.event import Event
+from cape.privacy.cost import INFINITE, Event, total_cost
 from cape.privacy.ledger import split_mu
 from cape.privacy.mechanisms import (
     check_overflow,

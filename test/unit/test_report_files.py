@@ -17,9 +17,8 @@ import pytest
 import cape.report
 from cape.algorithms.component_order import apply_order, arrange, z_scores
 from cape.privacy.accounting import gdp_epsilon
-from cape.privacy.chain import read_entries
 from cape.privacy.cost import Cost
-from cape.privacy.ledger import Ledger
+from cape.privacy.ledger import Ledger, read_entries
 from cape.protocol.messages import FeatureSpace
 from cape.report import consortium, files, maps
 from support import report_example as example

@@ -14,7 +14,7 @@ import pytest
 import cape.report
 from cape.algorithms import subjects
 from cape.errors import ConfigError
-from cape.privacy.chain import read_entries
+from cape.privacy.ledger import read_entries
 from cape.protocol.messages import FeatureSpace
 from cape.report import files, plots
 from cape.site.policy import SitePolicy

@@ -1,11 +1,11 @@
-"""Signatures and sealed storage (cape/secagg/seals.py)."""
+"""Signatures and sealed storage (cape/secagg/keys.py)."""
 
 from __future__ import annotations
 
 import pytest
 
 from cape.errors import SecureAggregationError
-from cape.secagg import seals
+from cape.secagg import keys
 from cape.secagg.keys import RosterEntry
 
 SECRET = bytes(range(32))
@@ -15,18 +15,18 @@ NONCE = bytes(range(12))
 def test_the_identity_key_is_ed25519_of_rfc_8032():
     """Section 7.1, test 1."""
     secret = bytes.fromhex("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
-    assert seals.identity_public_key(secret).hex() == (
+    assert keys.identity_public_key(secret).hex() == (
         "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a"
     )
-    assert seals.sign(secret, b"").hex().startswith("e5564300c360ac729086e2cc806e828a")
+    assert keys.sign(secret, b"").hex().startswith("e5564300c360ac729086e2cc806e828a")
 
 
 def test_a_signature_holds_for_its_message_and_key_only():
-    public = seals.identity_public_key(SECRET)
-    message = seals.advertisement("a", b"k" * 32, salt=bytes(32))
-    signature = seals.sign(SECRET, message)
-    seals.verify(public, message, signature, site="a")
-    other = seals.identity_public_key(bytes(32))
+    public = keys.identity_public_key(SECRET)
+    message = keys.advertisement("a", b"k" * 32, salt=bytes(32))
+    signature = keys.sign(SECRET, message)
+    keys.verify(public, message, signature, site="a")
+    other = keys.identity_public_key(bytes(32))
     wrong = [
         (public, message + b"x", signature),
         (other, message, signature),
@@ -36,11 +36,11 @@ def test_a_signature_holds_for_its_message_and_key_only():
     ]
     for key, text, mark in wrong:
         with pytest.raises(SecureAggregationError, match="the signature of a is not valid"):
-            seals.verify(key, text, mark, site="a")
+            keys.verify(key, text, mark, site="a")
 
 
 def test_an_advertisement_names_run_site_and_key():
-    base = seals.advertisement("a", b"k" * 32, salt=bytes(32))
+    base = keys.advertisement("a", b"k" * 32, salt=bytes(32))
     assert base == (
         b"\x0a\0\0\0cape/1/adv" + bytes(32) + b"\x01\0\0\0a" + b"\x20\0\0\0" + b"k" * 32
     )
@@ -48,17 +48,17 @@ def test_an_advertisement_names_run_site_and_key():
 
 def test_identity_keys_must_be_the_pinned_ones():
     entry = RosterEntry(site="a", n_subjects=1, public_key=b"p" * 32, identity_key=b"i" * 32)
-    seals.check_pinned([entry], pinned={"a": b"i" * 32, "absent": b"j" * 32})
+    keys.check_pinned([entry], pinned={"a": b"i" * 32, "absent": b"j" * 32})
     for pinned in ({}, {"a": b"j" * 32}):
         with pytest.raises(SecureAggregationError, match="identity key of a is not the pinned"):
-            seals.check_pinned([entry], pinned=pinned)
+            keys.check_pinned([entry], pinned=pinned)
 
 
 def test_a_sealed_value_opens_with_its_key_and_context_only():
-    sealed = seals.seal(SECRET, b"the secret", context=b"run 1", nonce=NONCE)
+    sealed = keys.seal(SECRET, b"the secret", context=b"run 1", nonce=NONCE)
     assert sealed.startswith(NONCE)
     assert b"the secret" not in sealed
-    assert seals.open_sealed(SECRET, sealed, context=b"run 1") == b"the secret"
+    assert keys.open_sealed(SECRET, sealed, context=b"run 1") == b"the secret"
     wrong = [
         (bytes(32), sealed, b"run 1"),
         (SECRET, sealed, b"run 2"),
@@ -70,14 +70,14 @@ def test_a_sealed_value_opens_with_its_key_and_context_only():
     ]
     for key, value, context in wrong:
         with pytest.raises(SecureAggregationError, match="a sealed value does not open") as caught:
-            seals.open_sealed(key, value, context=context)
+            keys.open_sealed(key, value, context=context)
         assert caught.value.__suppress_context__
 
 
 def test_keys_of_another_length_are_refused():
     with pytest.raises(SecureAggregationError, match="vault key"):
-        seals.seal(b"short", b"", context=b"", nonce=NONCE)
+        keys.seal(b"short", b"", context=b"", nonce=NONCE)
     with pytest.raises(SecureAggregationError, match="vault key"):
-        seals.open_sealed(b"short", b"", context=b"")
+        keys.open_sealed(b"short", b"", context=b"")
     with pytest.raises(SecureAggregationError, match="identity key"):
-        seals.sign(b"short", b"")
+        keys.sign(b"short", b"")

@@ -15,14 +15,13 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from cape.errors import ConfigError, MessageError, SecureAggregationError
 from cape.secagg import aggregator_stages, key_sharing, shamir, site_stages, stages
-from cape.secagg.keys import MaskLabel
+from cape.secagg.keys import MaskLabel, identity_public_key
 from cape.secagg.messages import (
     AdvertisementList,
     SealedShareBook,
     Survivors,
     SurvivorSignatures,
 )
-from cape.secagg.seals import identity_public_key
 from cape.secagg.stages import Setup
 
 SITES = ("a", "b", "c", "d")

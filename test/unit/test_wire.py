@@ -16,7 +16,7 @@ import simplejson
 
 from cape.errors import ConfigError, MessageError
 from cape.markers import PUBLIC, RING, Marker
-from cape.privacy.event import Event
+from cape.privacy.cost import Event
 from cape.protocol import wire
 
 Floats = npt.NDArray[np.float64]

@@ -26,9 +26,10 @@ from cape.algorithms.estimators import (
     PlannedRelease,
     StepRecord,
     SubjectQuery,
+    clip_rows,
 )
 from cape.algorithms.infomax import relative_gradients
-from cape.algorithms.linalg import clip_rows, smat, svec
+from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import CovariancePca, Subspace
 from cape.algorithms.unmixing import Step, Unmixing, beginning, restart
 from cape.algorithms.whitening import Whitener

@@ -22,9 +22,9 @@ from cape.algorithms.estimators import (
     PlannedRelease,
     StepRecord,
     SubjectQuery,
+    clip_rows,
 )
 from cape.algorithms.infomax import Floats
-from cape.algorithms.linalg import clip_rows
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 from cape.frozen import dataclass

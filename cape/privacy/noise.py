@@ -1,37 +1,44 @@
-"""Exact discrete Gaussian noise, in vectors.
+"""Where noise comes from: bytes of the operating system or of a seed, and exact Gaussian integers.
+
+Everything random in a release is drawn through `NoiseSource.token_bytes`; there is no other
+entropy, no global state and no numpy generator.  This is the only module of the audit unit that
+may import `secrets`.  Keys and masks are not made here (`cape.secagg`).
 
 N_Z(0, s2) has the mass exp(-x^2 / (2 s2)) / (normalisation) on every integer x.  The method is
 rejection from a discrete Laplace law (Canonne, Kamath, Steinke, "The Discrete Gaussian for
 Differential Privacy", NeurIPS 2020).  Every accept or reject decision is the exact one: a float
 decides only where it cannot be wrong, integers and decimals decide inside a guard band around the
-threshold.  No numpy generator, no rounding of a continuous draw: the low bits of a rounded float
-draw tell data apart (Mironov, "On significance of the least significant bits for differential
-privacy", CCS 2012).
+threshold.  No rounding of a continuous draw: its low bits tell data apart (Mironov, "On
+significance of the least significant bits for differential privacy", CCS 2012).
 
-What it is not: it chooses no variance (`cape.privacy.mechanisms`) and its running time depends on
-the noise drawn, never on data.
+No variance is chosen here (`cape.privacy.mechanisms`); the running time depends on the noise
+drawn, never on data.
 """
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Callable
+from dataclasses import dataclass
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from fractions import Fraction
 from math import isqrt
-from typing import Final
+from typing import Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from cape.privacy.randomness import NoiseSource
+from cape.privacy.mechanisms import LARGEST_VARIANCE
 
+Label = Literal["os", "seeded"]
 Integers = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 Bits = npt.NDArray[np.bool_]
 Ratio = Callable[[int], tuple[int, int]]
 
-# Beyond it a product of the method could leave int64 (61 T0^2 < 2^62).
-LARGEST_VARIANCE: Final = 2**56
+# Bytes squeezed at a time: 32 permutations of SHAKE-256, whose rate is 136 bytes.
+_BLOCK: Final = 32 * 136
 
 # More than 100 times the float error of a threshold (about 4 * 2^-53) and of a uniform draw.
 GUARD_BAND: Final = 2.0**-44
@@ -41,6 +48,94 @@ _TAIL: Final = 60
 
 # Tries at a time: their arrays stay in the second-level cache.
 _BATCH: Final = 2**16
+
+
+class NoiseSource(Protocol):
+    """An entropy port: independent uniform bytes."""
+
+    @property
+    def label(self) -> Label:
+        """Bytes of a "seeded" source are predictable: such a run guarantees nothing."""
+        ...
+
+    def token_bytes(self, n: int) -> bytes:
+        """Next `n` uniform bytes."""
+        ...
+
+    def stream(self, *context: str | int) -> NoiseSource:
+        """Source for one purpose, named by `context`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class SecureNoise:
+    """Entropy of the operating system, the only source for real data."""
+
+    @property
+    def label(self) -> Label:
+        return "os"
+
+    def token_bytes(self, n: int) -> bytes:
+        return secrets.token_bytes(n)  # no buffer: a copied process must not repeat noise
+
+    def stream(self, *context: str | int) -> SecureNoise:
+        return self
+
+
+class SeededNoise:
+    """A reproducible byte stream of SHAKE-256, for simulations and tests only.
+
+    Block k of the stream is SHAKE-256(encoding of seed and context, k).  Cutting the requests
+    differently does not change the bytes.  The seed is an int, not negative, of any size; the
+    context names the stream: by custom site, phase, round, purpose.  ValueError for other types.
+    """
+
+    __slots__ = ("_block", "_buffer", "_context", "_key", "_seed")
+
+    def __init__(self, seed: int, context: tuple[str | int, ...] = ()) -> None:
+        # A bool or a float would be another seed than the text that it was read from says.
+        if type(seed) is not int or seed < 0:
+            raise ValueError("a seed is a non-negative int")
+        self._seed = seed
+        self._context = tuple(context)
+        self._key = b"cape/1/seeded" + b"".join(_encode(part) for part in (seed, *context))
+        self._block = 0
+        self._buffer = b""
+
+    @property
+    def label(self) -> Label:
+        return "seeded"
+
+    def token_bytes(self, n: int) -> bytes:
+        if n < 0:
+            raise ValueError("a number of bytes is not negative")
+        # What was squeezed and not used is kept for the next request.
+        pieces, have = [self._buffer], len(self._buffer)
+        while have < n:
+            counter = self._block.to_bytes(8, "little")
+            pieces.append(hashlib.shake_256(self._key + counter).digest(_BLOCK))
+            self._block += 1
+            have += _BLOCK
+        joined = b"".join(pieces)
+        self._buffer = joined[n:]
+        return joined[:n]
+
+    def stream(self, *context: str | int) -> SeededNoise:
+        # From the seed and the contexts alone, not from what was drawn before: a round that is
+        # played again gets the same noise.
+        return SeededNoise(self._seed, (*self._context, *context))
+
+
+def _encode(part: str | int) -> bytes:
+    """Encode one part so that a sequence of parts is read back in one way only."""
+    # Kind and length: ("a", 1), ("a1",) and ("a", "1") are three streams.
+    if isinstance(part, str):
+        kind, text = b"s", part.encode()
+    elif type(part) is int:
+        kind, text = b"i", str(part).encode()
+    else:
+        raise ValueError("a context is made of str and int")
+    return kind + len(text).to_bytes(8, "little") + text
 
 
 def discrete_gaussian(
