@@ -1,9 +1,8 @@
 """What can be wrong with a site's data: the catalogue of rules, and the list of what a site has.
 
-Every rule has a name, the number of its code (CAPE-E1nn stops the site, CAPE-W1nn warns or leaves
-a subject out), what is wrong, what was expected and the remedy.  These texts name files and
-numbers and stay at the site.  The only text that may leave it is the fixed public sentence of the
-code in `cape.errors.CATALOGUE`.  docs/errors.md is made from both.
+The texts of a rule, filled with names and numbers of the data, stay at the site.  The only text
+that may leave it is the fixed public sentence of the code in `cape.errors.CATALOGUE`.
+docs/errors.md is made from both.
 """
 
 from __future__ import annotations
@@ -35,243 +34,134 @@ _LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
 
 
 class IssueCode(Enum):
-    """The rules: number of the code, severity, what is wrong, what was expected, the remedy.
+    """The rules, one a line: number, severity, what is wrong, what was expected, the remedy.
 
-    Several rules share a number where the public sentence is the same.  A subject of severity "X"
-    stops the site if the owner does not exclude bad subjects.
+    The number gives the code: CAPE-E1nn stops the site, CAPE-W1nn warns or leaves a subject out.
+    A subject of severity "X" stops the site if the owner does not exclude bad subjects.
     """
 
+    # Several rules share a number: others read the same sentence about all of them.
     # fmt: off
     # ---- names and folders
-    FILE_MISSING = (1, "E", "Files are missing", "files below {base}",
-        "correct the names or put the files there")
-    FILE_NAME = (1, "E", "An entry cannot be the name of a file", "parts of at most {most} bytes",
-        "correct the name")
-    FILE_UNREADABLE = (1, "E", "A file cannot be read", "a file that this user may read",
-        "correct its permissions")
-    MANIFEST_MISSING = (1, "E", "The manifest is missing", "a table below {base}",
-        "correct its name")
-    MASK_MISSING = (1, "E", "The {kind} file is missing",
-        "the {kind} that the owner sent, in the site's folder", "put it there")
-    OUTSIDE_FOLDER = (2, "E", "A file lies outside the base directory",
-        "only files inside the base directory, as relative names without '..'",
-        "move or copy the files there")
-    MANIFEST_OUTSIDE = (2, "E", "The manifest lies outside the base directory",
-        "a name inside it, without '..'", "copy it there")
-    FOLDER_LISTED = (3, "E", "An entry is a folder", "a file",
-        "list its files, or give a glob such as 'sub-*/*.nii.gz'")
-    NO_FILES = (4, "E", "There are no data files", "at least one file of one subject",
-        "list the files, correct the pattern or write a manifest.csv")
-    NO_BIDS_MATCH = (4, "E", "No image of the BIDS folder fits bids_filter",
-        "sub-*/[ses-*/]func/*_bold.nii.gz with {wanted}",
-        "correct the folder, or ask the owner for another bids_filter")
-    NO_LISTED_RUNS = (4, "E", "The manifest lists no runs", "at least one row without exclude = 1",
-        "add rows")
-    DATA_TWICE = (5, "E", "The same data are listed twice: one person counted twice has 2 mu",
-        "every run once", "remove one of the two")
-    SUBJECT_TWICE = (5, "E", "A subject is listed twice: one person counted twice has 2 mu",
-        "one row per subject", "remove one of the two")
-    RUN_VERSIONS = (5, "E", "One run is there in several versions, and bids_filter fits them all",
-        "one image per run", "name the version in bids_filter (the owner), such as res-2")
-    NAMES_HIDE_FILES = (62, "E",
-        "Mapped files have the same base name, so that one hides the other",
-        "a base name of its own for every file", "rename the files")
-    SEVERAL_SOURCES = (39, "E", "Files are given in several ways", "exactly one of {sources}",
-        "remove the others")
-    OWNERS_SETTING = (51, "E", "A site gives files only; every other setting is the owner's",
-        "{sources}", "remove it")
+    FILE_MISSING = (1, "E", "Files are missing", "files below {base}", "correct the names or put the files there")
+    FILE_NAME = (1, "E", "An entry cannot be the name of a file", "parts of at most {most} bytes", "correct the name")
+    FILE_UNREADABLE = (1, "E", "A file cannot be read", "a file that this user may read", "correct its permissions")
+    MANIFEST_MISSING = (1, "E", "The manifest is missing", "a table below {base}", "correct its name")
+    MASK_MISSING = (1, "E", "The {kind} file is missing", "the {kind} that the owner sent, in the site's folder", "put it there")
+    OUTSIDE_FOLDER = (2, "E", "A file lies outside the base directory", "only files inside the base directory, as relative names without '..'", "move or copy the files there")
+    MANIFEST_OUTSIDE = (2, "E", "The manifest lies outside the base directory", "a name inside it, without '..'", "copy it there")
+    FOLDER_LISTED = (3, "E", "An entry is a folder", "a file", "list its files, or give a glob such as 'sub-*/*.nii.gz'")
+    NO_FILES = (4, "E", "There are no data files", "at least one file of one subject", "list the files, correct the pattern or write a manifest.csv")
+    NO_BIDS_MATCH = (4, "E", "No image of the BIDS folder fits bids_filter", "sub-*/[ses-*/]func/*_bold.nii.gz with {wanted}", "correct the folder, or ask the owner for another bids_filter")
+    NO_LISTED_RUNS = (4, "E", "The manifest lists no runs", "at least one row without exclude = 1", "add rows")
+    DATA_TWICE = (5, "E", "The same data are listed twice: one person counted twice has 2 mu", "every run once", "remove one of the two")
+    SUBJECT_TWICE = (5, "E", "A subject is listed twice: one person counted twice has 2 mu", "one row per subject", "remove one of the two")
+    RUN_VERSIONS = (5, "E", "One run is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2")
+    NAMES_HIDE_FILES = (62, "E", "Mapped files have the same base name, so that one hides the other", "a base name of its own for every file", "rename the files")
+    SEVERAL_SOURCES = (39, "E", "Files are given in several ways", "exactly one of {sources}", "remove the others")
+    OWNERS_SETTING = (51, "E", "A site gives files only; every other setting is the owner's", "{sources}", "remove it")
     # ---- what a file is
     FILE_EMPTY = (7, "X", "A file is empty", "an image or a matrix", "copy or convert it again")
-    FILE_POINTER = (8, "E", "A file is a pointer, its content is not here", "the content",
-        "fetch the content first: git lfs pull, or datalad get")
-    FILE_TYPE_UNUSABLE = (9, "E", "A file is not of a type that this feature space can use",
-        "{accepted}", "convert it, or leave it out")
-    FILE_TYPE_OTHER = (9, "E", "A file is of another type than its name says", "{promised}",
-        "convert or rename it")
-    PAIR_WITHOUT_HEADER = (9, "E", "An .img file has no header beside it",
-        "a NIfTI pair, .hdr and .img", "copy both, or convert it to .nii.gz")
-    SURFACE_DATA = (63, "E", "A file holds surface data", "volumetric images only in this version",
-        "use the volumetric images")
+    FILE_POINTER = (8, "E", "A file is a pointer, its content is not here", "the content", "fetch the content first: git lfs pull, or datalad get")
+    FILE_TYPE_UNUSABLE = (9, "E", "A file is not of a type that this feature space can use", "{accepted}", "convert it, or leave it out")
+    FILE_TYPE_OTHER = (9, "E", "A file is of another type than its name says", "{promised}", "convert or rename it")
+    PAIR_WITHOUT_HEADER = (9, "E", "An .img file has no header beside it", "a NIfTI pair, .hdr and .img", "copy both, or convert it to .nii.gz")
+    SURFACE_DATA = (63, "E", "A file holds surface data", "volumetric images only in this version", "use the volumetric images")
     # ---- images
-    HEADER_DAMAGED = (9, "E", "The header of an image is damaged", "a NIfTI header",
-        "convert it again")
-    GZIP_DAMAGED = (10, "E", "A compressed image is truncated or damaged", "a whole file",
-        "copy or compress it again")
+    HEADER_DAMAGED = (9, "E", "The header of an image is damaged", "a NIfTI header", "convert it again")
+    GZIP_DAMAGED = (10, "E", "A compressed image is truncated or damaged", "a whole file", "copy or compress it again")
     IMAGE_TRUNCATED = (11, "E", "An image is truncated", "{needed}", "copy it again")
-    IMAGE_NO_SERIES = (12, "E", "An image is not a 4-D series", "a 4-D series (x, y, z, time)",
-        "join the volumes of the run into one 4-D file")
-    IMAGE_MORE_AXES = (13, "E", "An image has more than four axes", "x, y, z, time",
-        "save one 4-D series per run")
-    IMAGE_SQUEEZED = (13, "W", "Axes of length 1 were squeezed", "", "")
-    IMAGE_NO_SIGNAL = (14, "E", "An image does not hold a real signal", "real numbers",
-        "save the magnitude as float32")
-    AFFINE_MISSING = (15, "E", "An image has no affine, so nobody knows where it lies",
-        "sform or qform",
-        "save it with its affine; if it was made on the mask's grid, write trust_grid = 1 in the "
-        "manifest")
-    AFFINE_TRUSTED = (15, "W", "An image has no affine; the mask's was taken, as the manifest says",
-        "", "")
-    AFFINES_FLIPPED = (16, "E", "The two affines of an image disagree about left and right",
-        "the same axes", "set both to the one you checked by eye")
-    AFFINES_DIFFER = (16, "W", "The two affines of an image differ; sform was used",
-        "at most {most:.2g} mm", "")
-    GRID_OTHER = (17, "E", "Image grid differs from the consortium mask", "{shape}, {voxel:.1f} mm",
-        'resample to the mask first, or ask the owner for resample = "to_mask"')
-    GRID_RESAMPLED = (17, "W", "An image on another grid was resampled to the mask's",
-        "{shape}, {voxel:.1f} mm", "")
-    GRID_ROUNDED = (18, "W", "Affine differs from the mask's by rounding, accepted",
-        "at most {most:.2g} mm", "")
-    PLACE_OTHER = (19, "E", "Image lies elsewhere than the consortium mask",
-        "at most {most:.2g} mm", "another MNI variant? Use the images of the mask's space")
-    PLACE_RESAMPLED = (19, "W", "An image on another grid was resampled to the mask's",
-        "at most {most:.2g} mm", "")
-    AXES_TURNED = (20, "W", "Axes were flipped or swapped to the mask's", "", "")
+    IMAGE_NO_SERIES = (12, "E", "An image is not a 4-D series", "a 4-D series (x, y, z, time)", "join the volumes of the run into one 4-D file")
+    IMAGE_MORE_AXES = (13, "E", "An image has more than four axes", "x, y, z, time", "save one 4-D series per run")
+    IMAGE_SQUEEZED = (13, "W", "Axes of length 1 were squeezed")
+    IMAGE_NO_SIGNAL = (14, "E", "An image does not hold a real signal", "real numbers", "save the magnitude as float32")
+    AFFINE_MISSING = (15, "E", "An image has no affine, so nobody knows where it lies", "sform or qform", "save it with its affine; if it was made on the mask's grid, write trust_grid = 1 in the manifest")
+    AFFINE_TRUSTED = (15, "W", "An image has no affine; the mask's was taken, as the manifest says")
+    AFFINES_FLIPPED = (16, "E", "The two affines of an image disagree about left and right", "the same axes", "set both to the one you checked by eye")
+    AFFINES_DIFFER = (16, "W", "The two affines of an image differ; sform was used", "at most {most:.2g} mm")
+    GRID_OTHER = (17, "E", "Image grid differs from the consortium mask", "{shape}, {voxel:.1f} mm", 'resample to the mask first, or ask the owner for resample = "to_mask"')
+    GRID_RESAMPLED = (17, "W", "An image on another grid was resampled to the mask's", "{shape}, {voxel:.1f} mm")
+    GRID_ROUNDED = (18, "W", "Affine differs from the mask's by rounding, accepted", "at most {most:.2g} mm")
+    PLACE_OTHER = (19, "E", "Image lies elsewhere than the consortium mask", "at most {most:.2g} mm", "another MNI variant? Use the images of the mask's space")
+    PLACE_RESAMPLED = (19, "W", "An image on another grid was resampled to the mask's", "at most {most:.2g} mm")
+    AXES_TURNED = (20, "W", "Axes were flipped or swapped to the mask's")
     # ---- mask and atlas
-    MASK_AFFINE_MISSING = (15, "E", "The {kind} has no affine", "a space",
-        "save it with its affine")
-    MASK_AFFINE_SINGULAR = (15, "E", "The {kind} has an affine that no grid can have",
-        "an invertible affine", "save it with its affine")
+    MASK_AFFINE_MISSING = (15, "E", "The {kind} has no affine", "a space", "save it with its affine")
+    MASK_AFFINE_SINGULAR = (15, "E", "The {kind} has an affine that no grid can have", "an invertible affine", "save it with its affine")
     MASK_UNREADABLE = (22, "E", "The {kind} cannot be read", "", "copy it again")
-    MASK_AXES = (22, "E", "The {kind} is not one volume", "three axes",
-        "use the {kind} that the owner sent")
+    MASK_AXES = (22, "E", "The {kind} is not one volume", "three axes", "use the {kind} that the owner sent")
     MASK_RANGE = (22, "E", "The mask holds numbers outside 0 to 1", "0 and 1", "save it as 0 and 1")
-    MASK_NOT_BINARY = (22, "W", "The mask is not binary; voxels above 0.5 are inside", "0 and 1",
-        "")
-    ATLAS_LABELS = (22, "E", "The atlas holds numbers that are no labels",
-        "whole numbers, 0 outside", "use a label image, not probabilities")
-    MASK_EMPTY = (23, "E", "The {kind} is empty", "voxels above 0",
-        "use the {kind} that the owner sent")
-    MASK_SQUEEZED = (23, "W", "The {kind} has a fourth axis of length 1, squeezed", "", "")
-    MASK_FULL = (23, "W", "The mask has all voxels inside", "", "")
-    MASK_OTHER = (24, "E", "The {kind} is another one than the owner's", "{wanted}",
-        "use the owner's file")
-    MASK_TOO_LARGE = (45, "E", "The mask has too many voxels", "at most {most}",
-        "use a coarser grid such as MNI152-4mm")
-    FEATURES_TOO_MANY = (45, "E", "There are too many features for a run without a basis",
-        "at most {most}", "use fewer parcels, a basis, or raise max_features")
+    MASK_NOT_BINARY = (22, "W", "The mask is not binary; voxels above 0.5 are inside", "0 and 1")
+    ATLAS_LABELS = (22, "E", "The atlas holds numbers that are no labels", "whole numbers, 0 outside", "use a label image, not probabilities")
+    MASK_EMPTY = (23, "E", "The {kind} is empty", "voxels above 0", "use the {kind} that the owner sent")
+    MASK_SQUEEZED = (23, "W", "The {kind} has a fourth axis of length 1, squeezed")
+    MASK_FULL = (23, "W", "The mask has all voxels inside")
+    MASK_OTHER = (24, "E", "The {kind} is another one than the owner's", "{wanted}", "use the owner's file")
+    MASK_TOO_LARGE = (45, "E", "The mask has too many voxels", "at most {most}", "use a coarser grid such as MNI152-4mm")
+    FEATURES_TOO_MANY = (45, "E", "There are too many features for a run without a basis", "at most {most}", "use fewer parcels, a basis, or raise max_features")
     # ---- array files
-    ARRAY_TRUNCATED = (11, "E", "An array file is truncated or damaged",
-        "as many as its header says", "copy it again")
-    ARRAY_NO_NUMBERS = (14, "E", "An array does not hold real numbers", "integers or floats",
-        "save the magnitude as a full matrix of real numbers (float32)")
-    ARRAY_NO_MATRIX = (40, "E", "An array is not a matrix", "two axes, features and time",
-        "save one matrix per run")
-    ARRAY_PICKLED = (40, "E", "An array file holds Python objects, which are never unpickled",
-        "a plain array of numbers", "re-save as a float array")
-    MAT73_NO_READER = (41, "E", "A .mat file is of version 7.3", "version 5 to 7",
-        "install the extra matlab73 (pip install 'coinstac-cape[matlab73]'), or save it with "
-        "save(..., '-v7')")
-    MAT73_DAMAGED = (41, "E", "A .mat file of version 7.3 cannot be used",
-        "a whole file with a full matrix of real numbers",
-        "copy it again, or save it with save(..., '-v7')")
-    NO_VARIABLE = (42, "E", "An array file lacks the variable {variable}",
-        "a matrix named {variable}", "save it as {how}, or ask the owner for another 'variable'")
-    TRANSPOSED = (43, "E", "A matrix seems to be transposed", "{n_features} features",
-        "transpose it, or ask the owner for the other orientation")
-    FEATURES_DIFFER = (44, "E", "A matrix has another number of features than the others",
-        "{n_features} features", "use the same features everywhere")
-    COLUMNS_DIFFER = (44, "E", "The columns of a table have other names than those of the others",
-        "'{wanted}' as in {first}", "use the same header everywhere, in the same order")
-    RECORDS_DIFFER = (44, "E", "Tables of one site have other columns", "the same header",
-        "use the same columns, in the same order")
+    ARRAY_TRUNCATED = (11, "E", "An array file is truncated or damaged", "as many as its header says", "copy it again")
+    ARRAY_NO_NUMBERS = (14, "E", "An array does not hold real numbers", "integers or floats", "save the magnitude as a full matrix of real numbers (float32)")
+    ARRAY_NO_MATRIX = (40, "E", "An array is not a matrix", "two axes, features and time", "save one matrix per run")
+    ARRAY_PICKLED = (40, "E", "An array file holds Python objects, which are never unpickled", "a plain array of numbers", "re-save as a float array")
+    MAT73_NO_READER = (41, "E", "A .mat file is of version 7.3", "version 5 to 7", "install the extra matlab73 (pip install 'coinstac-cape[matlab73]'), or save it with save(..., '-v7')")
+    MAT73_DAMAGED = (41, "E", "A .mat file of version 7.3 cannot be used", "a whole file with a full matrix of real numbers", "copy it again, or save it with save(..., '-v7')")
+    NO_VARIABLE = (42, "E", "An array file lacks the variable {variable}", "a matrix named {variable}", "save it as {how}, or ask the owner for another 'variable'")
+    TRANSPOSED = (43, "E", "A matrix seems to be transposed", "{n_features} features", "transpose it, or ask the owner for the other orientation")
+    FEATURES_DIFFER = (44, "E", "A matrix has another number of features than the others", "{n_features} features", "use the same features everywhere")
+    COLUMNS_DIFFER = (44, "E", "The columns of a table have other names than those of the others", "'{wanted}' as in {first}", "use the same header everywhere, in the same order")
+    RECORDS_DIFFER = (44, "E", "Tables of one site have other columns", "the same header", "use the same columns, in the same order")
     # ---- tables of text
     TABLE_NOT_UTF8 = (38, "E", "A table is not UTF-8 text", "UTF-8", _RESAVE)
-    TABLE_TOO_LARGE = (38, "E", "A table is too large to be one", "at most {most} bytes",
-        "use fMRIPrep's own file, or fewer columns")
+    TABLE_TOO_LARGE = (38, "E", "A table is too large to be one", "at most {most} bytes", "use fMRIPrep's own file, or fewer columns")
     TABLE_EMPTY = (38, "E", "A table is empty", "a header and rows", _RESAVE)
     TABLE_LINE = (38, "E", "A line of a table cannot be read", "", _RESAVE)
-    TABLE_SEPARATOR = (38, "E", "A table is separated by another character than its name says",
-        "{separator} between cells", _RESAVE)
-    TABLE_RAGGED = (38, "E", "Rows of a table have another number of cells than its header",
-        "{n_cells} cells", _RESAVE)
-    TABLE_NO_HEADER = (38, "E", "A table has no header",
-        "a first line with the names of the columns",
-        "add a first line with the names of the columns")
-    TABLE_CELL = (38, "E", "A cell of a table is not a number", "numbers with a decimal point",
-        _RESAVE)
-    RECORDS_NAMES = (38, "E", "A table has columns without a name or with the same",
-        "a header, then one row per subject: its name, then numbers", _RESAVE)
-    RECORDS_EMPTY = (38, "E", "A table has no rows or no columns",
-        "a header, then one row per subject: its name, then numbers", _RESAVE)
-    MANIFEST_NO_FILE = (38, "E", "A row of a table names no file", "a name in column 'file'",
-        "fill or remove it")
-    MANIFEST_CELL = (38, "E", "A cell of column '{column}' is not a number", "{wanted}",
-        "write 2.5, not 2,5 or '2.5 s'")
-    MANIFEST_MASK = (39, "E", "The manifest has a column 'mask'",
-        "one mask for the whole consortium, set by the owner", "remove the column")
-    MANIFEST_COLUMNS = (39, "W", "The manifest has unknown columns, which are not used",
-        "{columns}", "rename or remove them")
-    MANIFEST_NO_COLUMN = (39, "E", "The manifest needs one column 'file'", "{columns}",
-        "name the column of the files 'file'")
+    TABLE_SEPARATOR = (38, "E", "A table is separated by another character than its name says", "{separator} between cells", _RESAVE)
+    TABLE_RAGGED = (38, "E", "Rows of a table have another number of cells than its header", "{n_cells} cells", _RESAVE)
+    TABLE_NO_HEADER = (38, "E", "A table has no header", "a first line with the names of the columns", "add a first line with the names of the columns")
+    TABLE_CELL = (38, "E", "A cell of a table is not a number", "numbers with a decimal point", _RESAVE)
+    RECORDS_NAMES = (38, "E", "A table has columns without a name or with the same", "a header, then one row per subject: its name, then numbers", _RESAVE)
+    RECORDS_EMPTY = (38, "E", "A table has no rows or no columns", "a header, then one row per subject: its name, then numbers", _RESAVE)
+    MANIFEST_NO_FILE = (38, "E", "A row of a table names no file", "a name in column 'file'", "fill or remove it")
+    MANIFEST_CELL = (38, "E", "A cell of column '{column}' is not a number", "{wanted}", "write 2.5, not 2,5 or '2.5 s'")
+    MANIFEST_MASK = (39, "E", "The manifest has a column 'mask'", "one mask for the whole consortium, set by the owner", "remove the column")
+    MANIFEST_COLUMNS = (39, "W", "The manifest has unknown columns, which are not used", "{columns}", "rename or remove them")
+    MANIFEST_NO_COLUMN = (39, "E", "The manifest needs one column 'file'", "{columns}", "name the column of the files 'file'")
     # ---- confounds and filters
-    TR_UNKNOWN = (32, "W", "The repetition time is not known", "",
-        "write it into column 'tr' of the manifest")
-    TR_NEEDED = (32, "E", "The repetition time is not known, but a filter needs it", "seconds",
-        "write it into column 'tr' of the manifest")
-    TR_CONVERTED = (33, "W", "The repetition time was converted to seconds", "seconds", "")
-    CONFOUND_ROWS = (36, "E",
-        "A confound table has another number of rows than its image has volumes",
-        "one row per stored volume; dummies are dropped from both",
-        "use the table that belongs to the image, with its first rows")
-    CONFOUNDS_MISSING = (37, "E",
-        "A run has no confound table, but confounds are to be regressed out",
-        "a table with {columns}", "name it in the manifest, or ask the owner for confounds = none")
-    CONFOUND_COLUMNS = (37, "E", "A confound table lacks columns", "{columns}",
-        "add the columns, or ask the owner for others")
-    CONFOUND_CELL = (37, "E", "A cell of a confound table is not a number",
-        "a number in every row; n/a in the first one only",
-        "correct the table, or ask the owner for other columns")
-    CONFOUND_FILLED = (37, "W", "Empty cells in the first row of a confound table count as 0", "",
-        "")
-    NOTHING_LEFT = (64, "X", "Confounds and filters remove all of a run",
-        "at least {least} time points more than signals",
-        "use fewer confounds or a wider pass band (the owner), or leave the run out")
+    TR_UNKNOWN = (32, "W", "The repetition time is not known", "", "write it into column 'tr' of the manifest")
+    TR_NEEDED = (32, "E", "The repetition time is not known, but a filter needs it", "seconds", "write it into column 'tr' of the manifest")
+    TR_CONVERTED = (33, "W", "The repetition time was converted to seconds", "seconds")
+    CONFOUND_ROWS = (36, "E", "A confound table has another number of rows than its image has volumes", "one row per stored volume; dummies are dropped from both", "use the table that belongs to the image, with its first rows")
+    CONFOUNDS_MISSING = (37, "E", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "name it in the manifest, or ask the owner for confounds = none")
+    CONFOUND_COLUMNS = (37, "E", "A confound table lacks columns", "{columns}", "add the columns, or ask the owner for others")
+    CONFOUND_CELL = (37, "E", "A cell of a confound table is not a number", "a number in every row; n/a in the first one only", "correct the table, or ask the owner for other columns")
+    CONFOUND_FILLED = (37, "W", "Empty cells in the first row of a confound table count as 0")
+    NOTHING_LEFT = (64, "X", "Confounds and filters remove all of a run", "at least {least} time points more than signals", "use fewer confounds or a wider pass band (the owner), or leave the run out")
     # ---- the data of one subject
-    NAN_TOO_MANY = (25, "X", "A subject has too many NaN or infinite values",
-        "none; at most {most:g} %", "convert it again")
-    NAN_FILLED = (25, "W", "NaN or infinite values were set to the mean of their voxel",
-        "none; at most {most:g} %", "convert it again")
-    CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %",
-        "check mask and preprocessing")
-    CONSTANT_ZEROED = (26, "W", "Constant voxels were set to 0", "at most {most:g} %",
-        "check mask and preprocessing")
-    NO_SIGNAL = (27, "X", "A subject is constant or zero everywhere", "a signal",
-        "convert it again, or leave it out")
-    COVERAGE_LOW = (28, "X", "A subject does not cover the mask", "at least {least:g} %",
-        "check field of view and normalisation")
-    COVERAGE_PART = (28, "W", "A subject does not cover the mask", "at least {least:g} %",
-        "check field of view and normalisation")
-    TIME_CUT = (29, "W", "Time points past max_timepoints are not used", "at most {most}", "")
-    TIME_SHORT = (29, "X", "A subject has too few time points", "{limits}",
-        "lower n_components or min_timepoints (the owner), or drop the subject")
-    TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings",
-        "{tr:g} s (tr)", _LEAVE_OUT)
-    DUMMY_SCANS = (35, "W", "The first volume differs from the others: dummy scans?",
-        "z below {most:g}",
-        "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
-    RANK_LOW = (48, "X", "A subject has a lower rank than there are components",
-        "at least n_components = {n_components}",
-        "use data with fewer signals removed, or lower n_components (the owner)")
+    NAN_TOO_MANY = (25, "X", "A subject has too many NaN or infinite values", "none; at most {most:g} %", "convert it again")
+    NAN_FILLED = (25, "W", "NaN or infinite values were set to the mean of their voxel", "none; at most {most:g} %", "convert it again")
+    CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %", "check mask and preprocessing")
+    CONSTANT_ZEROED = (26, "W", "Constant voxels were set to 0", "at most {most:g} %", "check mask and preprocessing")
+    NO_SIGNAL = (27, "X", "A subject is constant or zero everywhere", "a signal", "convert it again, or leave it out")
+    COVERAGE_LOW = (28, "X", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
+    COVERAGE_PART = (28, "W", "A subject does not cover the mask", "at least {least:g} %", "check field of view and normalisation")
+    TIME_CUT = (29, "W", "Time points past max_timepoints are not used", "at most {most}")
+    TIME_SHORT = (29, "X", "A subject has too few time points", "{limits}", "lower n_components or min_timepoints (the owner), or drop the subject")
+    TR_OTHER = (34, "X", "The repetition time of a subject is not that of the settings", "{tr:g} s (tr)", _LEAVE_OUT)
+    DUMMY_SCANS = (35, "W", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
+    RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
     # ---- the site as a whole
-    NATIVE_SPACE = (21, "E",
-        "Most subjects have no signal in half of the mask: not in the common space?",
-        "images normalised to MNI152", "use the normalised images, not those in native space")
-    SUBJECTS_FEW = (30, "W", "The site has fewer subjects than there are components",
-        "n_components = {n_components} or more; the consortium as a whole must have them", "")
-    TR_DIFFERS = (34, "W", "The repetition time differs", "{middle:g} s (most subjects)",
-        _LEAVE_OUT)
-    NO_ROOM = (46, "E", "There is too little {what}", "{needed:.0f} MB or more",
-        "free some, use a larger computer, or ask the owner for a smaller n_basis")
+    NATIVE_SPACE = (21, "E", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
+    SUBJECTS_FEW = (30, "W", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
+    TR_DIFFERS = (34, "W", "The repetition time differs", "{middle:g} s (most subjects)", _LEAVE_OUT)
+    NO_ROOM = (46, "E", "There is too little {what}", "{needed:.0f} MB or more", "free some, use a larger computer, or ask the owner for a smaller n_basis")
     # fmt: on
 
     def __init__(
-        self, number: int, severity: Severity, problem: str, expected: str, remedy: str
+        self, number: int, severity: Severity, problem: str, expected: str = "", remedy: str = ""
     ) -> None:
-        self.number = number
+        self.number, self.problem, self.expected, self.remedy = number, problem, expected, remedy
         self.severity: Severity = severity
-        self.problem = problem
-        self.expected = expected
-        self.remedy = remedy
 
     @property
     def public_key(self) -> str:

@@ -12,7 +12,6 @@ Nothing here mixes subjects: no group mean, no scale from several people.
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -32,12 +31,12 @@ from cape.data.checks import (
     judge,
     judge_site,
 )
-from cape.data.cleaning import UNREAD, Quality, rank_of
+from cape.data.cleaning import UNREAD, rank_of
 from cape.data.discovery import discover
 from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
 from cape.data.reading import clean_run, dummies, read_run
 from cape.data.resources import ResourceEstimate, check_room, estimate_resources
-from cape.data.runs import RunFile, Series, SubjectFiles
+from cape.data.runs import RunFile, Series, SubjectFiles, unread
 from cape.data.space import Grid, check_feature_count, grid_of, read_space, with_templates
 from cape.data.tables import read_records
 from cape.errors import DataError
@@ -51,26 +50,19 @@ ROWS: Final = 8192
 # Called with (subjects done, subjects in all).
 OnSubject = Callable[[int, int], None]
 
-# Label and Y_m (d, T_m), float32, of the accepted subjects.
-Reduced = list[tuple[str, Data]]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteData:
-    """The accepted subjects of one site; private but for `space`, M_s and the TR range.
-
-    Subjects stand in natural order of their labels; `space` has no templates yet; `tr_range` is the
-    shortest and longest repetition time in s, rounded to 1e-3, 0 if unknown; `fingerprint` is a
-    SHA-256 over the contents of the accepted files.
-    """
+    """The accepted subjects of one site; private but for `space`, M_s and the TR range."""
 
     site: str
-    space: FeatureSpace
-    subjects: tuple[Subject, ...]
+    space: FeatureSpace  # without templates
+    subjects: tuple[Subject, ...]  # in natural order of their labels
     excluded: tuple[str, ...]
     findings: tuple[Finding, ...]
+    # Shortest and longest repetition time in s, to 1e-3: the site's card shows no more. 0: unknown
     tr_range: tuple[float, float]
-    fingerprint: str
+    fingerprint: str  # SHA-256 over the contents of the accepted files
 
     @property
     def n_subjects(self) -> int:
@@ -93,21 +85,17 @@ class Inspection:
     needs: ResourceEstimate | None = None
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class SiteScan:
-    """One pass over all files of a site, and what it came upon so far; private.
-
-    `space` is None for matrices until all were read, and where the mask could not be read.  The
-    lists grow: subjects that could be read, those that may take part, the shape of every run.
-    """
+    """One pass over all files of a site; private.  `findings` and the lists grow with it."""
 
     config: Config
     listed: tuple[SubjectFiles, ...]
     findings: Findings
-    space: FeatureSpace | None = None
-    subjects: list[Subject] = field(default_factory=list)
-    accepted: list[Subject] = field(default_factory=list)
-    shapes: list[RunShape] = field(default_factory=list)
+    space: FeatureSpace | None  # None for matrices, and where the mask could not be read
+    subjects: list[Subject] = field(default_factory=list)  # that could be read
+    accepted: list[Subject] = field(default_factory=list)  # that may take part
+    shapes: list[RunShape] = field(default_factory=list)  # of every run
 
 
 def load_site(
@@ -117,25 +105,14 @@ def load_site(
     *,
     site: str,
     working: Path | None = None,
-) -> tuple[SiteData, Reduced]:
-    """Check all data of a site; return its accepted subjects and their reduced arrays.
+) -> tuple[SiteData, list[tuple[str, Data]]]:
+    """Check all data of a site; return its accepted subjects, and label and Y_m (d, T_m) of each.
 
-    Parameters
-    ----------
-    base, listing, config
-        The site's folder, what the site gave, the owner's settings: as for `discover`.
-    site : str
-        Public id of the site.
-    working : Path, optional
-        Folder of the working files, to see whether its disk suffices.
-
-    Raises
-    ------
-    DataError
-        Its public text is that of the worst finding; its detail holds all private texts.
+    `listing` is as for `discover`, `working` the folder whose disk must hold the working files.
+    DataError has the public text of the worst finding; its detail holds all private texts.
     """
     scan = start_scan(base, listing, config, site=site)
-    reduced: Reduced = []
+    reduced: list[tuple[str, Data]] = []
     B: Array | None = None
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     for label, X in accepted_subjects(scan):
@@ -160,15 +137,11 @@ def inspect_site(
 ) -> Inspection:
     """Return everything that is wrong at a site, and its accepted subjects; never stops early.
 
-    Parameters are those of `load_site`; `on_subject` is called after every subject; with
-    `headers_only` headers and tables are read, no data.
+    As `load_site`; with `headers_only` headers and tables are read, no data.
     """
     scan = start_scan(base, listing, config, site=site)
-    if headers_only:
-        read_all_headers(scan, on_subject=on_subject)
-    else:
-        for _ in accepted_subjects(scan, on_subject=on_subject):
-            pass
+    for _ in accepted_subjects(scan, on_subject=on_subject, headers_only=headers_only):
+        pass
     return conclude(scan, working)
 
 
@@ -200,110 +173,77 @@ def scan_of_arrays(
 
 
 def accepted_subjects(
-    scan: SiteScan, *, on_subject: OnSubject | None = None
+    scan: SiteScan, *, on_subject: OnSubject | None = None, headers_only: bool = False
 ) -> Iterator[tuple[str, Data]]:
-    """Read every subject; yield label and cleaned X_m (D, T_m) of those that may take part."""
+    """Read every subject; yield label and cleaned X_m (D, T_m) of those that may take part.
+
+    With `headers_only` subjects are judged by headers and tables, and nothing is yielded.
+    """
     for done, files in enumerate(scan.listed, start=1):
-        subject, parts = read_subject(files, scan)
-        if _accepts(subject, scan):
-            yield files.label, joined_in_time(parts, scan.config)
+        # A row of a table of records has no header: the table was read to list its subjects.
+        whole = not headers_only or any(run.row >= 0 for run in files.runs)
+        subject, parts = read_subject(files, scan, headers_only=not whole)
+        if subject is not None:
+            scan.subjects.append(subject)
+            if judge(subject, scan.config, scan.findings):
+                scan.accepted.append(subject)
+                if not headers_only:
+                    yield files.label, joined_in_time(parts, scan.config)
         parts.clear()  # one subject at a time: the next one needs this memory
         if on_subject is not None:
             on_subject(done, len(scan.listed))
 
 
-def read_all_headers(scan: SiteScan, *, on_subject: OnSubject | None = None) -> None:
-    """Judge every subject by what headers and tables say."""
-    for done, files in enumerate(scan.listed, start=1):
-        # A row of a table of records has no header: the table was read to list its subjects.
-        whole = any(run.row >= 0 for run in files.runs)
-        _accepts(read_subject(files, scan)[0] if whole else read_headers(files, scan), scan)
-        if on_subject is not None:
-            on_subject(done, len(scan.listed))
-
-
-def _accepts(subject: Subject | None, scan: SiteScan) -> bool:
-    if subject is None:
-        return False
-    scan.subjects.append(subject)
-    if not judge(subject, scan.config, scan.findings):
-        return False
-    scan.accepted.append(subject)
-    return True
-
-
-def read_subject(files: SubjectFiles, scan: SiteScan) -> tuple[Subject | None, list[Data]]:
+def read_subject(
+    files: SubjectFiles, scan: SiteScan, *, headers_only: bool
+) -> tuple[Subject | None, list[Data]]:
     """Read and clean all runs of a subject; return it with its cleaned runs (D, T_run), float32.
 
     None and nothing if it cannot be judged: a run cannot be read, or runs differ in their features.
+    Of headers only, the runs are `unread`, the counts `UNREAD` and the rank is its bound.
     """
     parts: list[Data] = []
     read: list[Series] = []
-    quality: Quality | None = None
+    quality = UNREAD
     # A bad run is no reason to stop: the site learns of all that is wrong in one pass.
     for run in files.runs:
-        series = _read_noting(run, scan)
+        series = _read_noting(run, scan, headers_only=headers_only)
         if series is None:
             continue
         scan.shapes.append(_shape(run, series))
-        cleaned, counts = clean_run(series, run, scan.config)
-        quality = counts if quality is None else quality.joined(counts)
-        parts.append(cleaned)
+        if headers_only:
+            n_features, n_times = series.values.shape
+            part = unread(n_features, max(n_times - dummies(run, scan.config), 0))
+        else:
+            part, counts = clean_run(series, run, scan.config)
+            quality = quality.joined(counts)
+        parts.append(part)
         # A copy: a view of no rows would hold the voxels of every run until the last is read.
         read.append(replace(series, values=series.values[:0].copy()))
-    complete = len(read) == len(files.runs) and len({len(part) for part in parts}) == 1
-    if quality is None or not complete or len(parts[0]) == 0:
+    if len(read) < len(files.runs) or len({len(part) for part in parts}) != 1:
         return None, []
-    joined = np.concatenate(parts, axis=1)
-    rank = rank_of(joined) if joined.size else 0
-    return _subject(files, scan, read, joined.shape, quality, rank), parts
-
-
-def read_headers(files: SubjectFiles, scan: SiteScan) -> Subject | None:
-    """Return what headers and tables say of a subject; None if it cannot be judged.
-
-    No data are looked at, so what only they tell is `UNREAD` or bounded.
-    """
-    read = []
-    n_times = 0
-    for run in files.runs:
-        series = _read_noting(run, scan, headers_only=True)
-        if series is None:
-            continue
-        read.append(series)
-        scan.shapes.append(_shape(run, series))
-        n_times += max(series.values.shape[1] - dummies(run, scan.config), 0)
-    if len(read) < len(files.runs) or len({len(series.values) for series in read}) != 1:
-        return None
-    n_features = len(read[0].values)
+    n_features, n_times = len(parts[0]), sum(part.shape[1] for part in parts)
     if n_features == 0:
-        return None
-    return _subject(files, scan, read, (n_features, n_times), UNREAD, min(n_features, n_times))
-
-
-def _subject(
-    files: SubjectFiles,
-    scan: SiteScan,
-    read: Sequence[Series],
-    shape: tuple[int, ...],
-    quality: Quality,
-    rank: int,
-) -> Subject:
-    return Subject(
+        return None, []
+    rank = min(n_features, n_times)
+    if rank and not headers_only:
+        rank = rank_of(_joined(parts))
+    subject = Subject(
         label=files.label,
         site=scan.findings.site,
         runs=files.runs,
         digests=tuple(series.digest for series in read),
-        n_features=shape[0],
-        n_timepoints=shape[1],
+        n_features=n_features,
+        n_timepoints=n_times,
         trs=tuple(series.tr for series in read),
         quality=quality,
         rank=rank,
         grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
     )
+    return subject, parts
 
 
-def _read_noting(run: RunFile, scan: SiteScan, *, headers_only: bool = False) -> Series | None:
+def _read_noting(run: RunFile, scan: SiteScan, *, headers_only: bool) -> Series | None:
     """Return one run as stored, or None after noting why it cannot be used."""
     try:
         grid = _grid_of(run, scan.space)
@@ -342,9 +282,14 @@ def _shape(run: RunFile, series: Series) -> RunShape:
     )
 
 
+def _joined(parts: Sequence[Data]) -> Data:
+    # One run is not copied: it may be half of the memory that a site has.
+    return parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
+
+
 def joined_in_time(parts: Sequence[Data], config: Config) -> Data:
     """Return preprocessed runs of one subject as X_m (D, T_m), at most `max_timepoints` long."""
-    joined = np.concatenate(parts, axis=1)
+    joined = _joined(parts)
     if config.max_timepoints and joined.shape[1] > config.max_timepoints:
         # Centred again: the mean over the first time points is not that over all.
         cut = joined[:, : config.max_timepoints]
@@ -381,10 +326,7 @@ def project(values: Data, basis: Array | None) -> Data:
 def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Data:
     """Read an accepted subject again; return X_m (D, T_m), every row of mean 0 over each run.
 
-    Raises
-    ------
-    DataError
-        CAPE-E161: the files are not those that were accepted.
+    DataError CAPE-E161: the files are not those that were accepted.
     """
     parts = []
     for run, digest in zip(subject.runs, subject.digests, strict=True):
@@ -412,22 +354,24 @@ def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     """Return what a finished pass brought to light, after the checks of the site as a whole."""
     config, findings = scan.config, scan.findings
     check_equal_values(scan.shapes, findings)
-    if config.feature_space == "matrix" and scan.space is None:
-        scan.space = _matrix_space(scan)
-    if scan.space is not None or config.feature_space == "matrix":
+    space = scan.space
+    if config.feature_space == "matrix" and space is None:
+        space = _matrix_space(scan)
+    # Without the mask nobody could be read: that all subjects fail would only hide the reason.
+    if space is not None or config.feature_space == "matrix":
         judge_site(scan.subjects, scan.accepted, len(scan.listed), config, findings)
     needs = None
     in_memory = any(run.values is not None for files in scan.listed for run in files.runs)
-    if scan.space is not None and scan.accepted and not in_memory:
-        n_basis = widest_basis(config, scan.space)
-        needs = estimate_resources(scan.accepted, scan.space.n_features, n_basis, working)
+    if space is not None and scan.accepted and not in_memory:
+        n_basis = widest_basis(config, space)
+        needs = estimate_resources(scan.accepted, space.n_features, n_basis, working)
         check_room(needs, findings)
     accepted, error = None, None
     try:
         findings.raise_if_blocked()
-        if scan.space is None:
+        if space is None:
             raise DataError("E100", site=findings.site)
-        accepted = _site_data(scan, scan.space)
+        accepted = _site_data(scan, space)
     except DataError as err:
         error = err
     return Inspection(
@@ -470,11 +414,8 @@ def _matrix_space(scan: SiteScan) -> FeatureSpace | None:
         return None
     check_feature_count(n_features, config, scan.findings)
     shape = parse_shape(config.image_shape) if config.image_shape else ()
-    names = _record_names(scan.listed) or column_names(scan.shapes, scan.findings)
+    records = (run.path for files in scan.listed for run in files.runs if run.row >= 0)
+    table = next(records, None)
+    names = () if table is None else read_records(table).names
+    names = names or column_names(scan.shapes, scan.findings)
     return FeatureSpace.of_matrix(n_features, shape, names)
-
-
-def _record_names(listed: Sequence[SubjectFiles]) -> tuple[str, ...]:
-    records = (run for files in listed for run in files.runs if run.row >= 0)
-    first = next(records, None)
-    return () if first is None else read_records(first.path).names
