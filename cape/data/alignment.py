@@ -8,7 +8,6 @@ Everything works on one volume, so that one is in memory at a time, whatever the
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -16,7 +15,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.data.issues import Issue, IssueCode, UnusableFile
-from cape.data.space import Grid
+from cape.data.space import ACCEPTED, Grid, displacement
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -24,10 +23,6 @@ if TYPE_CHECKING:
 
 # Displacement in voxels below which nothing is said: rounding of single precision.
 SILENT: Final = 0.001
-
-# Displacement in voxels below which an image is accepted with a warning.
-ACCEPTED: Final = 0.01
-
 SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
 
 _RESAMPLED = {
@@ -49,14 +44,6 @@ class Alignment:
     affine: Array  # (4, 4): of the stored volume, mm
 
 
-def displacement(a: Array, b: Array, shape: tuple[int, ...]) -> float:
-    """Return the largest distance, mm, of the outer corners of a grid under two affines (4, 4)."""
-    # In mm at the corners, not number by number: a tiny rotation moves the far end by a voxel.
-    ends = np.asarray(list(itertools.product(*((-0.5, n - 0.5) for n in shape))))
-    moved = ends @ (a - b)[:3, :3].T + (a - b)[:3, 3]
-    return float(np.max(np.linalg.norm(moved, axis=1)))
-
-
 def align_to_grid(
     header: Nifti1Header,
     shape: tuple[int, ...],
@@ -73,7 +60,10 @@ def align_to_grid(
     """
     affine = _affine_of(header, shape, issues)
     if affine is None:
-        affine = _trusted_affine(shape, grid, issues, trust=trust)
+        if not trust or (grid is not None and shape != grid.shape):
+            raise _no_affine(f"sform and qform are 0, shape {shape}")
+        issues.append(Issue(IssueCode.AFFINE_TRUSTED, f"shape {shape}"))
+        affine = np.eye(4) if grid is None else grid.affine
     if grid is None:
         return Alignment(index=None, word="-", affine=affine)
     from nibabel import orientations
@@ -107,12 +97,11 @@ def align_to_grid(
 def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, issues: list[Issue]) -> str:
     if shape != grid.shape:
         edges = np.linalg.norm(affine[:3, :3], axis=0)
-        raise UnusableFile(
-            IssueCode.GRID_OTHER,
-            f"shape {shape}, voxel {_edges(edges)}",
-            shape=grid.shape,
-            voxel=grid.voxel_size,
-        )
+        same = float(np.ptp(edges)) < 0.01
+        voxel = f"{edges[0]:.1f}" if same else " x ".join(f"{e:.1f}" for e in edges)
+        observed = f"shape {shape}, voxel {voxel} mm"
+        limits = {"shape": grid.shape, "voxel": grid.voxel_size}
+        raise UnusableFile(IssueCode.GRID_OTHER, observed, **limits)
     mm = displacement(affine, grid.affine, grid.shape)
     voxels = mm / grid.voxel_size
     most = ACCEPTED * grid.voxel_size
@@ -123,11 +112,6 @@ def _compare(affine: Array, shape: tuple[int, ...], grid: Grid, issues: list[Iss
         return "ok"
     issues.append(Issue(IssueCode.GRID_ROUNDED, f"{mm:.2g} mm", {"most": most}))
     return f"{voxels:.3f} vox"
-
-
-def _edges(edges: Array) -> str:
-    same = float(np.ptp(edges)) < 0.01
-    return f"{edges[0]:.1f} mm" if same else " x ".join(f"{e:.1f}" for e in edges) + " mm"
 
 
 def _affine_of(header: Nifti1Header, shape: tuple[int, ...], issues: list[Issue]) -> Array | None:
@@ -160,16 +144,6 @@ def _affine_of(header: Nifti1Header, shape: tuple[int, ...], issues: list[Issue]
     return sform
 
 
-def _trusted_affine(
-    shape: tuple[int, ...], grid: Grid | None, issues: list[Issue], *, trust: bool
-) -> Array:
-    """Return the mask's affine for an image without one, if the manifest says so."""
-    if not trust or (grid is not None and shape != grid.shape):
-        raise _no_affine(f"sform and qform are 0, shape {shape}")
-    issues.append(Issue(IssueCode.AFFINE_TRUSTED, f"shape {shape}"))
-    return np.eye(4) if grid is None else grid.affine
-
-
 def _no_affine(observed: str) -> UnusableFile:
     return UnusableFile(IssueCode.AFFINE_MISSING, observed)
 
@@ -178,12 +152,10 @@ def _no_affine(observed: str) -> UnusableFile:
 
 
 def smooth_volume(volume: Array, affine: Array, fwhm: float) -> Array:
-    """Return a volume (x, y, z) convolved with a Gaussian of `fwhm` mm; borders are repeated.
-
-    Entries that are not finite count as 0 and stay what they were: a NaN does not spread.
-    """
+    """Return a volume (x, y, z) convolved with a Gaussian of `fwhm` mm; borders are repeated."""
     from scipy import ndimage
 
+    # Entries that are not finite count as 0 and stay what they were: a NaN does not spread.
     bad = ~np.isfinite(volume)
     edges = np.linalg.norm(affine[:3, :3], axis=0)
     filled = np.where(bad, 0.0, volume)
@@ -194,8 +166,7 @@ def smooth_volume(volume: Array, affine: Array, fwhm: float) -> Array:
 def resample_volume(volume: Array, affine: Array, shape: tuple[int, ...], target: Array) -> Array:
     """Return a volume (x, y, z) on another grid, trilinear; 0 outside its field of view.
 
-    `affine` and `target` are the old and the new voxel to mm, (4, 4).  Entries that are not finite
-    stay so at the nearest new voxels.
+    `affine` and `target` are the old and the new voxel to mm, (4, 4).
     """
     from scipy import ndimage
 
@@ -203,7 +174,8 @@ def resample_volume(volume: Array, affine: Array, shape: tuple[int, ...], target
     bad = ~np.isfinite(volume)
     filled = np.where(bad, 0.0, volume)
     old = np.linalg.norm(affine[:3, :3], axis=0)
-    new = _edges_along(affine, target)
+    # Edges of the new voxels in mm along each old axis, shape (3,).
+    new = np.max(np.abs((affine[:3, :3] / old).T @ target[:3, :3]), axis=1)
     # Along an axis that becomes coarser the volume is smoothed first, with the new edge as full
     # width at half maximum: else what is above the new sampling rate is folded back.
     wide = np.where(new > old * (1 + 1e-6), new, 0.0)
@@ -212,14 +184,9 @@ def resample_volume(volume: Array, affine: Array, shape: tuple[int, ...], target
     done = ndimage.affine_transform(
         filled, matrix[:3, :3], offset=matrix[:3, 3], output_shape=shape, order=1, cval=0.0
     )
+    # What is not finite stays so at the nearest new voxels.
     if bad.any():
         nearest = {"offset": matrix[:3, 3], "output_shape": shape, "order": 0}
         spoiled = ndimage.affine_transform(bad.astype(np.float64), matrix[:3, :3], **nearest)
         done[spoiled > 0.5] = np.nan
     return np.asarray(done, dtype=np.float64)
-
-
-def _edges_along(affine: Array, target: Array) -> Array:
-    """Return the edge of the new voxels in mm along each old axis, shape (3,)."""
-    axes = affine[:3, :3] / np.linalg.norm(affine[:3, :3], axis=0)
-    return np.asarray(np.max(np.abs(axes.T @ target[:3, :3]), axis=1))

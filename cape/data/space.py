@@ -8,10 +8,11 @@ another storage order has the same digest.  Every site maps the same files; dige
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import zipfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -25,9 +26,6 @@ from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import DataError
 from cape.feature_space import MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
 from cape.frozen import dataclass
-
-if TYPE_CHECKING:
-    import nibabel as nib
 
 MASKS: Final = Path(__file__).resolve().parents[1] / "masks"
 MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
@@ -43,25 +41,21 @@ TEMPLATE_FILES: Final = (
 # Largest mask: 3 mm has 69,765 voxels; finer grids give smoother pictures, no information.
 MOST_VOXELS: Final = 70_000
 
-# Voxels by which the grid of the templates may be off.
-TEMPLATE_SHIFT: Final = 0.01
+# Displacement in voxels up to which an image or templates are on the mask's grid.
+ACCEPTED: Final = 0.01
 
 Labels = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Grid:
-    """A feature space unpacked for reading images.
-
-    `inside` are the voxels that are read; `parcel` (n_inside,) is the feature of each, 0 .. D - 1,
-    in C order; `sizes` (D,) counts the voxels of each feature; `affine` (4, 4) is voxel to mm.
-    """
+    """A feature space unpacked for reading images."""
 
     shape: tuple[int, ...]
-    affine: Array
-    inside: npt.NDArray[np.bool_]
-    parcel: npt.NDArray[np.intp]
-    sizes: Array
+    affine: Array  # (4, 4): voxel to mm
+    inside: npt.NDArray[np.bool_]  # (x, y, z): the voxels that are read
+    parcel: npt.NDArray[np.intp]  # (n_inside,): the feature of each, 0 .. D - 1, in C order
+    sizes: Array  # (D,): voxels of each feature
 
     @property
     def voxel_size(self) -> float:
@@ -74,6 +68,14 @@ class Grid:
             return voxels.astype(np.float32)
         sums = np.bincount(self.parcel, weights=voxels, minlength=self.sizes.size)
         return (sums / self.sizes).astype(np.float32)
+
+
+def displacement(a: Array, b: Array, shape: tuple[int, ...]) -> float:
+    """Return the largest distance, mm, of the outer corners of a grid under two affines (4, 4)."""
+    # In mm at the corners, not number by number: a tiny rotation moves the far end by a voxel.
+    ends = np.asarray(list(itertools.product(*((-0.5, n - 0.5) for n in shape))))
+    moved = ends @ (a - b)[:3, :3].T + (a - b)[:3, 3]
+    return float(np.max(np.linalg.norm(moved, axis=1)))
 
 
 @functools.lru_cache(maxsize=4)
@@ -100,10 +102,7 @@ def mask_space(
 ) -> FeatureSpace:
     """Return the feature space of a mask or an atlas; bundled masks need no folder `base`.
 
-    Raises
-    ------
-    DataError
-        The file is missing, no mask, empty, too large, or not the owner's `mask_hash`.
+    DataError: the file is missing, no mask, empty, too large, or not the owner's `mask_hash`.
     """
     findings = Findings(site)
     space = read_space(config, base, findings)
@@ -131,13 +130,9 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
     space = FeatureSpace.of_labels(kind, labels, affine)
     _check_limits(space, config, findings)
     if config.mask_hash and config.mask_hash.lower() != space.digest:
-        findings.add(
-            IssueCode.MASK_OTHER,
-            f"{path.name}: {space.digest}",
-            public={"field": kind, "sites": f"{findings.site} and mask_hash"},
-            kind=kind,
-            wanted=config.mask_hash,
-        )
+        place = f"{path.name}: {space.digest}"
+        public = {"field": kind, "sites": f"{findings.site} and mask_hash"}
+        findings.add(IssueCode.MASK_OTHER, place, public=public, kind=kind, wanted=config.mask_hash)
     return space
 
 
@@ -178,7 +173,7 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array]:
     if values.ndim != 3:
         raise UnusableFile(IssueCode.MASK_AXES, f"shape {values.shape}", kind=kind)
     try:
-        plain = nib.as_closest_canonical(_image(values, image.affine))
+        plain = nib.as_closest_canonical(nib.Nifti1Image(values, image.affine))
     except Exception as err:  # of nibabel and of numpy, by what is wrong with it
         raise UnusableFile(IssueCode.MASK_AFFINE_SINGULAR, str(err), kind=kind) from err
     values = np.asarray(plain.dataobj)
@@ -186,12 +181,6 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array]:
     if not (labels > 0).any():
         raise UnusableFile(IssueCode.MASK_EMPTY, f"0 of {labels.size} voxels", kind=kind)
     return labels, np.asarray(plain.affine, dtype=np.float64)
-
-
-def _image(values: Array, affine: Array) -> nib.Nifti1Image:
-    import nibabel as nib
-
-    return nib.Nifti1Image(values, affine)
 
 
 def _binary(values: Array, name: str, findings: Findings) -> Labels:
@@ -217,20 +206,12 @@ def _whole(values: Array) -> Labels:
 
 
 def _check_limits(space: FeatureSpace, config: Config, findings: Findings) -> None:
-    """Note more features than can be worked on."""
     n = space.n_features
     if space.kind == "mask" and n > MOST_VOXELS:
-        findings.add(
-            IssueCode.MASK_TOO_LARGE,
-            f"{n} voxels, {n * 4e-6 * 250:.0f} MB per subject of 250 time points",
-            public={
-                "setting": "mask",
-                "got": f"{n} voxels",
-                "allowed": MOST_VOXELS,
-                "do": "use a coarser grid such as MNI152-4mm.",
-            },
-            most=MOST_VOXELS,
-        )
+        place = f"{n} voxels, {n * 4e-6 * 250:.0f} MB per subject of 250 time points"
+        remedy = "use a coarser grid such as MNI152-4mm."
+        public = {"setting": "mask", "got": f"{n} voxels", "allowed": MOST_VOXELS, "do": remedy}
+        findings.add(IssueCode.MASK_TOO_LARGE, place, public=public, most=MOST_VOXELS)
     if space.kind == "atlas":
         check_feature_count(n, config, findings)
 
@@ -241,17 +222,10 @@ def check_feature_count(n_features: int, config: Config, findings: Findings) -> 
         return
     # A release holds the upper triangle of a D x D matrix in 64-bit integers.
     mb = n_features * (n_features + 1) * 4 / 1e6
-    findings.add(
-        IssueCode.FEATURES_TOO_MANY,
-        f"{n_features} features, {mb:.0f} MB per release",
-        public={
-            "setting": "max_features",
-            "got": n_features,
-            "allowed": config.max_features,
-            "do": "use fewer parcels or columns, or basis = dct.",
-        },
-        most=config.max_features,
-    )
+    place, most = f"{n_features} features, {mb:.0f} MB per release", config.max_features
+    remedy = "use fewer parcels or columns, or basis = dct."
+    public = {"setting": "max_features", "got": n_features, "allowed": most, "do": remedy}
+    findings.add(IssueCode.FEATURES_TOO_MANY, place, public=public, most=most)
 
 
 # ------------------------------------------------------------------------------- templates
@@ -261,12 +235,8 @@ def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpac
     """Return the space with the template maps of a site's folder.
 
     ``templates.nii.gz`` (4-D, on the consortium's grid), or for matrices ``templates.npy``,
-    ``.npz`` with one array, or ``.csv`` (a row per feature, a column per map).
-
-    Raises
-    ------
-    DataError
-        CAPE-E280: no file, another grid, numbers that are not finite, constant or too many maps.
+    ``.npz`` with one array, or ``.csv`` (a row per feature, a column per map).  DataError
+    CAPE-E280: no file, another grid, numbers that are not finite, constant or too many maps.
     """
     # Templates must be public: never computed from the consortium's data.  Nothing can check that,
     # so the owner sends the file, and the digests of all sites are compared.
@@ -291,10 +261,8 @@ def _template_problem(maps: Array, n_features: int) -> str:
     if not np.all(np.isfinite(maps)):
         return "holds NaN or infinite numbers; replace them"
     if maps.size > MOST_TEMPLATE_NUMBERS:
-        return (
-            f"holds {maps.size} numbers, allowed {MOST_TEMPLATE_NUMBERS}; use a coarser grid or "
-            "fewer maps"
-        )
+        problem = f"holds {maps.size} numbers, allowed {MOST_TEMPLATE_NUMBERS}"
+        return f"{problem}; use a coarser grid or fewer maps"
     # The maps are regressors: one that others explain leaves their time courses undetermined.
     if float(np.min(np.std(maps, axis=0))) == 0.0 or np.linalg.matrix_rank(maps) < maps.shape[1]:
         return "has a constant map, or maps that depend on each other"
@@ -330,11 +298,8 @@ def _template_image(path: Path, space: FeatureSpace) -> Array:
     grid = grid_of(space)
     if values.ndim != 4 or values.shape[:3] != grid.shape:
         raise ValueError(f"shape {values.shape}, expected {(*grid.shape, 'K')}")
-    corners = np.array(np.meshgrid(*[(-0.5, n - 0.5) for n in grid.shape])).reshape(3, -1)
-    corners = np.vstack([corners, np.ones(corners.shape[1])])
-    off = np.linalg.norm(((plain.affine - grid.affine) @ corners)[:3], axis=0).max()
-    if off > TEMPLATE_SHIFT * grid.voxel_size:
+    off = displacement(np.asarray(plain.affine), grid.affine, grid.shape)
+    if off > ACCEPTED * grid.voxel_size:
         raise ValueError(f"the grid is {off:.2f} mm off; resample it to the mask")
-    return np.stack(
-        [grid.gather(values[..., k][grid.inside]) for k in range(values.shape[3])], axis=1
-    ).astype(np.float64)
+    maps = [grid.gather(values[..., k][grid.inside]) for k in range(values.shape[3])]
+    return np.stack(maps, axis=1).astype(np.float64)
