@@ -11,7 +11,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cape.api import Consortium, Result, budget, simulate
+    from cape.api import Consortium, Result, budget
+    from cape.api import simulate_folder as simulate
     from cape.computations import load, names
     from cape.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.config import Config
@@ -31,7 +32,7 @@ _HOMES = {
     "names": ("cape.computations", "names"),
     "resume": ("cape.simulation.simulate", "resume"),
     "budget": ("cape.api", "budget"),
-    "simulate": ("cape.api", "simulate"),
+    "simulate": ("cape.api", "simulate_folder"),
     "validate": ("cape.planning.validate", "validate"),
 }
 

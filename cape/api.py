@@ -22,6 +22,7 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.computations import load
+from cape.config import PRODUCT
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.planning import budget as planning
@@ -35,8 +36,6 @@ from cape.simulation.run_loop import OnProgress, run_to_end
 from cape.site.policy import SitePolicy
 from cape.site.site_data import ArraySource
 from cape.synthetic import isi, match_maps
-
-PRODUCT = "capedjica"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -218,7 +217,7 @@ class Consortium:
         return {"image_shape": ",".join(map(str, self.space.shape))} if flat else {}
 
 
-def simulate(
+def simulate_folder(
     directory: str | Path,
     *,
     out: str | Path,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cape.computations import load, module_of, names
-from cape.config import VERSION, Config, choices
+from cape.config import PRODUCT, VERSION, Config, choices
 from cape.frozen import dataclass
 from cape.pages import (
     config_page,
@@ -27,17 +27,16 @@ from cape.pages import (
     with_settings,
 )
 
-Json = dict[str, Any]
-
-PRODUCT: Final = "capedjica"
-IMAGE: Final = "coinstac-cape"  # without a tag; COINSTAC lists only names that start with coinstac
-NAME: Final = "Private joint ICA (capeDJICA)"
+IMAGE_NAME: Final = (
+    "coinstac-cape"  # without a tag; COINSTAC lists only names that start with coinstac
+)
+TITLE: Final = "Private joint ICA (capeDJICA)"
 DESCRIPTION: Final = (
     "Maps that are common to the fMRI of several sites, from joint temporal ICA. No image leaves "
     "a site, and what is released is differentially private for every subject."
 )
 
-_DATA: Final[Json] = {
+_DATA: Final[dict[str, Any]] = {
     "label": "Data",
     "type": "files",
     "items": ["images"],
@@ -46,7 +45,7 @@ _DATA: Final[Json] = {
     "names; a mask or an atlas if the settings say 'file'. No two files of the same name.",
     "source": "member",
 }
-_POLICY: Final[Json] = {
+_POLICY: Final[dict[str, Any]] = {
     "label": "Policy of this site (optional)",
     "type": "files",
     "items": ["policy"],
@@ -84,11 +83,11 @@ class Generated:
 def compspec_document(
     config: type[Config],
     *,
-    name: str = NAME,
-    image: str = IMAGE,
+    name: str = TITLE,
+    image: str = IMAGE_NAME,
     description: str = DESCRIPTION,
     chosen: str = "",
-) -> Json:
+) -> dict[str, Any]:
     """Return compspec.json for the settings of a computation.
 
     Parameters
@@ -104,7 +103,7 @@ def compspec_document(
     chosen : str
         The computation, if it is not the product: one more input names it, and results are tables.
     """
-    inputs: Json = {"data": _DATA, "policy": _POLICY, **_owner_inputs(config)}
+    inputs: dict[str, Any] = {"data": _DATA, "policy": _POLICY, **_owner_inputs(config)}
     if chosen:
         # The image has all computations; a form with one choice says which one it starts.
         inputs["computation"] = _choice(chosen)
@@ -113,10 +112,10 @@ def compspec_document(
         spec["order"] = order
     return {
         "meta": {
-            "id": f"coinstac-{chosen}" if chosen else IMAGE,
+            "id": f"coinstac-{chosen}" if chosen else IMAGE_NAME,
             "name": name,
             "description": description,
-            "repository": IMAGE,
+            "repository": IMAGE_NAME,
             "version": VERSION,
             # Containers that serve: version 1 would start a process for every round.
             "compspecVersion": 2,
@@ -151,11 +150,11 @@ def compspec_document(
     }
 
 
-def document_of(name: str) -> Json:
+def compspec_of(name: str) -> dict[str, Any]:
     return compspec_document(load(name).config) if name == PRODUCT else computation_document(name)
 
 
-def computation_document(name: str) -> Json:
+def computation_document(name: str) -> dict[str, Any]:
     """Return the compspec of a computation that is not the product; its docstring describes it."""
     module = module_of(name)
     title, _, rest = (module.__doc__ or "").partition("\n\n")
@@ -168,7 +167,7 @@ def computation_document(name: str) -> Json:
     )
 
 
-def _choice(name: str) -> Json:
+def _choice(name: str) -> dict[str, Any]:
     return {
         "label": "Computation",
         "source": "owner",
@@ -180,14 +179,14 @@ def _choice(name: str) -> Json:
     }
 
 
-def inputspec_document(n_sites: int = 3, n_subjects: int = 4) -> list[Json]:
+def inputspec_document(n_sites: int = 3, n_subjects: int = 4) -> list[dict[str, Any]]:
     """Return inputspec.json: inputs of the demonstration of `n_sites` sites, one object each.
 
     Four subjects a site show that the machinery works; their maps are noise, hence
     ``accept_low_quality``.
     """
     # Every site has the owner's inputs, because COINSTAC's simulator passes them on per site.
-    common: Json = {
+    common: dict[str, Any] = {
         "epsilon": 8,
         "delta": 1e-5,
         "n_components": 3,
@@ -254,9 +253,9 @@ def write(root: Path) -> list[str]:
     return written
 
 
-def _owner_inputs(config: type[Config]) -> Json:
+def _owner_inputs(config: type[Config]) -> dict[str, Any]:
     hints = typing.get_type_hints(config)
-    inputs: Json = {}
+    inputs: dict[str, Any] = {}
     for group in groups(config):
         for spec in dataclasses.fields(config):
             if spec.metadata["group"] == group:
@@ -264,9 +263,9 @@ def _owner_inputs(config: type[Config]) -> Json:
     return inputs
 
 
-def _owner_input(spec: Field[Any], hint: object) -> Json:
+def _owner_input(spec: Field[Any], hint: object) -> dict[str, Any]:
     meta = spec.metadata
-    widget: Json = {"label": meta["label"], "source": "owner", "group": meta["group"]}
+    widget: dict[str, Any] = {"label": meta["label"], "source": "owner", "group": meta["group"]}
     if values := choices(hint):
         widget |= {"type": "select", "values": list(values)}
     elif hint is bool:
@@ -288,7 +287,7 @@ def _owner_input(spec: Field[Any], hint: object) -> Json:
     return widget
 
 
-def _table(label: str, items: dict[str, str]) -> Json:
+def _table(label: str, items: dict[str, str]) -> dict[str, Any]:
     return {
         "type": "object",
         "label": label,

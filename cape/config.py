@@ -16,7 +16,7 @@ import re
 import typing
 from collections.abc import Mapping
 from dataclasses import MISSING, field
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from cape.errors import ConfigError
 from cape.frozen import dataclass
@@ -24,6 +24,9 @@ from cape.frozen import dataclass
 Value = str | int | float | bool | None
 
 VERSION = "0.1.0"
+
+# The computation that runs where settings name none.
+PRODUCT: Final = "capedjica"
 
 _MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import load
-from cape.config import Config, coerce
+from cape.config import PRODUCT, Config, coerce
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
 
-PRODUCT = "capedjica"
 # Stand for a budget that is not chosen yet; nothing is planned with them
 UNSET = {"epsilon": 1.0, "delta": 1e-5}
 

@@ -83,7 +83,7 @@ def compspec_command(
         raise typer.Exit(1)
 
 
-COMMANDS: dict[str, Callable[..., None]] = {
+_COMMANDS: dict[str, Callable[..., None]] = {
     "simulate": simulate_command,
     "budget": budget_command,
     "synth": synth_command,
@@ -96,6 +96,6 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "report": report_command,
 }
 for _wing in filter(importlib.util.find_spec, WINGS):
-    COMMANDS |= importlib.import_module(f"{_wing}.commands").COMMANDS
-for _name, _function in COMMANDS.items():
+    _COMMANDS |= importlib.import_module(f"{_wing}.commands").COMMANDS
+for _name, _function in _COMMANDS.items():
     app.command(_name)(_function)

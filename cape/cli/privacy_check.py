@@ -18,7 +18,7 @@ from cape.privacy.cost import FREE, Cost, Event, total_cost
 from cape.privacy.mechanisms import verify_event
 
 # Relative; a claim below the recomputed figure by more is a finding.
-TOLERANCE = 1e-9
+CLAIM_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,6 +155,6 @@ def _view_findings(figures: Figures, total: Cost, delta: float) -> list[str]:
 def _below(name: str, claimed: float | None, least: float) -> list[str]:
     if claimed is None:
         return [f"{name} is missing"]
-    if claimed < least * (1.0 - TOLERANCE):
+    if claimed < least * (1.0 - CLAIM_TOLERANCE):
         return [f"{name} is claimed as {claimed:.6g}, the releases give {least:.6g}"]
     return []

@@ -33,7 +33,7 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Release:
+class ReleaseRow:
     """A row of `events`: the integers that everything else follows from.
 
     The noise variance and mu^2 travel as text: JavaScript and JSON readers round large integers.
@@ -101,7 +101,7 @@ class Figures:
     noise: Noise
     budget: SpentClaim
     views: tuple[ViewClaim, ...]
-    events: tuple[Release, ...]
+    events: tuple[ReleaseRow, ...]
 
 
 def read_privacy_file(path: Path, figures: type[F]) -> tuple[Promise, F | None]:

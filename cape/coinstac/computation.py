@@ -1,9 +1,9 @@
 """COINSTAC: one document in, one document out, the same for every way the engine calls us.
 
-`run(role, document)` is the whole border; `main` (a process per round, COINSTAC's first version)
-and `service` (its second) carry documents to it, `site` and `aggregator` answer them.  State lives
-in the JSON cache under the one key ``cape`` (public values and the vault key), in the journal below
-``outputDirectory/.cape`` and, if it can be made again, below ``cacheDirectory``.
+`run(role, document)` is the whole border; `answer_once` (a process per round, COINSTAC's first
+version) and `service` (its second) carry documents to it, `site` and `aggregator` answer them.
+State lives in the JSON cache under the one key ``cape`` (public values and the vault key), in the
+journal below ``outputDirectory/.cape`` and, if it can be made again, below ``cacheDirectory``.
 """
 
 from __future__ import annotations
@@ -89,14 +89,14 @@ def program(role: str) -> NoReturn:
     """Be ``local.py`` or ``remote.py``, whose imports were made with the garbage collector off."""
     gc.freeze()
     gc.enable()
-    code = main(role)
+    code = answer_once(role)
     # The answer is written and every file closed.  Taking the interpreter and numpy apart object by
     # object would cost as much again as importing the package.
     atexit._run_exitfuncs()
     os._exit(code)
 
 
-def main(role: str) -> int:
+def answer_once(role: str) -> int:
     """Read one document from stdin, write one to stdout; 1 after an error's text on stderr."""
     # Whatever a library prints must neither mix with the answer nor show data to the engine.
     answers, errors = os.dup(1), os.dup(2)

@@ -35,7 +35,6 @@ MAX_CACHE = 4 * 2**20
 # One JSON document of the engine.
 Document = dict[str, Any]
 # The computation of a request that names none.
-PRODUCT = "capedjica"
 # Bytes of what the engine hands over.
 MAX_DOCUMENT = 100 * 2**20
 # Bytes; the engine's own limit for what a container sends is 100 MiB.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from cape.coinstac.documents import (
-    PRODUCT,
     Document,
     EngineRequest,
     decode_envelope,
@@ -19,6 +18,7 @@ from cape.coinstac.documents import (
     request_digest,
 )
 from cape.computations import load
+from cape.config import PRODUCT
 from cape.errors import CapeError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start

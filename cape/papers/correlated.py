@@ -18,7 +18,7 @@ from fractions import Fraction
 
 from cape.errors import ConfigError
 
-Ratio = int | float | Fraction
+SeedRatio = int | float | Fraction
 
 
 def paper_colluders(n_sites: int) -> int:
@@ -26,7 +26,7 @@ def paper_colluders(n_sites: int) -> int:
     return -(-at_least("n_sites", n_sites, 1) // 3) - 1
 
 
-def view_factor(*, n_sites: int, colluders: int, ratio: Ratio) -> Fraction:
+def view_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
     """Return f of the aggregator with S_C sites: S/S_H (r + S_H)/(r + 1), S_H = S - S_C; exact.
 
     With r = S it is S (2 S - S_C) / ((1 + S)(S - S_C)); it replaces the bracket of Imtiaz et al.,
@@ -75,12 +75,12 @@ def printed_factor(*, n_sites: int, colluders: int) -> Fraction:
     return Fraction(n_sites, 1 + n_sites) * bracket
 
 
-def nonsymmetric_factor(*, n_sites: int, colluders: int, ratio: Ratio) -> Fraction:
+def nonsymmetric_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
     """Return f off the diagonal where E_s is not symmetric but G_s is (Alg. 3 as printed)."""
     r = _ratio(ratio)
     # Entries ij and ji carry the same data and the same local noise but independent seeds; their
     # mean halves kappa^2, hence r.  One svec vector for both kinds of noise avoids it.
-    half: Ratio = math.inf if r is None else r / 2
+    half: SeedRatio = math.inf if r is None else r / 2
     return view_factor(n_sites=n_sites, colluders=colluders, ratio=half)
 
 
@@ -104,7 +104,7 @@ def imbalance_bounds(*, n_samples: int, n_sites: int) -> tuple[Fraction, Fractio
     return Fraction(1), Fraction(n_samples**2, n_sites**3) * bracket
 
 
-def dropout_factor(*, n_sites: int, dropped: int, ratio: Ratio) -> Fraction:
+def dropout_factor(*, n_sites: int, dropped: int, ratio: SeedRatio) -> Fraction:
     """Return by what the noise variance of the sum grows if sites go after Algorithm 1.
 
     1 + n_drop r / S, against Remark 4.  ConfigError also for an infinite ratio with a drop: nothing
@@ -139,7 +139,7 @@ def honest_sites(n_sites: int, colluders: int) -> int:
     return n_sites - colluders
 
 
-def _ratio(ratio: Ratio) -> Fraction | None:
+def _ratio(ratio: SeedRatio) -> Fraction | None:
     # None for infinity, which no Fraction can be.
     if math.isnan(ratio) or ratio < 0:
         raise _refused("ratio", ratio, "0 or more, inf for the secure sum", "correct it.")

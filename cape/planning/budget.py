@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cape.computations import capedjica, load
-from cape.config import Config, parse_shape
+from cape.config import PRODUCT, Config, parse_shape
 from cape.data import mask_space
 from cape.errors import ConfigError
 from cape.forecast.rule import Advice, CurvePoint, Separation, Verdict
@@ -19,8 +19,6 @@ from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_cost
 from cape.protocol.join import check_sites
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.plan import filtered
-
-PRODUCT = "capedjica"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cape import compspec
-from cape.coinstac.documents import PRODUCT
+from cape.config import PRODUCT
 from cape.errors import CapeError
 from cape.frozen import dataclass
 from cape.simulation.containers import IMAGE, connect
@@ -187,7 +187,7 @@ def simulate_in_engine(
         (base / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
         inputs[site] = {**settings, "policy": ["site-policy.toml"]}
     name = str(settings.get("computation", PRODUCT))
-    chosen = adapted(compspec.document_of(name), image=image or IMAGE, version=version)
+    chosen = adapted(compspec.compspec_of(name), image=image or IMAGE, version=version)
     try:
         ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))
     finally:

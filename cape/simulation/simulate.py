@@ -18,8 +18,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from cape.coinstac.documents import PRODUCT
 from cape.computations import load
+from cape.config import PRODUCT
 from cape.consortium_folder import merged, read_file, site_folders
 from cape.errors import ConfigError
 from cape.report import add_score

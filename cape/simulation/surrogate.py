@@ -15,7 +15,7 @@ from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
-from cape.synthetic import SURROGATE_SEED, SurrogateSource
+from cape.synthetic import SMOOTH_NOISE_SEED, SurrogateSource
 
 
 def add_surrogate(directory: Path, consortium: Path) -> None:
@@ -43,7 +43,7 @@ def add_surrogate(directory: Path, consortium: Path) -> None:
         site: SurrogateSource(inner=FileSource(path, {}, config, site), config=config, number=k)
         for k, (site, path) in enumerate(sites.items())
     }
-    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SURROGATE_SEED)
+    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SMOOTH_NOISE_SEED)
     link = MemoryTransport(computation, config, noise, policy, None, folders=sites)
     run_to_end(link, None)
     if not isinstance(link.outcome, IcaOutcome):

@@ -34,12 +34,12 @@ if TYPE_CHECKING:
         mdi,
         principal_cosines,
     )
-    from cape.synthetic.surrogate import SURROGATE_SEED, SurrogateSource
+    from cape.synthetic.surrogate import SMOOTH_NOISE_SEED, SurrogateSource
 
 __all__ = [
     "NETWORKS",
     "PRESETS",
-    "SURROGATE_SEED",
+    "SMOOTH_NOISE_SEED",
     "Scanner",
     "Study",
     "Summary",

@@ -20,7 +20,7 @@ from cape.public_basis import public_basis, voxel_mm
 from cape.synthetic.generators import AUTOCORRELATION
 
 # Fixed: two runs of the same settings have to be compared with the same noise.
-SURROGATE_SEED = 20_260_103
+SMOOTH_NOISE_SEED = 20_260_103
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,7 +51,7 @@ class SurrogateSource:
         root = noise_root(self.config, self.space, n_basis)
         # AR(1) in time at unit variance, as the series that it stands for have.
         a, fresh = AUTOCORRELATION, np.sqrt(1.0 - AUTOCORRELATION**2)
-        rng = np.random.default_rng([SURROGATE_SEED, self.number])
+        rng = np.random.default_rng([SMOOTH_NOISE_SEED, self.number])
         for label, real in self.inner.reduced(n_basis):
             noise = rng.standard_normal(real.shape)
             for t in range(1, noise.shape[1]):

@@ -116,7 +116,7 @@ def replace(*paths):
 os.replace = replace
 if {die_at} > 2:
     cape.coinstac.computation._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(cape.coinstac.computation.main("local"))
+raise SystemExit(cape.coinstac.computation.answer_once("local"))
 """
 
 
@@ -400,7 +400,7 @@ def test_bad_input_exits_with_1_and_the_public_text_only(role, case) -> None:
 
 
 def main_here(role: str, text: bytes, monkeypatch, tmp_path) -> tuple[int, bytes, bytes]:
-    """Call `main` in this process, its descriptors pointed at files."""
+    """Call `answer_once` in this process, its descriptors pointed at files."""
     paths = [tmp_path / name for name in ("stdin", "stdout", "stderr")]
     paths[0].write_bytes(text)
     saved = [os.dup(1), os.dup(2)]
@@ -411,7 +411,7 @@ def main_here(role: str, text: bytes, monkeypatch, tmp_path) -> tuple[int, bytes
         try:
             with monkeypatch.context() as patch:
                 patch.setattr(sys, "stdin", type("Text", (), {"buffer": stdin})())
-                code = stdio.main(role)
+                code = stdio.answer_once(role)
         finally:
             os.dup2(saved[0], 1)
             os.dup2(saved[1], 2)
@@ -489,7 +489,7 @@ def run(role, document):
     {then}
     return real(role, document)
 program.run = run
-raise SystemExit(program.main("local"))
+raise SystemExit(program.answer_once("local"))
 """
 
 

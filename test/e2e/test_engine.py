@@ -107,7 +107,7 @@ def play(
     """Run the consortium that lies in `folder`; `act` happens when iteration `at` begins."""
     if not (folder / "input").exists():
         lay_out(folder)
-    document = compspec.document_of("capedjica")
+    document = compspec.compspec_of("capedjica")
     starts: list[float] = []
     acting: list[threading.Thread] = []
 

@@ -25,11 +25,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cape.coinstac import computation as coinstac
-from cape.coinstac import documents
 from cape.coinstac.documents import decode_run, encode_run
 from cape.compspec import compspec_document
 from cape.computations import load, names
-from cape.config import choices
+from cape.config import PRODUCT, choices
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
 from cape.markers import Marker
 from cape.privacy.cost import total_cost
@@ -100,14 +99,11 @@ class AskedTwice(transports.NewProcess):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=[] if name == documents.PRODUCT else pytest.mark.slow)
-        for name in names()
-    ],
+    [pytest.param(name, marks=[] if name == PRODUCT else pytest.mark.slow) for name in names()],
 )
 def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeypatch) -> None:
     """Files of the consortium and of the sites; a killed and restarted process changes nothing."""
-    if name == documents.PRODUCT:  # once is enough: the driver is the same for all
+    if name == PRODUCT:  # once is enough: the driver is the same for all
         monkeypatch.setattr(simulate, "NewProcess", AskedTwice)
     monkeypatch.setenv("PYTHONPATH", str(helper.no_pictures(tmp_path / "hidden")))
     found = played(name, tmp_path, ("memory", "wire", "process"))
@@ -116,7 +112,7 @@ def test_a_memory_wire_and_processes_give_the_same_bytes(name, tmp_path, monkeyp
     assert (results["private"], results["epsilon"]) == (False, None)
     if name in promising:
         assert results["epsilon_planned"] == pytest.approx(100.0)
-    assert AskedTwice.repeats >= 6 or name != documents.PRODUCT
+    assert AskedTwice.repeats >= 6 or name != PRODUCT
 
 
 @every_computation

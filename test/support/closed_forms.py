@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from cape.frozen import dataclass
-from cape.papers.correlated import Ratio, at_least, honest_sites, positive, view_factor
+from cape.papers.correlated import SeedRatio, at_least, honest_sites, positive, view_factor
 
 
 def one_site_factor(n_sites: int) -> Fraction:
@@ -27,7 +27,7 @@ def printed_view_factor(*, n_sites: int, colluders: int) -> Fraction:
 
 
 def seen_mu(
-    *, sensitivity: float, local_std: float, n_sites: int, colluders: int, ratio: Ratio
+    *, sensitivity: float, local_std: float, n_sites: int, colluders: int, ratio: SeedRatio
 ) -> float:
     """Return mu of one release against the aggregator with S_C sites.
 
@@ -46,7 +46,7 @@ def seen_mu(
 
 
 def local_noise_std(
-    *, mu: float, sensitivity: float, n_sites: int, colluders: int, ratio: Ratio
+    *, mu: float, sensitivity: float, n_sites: int, colluders: int, ratio: SeedRatio
 ) -> float:
     """Return tau_g for which one release has this mu: the inverse of `seen_mu`.
 
@@ -57,7 +57,9 @@ def local_noise_std(
     return scale * math.sqrt(f / n_sites)
 
 
-def share_variance(*, mu: float, delta_int: int, n_sites: int, colluders: int, ratio: Ratio) -> int:
+def share_variance(
+    *, mu: float, delta_int: int, n_sites: int, colluders: int, ratio: SeedRatio
+) -> int:
     """Return the least integer variance s2 of a site's local noise that keeps mu, exactly.
 
     Parameters

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from cape.algorithms.templates import unit_columns
 from cape.papers.algorithms.dpdjica import (
     LaplaceInfomax,
     WishartPca,
@@ -15,7 +16,6 @@ from cape.papers.algorithms.dpdjica import (
     noisy_gradients,
     private_local_pca,
     uniforms,
-    unit_columns,
 )
 
 

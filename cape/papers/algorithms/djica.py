@@ -36,10 +36,10 @@ from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 
 # Bound of a matrix of trace 1 at most: only there for the integers of the sum.
-UNIT = 2.0
+TRACE_BOUND = 2.0
 
 # Unit of the number of columns in the release of the sphere; a site may have 8 million.
-COLUMNS = 2.0**20
+COLUMN_UNIT = 2.0**20
 
 # Smallest eigenvalue that the sphere divides by, as a share of the largest.
 SPHERE_FLOOR = 1e-6
@@ -81,7 +81,9 @@ class StackedPca:
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single release: svec of a d x d matrix of trace 1 at most."""
-        return (PlannedRelease(size=rows * (rows + 1) // 2, clip=UNIT, shape="psd", weight=1.0),)
+        return (
+            PlannedRelease(size=rows * (rows + 1) // 2, clip=TRACE_BOUND, shape="psd", weight=1.0),
+        )
 
     def start(self, rows: int) -> Subspace:
         """Return the state before the release."""
@@ -125,7 +127,7 @@ class GlobalSphere:
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single release: svec of a k x k matrix, and a number of columns."""
         # A moment of trace 1 at most, and up to 8 units of columns.
-        clip = sqrt(UNIT**2 + 8.0**2)
+        clip = sqrt(TRACE_BOUND**2 + 8.0**2)
         return (
             PlannedRelease(size=rows * (rows + 1) // 2 + 1, clip=clip, shape="ball", weight=1.0),
         )
@@ -143,7 +145,7 @@ class GlobalSphere:
             with np.errstate(all="ignore"):
                 Z = stack.astype(np.float64)
                 moments = svec(Z @ Z.swapaxes(1, 2))
-            share = np.full((len(stack), 1), stack.shape[2] / COLUMNS)
+            share = np.full((len(stack), 1), stack.shape[2] / COLUMN_UNIT)
             return clip_rows(np.concatenate([moments, share], axis=1), release.clip)
 
         return SubjectQuery(
@@ -162,7 +164,7 @@ class GlobalSphere:
             noise_norm=noise_std,
             step_norm=float(np.linalg.norm(U - state.U)),
         )
-        n_columns = max(1, round(float(total[-1]) * COLUMNS / self.n_sites))
+        n_columns = max(1, round(float(total[-1]) * COLUMN_UNIT / self.n_sites))
         return Sphere(U=np.asarray(U), look=state.look + 1, n_columns=n_columns, record=record)
 
     def done(self, state: Sphere) -> bool:

@@ -26,11 +26,12 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.infomax import Floats
 from cape.algorithms.pca import Subspace
+from cape.algorithms.templates import unit_columns
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 from cape.frozen import dataclass
 
 # Eigenvalues of a parcel below this share of the largest are no directions.
-RANK_TOLERANCE = 1e-9
+PARCEL_TOLERANCE = 1e-9
 
 
 def private_local_pca(moment: Array, E: Array, k: int) -> Array:
@@ -80,12 +81,6 @@ def gaussian(u: Array) -> Array:
     """Return standard normal noise from an even number of uniform ones (Box and Muller), flat."""
     radius, angle = np.sqrt(-2.0 * np.log(u[0::2])), 2.0 * np.pi * u[1::2]
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])
-
-
-def unit_columns(P: Array) -> Array:
-    """Return P (D, K) with columns of norm 1; columns of zeros stay."""
-    norms = np.linalg.norm(P, axis=0)
-    return np.asarray(P / np.where(norms > 0.0, norms, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -166,7 +161,7 @@ class WishartPca:
             return replace(state, P=P, stops=stops, record=record)
         # After the last stop: columns of a parcel are directions times roots of eigenvalues.
         lengths = np.sum(P**2, axis=0)
-        real = int(np.count_nonzero(lengths > RANK_TOLERANCE * max(float(lengths[0]), 1e-300)))
+        real = int(np.count_nonzero(lengths > PARCEL_TOLERANCE * max(float(lengths[0]), 1e-300)))
         r = max(1, min(self.n_components, real))
         eigenvalues = np.zeros(d)
         eigenvalues[:k] = lengths

@@ -48,7 +48,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.public_basis import check_basis, widest_basis
 
-NAME = "djica"
+_NAME = "djica"
 # Of mean gradients on doubled white data; converges in 200 to 400 rounds.
 FULL_BATCH_RATE = 0.5
 
@@ -89,7 +89,7 @@ class DjicaConfig(Config):
     def check(self) -> None:
         """Check what the settings say together."""
         Config.check(self)
-        check_not_private(NAME, self)
+        check_not_private(_NAME, self)
         check_basis(self)
         check_n_local(self.n_local, self.n_components)
 
@@ -119,7 +119,7 @@ def pca_of(config: Config, n_subjects: int) -> StackedPca:
     )
 
 
-def solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
+def _solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
     """Return the solver for sites of `n_columns` columns on average."""
     settings = djica_settings(config)
     block = 0
@@ -139,11 +139,13 @@ def solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
     )
 
 
-def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[PlannedStage, ...]:
+def _stages(
+    config: Config, n_sites: int, n_subjects: int, n_basis: int
+) -> tuple[PlannedStage, ...]:
     """Return all sums of a run; the weights mean nothing without noise."""
     R = djica_settings(config).n_components
     sphere = GlobalSphere(n_subjects=n_subjects, n_sites=n_sites)
-    solver = solver_of(config, n_subjects, 0)
+    solver = _solver_of(config, n_subjects, 0)
     return (
         PlannedStage(
             phase="pca", releases=pca_of(config, n_subjects).schedule(n_basis), mu2_weight=1.0
@@ -153,7 +155,7 @@ def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple
     )
 
 
-def n_basis_of(config: Config, space: FeatureSpace) -> int:
+def _full_width(config: Config, space: FeatureSpace) -> int:
     """Return d: the public basis at its full width."""
     d = widest_basis(config, space)
     if d > config.max_features:
@@ -166,21 +168,21 @@ def n_basis_of(config: Config, space: FeatureSpace) -> int:
     return d
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`."""
     if n_subjects < djica_settings(config).n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=djica_settings(config).n_components)
-    d = n_basis_of(config, space)
+    d = _full_width(config, space)
     releases = make_plan(
-        config, stages(config, n_sites, n_subjects, d), n_sites=n_sites, n_subjects=n_subjects
+        config, _stages(config, n_sites, n_subjects, d), n_sites=n_sites, n_subjects=n_subjects
     )
     return RunPlan(releases=releases, n_basis=d, warnings=(PROTECTS_NOBODY, *filtered(config)))
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    d = n_basis_of(site.config, roster.space)
+    d = _full_width(site.config, roster.space)
     verify_basis(site, roster, d)
-    verify_plan(site, roster, stages(site.config, roster.n_sites, roster.n_subjects, d))
+    verify_plan(site, roster, _stages(site.config, roster.n_sites, roster.n_subjects, d))
 
 
 def _pca(config: Config, model: DjicaModel) -> StackedPca:
@@ -195,7 +197,7 @@ def _sphere(config: Config, model: DjicaModel) -> GlobalSphere:
 def _solver(config: Config, model: DjicaModel) -> DjicaInfomax:
     # The size of a block follows from what the sphere released: the mean number of columns.
     n_columns = model.whitener.n_columns if model.whitener else 1
-    return solver_of(config, joined(model).n_subjects, n_columns)
+    return _solver_of(config, joined(model).n_subjects, n_columns)
 
 
 # -- what a site answers from --------------------------------------------------------------------
@@ -247,10 +249,10 @@ def _write_site(site: Site, model: DjicaModel) -> SiteOutcome:
 
 def _outcome(party: Aggregator, model: DjicaModel) -> IcaOutcome:
     end = outcome.unmixed(model, _sphered(model))
-    return outcome.consortium_outcome(NAME, party, model, end, label="none")
+    return outcome.consortium_outcome(_NAME, party, model, end, label="none")
 
 
-ITERATE = SecureSum(
+_ITERATE = SecureSum(
     name="iterate",
     state=EpochState,
     model_field="unmixing",
@@ -266,9 +268,9 @@ SPHERE = SecureSum(
     estimator=_sphere,
     rows=n_directions,
     input=_reduced,
-    successors=(ITERATE,),
+    successors=(_ITERATE,),
 )
-PCA = SecureSum(
+_PCA = SecureSum(
     name="pca",
     state=Subspace,
     model_field="subspace",
@@ -276,11 +278,11 @@ PCA = SecureSum(
     estimator=_pca,
     rows=n_basis,
     input=_columns,
-    successors=(SPHERE, ITERATE),
+    successors=(SPHERE, _ITERATE),
 )
 
 COMPUTATION = Computation(
-    name=NAME,
+    name=_NAME,
     cite="Baker et al., djICA (MLSP 2015, NeuroImage 2019)",
     config=DjicaConfig,
     model=DjicaModel,
@@ -288,11 +290,11 @@ COMPUTATION = Computation(
     progress=progress,
     guarantee="none",
     table=(
-        join(NAME, plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="pca"),           # PublicKey -> KeyBook; probe -> Fingerprint
-        PCA,                                    # Masked -> Subspace
-        SPHERE,                                 # Masked -> Sphere
-        ITERATE,                                # Masked -> EpochState
-        report(_write_site, _outcome),          # Done -> Closing
+        join(_NAME, _plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_verify, then="pca"),             # PublicKey -> KeyBook; probe -> Fingerprint
+        _PCA,                                     # Masked -> Subspace
+        SPHERE,                                   # Masked -> Sphere
+        _ITERATE,                                 # Masked -> EpochState
+        report(_write_site, _outcome),            # Done -> Closing
     ),
 )  # fmt: skip

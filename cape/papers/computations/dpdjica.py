@@ -43,7 +43,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.public_basis import check_basis, widest_basis
 
-NAME = "dpdjica"
+_NAME = "dpdjica"
 WARNING = (
     "DP-djICA of 2016 protects nobody: its Wishart noise makes outputs impossible for neighbours, "
     "so at best (epsilon, 1 - exp(-epsilon)) holds, and its rounds count one time point. "
@@ -78,7 +78,7 @@ class DpDjicaConfig(Config):
     def check(self) -> None:
         """Check what the settings say together."""
         Config.check(self)
-        check_not_private(NAME, self)
+        check_not_private(_NAME, self)
         check_basis(self)
         check_n_local(self.n_local, self.n_components)
 
@@ -107,7 +107,7 @@ def parcel_of(config: Config, n_sites: int, n_subjects: int) -> WishartPca:
     )
 
 
-def solver_of(config: Config, model: object = None) -> LaplaceInfomax:
+def _solver_of(config: Config, model: object = None) -> LaplaceInfomax:
     del model
     settings = dpdjica_settings(config)
     return LaplaceInfomax(
@@ -117,17 +117,19 @@ def solver_of(config: Config, model: object = None) -> LaplaceInfomax:
     )
 
 
-def stages(config: Config, n_sites: int, n_subjects: int, n_basis: int) -> tuple[PlannedStage, ...]:
+def _stages(
+    config: Config, n_sites: int, n_subjects: int, n_basis: int
+) -> tuple[PlannedStage, ...]:
     """Return all sums of a run."""
     parcel = parcel_of(config, n_sites, n_subjects)
-    rounds = solver_of(config).schedule(dpdjica_settings(config).n_components)
+    rounds = _solver_of(config).schedule(dpdjica_settings(config).n_components)
     return (
         PlannedStage(phase="parcel", releases=parcel.schedule(n_basis), mu2_weight=1.0),
         PlannedStage(phase="iterate", releases=rounds, mu2_weight=1.0),
     )
 
 
-def n_basis_of(config: Config, space: FeatureSpace) -> int:
+def _full_width(config: Config, space: FeatureSpace) -> int:
     """Return d: the public basis at its full width."""
     d = widest_basis(config, space)
     R = dpdjica_settings(config).n_components
@@ -142,22 +144,22 @@ def n_basis_of(config: Config, space: FeatureSpace) -> int:
     return d
 
 
-def plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`."""
     if n_subjects < dpdjica_settings(config).n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=dpdjica_settings(config).n_components)
-    d = n_basis_of(config, space)
+    d = _full_width(config, space)
     releases = make_plan(
-        config, stages(config, n_sites, n_subjects, d), n_sites=n_sites, n_subjects=n_subjects
+        config, _stages(config, n_sites, n_subjects, d), n_sites=n_sites, n_subjects=n_subjects
     )
     return RunPlan(releases=releases, n_basis=d, warnings=(WARNING,))
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    refuse_real_data(NAME, site)
-    d = n_basis_of(site.config, roster.space)
+    refuse_real_data(_NAME, site)
+    d = _full_width(site.config, roster.space)
     verify_basis(site, roster, d)
-    verify_plan(site, roster, stages(site.config, roster.n_sites, roster.n_subjects, d))
+    verify_plan(site, roster, _stages(site.config, roster.n_sites, roster.n_subjects, d))
 
 
 def _parcel(config: Config, model: DpDjicaModel) -> WishartPca:
@@ -243,14 +245,14 @@ def _write_site(site: Site, model: DpDjicaModel) -> SiteOutcome:
 
 def _outcome(party: Aggregator, model: DpDjicaModel) -> IcaOutcome:
     end = outcome.unmixed(model, _whitener(model))
-    return outcome.consortium_outcome(NAME, party, model, end, label="none")
+    return outcome.consortium_outcome(_NAME, party, model, end, label="none")
 
 
-ITERATE = SecureSum(
+_ITERATE = SecureSum(
     name="iterate",
     state=Unmixing,
     model_field="unmixing",
-    estimator=solver_of,
+    estimator=_solver_of,
     rows=n_directions,
     input=_noisy,
     close=_close,
@@ -263,11 +265,11 @@ PARCEL = SecureSum(
     estimator=_parcel,
     rows=n_basis,
     input=_second_moment,
-    successors=(ITERATE,),
+    successors=(_ITERATE,),
 )
 
 COMPUTATION = Computation(
-    name=NAME,
+    name=_NAME,
     cite="Imtiaz et al., CISS 2016, Alg. 1-3",
     config=DpDjicaConfig,
     model=DpDjicaModel,
@@ -276,10 +278,10 @@ COMPUTATION = Computation(
     guarantee="none",
     simulation_only=True,
     table=(
-        join(NAME, plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="parcel"),        # PublicKey -> KeyBook; probe -> Fingerprint
-        PARCEL,                                 # Masked -> Parcel, S times
-        ITERATE,                                # Masked -> Unmixing
-        report(_write_site, _outcome),          # Done -> Closing
+        join(_NAME, _plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_verify, then="parcel"),          # PublicKey -> KeyBook; probe -> Fingerprint
+        PARCEL,                                   # Masked -> Parcel, S times
+        _ITERATE,                                 # Masked -> Unmixing
+        report(_write_site, _outcome),            # Done -> Closing
     ),
 )  # fmt: skip
