@@ -26,7 +26,6 @@ BROKEN: Final = (
     KeyError,
     zipfile.BadZipFile,
     zlib.error,
-    NotImplementedError,
     RuntimeError,
 )
 
@@ -47,10 +46,7 @@ def read_header(stream: IO[bytes]) -> Header:
 def read_bounded_header(stream: IO[bytes], size: int) -> Header:
     """Return the header of a .npy of `size` bytes that can hold what it declares.
 
-    Raises
-    ------
-    One of `BROKEN`
-        No array, one of Python objects ("pickle" in the text), or larger than `size`.
+    One of `BROKEN`: no array, one of Python objects ("pickle" in the text), or larger than `size`.
     """
     shape, fortran, dtype = read_header(stream)
     # Unpickling runs whatever the file says: no array is worth that.
@@ -63,25 +59,19 @@ def read_bounded_header(stream: IO[bytes], size: int) -> Header:
 
 
 def read_array(stream: IO[bytes], size: int) -> npt.NDArray[Any]:
-    """Return the array of a .npy of `size` bytes.
-
-    Raises
-    ------
-    One of `BROKEN`
-        As `read_bounded_header`, or the data are cut off.
-    """
+    """Return the array of a .npy of `size` bytes; one of `BROKEN` as above, or if it is cut off."""
     shape, fortran, dtype = read_bounded_header(stream, size)
-    needed = math.prod(shape) * dtype.itemsize
-    raw = stream.read(needed)
-    if len(raw) != needed:
+    n_values = math.prod(shape)
+    raw = stream.read(n_values * dtype.itemsize)
+    if len(raw) != n_values * dtype.itemsize:
         raise EOFError("the data are cut off")
     # From a bytearray: an array over bytes could not be written to.
-    flat = np.frombuffer(bytearray(raw), dtype=dtype, count=math.prod(shape))
+    flat = np.frombuffer(bytearray(raw), dtype=dtype, count=n_values)
     return flat.reshape(shape, order="F" if fortran else "C")
 
 
 def read_member(archive: zipfile.ZipFile, name: str, size: int) -> npt.NDArray[Any]:
-    """Return the array `name` of a .npz file of `size` bytes; raises as `read_array`."""
+    """As `read_array`, of the array `name` of a .npz file of `size` bytes."""
     with open_member(archive, name, size) as (stream, held):
         return read_array(stream, held)
 

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from cape.frozen import dataclass
 
 SEPARATORS: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
-MOST_SHOWN: Final = 60
+MOST_LETTERS: Final = 60
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,7 +37,7 @@ class Line:
         return tuple(cell.strip() for cell in next(rows))
 
     def __str__(self) -> str:
-        return f"line {self.number} '{self.text[:MOST_SHOWN]}'"
+        return f"line {self.number} '{self.text[:MOST_LETTERS]}'"
 
 
 def delimiter_of(name: str, default: str = ",") -> str:
@@ -47,15 +47,10 @@ def delimiter_of(name: str, default: str = ",") -> str:
 def split_lines(
     content: bytes | str, delimiter: str, *, comments: bool = True, quoted: bool = True
 ) -> list[Line]:
-    """Return the lines of a table that are not blank.
+    """Return the lines of a table that are not blank; UnicodeDecodeError for bytes of no UTF-8.
 
     Lines that begin with ``#`` are `comments`, or rows where those are off; without `quoted`
     quotation marks are letters.
-
-    Raises
-    ------
-    UnicodeDecodeError
-        Bytes that are no UTF-8.
     """
     # Spreadsheets put a byte order mark first, which would become part of the first column's name.
     text = content if isinstance(content, str) else content.decode("utf-8-sig")

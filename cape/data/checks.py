@@ -20,14 +20,11 @@ from cape.frozen import dataclass
 
 # Fraction of NaN or infinite entries above which a subject is left out.
 MOST_BAD: Final = 0.001
-
 # Fraction of constant features above which a subject is left out.
 MOST_CONSTANT: Final = 0.2
-
-FULL_COVERAGE: Final = 0.8
 # Fraction of features with signal: warned below the first, left out below the second.
+FULL_COVERAGE: Final = 0.8
 LEAST_COVERAGE: Final = 0.5
-
 # Robust z of the first volume above which dummy scans are suspected.
 DUMMY_Z: Final = 6.0
 
@@ -63,7 +60,7 @@ class RunShape:
 
 
 def components_of(config: Config) -> int:
-    """Return R if the computation has components, else 0."""
+    """R, 0 for a computation without components."""
     return int(getattr(config, "n_components", 0))
 
 
@@ -72,10 +69,7 @@ def judge(subject: Subject, config: Config, findings: Findings) -> bool:
 
     Of an unread subject only length and repetition time can be judged.
     """
-    severities = [
-        *_length(subject, config, findings),
-        *_repetition_time(subject, config, findings),
-    ]
+    severities = _length(subject, config, findings) + _repetition_time(subject, config, findings)
     if subject.quality is not UNREAD:
         severities += _content(subject, findings)
         if subject.quality.dummy_z > DUMMY_Z:
@@ -156,19 +150,13 @@ def judge_site(
     n_failed = n_listed - len(accepted)
     allowed = int(config.max_excluded_fraction * n_listed)
     if n_listed and (n_failed > allowed or not accepted):
-        findings.escalate(
-            f"{n_failed} of {n_listed} subjects fail, max_excluded_fraction = "
-            f"{config.max_excluded_fraction:g} allows {allowed}"
-        )
+        limit = f"max_excluded_fraction = {config.max_excluded_fraction:g} allows {allowed}"
+        findings.escalate(f"{n_failed} of {n_listed} subjects fail, {limit}")
     n_components = components_of(config)
     if 0 < len(accepted) < n_components:
         place = f"{len(accepted)} subjects"
         findings.add(IssueCode.SUBJECTS_FEW, place, n_components=n_components)
-    _repetition_times(accepted, config, findings)
-
-
-def _repetition_times(accepted: Sequence[Subject], config: Config, findings: Findings) -> None:
-    """Warn of subjects that differ from the others of the site, if the owner sets no `tr`."""
+    # Where the owner sets `tr`, each subject was held to it; else only to the others of the site.
     trs = [(s.label, tr) for s in accepted for tr in s.trs if tr > 0]
     if config.tr or not trs:
         return

@@ -6,6 +6,7 @@ and the cosines outside the pass band -> standardise.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Final, Self
 
 import numpy as np
@@ -16,34 +17,26 @@ from cape.frozen import dataclass
 
 # Rows per block: 4096 x 400 doubles are 13 MB.
 BLOCK: Final = 4096
-
 # A feature that varies by less than this fraction of its size is constant: float32 holds 6e-8.
 FLAT: Final = 1e-6
-
 # Least deviation to divide by, in medians of the run's features (the recipe of spatial maps).
 FLOOR: Final = 0.3
-
 # Degree of the polynomial that `detrend` takes out.
 DEGREES: Final = {"none": 0, "linear": 1, "quadratic": 2}
-
 # A regressor whose part that others do not explain is smaller than this adds nothing.
 COLLINEAR: Final = 1e-8
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Quality:
-    """Counts over a run or a subject; they stay at the site.
-
-    Entries and those that are not finite; features, those that are zero at all times, and those
-    constant at another value (of a single time point none); robust z of the first volume's mean.
-    """
+    """Counts over a run or a subject; they stay at the site."""
 
     n_values: int
-    n_bad: int
+    n_bad: int  # values that are not finite
     n_features: int
-    n_zero: int
-    n_constant: int
-    dummy_z: float
+    n_zero: int  # features that are zero at all times; of a single time point none
+    n_constant: int  # features that are constant at another value
+    dummy_z: float  # robust z of the first volume's mean
 
     def joined(self, other: Self) -> Quality:
         return Quality(
@@ -124,10 +117,9 @@ def nuisance(
     parts = [np.zeros((n_left, 0))]
     if confounds is not None:
         parts.append(confounds[n_dummy:])
-    if config.high_pass or config.low_pass:
-        parts.append(
-            stop_band_cosines(n_left, tr, high_pass=config.high_pass, low_pass=config.low_pass)
-        )
+    limits = {"high_pass": config.high_pass, "low_pass": config.low_pass}
+    if any(limits.values()):
+        parts.append(stop_band_cosines(n_left, tr, **limits))
     return np.concatenate(parts, axis=1)
 
 
@@ -137,16 +129,13 @@ def clean(
     """Return a preprocessed run (D, T - n_dummy), float32, and the counts behind its checks.
 
     Every row has mean 0; constant rows are 0.  With ``standardize=none`` rows keep their mean and
-    scale, constant ones too.  `values` (D, T) are as stored; `others` (T - n_dummy, K), from
-    `nuisance`, are regressed out.
+    scale, constant ones too.  `values` (D, T); `others` (T - n_dummy, K) are regressed out.
     """
     values = values[:, n_dummy:]
     n_features, n_times = values.shape
     cleaned = np.zeros((n_features, n_times), dtype=np.float32)
     if n_times == 0:
-        return cleaned, Quality(
-            n_values=0, n_bad=0, n_features=n_features, n_zero=0, n_constant=0, dummy_z=0.0
-        )
+        return cleaned, dataclasses.replace(UNREAD, n_features=n_features)
     # One least squares for all: of two steps in a row the second brings back what the first
     # removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
     basis = regressors(n_times, degree=DEGREES[config.detrend], others=others)

@@ -22,13 +22,12 @@ from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.space import reserved_names
-from cape.data.tables import MISSING, RECORDS, is_records, read_records, table_cells
+from cape.data.tables import MISSING_CELLS, RECORDS, is_records, read_records, table_cells
 from cape.delimited import Line, delimiter_of
 from cape.frozen import dataclass
 
 # Bytes of one part of a path, on all common file systems.
 LONGEST_NAME: Final = 255
-
 LONGEST_PATH: Final = 2048
 SOURCES: Final = ("data", "manifest", "bids")
 MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
@@ -55,30 +54,19 @@ def discover(
 ) -> tuple[SubjectFiles, ...]:
     """Return the subjects of a site in natural order of their labels.
 
-    Parameters
-    ----------
-    base : Path
-        The site's folder; nothing outside it is opened.
-    listing : mapping
-        What the site gave: `data`, `manifest` or `bids`, or nothing.  None counts as not given.
-    config : Config
-        The owner's settings: kind of the files, entities of a BIDS folder.
-    findings : Findings
-        Receives what is wrong.
+    Nothing outside `base` is opened.  `listing` is what the site gave: `data`, `manifest` or
+    `bids`, or nothing; None counts as not given.  `findings` receives what is wrong.
     """
     chosen = {name: value for name, value in listing.items() if value is not None and value != ""}
     for name in chosen:
         if name not in SOURCES:
-            findings.add(
-                IssueCode.OWNERS_SETTING,
-                f"'{name}'{did_you_mean(name, SOURCES)}",
-                public={"sites": findings.site},
-                sources=" or ".join(SOURCES),
-            )
+            place, public = f"'{name}'{did_you_mean(name, SOURCES)}", {"sites": findings.site}
+            every = " or ".join(SOURCES)
+            findings.add(IssueCode.OWNERS_SETTING, place, public=public, sources=every)
     sources = [name for name in SOURCES if name in chosen]
     if len(sources) > 1:
-        every = ", ".join(SOURCES)
-        findings.add(IssueCode.SEVERAL_SOURCES, ", ".join(sources), sources=every)
+        place, every = ", ".join(sources), ", ".join(SOURCES)
+        findings.add(IssueCode.SEVERAL_SOURCES, place, sources=every)
         return ()
     if config.feature_space == "matrix" and not chosen:
         # A site's own table of records needs no list; other files beside it are not its data.
@@ -94,7 +82,10 @@ def _listed_runs(
     suffixes = MATRIX_SUFFIXES if config.feature_space == "matrix" else IMAGE_SUFFIXES
     if "data" in chosen:
         return _named_runs(_names_of(base, chosen["data"], findings))
-    if table := _manifest_name(base, chosen):
+    table = str(chosen.get("manifest", ""))
+    if not {"manifest", "bids"} & set(chosen):
+        table = next((name for name in MANIFEST_NAMES if (base / name).is_file()), "")
+    if table:
         return read_manifest(base, table, findings)
     names = _data_files(base, suffixes, reserved_names(config))
     if "bids" in chosen or (not names and ".nii" in suffixes and is_bids(base)):
@@ -106,12 +97,6 @@ def _listed_runs(
     if not names:
         _note_none(base, "files ending in " + ", ".join(suffixes), findings)
     return _named_runs(names)
-
-
-def _manifest_name(base: Path, chosen: Mapping[str, object]) -> str:
-    if "manifest" in chosen or "bids" in chosen:
-        return str(chosen.get("manifest", ""))
-    return next((name for name in MANIFEST_NAMES if (base / name).is_file()), "")
 
 
 def _named_runs(names: Sequence[str]) -> tuple[ListedRun, ...]:
@@ -184,7 +169,6 @@ def subject_of(name: str) -> str:
 def _grouped(
     base: Path, listed: Sequence[ListedRun], findings: Findings
 ) -> tuple[SubjectFiles, ...]:
-    """Locate every listed run, and join the runs of each subject."""
     listed = [row for row in listed if _can_be_a_name(row.file, findings)]
     hidden = _hidden_names(base, listed, findings)
     seen: dict[Path, str] = {}
@@ -222,7 +206,6 @@ def _grouped(
 def _confounds(
     base: Path, path: Path, row: ListedRun, missing: list[str], findings: Findings
 ) -> Path | None:
-    """Return the confound table of a run: the manifest's, else the one beside the image."""
     entry = row.confounds if row.confounds.lower() != "n/a" else ""
     if not entry:
         beside = confounds_beside(path)
@@ -283,7 +266,6 @@ def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> P
 
 
 def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> None:
-    """Note all missing files, each with the nearest names that are there."""
     if not missing:
         return
     # Listed once for all that are missing: a wrong folder name makes every file a missing one.
@@ -295,7 +277,7 @@ def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> Non
 
 
 def _expand_records(listed: Sequence[SubjectFiles], findings: Findings) -> tuple[SubjectFiles, ...]:
-    """Return the subjects with every table of records replaced by its rows."""
+    """Replace every table of records by its rows."""
     subjects: list[SubjectFiles] = []
     headers: dict[tuple[str, ...], str] = {}
     for files in listed:
@@ -317,11 +299,8 @@ def _expand_records(listed: Sequence[SubjectFiles], findings: Findings) -> tuple
                 for i, label in enumerate(table.labels)
             ]
     if len(headers) > 1:
-        findings.add(
-            IssueCode.RECORDS_DIFFER,
-            ", ".join(headers.values()),
-            public={"sites": f"within site {findings.site}"},
-        )
+        public = {"sites": f"within site {findings.site}"}
+        findings.add(IssueCode.RECORDS_DIFFER, ", ".join(headers.values()), public=public)
     twice = [label for label, n in Counter(files.label for files in subjects).items() if n > 1]
     if headers and twice:
         findings.add(IssueCode.SUBJECT_TWICE, ", ".join(twice[:9]))
@@ -330,17 +309,9 @@ def _expand_records(listed: Sequence[SubjectFiles], findings: Findings) -> tuple
 
 # ------------------------------------------------------------------------------- manifest
 
-COLUMNS: Final = (
-    "file",
-    "subject",
-    "ses",
-    "run",
-    "tr",
-    "n_dummy",
-    "confounds",
-    "exclude",
-    "trust_grid",
-    "notes",
+MANIFEST_COLUMNS: Final = (
+    *("file", "subject", "ses", "run", "tr", "n_dummy", "confounds"),
+    *("exclude", "trust_grid", "notes"),
 )
 ALIASES: Final = {"filename": "file", "nii": "file"}
 
@@ -373,13 +344,13 @@ def read_manifest(base: Path, name: str, findings: Findings) -> tuple[ListedRun,
 
 
 def _check_header(name: str, first: Line, header: list[str], findings: Findings) -> bool:
-    """Note what is wrong with the columns; return whether rows can be read."""
-    every = ", ".join(COLUMNS)
+    """Tell whether rows can be read."""
+    every = ", ".join(MANIFEST_COLUMNS)
     for column in header:
         if column == "mask":
             findings.add(IssueCode.MANIFEST_MASK, name)
-        elif column not in COLUMNS and "file" in header:
-            place = f"{name}: '{column}'{did_you_mean(column, COLUMNS)}"
+        elif column not in MANIFEST_COLUMNS and "file" in header:
+            place = f"{name}: '{column}'{did_you_mean(column, MANIFEST_COLUMNS)}"
             findings.add(IssueCode.MANIFEST_COLUMNS, place, columns=every)
     if "file" in header and len(set(header)) == len(header):
         return True
@@ -407,28 +378,19 @@ def _manifest_row(
     for column, number in numbers.items():
         whole = column == "tr" or number == int(number) if math.isfinite(number) else False
         if not whole or number < 0:
-            findings.add(
-                IssueCode.MANIFEST_CELL,
-                f"{place}: '{cells[column]}'",
-                column=column,
-                wanted=wanted[column],
-            )
+            seen, expected = f"{place}: '{cells[column]}'", wanted[column]
+            findings.add(IssueCode.MANIFEST_CELL, seen, column=column, wanted=expected)
             return None
+    texts = {name: cells.get(name, "") for name in ("file", "subject", "ses", "run", "confounds")}
+    trust_grid = _is_true(cells.get("trust_grid", ""))
     return ListedRun(
-        file=cells["file"],
-        subject=cells.get("subject", ""),
-        ses=cells.get("ses", ""),
-        run=cells.get("run", ""),
-        tr=numbers["tr"],
-        n_dummy=int(numbers["n_dummy"]),
-        confounds=cells.get("confounds", ""),
-        trust_grid=_is_true(cells.get("trust_grid", "")),
+        tr=numbers["tr"], n_dummy=int(numbers["n_dummy"]), trust_grid=trust_grid, **texts
     )
 
 
 def _number(cell: str) -> float:
     # "nan" is no gap here: a repetition time that a program failed to compute is an error.
-    if cell.lower() in MISSING and cell.lower() != "nan":
+    if cell.lower() in MISSING_CELLS and cell.lower() != "nan":
         return 0.0
     try:
         return float(cell)
@@ -442,8 +404,8 @@ PATTERNS: Final = ("sub-*/func/*_bold.nii*", "sub-*/ses-*/func/*_bold.nii*")
 CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
 # Entities that tell versions of one run apart.
 VERSIONS: Final = ("space", "res", "desc", "den", "cohort")
-
-MOST_SHOWN: Final = 6
+# Entities listed where no image fits: the first ones show how the names are made.
+MOST_ENTITIES: Final = 6
 
 
 def is_bids(base: Path) -> bool:
@@ -452,7 +414,7 @@ def is_bids(base: Path) -> bool:
 
 
 def entities_of(name: str) -> dict[str, str]:
-    """Return the entities of a file name, ``sub-01_task-rest_bold.nii.gz`` -> sub, task."""
+    """Split the entities off, ``sub-01_task-rest_bold.nii.gz`` -> {sub: 01, task: rest}."""
     parts = name.split(".")[0].split("_")[:-1]
     pairs = (part.partition("-") for part in parts)
     return {key: value for key, dash, value in pairs if dash}
@@ -471,7 +433,6 @@ def confounds_beside(image: Path) -> Path | None:
 def bids_runs(
     base: Path, folder: str, bids_filter: str, findings: Findings
 ) -> tuple[ListedRun, ...]:
-    """Return the runs of a derivatives folder below `base` that have the wanted entities."""
     wanted = dict(parse_entities(bids_filter))
     top = base / folder
     images = sorted({path for pattern in PATTERNS for path in top.glob(pattern)})
@@ -493,17 +454,9 @@ def bids_runs(
         session = entities.get("ses", "")
         listed.append(ListedRun(file=name, subject=subject, ses=session, run=order))
     if not listed:
-        _note_no_match(folder or ".", bids_filter, [path.name for path in images], findings)
+        pairs = (pair for path in images for pair in entities_of(path.name).items())
+        there = sorted({f"{k}-{v}" for k, v in pairs if k in ("task", *VERSIONS[:3])})
+        place = f"{len(images)} images below {folder or '.'}"
+        place += f" with {', '.join(there[:MOST_ENTITIES])}" if there else ""
+        findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=bids_filter)
     return tuple(listed)
-
-
-def _note_no_match(folder: str, wanted: str, names: list[str], findings: Findings) -> None:
-    pairs = {
-        f"{key}-{value}"
-        for name in names
-        for key, value in entities_of(name).items()
-        if key in ("task", *VERSIONS[:3])
-    }
-    there = ", ".join(sorted(pairs)[:MOST_SHOWN])
-    place = f"{len(names)} images below {folder}" + (f" with {there}" if there else "")
-    findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=wanted)

@@ -37,10 +37,7 @@ _MAGIC = (
     (b"/annex/objects", "DataLad pointer"),
     (b"../.git/annex", "DataLad pointer"),
     (b".git/annex", "DataLad pointer"),
-    (b"\x80\x02", "pickle"),
-    (b"\x80\x03", "pickle"),
-    (b"\x80\x04", "pickle"),
-    (b"\x80\x05", "pickle"),
+    *((bytes((0x80, protocol)), "pickle") for protocol in (2, 3, 4, 5)),
 )
 
 
@@ -71,12 +68,7 @@ def suffix_of(name: str) -> str:
 def check_type(path: Path, accepted: tuple[str, ...]) -> None:
     """Raise `UnusableFile` for a file that is empty, a pointer or of another type than its name.
 
-    Parameters
-    ----------
-    path : Path
-        An existing file.
-    accepted : tuple of str
-        Endings that this feature space can use.
+    `accepted` are the endings that this feature space can use.
     """
     suffix = suffix_of(path.name)
     if path.name.lower().endswith(_SURFACE):
@@ -88,8 +80,7 @@ def check_type(path: Path, accepted: tuple[str, ...]) -> None:
     kind = sniff(head)
     # Before the ending is judged: a pointer has the name of the file that it stands for.
     if kind.endswith("pointer"):
-        observed = f"{kind}, first bytes {head[:24]!r}"
-        raise UnusableFile(IssueCode.FILE_POINTER, observed)
+        raise UnusableFile(IssueCode.FILE_POINTER, f"{kind}, first bytes {head[:24]!r}")
     if suffix not in accepted:
         observed = f"ends in {suffix or 'nothing'}, looks like {kind}"
         usable = " or ".join(accepted)
@@ -97,7 +88,11 @@ def check_type(path: Path, accepted: tuple[str, ...]) -> None:
     if kind == "pickle":
         raise UnusableFile(IssueCode.ARRAY_PICKLED, "a pickle")
     if suffix == ".img":
-        kind = _kind_of_pair(path)
+        header = path.with_suffix(".hdr")
+        if not header.is_file():
+            raise UnusableFile(IssueCode.PAIR_WITHOUT_HEADER, f"no {header.name}")
+        with header.open("rb") as stream:
+            kind = sniff(stream.read(540))
     if suffix in TABLES and kind == "unknown":
         kind = "text"  # with letters beyond ASCII; its decoding is checked by the reader
     if suffix == ".mat" and kind in ("MATLAB 7.3", "HDF5"):
@@ -105,11 +100,3 @@ def check_type(path: Path, accepted: tuple[str, ...]) -> None:
     if kind != PROMISED[suffix]:
         observed = f"named {suffix}, is {kind}"
         raise UnusableFile(IssueCode.FILE_TYPE_OTHER, observed, promised=PROMISED[suffix])
-
-
-def _kind_of_pair(image: Path) -> str:
-    header = image.with_suffix(".hdr")
-    if not header.is_file():
-        raise UnusableFile(IssueCode.PAIR_WITHOUT_HEADER, f"no {header.name}")
-    with header.open("rb") as stream:
-        return sniff(stream.read(540))

@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -33,12 +33,10 @@ from cape.frozen import dataclass
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header
 
-# s; a larger number in a header of unknown units is taken as ms.
+# s; a larger number in a header of unknown units is taken as ms: no scanner is that slow.
 LONGEST_TR: Final = 20.0
-
 # Of NIfTI-2, the longer one.
 HEADER_BYTES: Final = 540
-
 _CIFTI_INTENTS = range(3000, 3100)
 _LABEL_INTENT = 1002
 
@@ -47,10 +45,10 @@ Picker = Callable[[npt.NDArray[np.generic]], Array]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Resampling:
-    """What the owner wants done to volumes: smoothing in mm, another grid brought to the mask's."""
+    """What the owner wants done to volumes."""
 
-    smoothing_fwhm: float = 0.0
-    to_mask: bool = False
+    smoothing_fwhm: float = 0.0  # mm
+    to_mask: bool = False  # bring images on another grid to the mask's
 
 
 AS_STORED: Final = Resampling()
@@ -108,10 +106,7 @@ class _OpenImage:
 def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
     """Return an image as features by time; without a grid it is checked and gives no values.
 
-    Raises
-    ------
-    UnusableFile
-        It is no 4-D series of real numbers on the grid, or not whole.
+    UnusableFile: it is no 4-D series of real numbers on the grid, or not whole.
     """
     with _opened(run, grid, how) as image:
         values = _read_volumes(image, _picker(image.layout, image.alignment, grid, how), grid)
@@ -135,7 +130,6 @@ def read_image_header(run: RunFile, grid: Grid | None, how: Resampling = AS_STOR
 
 @contextmanager
 def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenImage]:
-    """Open an image, read its header and find the mask's voxels."""
     check_type(run.path, IMAGE_SUFFIXES)
     compressed = run.path.name.lower().endswith(".gz")
     pair = run.path.with_suffix(".hdr").read_bytes() if suffix_of(run.path.name) == ".img" else b""
@@ -148,7 +142,8 @@ def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenI
             issues: list[Issue] = []
             layout = _layout(header, issues)
             _check_size(run.path, layout, MOST_PACKED if compressed else 1)
-            shape, trust = layout.shape[:3], run.trust_grid
+            permissions = {"trust": run.trust_grid, "to_mask": how.to_mask}
+            alignment = align_to_grid(header, layout.shape[:3], grid, issues, **permissions)
             yield _OpenImage(
                 reader=reader,
                 read=stream.read,
@@ -157,9 +152,7 @@ def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenI
                 head=b"" if pair else head,
                 header=header,
                 layout=layout,
-                alignment=align_to_grid(
-                    header, shape, grid, issues, trust=trust, to_mask=how.to_mask
-                ),
+                alignment=alignment,
                 issues=issues,
             )
         # Whatever reading goes wrong inside the `with` of a caller ends here, too.
@@ -170,13 +163,8 @@ def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenI
 def _series(image: _OpenImage, values: Data, run: RunFile, digest: str) -> Series:
     # Who wrote the manifest knows better than a converter; the sidecar better than the header.
     tr = run.tr or _sidecar_tr(run.path) or _header_tr(image.header, image.issues)
-    return Series(
-        values=values,
-        tr=tr,
-        digest=digest,
-        grid=image.alignment.word,
-        issues=tuple(image.issues),
-    )
+    grid, issues = image.alignment.word, tuple(image.issues)
+    return Series(values=values, tr=tr, digest=digest, grid=grid, issues=issues)
 
 
 # ------------------------------------------------------------------------------- header
@@ -196,10 +184,8 @@ def _header(head: bytes, path: Path) -> Nifti1Header:
         raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{len(head)} bytes", needed=needed)
     try:
         # check=False: nibabel would mend a header and go on; here it is read as it stands.
-        if second:
-            header: Nifti1Header = nib.Nifti2Header(head[:size], check=False)
-        else:
-            header = nib.Nifti1Header(head[:size], check=False)
+        version: Any = nib.Nifti2Header if second else nib.Nifti1Header
+        header: Nifti1Header = version(head[:size], check=False)
         header.get_data_shape()
     except (nib.spatialimages.HeaderDataError, ValueError) as err:
         raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
@@ -207,7 +193,6 @@ def _header(head: bytes, path: Path) -> Nifti1Header:
 
 
 def _layout(header: Nifti1Header, issues: list[Issue]) -> _Layout:
-    """Return shape and type of the voxels of a 4-D series of real numbers."""
     import nibabel as nib
 
     intent = int(header["intent_code"])
@@ -329,7 +314,6 @@ def _header_tr(header: Nifti1Header, issues: list[Issue]) -> float:
         observed = "sought in the manifest, the JSON sidecar and the header"
         issues.append(Issue(IssueCode.TR_UNKNOWN, observed))
         return 0.0
-    # A number past 20 s without a unit can only be ms: no scanner is that slow.
     scale = {"msec": 1e-3, "usec": 1e-6}.get(units, 1e-3 if tr > LONGEST_TR else 1.0)
     if scale != 1.0:
         issues.append(Issue(IssueCode.TR_CONVERTED, f"{tr:g}, units {units}"))

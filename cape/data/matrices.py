@@ -33,61 +33,46 @@ MAT_KINDS: Final = {"double": "f8", "single": "f4", "logical": "u1"}
 MAT73_MAGIC: Final = (b"MATLAB 7.3", b"\x89HDF")
 # Deflate, shuffle, check sum: all that MATLAB writes; others are programs of somebody else.
 MAT73_FILTERS: Final = {1, 2, 3}
-
 # Classes of MATLAB whose values are what is stored.
 MAT73_NUMBERS: Final = {"double", "single", "logical"} | {
     f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
 }
 
 MAT73: Final = "MATLAB 7.3, which is HDF5"
-MOST_NAMED: Final = 12
+# Variables listed where the wanted one is missing.
+MOST_VARIABLES: Final = 12
 
 
 def read_matrix(run: RunFile, orientation: Orientation, variable: str = "X") -> Series:
-    """Return an array file as features by time.
+    """Return an array file as features by time; `variable` names the matrix in .npz and .mat files.
 
-    `variable` names the matrix in .npz and .mat files.
-
-    Raises
-    ------
-    UnusableFile
-        It is no whole matrix of real numbers, or lacks the variable.
+    UnusableFile: it is no whole matrix of real numbers, or lacks the variable.
     """
     check_type(run.path, MATRIX_SUFFIXES)
     # Read once: the digest and the numbers must be those of the same bytes.
     content = run.path.read_bytes()
     columns, array = _read(run.path, content, variable)
     _check(array.shape, array.dtype, orientation)
-    values = np.ascontiguousarray(
-        array.T if orientation == "time_by_feature" else array, dtype=np.float32
-    )
-    return Series(
-        values=values,
-        tr=run.tr,
-        digest=hashlib.sha256(content).hexdigest(),
-        grid="-",
-        columns=columns if orientation == "time_by_feature" else (),
-    )
+    by_time = orientation == "time_by_feature"
+    values = np.ascontiguousarray(array.T if by_time else array, dtype=np.float32)
+    digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
+    return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)
 
 
 def read_matrix_header(run: RunFile, orientation: Orientation, variable: str = "X") -> Series:
-    """Return what the header of an array file says, with values that are `unread`.
-
-    Text has no header that tells its size: a table is read whole.  As `read_matrix`.
-    """
+    """As `read_matrix`, of the header alone: values are `unread`."""
     check_type(run.path, MATRIX_SUFFIXES)
+    # Text has no header that tells its size: a table is read whole.
     if suffix_of(run.path.name) in TABLES:
         return read_matrix(run, orientation, variable)
     with run.path.open("rb") as stream:
         shape, dtype = _header(run.path, stream, variable)
     _check(shape, dtype, orientation)
     n_features, n_times = reversed(shape) if orientation == "time_by_feature" else shape
-    values = unread(n_features, n_times)
-    return Series(values=values, tr=run.tr, digest="", grid="-")
+    return Series(values=unread(n_features, n_times), tr=run.tr, digest="", grid="-")
 
 
 def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str) -> None:
-    """Refuse what is no matrix of real numbers, or one without features."""
     if dtype.kind not in "iuf":
         raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, f"type {dtype}")
     if len(shape) != 2 or shape[orientation == "time_by_feature"] == 0:
@@ -162,22 +147,18 @@ def _opened(stream: BinaryIO, size: int, variable: str) -> Iterator[tuple[IO[byt
         with zipfile.ZipFile(stream) as archive:
             if f"{variable}.npy" not in archive.namelist():
                 how = f"np.savez(file, {variable}=matrix)"
-                raise _no_variable(variable, _variables(archive), how)
+                names = []
+                for name in archive.namelist():
+                    with archive.open(name) as file:
+                        shape = arrays.read_header(file)[0]
+                    names.append(f"{name.removesuffix('.npy')} {shape}")
+                raise _no_variable(variable, ", ".join(names), how)
             with arrays.open_member(archive, variable, size) as (member, held):
                 yield member, held
     except arrays.BROKEN as err:
         if "pickle" in str(err).lower():
             raise UnusableFile(IssueCode.ARRAY_PICKLED, "an array of Python objects") from err
         raise _truncated(size) from err
-
-
-def _variables(archive: zipfile.ZipFile) -> str:
-    """Return names and shapes of the variables of a .npz, read from their headers."""
-    names = []
-    for member in archive.namelist():
-        with archive.open(member) as stream:
-            names.append(f"{member.removesuffix('.npy')} {arrays.read_header(stream)[0]}")
-    return ", ".join(names)
 
 
 def _no_variable(variable: str, names: str, how: str) -> UnusableFile:
@@ -194,7 +175,6 @@ def _truncated(size: int) -> UnusableFile:
 
 @contextmanager
 def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]:
-    """Yield the HDF5 dataset of a variable of a .mat file that was checked to be sound."""
     try:
         import h5py
     except ImportError:
@@ -207,7 +187,7 @@ def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]
             if variable not in names:
                 plain = [name for name in names if not name.startswith("#")]
                 how = f"save(file, '{variable}', '-v7.3')"
-                raise _no_variable(variable, ", ".join(plain[:MOST_NAMED]), how)
+                raise _no_variable(variable, ", ".join(plain[:MOST_VARIABLES]), how)
             dataset = file[variable]
             if not isinstance(dataset, h5py.Dataset):
                 what = "a struct, an object or a sparse matrix"
@@ -223,10 +203,12 @@ def _mat73_dataset(stream: IO[bytes], variable: str, size: int) -> Iterator[Any]
 # HDF5 can declare more than a file holds, point into other files and ask for filters from
 # elsewhere, which are programs: all of that is refused before anything is allocated or loaded.
 def _check_dataset(dataset: Any, size: int) -> None:
-    """Refuse a dataset that is not numbers of this file, or larger than they can be."""
     if dataset.dtype.kind not in "iuf":  # a pair of reals is complex; references are cells
         raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, f"type {dataset.dtype}")
-    if (kind := _matlab_class(dataset)) not in MAT73_NUMBERS:  # letters are whole numbers, too
+    # MATLAB's name for the type, because letters are whole numbers, too; other programs give none.
+    name = dataset.attrs.get("MATLAB_class", b"double")
+    kind = name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
+    if kind not in MAT73_NUMBERS:
         raise UnusableFile(IssueCode.ARRAY_NO_NUMBERS, f"class {kind}")
     if "MATLAB_empty" in dataset.attrs:
         raise _damaged("the variable is empty")
@@ -239,12 +221,6 @@ def _check_dataset(dataset: Any, size: int) -> None:
     for shape in (dataset.shape, dataset.chunks or ()):
         if math.prod(shape) * dataset.dtype.itemsize > MOST_PACKED * stored or stored > size:
             raise _damaged("its header declares more than the file holds")
-
-
-def _matlab_class(dataset: Any) -> str:
-    """Return MATLAB's name for the type of a dataset; double if other programs gave it none."""
-    name = dataset.attrs.get("MATLAB_class", b"double")
-    return name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)
 
 
 def _damaged(why: str) -> UnusableFile:

@@ -29,16 +29,9 @@ LEAST_FREEDOM: Final = 3
 def read_run(
     run: RunFile, config: Config, grid: Grid | None, *, headers_only: bool = False
 ) -> Series:
-    """Return one run as stored with its confounds, if it can be filtered.
+    """Return one run as stored with its confounds; of headers only, values are `unread`.
 
-    Of headers only, values are `cape.data.runs.unread`: their shape, not their content.
-
-    Raises
-    ------
-    UnusableFile
-        What is wrong with its file.
-    OSError
-        It cannot be read.
+    UnusableFile says what is wrong with its file; OSError that it cannot be read.
     """
     if run.row >= 0:
         return _read_record(run)
@@ -79,28 +72,22 @@ def _with_confounds(
     series: Series, run: RunFile, config: Config, columns: tuple[str, ...]
 ) -> Series:
     if run.confounds is None:
-        raise UnusableFile(
-            IssueCode.CONFOUNDS_MISSING,
-            "sought in column 'confounds' of the manifest and beside the file as "
-            "*_desc-confounds_timeseries.tsv",
-            columns=", ".join(columns),
-        )
+        beside = "beside the file as *_desc-confounds_timeseries.tsv"
+        observed = f"sought in column 'confounds' of the manifest and {beside}"
+        raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=", ".join(columns))
     issues = list(series.issues)
     table, digest = read_confounds(run.confounds, columns, issues)
     n_times, n_dummy = series.values.shape[1], dummies(run, config)
     if len(table) != n_times:
-        raise UnusableFile(
-            IssueCode.CONFOUND_ROWS,
-            f"{run.confounds.name}: {len(table)} rows, {n_times} volumes "
-            f"({n_times - n_dummy} after dropping {n_dummy} dummies)",
-        )
+        rest = f"({n_times - n_dummy} after dropping {n_dummy} dummies)"
+        observed = f"{run.confounds.name}: {len(table)} rows, {n_times} volumes {rest}"
+        raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
     # The digest covers the table, so that a changed one is noticed as other content.
     both = series.digest and f"{series.digest}+{digest}"
     return replace(series, confounds=table, digest=both, issues=tuple(issues))
 
 
 def _check_freedom(series: Series, run: RunFile, config: Config) -> None:
-    """Refuse a run of which confounds and filters would leave nothing."""
     n_times = max(series.values.shape[1] - dummies(run, config), 0)
     others = _nuisance(series, run, config)
     degree = DEGREES[config.detrend]
@@ -123,5 +110,5 @@ def clean_run(series: Series, run: RunFile, config: Config) -> tuple[Data, Quali
 
 
 def dummies(run: RunFile, config: Config) -> int:
-    """Return the number of first volumes to drop."""
+    """First volumes to drop: the owner's number and the manifest's."""
     return config.drop_first_volumes + run.n_dummy

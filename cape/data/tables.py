@@ -29,11 +29,11 @@ from cape.delimited import (
 from cape.frozen import dataclass
 
 RECORDS: Final = ("records.csv", "records.tsv")
-MISSING: Final = ("", "n/a", "na", "nan")
+MISSING_CELLS: Final = ("", "n/a", "na", "nan")
 # A larger confound table is none: 10,000 rows of 1000 columns of 20 characters.
 MOST_CONFOUND_BYTES: Final = 200 * 2**20
-
-MOST_NAMED: Final = 12
+# Columns listed where a wanted one is missing.
+MOST_HEADINGS: Final = 12
 
 
 def table_lines(content: bytes, delimiter: str) -> list[Line]:
@@ -53,7 +53,6 @@ def table_lines(content: bytes, delimiter: str) -> list[Line]:
 
 
 def cells_of(line: Line) -> tuple[str, ...]:
-    """Return the cells of a line; raises `UnusableFile` where it cannot be split."""
     try:
         return line.cells()
     except csv.Error as err:
@@ -121,7 +120,7 @@ class Records:
 
 
 def is_records(path: Path) -> bool:
-    """Tell whether a file is a table of records: by its name; other tables are one run each."""
+    # By its name: other tables are one run each.
     return path.name in RECORDS
 
 
@@ -141,15 +140,12 @@ def _read_records(path: Path, _changed: int, _size: int) -> Records:
     if len(set(names)) < len(names) or "" in names:
         raise UnusableFile(IssueCode.RECORDS_NAMES, "header")
     values = np.array([[_record(cell, line) for cell in cells[1:]] for line, cells in rows])
-    return Records(
-        names=names,
-        labels=tuple(cells[0] for _, cells in rows),
-        values=values.astype(np.float32),
-    )
+    labels = tuple(cells[0] for _, cells in rows)
+    return Records(names=names, labels=labels, values=values.astype(np.float32))
 
 
 def _record(cell: str, line: Line) -> float:
-    if cell.lower() in MISSING:
+    if cell.lower() in MISSING_CELLS:
         return np.nan
     if not is_number(cell):
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{cell[:20]}'")
@@ -163,11 +159,6 @@ def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> t
     """Return the named columns of a confound table, shape (T, K), and the SHA-256 of the file.
 
     `issues` receives empty cells of the first row.
-
-    Raises
-    ------
-    UnusableFile
-        No table, a column is missing, or a cell is no number.
     """
     # fMRIPrep's tables are small; somebody's 10 GB file is not to be held in memory.
     if path.stat().st_size > MOST_CONFOUND_BYTES:
@@ -183,12 +174,10 @@ def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> t
         raise UnusableFile(issue.code, observed, **issue.values) from None
     absent = [name for name in columns if name not in header]
     if absent:
-        more = " ..." if len(header) > MOST_NAMED else ""
-        observed = (
-            f"{path.name} has no {', '.join(absent)}{did_you_mean(absent[0], header)}; "
-            f"it has {', '.join(header[:MOST_NAMED])}{more}"
-        )
-        wanted = ", ".join(columns)
+        more = " ..." if len(header) > MOST_HEADINGS else ""
+        missing = f"{', '.join(absent)}{did_you_mean(absent[0], header)}"
+        there = f"{', '.join(header[:MOST_HEADINGS])}{more}"
+        observed, wanted = f"{path.name} has no {missing}; it has {there}", ", ".join(columns)
         raise UnusableFile(IssueCode.CONFOUND_COLUMNS, observed, columns=wanted)
     where = [header.index(name) for name in columns]
     values = [[_confound(cells[i]) for i in where] for _, cells in rows]
@@ -204,7 +193,7 @@ def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> t
 
 def _confound(cell: str) -> float:
     """Return a cell as a number: NaN for an empty one, infinity for what is none."""
-    if cell.lower() in MISSING:
+    if cell.lower() in MISSING_CELLS:
         return np.nan
     return float(cell) if is_number(cell) else np.inf
 

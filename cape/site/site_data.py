@@ -26,24 +26,11 @@ if TYPE_CHECKING:
 
 
 class FileSource:
-    """The data of a site in its folder, read and checked when first asked.
+    """The data of a site in its folder, read and checked when first needed.
 
-    Most rounds of a site need working arrays only: they never come here, and read no file.
-
-    Parameters
-    ----------
-    base : Path
-        The site's folder.
-    listing : mapping
-        `data`, `manifest` or `bids`, as for `cape.data.load_site`; and maybe ``contents``, the
-        fingerprint of the files that were accepted in `join`: then nothing but these is read
-        (CAPE-E161).
-    config : Config
-        The owner's settings.
-    site : str
-        Public id.
-    working : Path, optional
-        Folder of the working files.
+    Most rounds need working arrays only: they never come here.  Arguments are those of
+    `cape.data.load_site`; `listing` may hold ``contents`` as well, the fingerprint of the files
+    that were accepted in `join`: then nothing but these is read (CAPE-E161).
     """
 
     def __init__(
@@ -56,9 +43,8 @@ class FileSource:
     ) -> None:
         self.config = config
         self._base, self._site, self._working = base, site, working
-        self._listing = {
-            name: listing[name] for name in ("data", "manifest", "bids") if name in listing
-        }
+        sources = ("data", "manifest", "bids")
+        self._listing = {name: listing[name] for name in sources if name in listing}
         self._expected = listing.get("contents")
         self._accepted: SiteData | None = None
         self._reduced: list[tuple[str, Data]] = []
@@ -90,21 +76,19 @@ class FileSource:
     @property
     def people(self) -> list[Person]:
         """Every accepted subject: its name, and digests of its files; never leave the site."""
-        # Without confounds: the owner chooses them, and must not make other people of the same
-        # data, whose budget would begin anew.
         from cape.site.ledger_file import Person
 
-        return [
-            Person(
-                label=subject.label,
-                files=tuple(digest.partition("+")[0] for digest in subject.digests),
-            )
-            for subject in self._data().subjects
-        ]
+        people = []
+        for subject in self._data().subjects:
+            # Without confounds: the owner chooses them, and must not make other people of the same
+            # data, whose budget would begin anew.
+            files = tuple(digest.partition("+")[0] for digest in subject.digests)
+            people.append(Person(label=subject.label, files=files))
+        return people
 
     @property
     def space(self) -> FeatureSpace:
-        """Feature space of the data, with the templates that the settings ask for."""
+        """With the templates that the settings ask for."""
         space = self._data().space
         if not self.config.needs_templates:
             return space
@@ -116,12 +100,10 @@ class FileSource:
 
     @property
     def n_subjects(self) -> int:
-        """M_s."""
         return self._data().n_subjects
 
     @property
     def tr_range(self) -> tuple[float, float]:
-        """Shortest and longest repetition time, s."""
         return self._data().tr_range
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
@@ -141,7 +123,6 @@ class FileSource:
     def private_summary(
         self, policy: SitePolicy, replies: Sequence[Mapping[str, object]]
     ) -> PrivateSummary:
-        """Describe the subjects for the site's private page."""
         from cape.data import subject_matrix
         from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
@@ -168,22 +149,17 @@ class FileSource:
             )
             for subject in data.subjects
         )
-        checks = tuple(
-            Check(code=f.code, severity=f.severity, text=f.private) for f in data.findings
-        )
+        checks = [Check(code=f.code, severity=f.severity, text=f.private) for f in data.findings]
+        fields = dataclasses.asdict(policy)
+        digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
         return PrivateSummary(
             subjects=subjects,
             excluded=data.excluded,
-            checks=checks,
-            policy={**dataclasses.asdict(policy), "digest": _digest_of(policy)},
+            checks=tuple(checks),
+            policy={**fields, "digest": digest},
             sent=tuple(replies),
             voxels=voxels,
         )
-
-
-def _digest_of(policy: SitePolicy) -> str:
-    text = json.dumps(dataclasses.asdict(policy), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -195,13 +171,7 @@ class ArraySource:
 
     @classmethod
     def of(cls, site: str, arrays: Sequence[Array], space: FeatureSpace, config: Config) -> Self:
-        """Check the arrays (D, T_m) of a site; warn of what was seen: who called has the data.
-
-        Raises
-        ------
-        DataError
-            As `cape.data.load_site`: too many subjects fail, or one does that must not be left out.
-        """
+        """Check the arrays (D, T_m) of a site as `cape.data.load_site` does; warn of findings."""
         from cape.data.pipeline import accepted_site, accepted_subjects, conclude, scan_of_arrays
 
         scan = scan_of_arrays(site, arrays, space, config)
@@ -210,7 +180,8 @@ class ArraySource:
         try:
             accepted = accepted_site(conclude(scan))
         except DataError as err:
-            err.add_note(err.detail)  # there is no site-error.txt, and who called has the data
+            # There is no site-error.txt, and who called has the data.
+            err.add_note(err.detail)
             raise
         for finding in accepted.findings:
             warnings.warn(f"site {site}: {finding.private}", CapeWarning, stacklevel=4)
@@ -218,21 +189,17 @@ class ArraySource:
 
     @property
     def space(self) -> FeatureSpace:
-        """Feature space of the arrays, as the caller described it."""
         return self.site.space
 
     @property
     def n_subjects(self) -> int:
-        """M_s."""
         return self.site.n_subjects
 
     @property
     def tr_range(self) -> tuple[float, float]:
-        """Not known of arrays."""
-        return 0.0, 0.0
+        return 0.0, 0.0  # not known of arrays
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        """Yield (label, Y_m (d, T_m)) subject by subject."""
         from cape.data import reduce_again
 
         B = public_basis(self.config, self.space, n_basis)
