@@ -90,5 +90,4 @@ def is_number(cell: str) -> bool:
 def read_matrix_lines(lines: Sequence[Line]) -> npt.NDArray[np.float64]:
     """Return lines of numbers as a matrix (lines, cells); ValueError unless they are one."""
     # NumPy parses line by line into doubles: cells never exist all at once as Python texts.
-    matrix = np.loadtxt([line.text for line in lines], delimiter=lines[0].delimiter, ndmin=2)
-    return np.asarray(matrix, dtype=np.float64)
+    return np.loadtxt([line.text for line in lines], delimiter=lines[0].delimiter, ndmin=2)

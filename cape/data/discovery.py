@@ -13,7 +13,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path, PurePath
 from typing import Final
 
@@ -309,10 +309,8 @@ def _expand_records(listed: Sequence[SubjectFiles], findings: Findings) -> tuple
 
 # ------------------------------------------------------------------------------- manifest
 
-MANIFEST_COLUMNS: Final = (
-    *("file", "subject", "ses", "run", "tr", "n_dummy", "confounds"),
-    *("exclude", "trust_grid", "notes"),
-)
+# The last two are no properties of a run: rows that are left out, and a remark for people.
+MANIFEST_COLUMNS: Final = (*(column.name for column in fields(ListedRun)), "exclude", "notes")
 ALIASES: Final = {"filename": "file", "nii": "file"}
 
 
