@@ -34,9 +34,9 @@ MARGIN_R = 0.05
 # How far the share of features inside the band was from 95 % in the test, at most
 MARGIN_BAND = 0.05
 
-FEW_ROUNDS = 20
+LEAST_ROUNDS = 20
 # Settings for which the band was compared with planted maps
-MEASURED = {
+CHECKED_SETTINGS = {
     "separation": "temporal",
     "pca": "projector",
     "whitening": "log-euclidean",
@@ -81,10 +81,10 @@ def why_not(outcome: IcaOutcome) -> str:
     strength = _noise_strength(outcome)
     if strength is None:
         return "no noise was added"
-    if any(settings.get(name, value) != value for name, value in MEASURED.items()):
+    if any(settings.get(name, value) != value for name, value in CHECKED_SETTINGS.items()):
         return "it was checked against planted maps for the default algorithm only"
     done = sum(record.phase == "iterate" for record in outcome.trace)
-    if outcome.status not in ("converged", "max_rounds") or done < FEW_ROUNDS:
+    if outcome.status not in ("converged", "max_rounds") or done < LEAST_ROUNDS:
         return "too few rounds were released"
     if strength < usable(k, prewhitened=settings.get("prewhiten") == "ar1"):
         return "at this budget the maps mostly show noise, and the band would be too narrow"

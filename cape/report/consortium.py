@@ -1,7 +1,4 @@
-"""From the outcome of a run to the files of the consortium: released quantities and settings only.
-
-Equal outcomes give equal bytes: no clock, no host name.
-"""
+"""The outcome of a run as files of the consortium: released quantities and settings only."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ import io
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
@@ -20,16 +17,7 @@ from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.forecast.rules import rule_of
 from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
-from cape.report import (
-    confidence,
-    consortium_page,
-    files,
-    labels,
-    maps,
-    methods,
-    model_order,
-    privacy_json,
-)
+from cape.report import confidence, consortium_page, files, labels, maps, model_order, privacy_json
 from cape.report.maps import Component
 from cape.report.privacy_json import PrivacyStatement
 from cape.report.results import (
@@ -46,15 +34,10 @@ from cape.report.results import (
     separation_of,
 )
 
-SPATIAL: Final = "spatial_maps"
-EVIDENCE: Final = "template_evidence"
-WITHOUT_DATA: Final = "template_without_data"
-
-Cell = str | int | float
+Scalar = str | int | float
 
 
 def write_results(folder: Path, outcome: Outcome) -> None:
-    """Write all files of the consortium and the page into `folder`, which is made if needed."""
     # All figures before the first file: a run that fails here leaves no half of a result.
     results, privacy = results_of(outcome), privacy_json.statement(outcome)
     folder.mkdir(parents=True, exist_ok=True)
@@ -64,8 +47,7 @@ def write_results(folder: Path, outcome: Outcome) -> None:
     files.write_json(folder / "settings.json", settings)
     files.write_rows(folder / "rounds.tsv", Round, _rounds_of(outcome))
     if isinstance(outcome, IcaOutcome) and isinstance(results, MapResults):
-        text = methods.document(results, privacy, settings.settings)
-        files.write_text(folder / "methods.md", text)
+        consortium_page.write_methods(folder, results, privacy, settings.settings)
         _write_maps(folder, outcome)
     for table in outcome.tables:
         files.write_text(folder / f"{table.name}.csv", _csv_text(table))
@@ -84,16 +66,14 @@ def add_score(
     """Add to the files how close a simulated result is to planted maps, and render again.
 
     `q_ngi` is the inter-symbol interference of unmixing and planted mixing (0 is perfect),
-    `map_correlation` the mean |r| of matched maps.  `simulation` says that all sites were on one
-    computer, `synthetic` that their data are those of `cape synth`, not of people.
+    `map_correlation` the mean |r| of matched maps.
     """
     results = replace(read_results(folder), simulation=simulation, synthetic=synthetic)
     if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
         privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
         settings = files.read_record(folder / "settings.json", RunSettings).settings
-        text = methods.document(results, privacy, settings)
-        files.write_text(folder / "methods.md", text)
+        consortium_page.write_methods(folder, results, privacy, settings)
     files.write_json(folder / "results.json", results)
     consortium_page.render(folder)
 
@@ -101,7 +81,6 @@ def add_score(
 def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
     """Match the maps of a result with a public image of the user's, and render again.
 
-    Rewrites the label columns of components.tsv and `labels` of results.json; the maps stay.
     `names` is a text file with one name per volume.  ConfigError: CAPE-E270 to E274.
     """
     table, results_path = folder / "components.tsv", folder / "results.json"
@@ -117,10 +96,9 @@ def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
     return consortium_page.render(folder)
 
 
-def summary(outcome: Outcome) -> dict[str, Cell]:
-    """Return a few released numbers for the engine's own display: flat, no booleans, no null."""
+def summary(outcome: Outcome) -> dict[str, Scalar]:
     results = results_of(outcome)
-    # The engine's display takes flat values only: no lists, no booleans, no null.
+    # For the engine's own display, which takes flat values only: no lists, no booleans, no null.
     names = ["status", "n_sites", "n_subjects", "epsilon", "delta", "mu", "unit", "relation"]
     names += ["computation", "version", "run", "fingerprint"]
     if isinstance(results, MapResults):
@@ -129,8 +107,7 @@ def summary(outcome: Outcome) -> dict[str, Cell]:
     return {**flat, "private": "yes" if results.private else "no"}
 
 
-def components_table(outcome: Outcome) -> dict[str, dict[str, Cell]]:
-    """Return the rows of components.tsv by name, or those of the first table."""
+def components_table(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
     if not isinstance(outcome, IcaOutcome):
         return {
             str(row[0]): {n: _flat(v) for n, v in zip(table.header[1:], row[1:], strict=True)}
@@ -144,13 +121,13 @@ def components_table(outcome: Outcome) -> dict[str, dict[str, Cell]]:
     }
 
 
-def _flat(value: object) -> Cell:
+def _flat(value: object) -> Scalar:
     if value is None:
         return "none"
     return value if isinstance(value, int | float) else str(value)
 
 
-def _as_in_file(value: object) -> Cell:
+def _as_in_file(value: object) -> Scalar:
     text = files.cell(value)
     try:
         number = float(text)
@@ -205,7 +182,8 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
 
 
 def _facts(outcome: Outcome) -> dict[str, Any]:
-    roster, space, numbers = outcome.roster, outcome.space, privacy_json.figures(outcome)
+    roster, space = outcome.roster, outcome.space
+    figures = dataclasses.asdict(privacy_json.figures(outcome))
     return {
         "status": outcome.status,
         "reason": outcome.reason,
@@ -219,14 +197,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "feature_space_digest": space.digest,
         "grid": tuple(space.shape),
         "affine": tuple(space.affine),
-        "epsilon": numbers.epsilon,
-        "epsilon_planned": numbers.epsilon_planned,
-        "epsilon_spent": numbers.epsilon_spent,
-        "epsilon_unspent": numbers.epsilon_unspent,
-        "delta": numbers.delta,
-        "mu": numbers.mu,
-        "mu_spent": numbers.mu_spent,
-        "mu_unspent": numbers.mu_unspent,
+        **{name: value for name, value in figures.items() if name != "mu_planned"},
         "private": outcome.label == "dp",
         "seeded": roster.seeded,
         "computation": outcome.computation,
@@ -248,7 +219,7 @@ def _last_stage_rounds(outcome: Outcome) -> int:
 
 
 def _bundled_labels(outcome: IcaOutcome) -> labels.Template | None:
-    """Return the built-in networks on the features of the run; None outside MNI space."""
+    # Coordinates of an atlas in MNI space mean nothing on another grid.
     return labels.bundled(outcome.space) if maps.in_mni(outcome.settings) else None
 
 
@@ -275,9 +246,8 @@ def _template_rows(released: Array, reading: TemplateReading) -> Iterator[Templa
 
 
 def _r(a: Array, b: Array) -> float:
-    """Correlation of two maps, 0 for a constant one."""
     a, b = a - a.mean(), b - b.mean()
-    # A template can be constant on a small mask; a correlation of NaN would become null.
+    # A template can be constant on a small mask; a correlation of NaN would become null, so 0.
     norm = float(np.linalg.norm(a) * np.linalg.norm(b))
     return float(a @ b) / norm if norm > 0.0 else 0.0
 
@@ -294,9 +264,9 @@ def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:
     delta, promised = privacy_json.delta_of(outcome), outcome.label == "dp"
     # By phase and round, the names that releases have in plan and ledger.
-    costs = {(s.event.phase, s.event.round): s for s in privacy_json.running(outcome.ledger.events)}
+    costs = {(e.phase, e.round): cost for e, cost in privacy_json.running(outcome.ledger.events)}
     for index, record in enumerate(outcome.trace, 1):
-        spent = costs.get((record.phase, record.round)) if promised else None
+        so_far = costs.get((record.phase, record.round)) if promised else None
         yield Round(
             index=index,
             phase=record.phase,
@@ -306,8 +276,8 @@ def _rounds_of(outcome: Outcome) -> Iterator[Round]:
             step_norm=record.step_norm,
             # 0 means "not known yet": too few rounds, or a phase without an unmixing matrix
             stability=record.stability if record.stability > 0 else None,
-            mu_so_far=spent.so_far.mu() if spent else None,
-            epsilon_so_far=spent.so_far.epsilon(delta) if spent else None,
+            mu_so_far=so_far.mu() if so_far else None,
+            epsilon_so_far=so_far.epsilon(delta) if so_far else None,
         )
 
 
@@ -329,12 +299,12 @@ def _map_sets(outcome: IcaOutcome) -> Iterator[tuple[str, Array]]:
     """Yield file stem and columns (D, R) of every set of maps."""
     yield "group_maps", z_scores(outcome.A)
     if outcome.spatial is not None:
-        yield SPATIAL, z_scores(outcome.spatial.A)
+        yield "spatial_maps", z_scores(outcome.spatial.A)
     if outcome.template is not None:
         # In units of the maps' own standard deviation, so that a small deviation looks small.
         scale = np.maximum(np.std(outcome.A, axis=0), 1e-300)
-        yield EVIDENCE, outcome.template.evidence / scale
-        yield WITHOUT_DATA, z_scores(outcome.template.without_data)
+        yield "template_evidence", outcome.template.evidence / scale
+        yield "template_without_data", z_scores(outcome.template.without_data)
 
 
 def _csv_text(table: Table) -> str:

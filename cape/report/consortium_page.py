@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from fractions import Fraction
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -17,14 +16,22 @@ import numpy as np
 from cape.delimited import read_matrix_lines, split_lines
 from cape.forecast.spatial import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
-from cape.report import files, maps, methods, model_order, page, plots
+from cape.privacy.cost import FREE
+from cape.report import files, maps, model_order, page, plots
 from cape.report.maps import Component
-from cape.report.page import Page, Values
+from cape.report.page import Page, Values, text_of
 from cape.report.plots import Picture
-from cape.report.privacy_json import ReleaseRow
-from cape.report.results import MapFolder, MapResults, Results, Round, SurrogateFigures, TableFolder
+from cape.report.privacy_json import PrivacyStatement, ReleaseRow
+from cape.report.results import (
+    MapFolder,
+    MapResults,
+    Results,
+    Round,
+    SurrogateFigures,
+    TableFolder,
+    separation_of,
+)
 
-SPATIAL_IMAGE = "spatial_maps.nii.gz"
 SURROGATE_WORDS = {
     "stability": "stability of the rounds",
     "gap": "largest gap of the spectrum over the noise edge",
@@ -34,10 +41,10 @@ SURROGATE_WORDS = {
 }
 
 Row = tuple[str, ...]
+Settings = Mapping[str, object]
 
 
 def render(folder: Path) -> Path:
-    """Write index.html again, from the other files of `folder` alone, and return its path."""
     results = folder / "results.json"
     if results.is_file() and "tables" in files.read_json(results):
         tables = TableFolder.read(folder)
@@ -53,7 +60,7 @@ def compose_maps(folder: MapFolder, *, drawn: bool) -> Page:
     return Page(
         template="consortium/page.html.j2",
         values={**_common(folder), "kind": folder.kind},
-        chapters=page.chapters(CHAPTERS, folder, drawn=drawn),
+        chapters=page.chapters(MAP_CHAPTERS, folder, drawn=drawn),
         illustrated=drawn,
     )
 
@@ -73,7 +80,7 @@ def _common(folder: MapFolder | TableFolder) -> Values:
         "privacy": folder.privacy,
         "settings": folder.settings,
         "features": _features(folder.results),
-        "label": methods.label_line(folder.results),
+        "label": label_line(folder.results),
     }
 
 
@@ -123,13 +130,13 @@ def _ledger(folder: MapFolder | TableFolder, drawn: bool) -> Values:
 
 
 def _phase_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
-    # Shares add up in fractions: phases differ by orders of magnitude.
-    total = sum((event.mu2_exact for event in events), Fraction(0))
+    # Parts of mu^2 are exact fractions: phases differ by orders of magnitude.
+    total = sum((event.cost for event in events), FREE).mu2
     for phase in dict.fromkeys(event.phase for event in events):
         group = [event for event in events if event.phase == phase]
         # Clips follow a schedule over the rounds of a phase, so first and last tell the range.
         first, last = group[0], group[-1]
-        spent = sum((event.mu2_exact for event in group), Fraction(0))
+        spent = sum((event.cost for event in group), FREE).mu2
         row = (
             phase,
             str(len(group)),
@@ -139,7 +146,9 @@ def _phase_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
             _range(first.noise_std_share, last.noise_std_share),
             _range(first.noise_std_mean, last.noise_std_mean),
         )
-        part = f"{float(100 * spent / total):.1f} %" if total and last.mu is not None else "-"
+        part = "-"
+        if spent and total and last.mu is not None:
+            part = f"{float(100 * spent / total):.1f} %"
         yield row if free else (*row, part, *_so_far(last))
 
 
@@ -318,7 +327,7 @@ def _compared(results: MapResults, surrogate: SurrogateFigures) -> Iterator[Row]
 
 
 def _free_set(folder: MapFolder) -> list[Picture]:
-    path = folder.path / SPATIAL_IMAGE
+    path = folder.path / "spatial_maps.nii.gz"
     # Columns without a grid have no image of them.
     if not path.is_file():
         return []
@@ -326,10 +335,6 @@ def _free_set(folder: MapFolder) -> list[Picture]:
     names = [f"Spatial {k:02d}" for k in range(1, folder.results.n_components + 1)]
     alts = [f"{name}: a spatial component of the released subspace." for name in names]
     return list(plots.draw_strips(path, names, alts, limit, mni=maps.in_mni(folder.settings)))
-
-
-def _sites(folder: MapFolder | TableFolder, drawn: bool) -> Values:
-    return {}
 
 
 def _tables(folder: TableFolder, drawn: bool) -> Values:
@@ -347,22 +352,52 @@ def setting_text(value: object) -> str:
     return "(empty)" if value in ("", None) else str(value)
 
 
+def label_line(results: Results) -> str:
+    """Sentence on privacy that stands first in the page and under every picture."""
+    return text_of("label.txt.j2", results=results)
+
+
 def _methods(folder: MapFolder, drawn: bool) -> Values:
-    return {
-        "paragraph": methods.paragraph(folder.results, folder.privacy, folder.settings),
-        "references": methods.references(folder.results),
-    }
+    return methods_values(folder.results, folder.privacy, folder.settings)
+
+
+def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Settings) -> Values:
+    """Paragraph for the methods section of a paper, and what to cite."""
+    kind = separation_of(settings)
+    words = {"pca": "subspace", "whitening": "whitening", "solver": "solver"}
+    # Only the temporal model has these stages, whatever else its settings may name.
+    stages = [key for key in words if key in settings and kind == "temporal"]
+    paragraph = text_of(
+        "methods_paragraph.txt.j2",
+        results=results,
+        privacy=privacy,
+        settings=settings,
+        kind=kind,
+        algorithms=[f"{words[key]} '{settings[key]}'" for key in stages],
+        # Who is in the last sum: the text must not count those that left.
+        present={s: n for s, n in results.sites.items() if s not in results.departed},
+    )
+    cited = text_of("references.txt.j2", atlas=results.labels.template)
+    return {"paragraph": paragraph, "references": tuple(cited.splitlines())}
+
+
+def write_methods(
+    folder: Path, results: MapResults, privacy: PrivacyStatement, settings: Settings
+) -> None:
+    values = methods_values(results, privacy, settings)
+    text = text_of("methods.md.j2", label=label_line(results), **values)
+    files.write_text(folder / "methods.md", text)
 
 
 # The page from top to bottom. A new chapter is one more line and one more template.
-CHAPTERS: page.Outline[MapFolder] = (
+MAP_CHAPTERS: page.Outline[MapFolder] = (
     ("consortium/privacy", "Privacy in plain words", _privacy),
     ("consortium/ledger", "What was released and what it cost", _ledger),
     ("consortium/quality", "Quality of the result", _quality),
     ("consortium/order", "Number of components", _order),
     ("consortium/components", "Components", _components),
     ("consortium/separation", "What the model assumes", _separation),
-    ("consortium/sites", "Sites", _sites),
+    ("consortium/sites", "Sites", page.no_values),
     ("consortium/settings", "Settings and provenance", _settings),
     ("consortium/methods", "Methods paragraph and references", _methods),
 )
@@ -371,6 +406,6 @@ TABLE_CHAPTERS: page.Outline[TableFolder] = (
     ("consortium/privacy", "Privacy in plain words", _privacy),
     ("consortium/ledger", "What was released and what it cost", _ledger),
     ("tables/results", "Results", _tables),
-    ("tables/sites", "Sites", _sites),
+    ("tables/sites", "Sites", page.no_values),
     ("consortium/settings", "Settings and provenance", _settings),
 )

@@ -22,12 +22,12 @@ from cape.delimited import rows_by_column
 from cape.protocol.wire import decode_document
 
 # An empty cell of a table: what spreadsheets and BIDS readers expect
-MISSING: Final = "n/a"
+EMPTY_CELL: Final = "n/a"
 
 # Metadata of a field that is not written while it is empty
 UNLESS_EMPTY: Final = {"unless_empty": True}
 
-Table = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
+TextTable = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 Record = TypeVar("Record")
 
 
@@ -78,13 +78,13 @@ def _plain(value: object) -> object:
 def cell(value: object) -> str:
     """One cell of a table: 12 digits, n/a for nothing and for what is not finite."""
     if value is None:
-        return MISSING
+        return EMPTY_CELL
     if isinstance(value, float):
-        return format(value, ".12g") if math.isfinite(value) else MISSING
+        return format(value, ".12g") if math.isfinite(value) else EMPTY_CELL
     return str(value)
 
 
-def write_table(path: Path, table: Table) -> None:
+def write_table(path: Path, table: TextTable) -> None:
     header, rows = table
     write_text(path, "".join("\t".join(row) + "\n" for row in (header, *rows)))
 
@@ -111,7 +111,7 @@ def read_rows(path: Path, kind: type[Record]) -> tuple[Record, ...]:
 def _value(text: str, hint: Any) -> object:
     # The declared type decides, never the look of a cell: a label may be "1e5".
     kinds = typing.get_args(hint) or (hint,)
-    if text == MISSING and NoneType in kinds:
+    if text == EMPTY_CELL and NoneType in kinds:
         return None
     return next(kind for kind in kinds if kind is not NoneType)(text)
 

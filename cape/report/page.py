@@ -26,10 +26,10 @@ TEMPLATES: Final = Path(__file__).parent / "templates"
 CONTINUED: Final = re.compile(r"\n +")
 
 Values = Mapping[str, Any]
-Source = TypeVar("Source")
+Folder = TypeVar("Folder")
 # Of each chapter: template, title, and what computes its values (with pictures or without); None
 # leaves the chapter out.
-Outline = tuple[tuple[str, str, Callable[[Source, bool], Values | None]], ...]
+Outline = tuple[tuple[str, str, Callable[[Folder, bool], Values | None]], ...]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,30 +44,32 @@ class Chapter:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Page:
-    """A whole page: its template has the title, the strips above it and the cards.
-
-    `values` serve the page and all chapters.  A page that is `illustrated` also lists its chapters.
-    `failure` says why one is not, though it should: "" where the extra is not installed, else the
-    name of the error.
-    """
+    """A whole page: its template has the title, the strips above it and the cards."""
 
     template: str
-    values: Values
+    values: Values  # for the page and all chapters
     chapters: tuple[Chapter, ...]
+    # With pictures, and with a list of its chapters.
     illustrated: bool
+    # Why it is not: "" where the extra is not installed, else the name of the error.
     failure: str | None = None
 
 
-def chapters(outline: Outline[Source], source: Source, *, drawn: bool) -> tuple[Chapter, ...]:
+def chapters(outline: Outline[Folder], folder: Folder, *, drawn: bool) -> tuple[Chapter, ...]:
     computed = []
     for template, title, values_of in outline:
-        values = values_of(source, drawn)
+        values = values_of(folder, drawn)
         if values is not None:
             # People link to chapters, so the name of the template is part of the address.
             anchor = template.partition("/")[2]
             chapter = Chapter(anchor=anchor, title=title, template=template, values=values)
             computed.append(chapter)
     return tuple(computed)
+
+
+def no_values(folder: object, drawn: bool) -> Values:
+    """For chapters whose sentences need only the values of the page."""
+    return {}
 
 
 def write_page(folder: Path, compose: Callable[[bool], Page]) -> Path:

@@ -1,7 +1,6 @@
 """The privacy statement of a run: figures per viewer, every release, and sentences for people.
 
-The figures come from the ledger and the plan only.  Nothing is claimed for a run with label
-"none".
+All of it comes from ledger and plan; for a run with label "none" nothing is claimed.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import dataclasses
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from fractions import Fraction
 from typing import Any
 
 from cape.frozen import dataclass
@@ -21,31 +19,21 @@ from cape.protocol.outcome import Outcome
 from cape.report.files import UNLESS_EMPTY
 from cape.report.page import text_of
 
-UNIT = "one subject: everything the run reads of one person at one site"
 RELATION = "replace-one"
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Spent:
-    """One release and the cost of all releases up to it."""
-
-    event: Event
-    so_far: Cost
-
-
-def running(events: Iterable[Event]) -> Iterator[Spent]:
+def running(events: Iterable[Event]) -> Iterator[tuple[Event, Cost]]:
+    """Yield every release with the cost of all releases up to it."""
     so_far = FREE
     for event in events:
         # Rounded up by less than 2^-256 each: exact sums would grow with every release.
         so_far = total_cost((so_far, event.cost))
-        yield Spent(event=event, so_far=so_far)
+        yield event, so_far
 
 
 def planned_cost(outcome: Outcome) -> Cost:
-    """Cost of the whole plan, which no adaptive course of the run can exceed.
-
-    At least what the ledger holds; infinite if a release has no noise.
-    """
+    # The whole plan, which no adaptive course of the run can exceed, and never less than was
+    # charged.
     plan = total_cost(event.cost for event in outcome.roster.plan)
     charged = total_cost(event.cost for event in outcome.ledger.events)
     return charged if plan <= charged else plan
@@ -53,15 +41,12 @@ def planned_cost(outcome: Outcome) -> Cost:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HeadlineFigures:
-    """The headline numbers of a run against the aggregator with the assumed colluders.
+    """The headline numbers of a run against the aggregator with the assumed colluders."""
 
-    `mu` and `epsilon` hold for the run whatever happened in it (None with label "none");
-    `*_planned` are the same numbers whatever the label (None without noise); `*_spent` are
-    readings of what was charged, and `*_unspent` what the budget still has.
-    """
-
+    # They hold whatever happened in the run; None with label "none".
     mu: float | None = None
     epsilon: float | None = None
+    # The same numbers whatever the label; None without noise.
     mu_planned: float | None = None
     epsilon_planned: float | None = None
     mu_spent: float | None = None
@@ -94,7 +79,7 @@ class Collusion:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Slack:
-    """What the noise being discrete may add to epsilon and delta; null with label "none"."""
+    """What the noise being discrete may add; null with label "none"."""
 
     epsilon: float | None = None
     delta: float | None = None
@@ -114,10 +99,7 @@ class BudgetFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReleaseRow:
-    """A charged release: its exact integers, the same in real units, its place in the chain.
-
-    `noise_std_share` is the noise of one site, `noise_std_mean` that of the decoded mean.
-    """
+    """A charged release: its exact integers, the same in real units, its place in the chain."""
 
     seq: int
     phase: str
@@ -134,8 +116,8 @@ class ReleaseRow:
     s2: str
     shares: int
     seed_ratio: int = dataclasses.field(default=0, metadata=UNLESS_EMPTY)
-    noise_std_share: float
-    noise_std_mean: float
+    noise_std_share: float  # of one site
+    noise_std_mean: float  # of the decoded mean
     # p/q in lowest terms: exact, so that anybody can add the releases up.
     mu2: str | None
     mu: float | None
@@ -144,8 +126,8 @@ class ReleaseRow:
     digest: str
 
     @property
-    def mu2_exact(self) -> Fraction:
-        return Fraction(self.mu2) if self.mu2 else Fraction(0)
+    def cost(self) -> Cost:
+        return Cost.parse(self.mu2) if self.mu2 else INFINITE
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -155,7 +137,7 @@ class PrivacyStatement:
     schema: str = "cape-privacy-1"
     guarantee: str
     private: bool
-    unit: str = UNIT
+    unit: str = "one subject: everything the run reads of one person at one site"
     relation: str = RELATION
     epsilon: float | None
     epsilon_planned: float | None
@@ -192,8 +174,7 @@ class PrivacyStatement:
 
 
 def survivors(outcome: Outcome) -> tuple[str, ...]:
-    """Return the sites whose data are in the last sum; all of them unless sites dropped out."""
-    # Empty where everybody has to answer in every round.
+    # The sites of the last sum; empty where everybody has to answer in every round.
     last = outcome.trace[-1].survivors if outcome.trace else ()
     return tuple(last or (entry.site for entry in outcome.roster.sites))
 
@@ -226,6 +207,11 @@ def figures(outcome: Outcome) -> HeadlineFigures:
 
 def statement(outcome: Outcome) -> PrivacyStatement:
     roster, numbers, settings = outcome.roster, figures(outcome), outcome.settings
+    budget = outcome.ledger.budget
+    texts: dict[str, Any] = {
+        name: None if settings.get(name) is None else str(settings[name])
+        for name in ("noise", "aggregation", "zero_sum", "key_trust")
+    }
     return PrivacyStatement(
         guarantee=outcome.label,
         private=outcome.label == "dp",
@@ -242,14 +228,18 @@ def statement(outcome: Outcome) -> PrivacyStatement:
         survivors=survivors(outcome),
         n_subjects=roster.n_subjects,
         subjects_per_site={entry.site: entry.n_subjects for entry in roster.sites},
-        noise=_text(settings.get("noise")),
-        aggregation=_text(settings.get("aggregation")),
-        zero_sum=_text(settings.get("zero_sum")),
-        key_trust=_text(settings.get("key_trust")),
+        **texts,
         roster_fingerprint=outcome.fingerprint,
         views=tuple(_views(outcome, numbers)),
         if_more_collude=tuple(_beyond(outcome, numbers)),
-        budget=_budget(outcome, numbers),
+        budget=BudgetFigures(
+            epsilon=None if budget is None else budget.epsilon,
+            mu=None if budget is None else budget.mu,
+            mu_spent=numbers.mu_spent,
+            epsilon_spent=numbers.epsilon_spent,
+            mu_unspent=numbers.mu_unspent,
+            epsilon_unspent=numbers.epsilon_unspent,
+        ),
         assumptions=_lines("assumptions.txt.j2", settings),
         not_covered=_lines("not_covered.txt.j2", settings),
         events=tuple(_releases(outcome, numbers.delta)),
@@ -260,22 +250,6 @@ def statement(outcome: Outcome) -> PrivacyStatement:
 
 def _lines(template: str, settings: Mapping[str, object]) -> tuple[str, ...]:
     return tuple(text_of(template, settings=settings).splitlines())
-
-
-def _text(value: object) -> str | None:
-    return None if value is None else str(value)
-
-
-def _budget(outcome: Outcome, numbers: HeadlineFigures) -> BudgetFigures:
-    budget = outcome.ledger.budget
-    return BudgetFigures(
-        epsilon=None if budget is None else budget.epsilon,
-        mu=None if budget is None else budget.mu,
-        mu_spent=numbers.mu_spent,
-        epsilon_spent=numbers.epsilon_spent,
-        mu_unspent=numbers.mu_unspent,
-        epsilon_unspent=numbers.epsilon_unspent,
-    )
 
 
 def _slack(outcome: Outcome) -> Slack:
@@ -316,9 +290,8 @@ def _views(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[View]:
 
 
 def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
-    """Yield what is left if more sites collude than assumed: one more, and all others."""
     roster, plan = outcome.roster, planned_cost(outcome)
-    # Two rows: what one more costs, and the worst that can happen.
+    # More collude than assumed, in two rows: what one more costs, and the worst that can happen.
     for colluders in sorted({roster.colluders + 1, roster.survivors - 1}):
         unknown = roster.survivors - colluders
         if numbers.epsilon is None or unknown < 1 or colluders <= roster.colluders:
@@ -331,12 +304,11 @@ def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
 
 
 def _releases(outcome: Outcome, delta: float) -> Iterator[ReleaseRow]:
-    """Yield every charged release in order; mu and epsilon are null where nothing is promised."""
     ledger, roster, promised = outcome.ledger, outcome.roster, outcome.label == "dp"
     # Each entry holds the digest of the one before, so the digest of an entry stands in the next.
     links = [*(str(entry["prev_digest"]) for entry in ledger.entries()[1:]), ledger.head]
-    for number, (spent, digest) in enumerate(zip(running(ledger.events), links, strict=False), 1):
-        event = spent.event
+    charged = zip(running(ledger.events), links, strict=False)
+    for number, ((event, so_far), digest) in enumerate(charged, 1):
         yield ReleaseRow(
             seq=number,
             phase=event.phase,
@@ -356,7 +328,7 @@ def _releases(outcome: Outcome, delta: float) -> Iterator[ReleaseRow]:
             noise_std_mean=event.noise_std(roster.n_sites, roster.n_subjects),
             mu2=str(event.cost) if event.private else None,
             mu=event.cost.mu() if promised else None,
-            mu_so_far=spent.so_far.mu() if promised else None,
-            epsilon_so_far=spent.so_far.epsilon(delta) if promised else None,
+            mu_so_far=so_far.mu() if promised else None,
+            epsilon_so_far=so_far.epsilon(delta) if promised else None,
             digest=digest,
         )

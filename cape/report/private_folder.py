@@ -22,7 +22,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
 from cape.report import files, maps
-from cape.report.files import MISSING
+from cape.report.files import EMPTY_CELL
 from cape.report.private_summary import Check, PrivateSummary
 
 Rows = list[tuple[str, ...]]
@@ -205,7 +205,7 @@ def _write_tables(private: Path, names: tuple[str, ...], done: _Written) -> None
         files.write_table(private / "map_agreement.tsv", table)
 
 
-def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -> files.Table:
+def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -> files.TextTable:
     clips = tuple(f"clip_{phase}" for phase, _ in site.clip_scales)
     facts = ("files", "timepoints", "tr", "coverage", "rank", "grid")
     header = ("subject", "label", *facts, "verdict", *clips)
@@ -220,10 +220,10 @@ def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -
         factor = factors[k] if k < len(factors) else (None,) * len(clips)
         texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
         rows.append((stem, files.line(label), *texts))
-    blank, end = (MISSING,) * len(facts), (MISSING,) * len(clips)
+    blank, end = (EMPTY_CELL,) * len(facts), (EMPTY_CELL,) * len(clips)
     # Why they were left out stands in checks.tsv, in the words of the check.
     for label in summary.excluded:
-        rows.append((MISSING, files.line(label), *blank, "left out", *end))
+        rows.append((EMPTY_CELL, files.line(label), *blank, "left out", *end))
     return header, rows
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.report import files, page, plots
 from cape.report.consortium_page import setting_text
-from cape.report.files import MISSING
+from cape.report.files import EMPTY_CELL
 from cape.report.page import Page, Values
 from cape.report.plots import Courses, Picture
 from cape.report.private_folder import PrivateFolder
@@ -41,7 +41,7 @@ def compose_site(folder: PrivateFolder, *, drawn: bool) -> Page:
             "accepted": folder.accepted,
             "replies": len(folder.sent),
         },
-        chapters=page.chapters(CHAPTERS, folder, drawn=drawn),
+        chapters=page.chapters(SITE_CHAPTERS, folder, drawn=drawn),
         illustrated=drawn,
     )
 
@@ -59,7 +59,7 @@ def _columns(folder: PrivateFolder) -> list[str]:
     if not folder.subjects:
         return ["subject"]
     first, *others = folder.subjects[0]
-    filled = [name for name in others if any(row[name] != MISSING for row in folder.subjects)]
+    filled = [name for name in others if any(row[name] != EMPTY_CELL for row in folder.subjects)]
     if all(row["label"] == row["subject"] for row in folder.subjects):
         filled.remove("label")
     # It moves to the second place.
@@ -68,7 +68,7 @@ def _columns(folder: PrivateFolder) -> list[str]:
 
 
 def _cell(name: str, text: str) -> str:
-    if text == MISSING:
+    if text == EMPTY_CELL:
         return "-"
     if name == "coverage":
         return f"{100 * float(text):.0f} %"
@@ -95,7 +95,7 @@ def _clipping_rows(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
         if not name.startswith("clip_"):
             continue
         # Subjects that were left out answered nothing, so nothing of theirs was clipped.
-        factors = np.array([float(row[name]) for row in folder.accepted if row[name] != MISSING])
+        factors = np.array([float(row[name]) for row in folder.accepted if row[name] != EMPTY_CELL])
         if factors.size:
             share = f"{100 * float(np.mean(factors < 1.0)):.0f} %"
             least = f"{factors.min():.2f}"
@@ -109,7 +109,7 @@ def _time_courses(folder: PrivateFolder, drawn: bool) -> Values | None:
         Courses(
             subject=row["subject"],
             values=folder.courses(row),
-            tr=0.0 if row["tr"] == MISSING else float(row["tr"]),
+            tr=0.0 if row["tr"] == EMPTY_CELL else float(row["tr"]),
         )
         for row in folder.accepted[:DRAWN]
     )
@@ -202,10 +202,6 @@ def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {"rows": rows} if rows else None
 
 
-def _ledger(folder: PrivateFolder, drawn: bool) -> Values:
-    return {}
-
-
 def _handling(folder: PrivateFolder, drawn: bool) -> Values:
     return {"policy": [(name, _limit(name, value)) for name, value in folder.about.policy.items()]}
 
@@ -221,7 +217,7 @@ def _limit(name: str, value: object) -> str:
 
 
 # The page from top to bottom
-CHAPTERS: page.Outline[PrivateFolder] = (
+SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/subjects", "Subjects", _subjects),
     ("site/checks", "Checks", _checks),
     ("site/clipping", "Clipping", _clipping),
@@ -230,6 +226,6 @@ CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/connectivity", "Network connectivity", _connectivity),
     ("site/maps", "Maps of single subjects", _maps),
     ("site/sent", "What left this site", _sent),
-    ("site/ledger", "Ledger of this site", _ledger),
+    ("site/ledger", "Ledger of this site", page.no_values),
     ("site/handling", "Handling", _handling),
 )

@@ -238,7 +238,7 @@ def test_unmixing_and_maps_are_inverse_and_need_no_pickle(tmp_path):
 
 def numbers(folder: Path) -> np.ndarray:
     found = [float(x) for row in files.read_table(folder / "components.tsv")
-             for name, x in row.items() if name != "name" and x != files.MISSING]  # fmt: skip
+             for name, x in row.items() if name != "name" and x != files.EMPTY_CELL]  # fmt: skip
     import nibabel
 
     image = np.asarray(nibabel.load(folder / "group_maps.nii.gz").dataobj, dtype=float)
