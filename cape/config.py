@@ -469,6 +469,27 @@ def parse_entities(text: str) -> tuple[tuple[str, str], ...]:
     return pairs
 
 
+def check_basis(config: Config) -> None:
+    """Raise ConfigError for a basis that the feature space cannot have."""
+    smooth = ("dct", "none") if config.smooth_basis == "dct" else ("kernel", "dct", "none")
+    by_space = {"mask": smooth, "atlas": ("atlas", "none"), "matrix": smooth}
+    # The rules of the other separations were measured in a kernel basis, never in templates.
+    templates = ("templates",) if config.smooth_basis == "dct" else ()
+    allowed = ("auto", *by_space[config.feature_space], *templates)
+    if config.basis not in allowed:
+        raise ConfigError(
+            "E011",
+            setting="basis",
+            got=config.basis,
+            allowed=f"{', '.join(allowed)} with feature_space={config.feature_space}",
+            do="parcels: feature_space=atlas; kernel: another separation than temporal.",
+        )
+    smooth_matrix = config.feature_space == "matrix" and config.basis in ("dct", "kernel")
+    if smooth_matrix and not config.image_shape:
+        do = f"a {config.basis} of a matrix needs 2-D images."
+        raise ConfigError("E013", setting="image_shape", do=do)
+
+
 def parse_shape(text: str) -> tuple[int, ...]:
     """Return the axes of ``"30,30"``; two whole numbers above 1, else ConfigError."""
     try:

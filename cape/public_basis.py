@@ -14,7 +14,6 @@ import numpy as np
 from cape.algorithms import basis, kernel
 from cape.algorithms.estimators import Array
 from cape.config import Config, parse_shape
-from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
 
 BasisKind = Literal["dct", "kernel", "templates", "none"]
@@ -31,27 +30,6 @@ def basis_kind(config: Config) -> BasisKind:
     # Sparse maps need smooth directions, so a kernel is worth it for 2-D images too.
     flat = config.feature_space == "matrix" and config.image_shape
     return "kernel" if config.feature_space == "mask" or flat else "none"
-
-
-def check_basis(config: Config) -> None:
-    """Raise ConfigError for a basis that the feature space cannot have."""
-    smooth = ("dct", "none") if config.smooth_basis == "dct" else ("kernel", "dct", "none")
-    by_space = {"mask": smooth, "atlas": ("atlas", "none"), "matrix": smooth}
-    # The rules of the other separations were measured in a kernel basis, never in templates.
-    templates = ("templates",) if config.smooth_basis == "dct" else ()
-    allowed = ("auto", *by_space[config.feature_space], *templates)
-    if config.basis not in allowed:
-        raise ConfigError(
-            "E011",
-            setting="basis",
-            got=config.basis,
-            allowed=f"{', '.join(allowed)} with feature_space={config.feature_space}",
-            do="parcels: feature_space=atlas; kernel: another separation than temporal.",
-        )
-    smooth_matrix = config.feature_space == "matrix" and config.basis in ("dct", "kernel")
-    if smooth_matrix and not config.image_shape:
-        do = f"a {config.basis} of a matrix needs 2-D images."
-        raise ConfigError("E013", setting="image_shape", do=do)
 
 
 def widest_basis(config: Config, space: FeatureSpace) -> int:

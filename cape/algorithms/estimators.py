@@ -7,10 +7,8 @@ clipped answers, adds the noise, and hands the noisy mean back to `Estimator.ste
 
 from __future__ import annotations
 
-import dataclasses
-import itertools
 from collections.abc import Callable
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -115,23 +113,6 @@ def _clip_extreme(row: Array, bound: float) -> Array:
 
 
 S = TypeVar("S")
-
-
-def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
-    """Tell whether every array of a state has the shape that it has in the first state.
-
-    Axes of length `most` may be shorter, but not empty: a rank guard keeps fewer directions.
-    """
-    # A site checks a broadcast state with this before it asks its subjects anything under it.
-    for spec in dataclasses.fields(first):
-        one, other = getattr(first, spec.name), getattr(state, spec.name)
-        if dataclasses.is_dataclass(one) and not same_form(one, other, most=most):
-            return False
-        if isinstance(one, np.ndarray):
-            pairs = itertools.zip_longest(one.shape, other.shape, fillvalue=-1)
-            if not all(n == m or (n == most and 0 < m < n) for n, m in pairs):
-                return False
-    return True
 
 
 class Estimator(Protocol[S]):

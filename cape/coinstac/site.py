@@ -56,6 +56,7 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     # Of an earlier run in the same folder.
     store.forget_arrays()
     source = FileSource(request.base, inputs, config, request.party, request.working)
+    store.data = source
     context = _context(request, computation, source, store, inputs, NO_REQUEST)
     state, envelope = advance_site(start(computation.bind(config)), None, context)
     # Nothing was charged or sealed so far: the journal may begin with the nonce that `join` drew.

@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Literal
 
 from cape.algorithms.second_moment import Principal, SecondMomentPca
-from cape.config import Config, option
+from cape.config import Config, check_basis, option
 from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
@@ -27,7 +27,7 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.public_basis import check_basis, widest_basis
+from cape.public_basis import widest_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

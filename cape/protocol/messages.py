@@ -8,7 +8,7 @@ leave (`cape.markers`).  Messages of the sum that survives drop-outs are those o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import field
 from typing import Annotated, Literal
 
 import numpy as np
@@ -115,10 +115,6 @@ class Roster:
     def noise_shares(self) -> int:
         """Return h = t - S_C, the noise shares that the assumed adversary cannot subtract."""
         return self.survivors - self.colluders
-
-    def as_broadcast(self) -> Roster:
-        """Return the roster as `join` sends it, of which all digests are made: without labels."""
-        return replace(self, space=self.space.outline())
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

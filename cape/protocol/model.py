@@ -71,17 +71,20 @@ def pinned(config: Config) -> bool:
     return config.key_trust == "pinned"
 
 
-def joined(model: Model) -> Roster:
-    """Return the roster of a run that has joined, with the labels of its space once they came."""
+def broadcast_roster(model: Model) -> Roster:
+    """Return the roster as it was sent, byte for byte: every digest of a run is made of it."""
     if model.roster is None:
         raise RuntimeError("no roster before join")
+    return model.roster
+
+
+def joined(model: Model) -> Roster:
+    """Return the roster of a run that has joined, with the labels of its space once they came."""
+    roster = broadcast_roster(model)
     packed = model.keys.labels if model.keys is not None else ""
     if model.drop_outs is not None:
         packed = model.drop_outs.advertised.labels
-    # The stored roster stays as it was sent: every digest of the run is made of it.
-    if not packed:
-        return model.roster
-    return replace(model.roster, space=replace(model.roster.space, packed=packed))
+    return replace(roster, space=replace(roster.space, packed=packed)) if packed else roster
 
 
 def n_basis(model: Model) -> int:

@@ -6,10 +6,10 @@ Protocols only; each driver brings its own site, aggregator and source of data.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from cape.algorithms.estimators import Data
+from cape.algorithms.estimators import Array, Data
 from cape.config import Config
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
@@ -80,8 +80,11 @@ class Site(Protocol):
     def source(self) -> Source:
         """The site's data; reads and checks the files when first asked."""
 
-    def cached(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
-        """Return the working arrays of that name and key, built again if they are lost."""
+    def cached(self, name: str, key: str | Sequence[Array], build: Callable[[], Stacks]) -> Stacks:
+        """Return the working arrays of that name and key, built again if they are lost.
+
+        The key says what they are made of: a text, or released arrays themselves.
+        """
 
     def charge(self, event: Event) -> None:
         """Put a release on record before its noise is drawn; PrivacyBudgetError if refused."""

@@ -16,7 +16,7 @@ import numpy as np
 from cape.algorithms.estimators import Estimator
 from cape.config import VERSION, Config
 from cape.protocol.messages import Closing, Done
-from cape.protocol.model import Model, attendance, joined
+from cape.protocol.model import Model, attendance, broadcast_roster, joined
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Site
@@ -88,7 +88,7 @@ def outcome_in_tables(
     return Outcome(
         computation=name,
         version=VERSION,
-        run=party.digest(roster)[:16].hex(),
+        run=party.digest(broadcast_roster(model))[:16].hex(),
         config_digest=party.config.digest(),
         settings=party.config.settings(),
         label="dp" if private else "none",

@@ -27,7 +27,7 @@ from cape.protocol.messages import (
     RingVector,
     Roster,
 )
-from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, joined, pinned
+from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, broadcast_roster, pinned
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import aggregator_stages, key_sharing, keys, site_stages, stages
@@ -83,7 +83,7 @@ def advertised(setup: stages.Setup, listed: KeyAdvertisements) -> AdvertisementL
 
 def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTable:
     """Return the public keys of this run in the form of the protocol."""
-    roster, left = joined(model), drop_outs(model)
+    roster, left = broadcast_roster(model), drop_outs(model)
     setup = setup_of(party.digest(roster), roster)
     listed = advertised(setup, left.advertised)
     return aggregator_stages.KeyTable(
@@ -156,7 +156,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
 
     def advertise(site: Site, model: Model) -> KeyAdvertisement:
         prepare(site, model)
-        roster = joined(model)
+        roster = broadcast_roster(model)
         entropy = site.noise.stream(site.id, "zero-sum", 1, "keys")
         # Drawn even where it is not used, so that seeded runs draw the same keys after it.
         fresh = entropy.token_bytes(keys.KEY_BYTES)
@@ -209,7 +209,7 @@ def _collect_advertisements(
         )
         for site, reply in replies.items()
     }
-    roster, listed = joined(model), KeyAdvertisements(sites=without, labels=labels)
+    roster, listed = broadcast_roster(model), KeyAdvertisements(sites=without, labels=labels)
     setup = setup_of(party.digest(roster), roster)
     aggregator_stages.collect_advertisements(setup, advertised(setup, listed).entries)
     return listed, "zero-sum.shares"

@@ -17,6 +17,8 @@ Here, and nowhere else, the accountant's half (`cape.privacy`) and the cryptogra
 
 from __future__ import annotations
 
+import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -24,7 +26,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery, same_form
+from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery
 from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
@@ -290,6 +292,23 @@ class Release(Generic[M]):
             # Order and signs are fixed here, once, so that no host's arithmetic can flip a map.
             state = stage.close(config, after)
         return state, name
+
+
+def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
+    """Tell whether every array of a state has the shape that it has in the first state.
+
+    Axes of length `most` may be shorter, but not empty: a rank guard keeps fewer directions.
+    """
+    # A site checks a broadcast state with this before it asks its subjects anything under it.
+    for spec in dataclasses.fields(first):
+        one, other = getattr(first, spec.name), getattr(state, spec.name)
+        if dataclasses.is_dataclass(one) and not same_form(one, other, most=most):
+            return False
+        if isinstance(one, np.ndarray):
+            pairs = itertools.zip_longest(one.shape, other.shape, fillvalue=-1)
+            if not all(n == m or (n == most and 0 < m < n) for n, m in pairs):
+                return False
+    return True
 
 
 def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> npt.NDArray[np.int64]:

@@ -7,7 +7,6 @@ can be made again from the one before, so a site that lost them only loses time.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Iterator
 from itertools import groupby
 
@@ -52,7 +51,7 @@ def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
     def build() -> Stacks:
         return each_subject(raw(site, model), one)
 
-    return site.cached(name, working_key(rows), build)
+    return site.cached(name, (rows,), build)
 
 
 def unit_trace(Y: Data) -> Data:
@@ -82,7 +81,3 @@ def each_subject(stacks: Stacks, function: Callable[[Data], Data]) -> Stacks:
     """Return `function` of every subject, stacked as before."""
     arrays = tuple(np.stack([function(one) for one in array]) for array in stacks.arrays)
     return Stacks(arrays=arrays, labels=stacks.labels)
-
-
-def working_key(*arrays: Array) -> str:
-    return hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()

@@ -25,7 +25,7 @@ from cape.config import Config
 from cape.errors import SecureAggregationError
 from cape.privacy.ledger import Budget, Ledger
 from cape.protocol.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
-from cape.protocol.model import Model, agreed_labels, attendance, joined, pinned
+from cape.protocol.model import Model, agreed_labels, attendance, broadcast_roster, joined, pinned
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import keys
@@ -108,7 +108,7 @@ class ZeroSum:
         if not pinned(site.config):
             return reply
         identity = site.identity().secret
-        statement = keys.advertisement(site.id, public, salt=_salt(site, joined(model)))
+        statement = keys.advertisement(site.id, public, salt=_salt(site, model))
         return replace(
             reply,
             identity_key=keys.identity_public_key(identity).hex(),
@@ -250,11 +250,11 @@ def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> 
     roster = key_roster(joined(model), model.keys)
     if site.cursor.phase != PROBE:  # which is where the signatures are made
         _check_signatures(site, model, roster)
-    return noisy.view(np.uint64) + _mask(site, joined(model), roster, noisy.size, field)
+    return noisy.view(np.uint64) + _mask(site, model, roster, noisy.size, field)
 
 
 def _mask(
-    site: Site, roster: Roster, entries: Sequence[keys.RosterEntry], size: int, field: str
+    site: Site, model: Model, entries: Sequence[keys.RosterEntry], size: int, field: str
 ) -> RingVector:
     """Zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
 
@@ -262,13 +262,13 @@ def _mask(
     masks do not cancel and the sum is noise.
     """
     ring = keys.KeyRing(site=site.id, secret_key=site.secret(KEY_NAME))
-    sizes = {entry.site: entry.n_subjects for entry in roster.sites}
+    sizes = {entry.site: entry.n_subjects for entry in broadcast_roster(model).sites}
     own = next((entry for entry in entries if entry.site == site.id), None)
     # An aggregator that swaps this site's key for its own could take off the masks.
     if own is None or own.public_key != ring.public_key:
         raise SecureAggregationError("E220", problem=f"the key of {site.id} was changed")
     keys.check_roster(entries, own=own, sizes=sizes)
-    salt = _salt(site, roster)
+    salt = _salt(site, model)
     label = keys.MaskLabel(
         phase=site.cursor.phase,
         round=site.cursor.round,
@@ -279,8 +279,8 @@ def _mask(
     return keys.zero_sum_mask(keys.pair_keys(ring, entries, salt=salt), label)
 
 
-def _salt(site: Site, roster: Roster) -> bytes:
-    digest = site.digest(roster)
+def _salt(site: Site, model: Model) -> bytes:
+    digest = site.digest(broadcast_roster(model))
     return keys.run_salt(digest[:16].hex(), digest)
 
 
@@ -292,7 +292,7 @@ def _check_keys(site: Site, model: Model, roster: Sequence[keys.RosterEntry]) ->
     if not pinned(site.config) or model.keys is None:
         return
     keys.check_pinned(roster, pinned=site.identity().roster)
-    salt = _salt(site, joined(model))
+    salt = _salt(site, model)
     for entry, signature in zip(roster, _signatures(model.keys.signatures, roster), strict=True):
         statement = keys.advertisement(entry.site, entry.public_key, salt=salt)
         keys.verify(entry.identity_key, statement, signature, site=entry.site)

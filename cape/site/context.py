@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+import hashlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cape.algorithms.estimators import Array
 from cape.config import Config
 from cape.errors import ConfigError, PrivacyBudgetError, StateLostError
 from cape.privacy.cost import Event
@@ -40,8 +42,7 @@ class _Party:
         # The last one is kept: every round asks for that of the roster, with the plan of all
         # rounds, and to encode that costs more than all else that is done with it.
         if self._digested is None or self._digested[0] is not message:
-            body = message.as_broadcast() if isinstance(message, Roster) else message
-            self._digested = message, wire.digest(body)
+            self._digested = message, wire.digest(message)
         return self._digested[1]
 
 
@@ -105,7 +106,9 @@ class SiteContext(_Party):
             raise ConfigError("E303")
         return self.identity_files.read(self.id)
 
-    def cached(self, name: str, key: str, build: Callable[[], Stacks]) -> Stacks:
+    def cached(self, name: str, key: str | Sequence[Array], build: Callable[[], Stacks]) -> Stacks:
+        if not isinstance(key, str):
+            key = hashlib.sha256(b"".join(array.tobytes() for array in key)).hexdigest()
         stacks = self.store.arrays(name, key)
         if stacks is None:
             stacks = build()

@@ -41,6 +41,7 @@ from cape.site.policy import SitePolicy
 if TYPE_CHECKING:  # a round that publishes nothing loads neither
     from cape.protocol.outcome import SiteOutcome
     from cape.protocol.ports import Source
+    from cape.site.site_data import FileSource
 
 T = TypeVar("T")
 # Bytes of a stored answer: what the engine takes.
@@ -156,6 +157,8 @@ class FileStore:
         self._root = output / ".cape"
         self.nonce, self.vault_key = "", b""
         self.record: JoinRecord | None = None
+        # In `join`, which keeps arrays before there is a record: the data they are made of.
+        self.data: FileSource | None = None
         self.card: Card | None = None
         # An engine's id of a party may hold anything; the name of a file may not.
         self._prefix = f"cape-{hashlib.sha256(site.encode()).hexdigest()[:16]}"
@@ -319,7 +322,9 @@ class FileStore:
     @property
     def _contents(self) -> str:
         """Fingerprint of the data: arrays that were made of other data count as lost."""
-        return "" if self.record is None else self.record.contents
+        if self.record is not None:
+            return self.record.contents
+        return "" if self.data is None else self.data.contents
 
     def arrays(self, name: str, key: str) -> Stacks | None:
         try:

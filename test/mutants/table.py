@@ -357,8 +357,8 @@ MUTANTS = (
     Mutant(
         "a vector leaves without its mask",
         "cape/protocol/zero_sum.py",
-        "noisy.view(np.uint64) + _mask(site, joined(model), roster, noisy.size, field)",
-        "noisy.view(np.uint64) + 0 * _mask(site, joined(model), roster, noisy.size, field)",
+        "noisy.view(np.uint64) + _mask(site, model, roster, noisy.size, field)",
+        "noisy.view(np.uint64) + 0 * _mask(site, model, roster, noisy.size, field)",
         "test/audit/test_wire_audit.py"
         "::test_masked_words_are_uniform_and_two_runs_on_equal_data_share_none",
     ),
@@ -407,7 +407,7 @@ MUTANTS = (
     ),
     Mutant(
         "an array with an axis more has the same form",
-        "cape/algorithms/estimators.py",
+        "cape/protocol/secure_sum.py",
         "itertools.zip_longest(one.shape, other.shape, fillvalue=-1)",
         "zip(one.shape[::-1], other.shape[::-1])",
         PROTOCOL + "test_broadcasts.py"

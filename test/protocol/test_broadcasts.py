@@ -17,14 +17,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.algorithms.estimators import SubjectQuery, same_form
+from cape.algorithms.estimators import SubjectQuery
 from cape.algorithms.whitening import whiten
 from cape.computations import names
 from cape.errors import CapeError, ConfigError, MessageError, PrivacyBudgetError
 from cape.privacy.mechanisms import plan_event
 from cape.protocol import secure_sum, wire
 from cape.protocol.ports import Stacks
-from cape.protocol.secure_sum import SecureSum, check_subjects, clipped_sum
+from cape.protocol.secure_sum import SecureSum, check_subjects, clipped_sum, same_form
 from cape.site.identity import IdentityFiles, make_key
 from support import consortium as helper
 from support.consortium import Consortium, settings_of

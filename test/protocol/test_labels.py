@@ -80,5 +80,9 @@ def test_a_roster_that_brings_labels_is_refused(monkeypatch) -> None:
     run = consortium()
     run.exchange()
     space = replace(run.request.body.space, packed=atlas().packed)
+    lie = changed(run.request, space=space)
+    with pytest.raises(MessageError, match="E202"):  # the run is named after another roster
+        run.answer("local0", lie)
+    named = run.parties["local0"].digest(lie.body)[:16].hex()
     with pytest.raises(PrivacyBudgetError, match="E231"):
-        run.answer("local0", changed(run.request, space=space))
+        run.answer("local0", replace(lie, run=named))

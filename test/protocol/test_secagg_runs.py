@@ -166,7 +166,7 @@ def test_a_site_that_refuses_a_release_is_one_that_dropped_out() -> None:
     link = tiny.link_of(tiny.settings(aggregation="secagg"), data)
     while link._state.cursor != Cursor(seq=link._state.cursor.seq, phase="mean", round=2):
         link.exchange()
-    link._parties["site3"]._policy = SitePolicy(veto=True)
+    link._parties["site3"].policy = SitePolicy(veto=True)
     link.exchange()
     assert link._state.model.drop_outs.survivors == ("site0", "site1", "site2", "site4")
     left = tiny.released(link)
@@ -175,7 +175,7 @@ def test_a_site_that_refuses_a_release_is_one_that_dropped_out() -> None:
     other = tiny.link_of(tiny.settings(aggregation="secagg"), tiny.data_of(3))
     while other._state.cursor.phase != "mean":
         other.exchange()
-    other._parties["site2"]._policy = SitePolicy(veto=True)
+    other._parties["site2"].policy = SitePolicy(veto=True)
     with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site site2"):
         other.exchange()
 

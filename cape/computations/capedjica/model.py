@@ -14,7 +14,7 @@ from cape.algorithms.whitening import Whitener
 from cape.frozen import dataclass
 from cape.protocol.model import Model
 from cape.protocol.ports import Site, Stacks
-from cape.protocol.subject_views import each_subject, raw, working_key
+from cape.protocol.subject_views import each_subject, raw
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,7 +70,7 @@ def reduced(site: Site, model: IcaModel, *, prewhiten: whitening.Prewhiten) -> S
             raw(site, model), lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten)
         )
 
-    return site.cached("reduced", working_key(V), build)
+    return site.cached("reduced", (V,), build)
 
 
 def whitened(site: Site, model: IcaModel, U: Array, *, prewhiten: whitening.Prewhiten) -> Stacks:
@@ -83,4 +83,4 @@ def whitened(site: Site, model: IcaModel, U: Array, *, prewhiten: whitening.Prew
         arrays = tuple(whitening.whiten(U, array) for array in stacks.arrays)
         return Stacks(arrays=arrays, labels=stacks.labels)
 
-    return site.cached("whitened", working_key(subspace(model).V, U), build)
+    return site.cached("whitened", (subspace(model).V, U), build)

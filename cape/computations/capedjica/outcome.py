@@ -17,7 +17,7 @@ from cape.computations.capedjica.model import FinalState, IcaModel, subspace
 from cape.computations.capedjica.spatial import spatial_set
 from cape.computations.capedjica.template import template_reading
 from cape.config import VERSION, Config
-from cape.protocol.model import joined
+from cape.protocol.model import broadcast_roster, joined
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, component_names
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.subject_views import prepared
@@ -118,7 +118,7 @@ def consortium_outcome(
     return IcaOutcome(
         computation=name,
         version=VERSION,
-        run=party.digest(roster)[:16].hex(),
+        run=party.digest(broadcast_roster(model))[:16].hex(),
         config_digest=party.config.digest(),
         settings=party.config.settings(),
         label=label,

@@ -6,12 +6,11 @@ import math
 from typing import Literal
 
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND
-from cape.config import SCALINGS, Config, option
+from cape.config import SCALINGS, Config, check_basis, option
 from cape.errors import ConfigError
 from cape.forecast.size import RunSize
 from cape.frozen import dataclass
 from cape.protocol.plan import noise_shares_of
-from cape.public_basis import check_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

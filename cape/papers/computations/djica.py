@@ -15,7 +15,7 @@ from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
 from cape.computations.capedjica import outcome
 from cape.computations.capedjica.model import IcaModel, n_directions, subspace
-from cape.config import SCALINGS, Config, option
+from cape.config import SCALINGS, Config, check_basis, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.papers.algorithms.djica import (
@@ -46,7 +46,7 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.public_basis import check_basis, widest_basis
+from cape.public_basis import widest_basis
 
 _NAME = "djica"
 # Of mean gradients on doubled white data; converges in 200 to 400 rounds.

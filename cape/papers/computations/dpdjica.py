@@ -17,7 +17,7 @@ from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import scale_from_eigenvalues
 from cape.computations.capedjica import outcome
 from cape.computations.capedjica.model import IcaModel, n_directions, subspace
-from cape.config import Config, option
+from cape.config import Config, check_basis, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.papers.algorithms.dpdjica import (
@@ -33,7 +33,7 @@ from cape.papers.no_guarantee import check_n_local, check_not_private, refuse_re
 from cape.protocol import subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Roster
-from cape.protocol.model import joined, n_basis, progress, settings_of
+from cape.protocol.model import broadcast_roster, joined, n_basis, progress, settings_of
 from cape.protocol.outcome import IcaOutcome, SiteOutcome
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage, make_plan, verify_basis, verify_plan
@@ -41,7 +41,7 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.public_basis import check_basis, widest_basis
+from cape.public_basis import widest_basis
 
 _NAME = "dpdjica"
 WARNING = (
@@ -178,7 +178,7 @@ def drawn(site: Site, purpose: str, n: int) -> Array:
 
 def visited(site: Site, model: DpDjicaModel) -> str:
     """Return the site that has the parcel in this round: a random order, the same for all."""
-    roster = joined(model)
+    roster = broadcast_roster(model)
     run = site.digest(roster)
     # By a hash of the roster: nobody can choose a place, and every party computes the same.
     order = sorted(
