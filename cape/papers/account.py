@@ -45,7 +45,7 @@ WIDEST = 14
 class Account:
     """Releases and the question about them."""
 
-    # As the headline viewer sees them; None for a run that promises nothing
+    # as the headline viewer sees them; None for a run that promises nothing
     releases: Releases | None
     delta: float  # total delta that is asked about
     per_round: int  # releases in a round, for the plot; 1 for a ledger
@@ -72,7 +72,6 @@ class FigureFive:
 
     @property
     def rows(self) -> tuple[FigureFiveRow, ...]:
-        """All of them."""
         return self.by_noise + self.by_colluders
 
 
@@ -125,21 +124,9 @@ class ChargedRun:
 
 
 def from_ledger(path: Path, *, delta: float | None) -> Account:
-    """Read the charged releases of a privacy.json.
+    """Read the charged releases of a privacy.json; `delta` None: that of the file.
 
-    Parameters
-    ----------
-    path : Path
-        The file; its chain of entries is checked, every number computed anew.
-    delta : float or None
-        None: that of the file.
-
-    Raises
-    ------
-    ConfigError
-        If it is not such a file.
-    PrivacyBudgetError
-        If its chain of entries is broken.
+    ConfigError if it is no such file, PrivacyBudgetError if its chain of entries is broken.
     """
     promise, run = read_privacy_file(path, ChargedRun)
     releases = None
@@ -169,28 +156,12 @@ def planned(
     delta: float | None,
     release_delta: float,
 ) -> Account:
-    """Return an account of rounds that all cost the same.
+    """Return an account of J rounds that all cost the same; ConfigError for contradictions.
 
-    Parameters
-    ----------
-    mu, noise_multiplier : float or None
-        One of the two: mu of a round against the viewer, or the noise std of the sum over its
-        sensitivity, from which mu follows as sqrt(f) / multiplier.
-    rounds, per_round : int
-        J, and releases in a round.
-    n_sites, colluders : int or None
-        S and S_C; without S the viewer is an outsider, f = 1.
-    ratio : float
-        r of the zero-sum noise; inf is the secure sum.
-    delta : float or None
-        None: 1e-5.
-    release_delta : float
-        delta_i of the papers' per-release calibration.
-
-    Raises
-    ------
-    ConfigError
-        If the settings contradict each other or are out of range.
+    One of `mu` of a round against the viewer and `noise_multiplier`, the noise std of the sum over
+    its sensitivity, from which mu follows as sqrt(f) / multiplier.  Without S the viewer is an
+    outsider, f = 1.  `ratio` is r of the zero-sum noise, inf the secure sum; `release_delta` the
+    delta_i of the papers' per-release calibration.
     """
     if (mu is None) == (noise_multiplier is None):
         problem = "the noise of a round has to be given once"
@@ -217,7 +188,7 @@ def planned(
 
 
 def default_colluders(n_sites: int) -> int:
-    """Return max(1, ceil(S/3) - 1), and 0 for one site, as the settings of a run do."""
+    # As the settings of a run have it: max(1, ceil(S/3) - 1), and 0 for one site.
     return min(n_sites - 1, max(1, paper_colluders(n_sites)))
 
 
@@ -260,7 +231,7 @@ def paper_figure_5() -> FigureFive:
 
 
 def as_document(case: Account | FigureFive) -> dict[str, object]:
-    """Return the table for machines; epsilon and holds are null where nothing is said."""
+    # For machines; epsilon and holds are null where an accountant says nothing.
     if isinstance(case, FigureFive):
         rows = [
             {"epsilon": r.epsilon, "colluders": r.colluders, "noise": r.noise, **asdict(r.deltas)}
@@ -344,7 +315,6 @@ def _delta(value: float | None) -> str:
 
 
 def _cells(row: ComparisonRow) -> tuple[str, ...]:
-    """Return title, epsilon, its delta, the exact epsilon at that delta, and how they compare."""
     title, epsilon, delta = row.accountant.title, row.total.epsilon, f"{row.total.delta:.3g}"
     if epsilon is None or row.exact is None:
         return title, "none", delta, "-", "says nothing"
@@ -358,7 +328,7 @@ def _cells(row: ComparisonRow) -> tuple[str, ...]:
 
 
 def _epsilon(epsilon: float) -> str:
-    """Return epsilon for a cell: one of mu 1e-12 has no seventy zeros."""
+    # An epsilon of mu 1e-12 would have seventy zeros in its cell.
     text = display_epsilon(epsilon, digits=6)
     return f"{Decimal(text):.6g}" if len(text) > WIDEST else text
 
@@ -385,13 +355,7 @@ _SCHEMES = {  # attribute of PaperDeltas: colour, dash, label
 
 
 def plot(case: Account | FigureFive, path: Path) -> None:
-    """Write total epsilon against rounds, or Fig. 5, as a picture; the suffix says which kind.
-
-    Raises
-    ------
-    ConfigError
-        If the run promises nothing, matplotlib is not installed, or the suffix is of no picture.
-    """
+    """Write total epsilon against rounds, or Fig. 5, as a picture; the suffix says which kind."""
     figure = _figure_5(case) if isinstance(case, FigureFive) else _epsilon_against_rounds(case)
     figure.tight_layout()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -436,8 +400,8 @@ def _epsilon_against_rounds(account: Account) -> Figure:
 
 
 def _figure_5(case: FigureFive) -> Figure:
-    """Draw the four panels of Fig. 5: columns epsilon, rows noise and colluders."""
     figure = _figure(9.0, 7.0)
+    # Columns are epsilon, rows noise and colluders.
     for place, epsilon in enumerate((0.5, 1.0), start=1):
         upper = [row for row in case.by_noise if row.epsilon == epsilon]
         lower = [row for row in case.by_colluders if row.epsilon == epsilon]

@@ -5,10 +5,10 @@
 give at its delta.  The formulas work on mu, the Gaussian-DP parameter of all releases together, or
 on the list of releases where the formula needs one.
 
-Sources: Imtiaz et al.
-(Theorems 1 and 2, Sections IV-A and IV-B, Appendices F and G); Bun and Steinke 2016 (zCDP);
-Canonne, Kamath, Steinke 2020 (improved conversion); Dwork, Rothblum, Vadhan 2010 (strong
-composition); Dwork and Roth 2014 (classic calibration); Balle and Wang 2018 (analytic one).
+Sources: Imtiaz et al. (Theorems 1 and 2, Sections IV-A and IV-B, Appendices F and G); Bun and
+Steinke 2016 (zCDP); Canonne, Kamath, Steinke 2020 (improved conversion); Dwork, Rothblum, Vadhan
+2010 (strong composition); Dwork and Roth 2014 (classic calibration); Balle and Wang 2018 (analytic
+one).
 """
 
 from __future__ import annotations
@@ -96,7 +96,6 @@ def compare_accountants(releases: Releases, *, delta: float) -> tuple[Comparison
 
 
 def accountant_named(name: str) -> Accountant:
-    """Return the accountant of this name; ConfigError if there is none."""
     for accountant in ACCOUNTANTS:
         if accountant.name == name:
             return accountant
@@ -113,7 +112,7 @@ class PaperDeltas:
     pooled_classic: float  # pooled data, classic formula: what the papers compare with
     # CAPE by Theorem 1 as printed; None where eq. (1) is negative or undefined.
     cape_printed: float | None
-    # pooled, cape, conventional: Exact, and always in this order
+    # Exact, and always in this order
     pooled: float
     cape: float
     conventional: float
@@ -122,15 +121,8 @@ class PaperDeltas:
 def paper_deltas(*, epsilon: float, n_sites: int, colluders: int, noise: float) -> PaperDeltas:
     """Return the deltas of Fig. 5 for one noise level.
 
-    Parameters
-    ----------
-    epsilon : float
-        0 or more.
-    n_sites, colluders : int
-        S and S_C.
-    noise : float
-        tau_s N_s, the noise std that a site asks for over the sensitivity 1/N_s; more than 0.
-        Pooled data have tau_s / S, the conventional scheme needs tau_s / sqrt(S) at each site.
+    `noise` is tau_s N_s > 0, the noise std that a site asks for over the sensitivity 1/N_s.  Pooled
+    data have tau_s / S, the conventional scheme needs tau_s / sqrt(S) at each site.
     """
     one = 1.0 / positive("noise", noise)
     printed = _printed_or_none(n_sites, colluders)

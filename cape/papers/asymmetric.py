@@ -35,7 +35,6 @@ class Feasibility:
 
     @property
     def feasible(self) -> bool:
-        """Tell whether all sites get what they ask for."""
         return not self.infeasible
 
 
@@ -62,19 +61,8 @@ def feasibility(
 ) -> Feasibility:
     """Tell in closed form whether every site can have the noise it asks for.
 
-    Parameters
-    ----------
-    weights : sequence of float
-        w_s > 0, three or more, sum 1.
-    site_stds : sequence of float
-        tau_s > 0.
-    pooled_std : float
-        tau_pool > 0, noise std of the weighted average.
-
-    Raises
-    ------
-    ConfigError
-        If the arguments do not describe a scheme; with two sites the system is singular.
+    Weights w_s > 0, three or more, sum 1; tau_s > 0; tau_pool > 0, noise std of the weighted
+    average.  ConfigError for other arguments; with two sites the system is singular.
     """
     # In exact fractions of the given floats: with equal sites every request lies on the border.
     x, pool = _requests(weights, site_stds, pooled_std)
@@ -89,12 +77,9 @@ def feasibility(
 
 
 def solve(*, weights: Sequence[float], site_stds: Sequence[float], pooled_std: float) -> Scheme:
-    """Return the variances of the scheme; parameters as in `feasibility`.
+    """Return the variances of the scheme; arguments as in `feasibility`.
 
-    Raises
-    ------
-    ConfigError
-        If a q_s would be negative, with the sites and what they would have to ask for.
+    ConfigError if a q_s would be negative, with the sites and what they would have to ask for.
     """
     verdict = feasibility(weights=weights, site_stds=site_stds, pooled_std=pooled_std)
     if not verdict.feasible:
@@ -122,23 +107,8 @@ def victim_mu2(
     """Return mu^2 of a subject at one site against the aggregator with these sites.
 
     mu_v^2 = Delta_v^2 [1/A_v + (w_v q_v / A_v)^2 / sum_H w_s^2 q_s l_s / A_s], A_s = q_s + l_s,
-    H the honest sites, the victim's included.
-
-    Parameters
-    ----------
-    scheme : Scheme
-        From `solve`.
-    victim : int
-        Site of the subject, from 0.
-    colluders : collection of int
-        Other sites.
-    sensitivity : float
-        Delta_v of the victim's output f_v, more than 0.
-
-    Raises
-    ------
-    ConfigError
-        If the sites are not sites of the scheme or the victim colludes.
+    H the honest sites, the victim's included; sites count from 0, Delta_v > 0 is the sensitivity
+    of the victim's output.  ConfigError for other sites, or a victim that colludes.
     """
     n = len(scheme.weights)
     if not {victim, *colluders} <= set(range(n)) or victim in colluders:

@@ -30,14 +30,7 @@ def view_factor(*, n_sites: int, colluders: int, ratio: SeedRatio) -> Fraction:
     """Return f of the aggregator with S_C sites: S/S_H (r + S_H)/(r + 1), S_H = S - S_C; exact.
 
     With r = S it is S (2 S - S_C) / ((1 + S)(S - S_C)); it replaces the bracket of Imtiaz et al.,
-    eq. (1).  ConfigError for an argument that is out of range.
-
-    Parameters
-    ----------
-    n_sites, colluders : int
-        S and S_C, at most S - 1.
-    ratio : int, float or Fraction
-        r, zero or more; ``math.inf`` is the secure sum.
+    eq. (1).  r is zero or more, ``math.inf`` the secure sum; S_C is at most S - 1.
     """
     honest = honest_sites(n_sites, colluders)
     r = _ratio(ratio)
@@ -124,14 +117,12 @@ def dropout_factor(*, n_sites: int, dropped: int, ratio: SeedRatio) -> Fraction:
 
 
 def positive(setting: str, got: float) -> float:
-    """Return `got`; ConfigError unless it is finite and more than 0."""
     if not (math.isfinite(got) and got > 0.0):
         raise _refused(setting, got, "finite, more than 0", "correct it.")
     return got
 
 
 def honest_sites(n_sites: int, colluders: int) -> int:
-    """Return S_H = S - S_C after checking both."""
     at_least("n_sites", n_sites, 1)
     if at_least("colluders", colluders, 0) >= n_sites:
         do = "without an honest site there is nobody left to protect."

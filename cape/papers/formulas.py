@@ -27,9 +27,8 @@ _LARGEST_EXPONENT: Final = 700.0
 class Sites:
     """Who shares the noise; needed by the printed form of Theorem 1 only."""
 
-    # n_sites, colluders: S and S_C
-    n_sites: int
-    colluders: int
+    n_sites: int  # S
+    colluders: int  # S_C
     factor: Fraction  # f that the releases are charged with: `cape.papers.correlated.view_factor`
 
 
@@ -61,18 +60,9 @@ class Releases:
     def repeated(
         cls, mu: float, *, rounds: int, per_round: int = 1, sites: Sites | None = None
     ) -> Releases:
-        """Return rounds of equal releases.
+        """Return J rounds of equal releases; `mu` is that of a round, all its releases together.
 
-        Parameters
-        ----------
-        mu : float
-            Of one round, all its releases together.
-        rounds : int
-            J.
-        per_round : int
-            Releases of equal mu in a round; 2 in Imtiaz et al., Alg. 4 (weights and bias).
-        sites : Sites or None
-            If known.
+        Two releases a round in Imtiaz et al., Alg. 4 (weights and bias).
         """
         if not (math.isfinite(mu) and mu > 0.0):
             raise _refused("mu", mu, "finite, more than 0")
@@ -83,12 +73,10 @@ class Releases:
 
     @property
     def count(self) -> int:
-        """Number of releases."""
         return sum(n for _, n in self.groups)
 
     @property
     def mu2(self) -> Fraction:
-        """Sum of mu^2."""
         return sum((mu2 * n for mu2, n in self.groups), Fraction(0))
 
     @property
@@ -97,7 +85,6 @@ class Releases:
         return root_up(self.mu2)
 
     def first(self, count: int) -> Releases:
-        """Return the first `count` releases, at least one."""
         left, groups = max(1, count), []
         for mu2, n in self.groups:
             groups.append((mu2, min(n, left)))
@@ -224,13 +211,7 @@ def strong_composition(parts: Iterable[tuple[float, int]], *, slack: float) -> f
 
     sqrt(2 log(1/delta') sum n_i e_i^2) + sum n_i e_i (exp(e_i) - 1), Dwork, Rothblum, Vadhan 2010
     (equal parts: e sqrt(2 k log(1/delta')) + k e (exp(e) - 1)).
-
-    Parameters
-    ----------
-    parts : iterable of (float, int)
-        epsilon_i and how many.
-    slack : float
-        delta', between 0 and 1.
+    Parts are epsilon_i and how many; `slack` is delta', between 0 and 1.
     """
     _check(0.0, slack)
     squares, means = [], []

@@ -14,13 +14,13 @@ from cape.protocol.ports import Site, Stacks
 
 
 def check_not_private(name: str, config: Config) -> None:
-    """Raise ConfigError for ``private=true``: this computation could not keep the promise."""
+    # It could not keep the promise, whatever the budget.
     if config.private:
         raise ConfigError("E255", computation=name)
 
 
 def check_n_local(n_local: int, n_components: int) -> None:
-    """Raise ConfigError unless every site keeps as many directions as there are components."""
+    # A site that keeps fewer directions than there are components hides some from the others.
     if n_local < n_components:
         raise ConfigError(
             "E011",
@@ -40,24 +40,10 @@ def refuse_real_data(name: str, site: Site) -> None:
 
 
 def as_one_record(stacks: Stacks, label: str, *, weighted: bool, n_subjects: int = 1) -> Stacks:
-    """Return all subjects of a site as one record: their columns side by side.
+    """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
 
-    Parameters
-    ----------
-    stacks : Stacks
-        Arrays (n, rows, T).
-    label : str
-        Of the record.
-    weighted : bool
-        Scale a subject's columns by 1/sqrt(T_m M), so that X X' is its part of the mean of all
-        subjects' second moments.
-    n_subjects : int
-        M; counts with `weighted` only.
-
-    Returns
-    -------
-    Stacks
-        One array of shape (1, rows, N_s).
+    `weighted` scales a subject's columns by 1/sqrt(T_m M), so that X X' is its part of the mean of
+    all subjects' second moments.
     """
     parts = []
     for array in stacks.arrays:

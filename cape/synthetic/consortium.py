@@ -85,7 +85,7 @@ class Summary:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """A checked request for a consortium; fields as the parameters of `write_consortium`."""
+    """A request for a consortium; fields as the parameters of `write_consortium`."""
 
     preset: PresetName
     sizes: tuple[int, ...]
@@ -98,12 +98,11 @@ class Request:
 
     @property
     def owners(self) -> tuple[int, ...]:
-        """Site of each subject."""
         return tuple(site for site, size in enumerate(self.sizes) for _ in range(size))
 
     @property
     def grid(self) -> Grid:
-        """Grid of the mask of `brain`."""
+        # Of the public mask that the settings name: synthetic images must pass a site's checks.
         config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{self.grid_mm}mm")
         return grid_of(mask_space(config))
 
@@ -124,38 +123,12 @@ def write_consortium(
     templates: float = 0.0,
     progress: OnWritten | None = None,
 ) -> Summary:
-    """Write a synthetic consortium into a new or empty folder.
+    """Write ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site into `out`.
 
-    Parameters
-    ----------
-    out : Path
-        Gets ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site.
-    preset : {"brain", "paper", "realistic", "records"}
-        See the module.
-    n_sites, n_subjects : int
-        S and M; subjects are split unequally.  0: the preset's number.
-    site_sizes : sequence of int, optional
-        Subjects of each site, instead of the two.
-    n_timepoints, n_networks : int
-        T (`brain`: on average) and R; 0: the preset's.
-    grid_mm : int
-        Mask of `brain`: 10, 8, 6, 4 or 3.
-    tr : float
-        Repetition time of `brain`, s.
-    seed : int
-        Not negative.
-    layout : {"files", "manifest", "bids", "matrix", "atlas"}
-        How the sites of `brain` keep their files, see `cape.synthetic.layouts`.
-    templates : float
-        Above 0: write template maps that correlate so with the true ones into every site's folder
-        (images and matrices of images).
-    progress : callable, optional
-        Called with (subjects written, subjects in all).
-
-    Raises
-    ------
-    ConfigError
-        Impossible sizes, unknown preset, or a folder that is not empty.
+    Numbers that are 0 are the preset's; `site_sizes` stands instead of `n_sites` and `n_subjects`.
+    `grid_mm`, `tr` (s), `layout` (`cape.synthetic.layouts`) and a spread of T are of `brain` only.
+    `templates` above 0: template maps that correlate so with the true ones, for every site.
+    ConfigError for impossible sizes, an unknown preset, or a folder that is not empty.
     """
     subjects, timepoints, networks = _preset(preset)
     request = Request(

@@ -131,25 +131,12 @@ def garch_sources(
     alpha: tuple[float, float] = (0.15, 0.30),
     innovations: Literal["normal", "laplace"] = "normal",
 ) -> Data:
-    """Draw AR(1) time courses with GARCH(1, 1) volatility and unit variance.
+    """Draw AR(1) time courses (M, R, T) with GARCH(1, 1) volatility and unit variance.
 
-    Parameters
-    ----------
-    rng : numpy.random.Generator
-        Drawn from in this order: alpha per component, then innovations sample by sample.
-    n_subjects, n_components, n_timepoints : int
-        M, R, T.
-    ar : float
-        AR(1) coefficient, in (-1, 1).
-    alpha : tuple of two float
-        Range of the reaction to the last innovation; alpha + beta = .9.
-    innovations : {"normal", "laplace"}
-
-    Returns
-    -------
-    ndarray of float32, shape (M, R, T)
-        Time means not removed.
+    `ar` in (-1, 1); `alpha` is the range of the reaction to the last innovation, alpha + beta = .9.
+    Time means are not removed.
     """
+    # The order of draws is part of every study: alpha per component, then sample by sample.
     a = rng.uniform(*alpha, n_components)
     b = PERSISTENCE - a
     w = 1.0 - PERSISTENCE
@@ -179,28 +166,7 @@ def generate(
     image_size: int = 30,
     n_basis: int = 100,
 ) -> Study:
-    """Draw a study: maps, strengths, sources, amplitudes, in this order.
-
-    Parameters
-    ----------
-    preset : Preset
-        One of `PRESETS`, or a variant of it.
-    n_subjects : int
-        M.
-    seed : int
-        The generator is ``default_rng(1000 + seed)``.
-    n_components, n_timepoints : int
-        R, T.
-    image_size : int
-        n; D = n * n.
-    n_basis : int
-        d of the 2-D cosine basis.
-
-    Returns
-    -------
-    Study
-        Without further standardisation.
-    """
+    """Draw a study: maps, strengths, sources, amplitudes, in this order; D = image_size^2."""
     # Offsets keep the streams of the generators of this module apart for equal seeds.
     rng = np.random.default_rng(1000 + seed)
     maps = blob_maps(rng, image_size, n_components, preset)
@@ -221,17 +187,7 @@ def generate(
 
 
 def correlated_maps(maps: Array, smooth_noise: Array, r: float) -> Array:
-    """Return maps that correlate exactly r with the given ones, shape (D, R), std 1.
-
-    Parameters
-    ----------
-    maps : ndarray, shape (D, R)
-        True maps.
-    smooth_noise : ndarray, shape (D, R)
-        What the rest of each map is made of.
-    r : float
-        In 0..1.
-    """
+    """Return maps (D, R) of std 1 that correlate exactly r in 0..1 with the given ones."""
     truth = maps - maps.mean(axis=0)
     truth /= np.linalg.norm(truth, axis=0)
     rest = smooth_noise - smooth_noise.mean(axis=0)
@@ -254,7 +210,6 @@ def standardise(stack: npt.NDArray[np.floating]) -> Data:
 
 
 def _tilted_blob(centre: tuple[float, float], sd: Array, angle: float) -> Array:
-    """Return a Gaussian blob on 30 x 30 pixels, its first axis tilted by `angle`."""
     row, column = np.indices((SIM_SIZE, SIM_SIZE), dtype=np.float64)
     dy, dx = row - centre[0], column - centre[1]
     a = (np.cos(angle) * dx + np.sin(angle) * dy) / sd[0]
@@ -293,19 +248,10 @@ def djica_sim_maps() -> Array:
 def djica_sim(seed: int, *, n_subjects: int, n_timepoints: int = 250) -> Study:
     """Draw the noise-free study on which the papers' own systems are judged, 900 pixels, R = 20.
 
-    Parameters
-    ----------
-    seed : int
-        Of the sources; the maps are always the same.
-    n_subjects, n_timepoints : int
-        M, T.
-
-    Returns
-    -------
-    Study
-        In voxels (B is the identity).  AR(1)-GARCH(1, 1) sources of unit variance whose parameters
-        differ between components; rows of S are centred over all subjects together.
+    In voxels (B is the identity).  AR(1)-GARCH(1, 1) sources of unit variance whose parameters
+    differ between components; rows of S are centred over all subjects together.
     """
+    # The maps are the same for every seed: systems are compared on sources alone.
     A = djica_sim_maps()
     rng = np.random.default_rng(seed)
     R = A.shape[1]
@@ -367,6 +313,6 @@ def two_views(
 
 
 def _conditioned(rng: np.random.Generator, n: int) -> Array:
-    """Return a random n x n matrix with singular values evenly between 1 and 2."""
+    # Singular values between 1 and 2: no direction of a view is too weak to be found.
     left, right = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))
     return np.asarray((left * np.linspace(1.0, 2.0, n)) @ right)

@@ -46,7 +46,6 @@ class Shelf:
     storage: Storage  # how this site stores them
 
     def image(self, name: str, values: Data) -> None:
-        """Write voxels (D, T) as an image below the folder."""
         path = self.folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(self.scanner.image(values, self.storage))
@@ -131,7 +130,6 @@ def _write_manifest(shelf: Shelf, members: tuple[int, ...]) -> None:
 
 
 def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
-    """Write one run, or two sessions for every third subject."""
     label, n_times = f"sub-{m + 1:03d}", values.shape[1]
     sessions = {"": slice(None)}
     # Two runs of one person, so that reading has to put them together.

@@ -17,18 +17,10 @@ from cape.frozen import dataclass
 
 
 def isi(gain: Array) -> float:
-    """Return the inter-symbol interference of a gain matrix, q_NGI of the papers.
+    """Return q_NGI of W_total A (L, L): 0 is perfect, .35 random at order 20, 1 the worst.
 
-    Parameters
-    ----------
-    gain : ndarray, shape (L, L)
-        W_total A.  Invariant to permutation, signs and one common factor; the rows of W must be
-        scaled to unit source variance (`unit_rows` in whitened coordinates) and nothing else.
-
-    Returns
-    -------
-    float
-        0 for a perfect separation, about .35 for a random rotation of order 20, 1 at worst.
+    Invariant to permutation, signs and one common factor; the rows of W must be scaled to unit
+    source variance (`unit_rows` in whitened coordinates) and nothing else.
     """
     p = np.abs(gain)
     n = len(p)
@@ -38,17 +30,9 @@ def isi(gain: Array) -> float:
 
 
 def mdi(gain: Array) -> float:
-    """Return the minimum distance index of a gain matrix (Ilmonen et al.).
+    """Return the minimum distance index of a gain matrix P = W_total A (Ilmonen et al.).
 
-    Parameters
-    ----------
-    gain : ndarray, shape (p, p)
-        W_total A.
-
-    Returns
-    -------
-    float
-        min over scaled permutations C of ||C P - I||_F / sqrt(p - 1), in 0..1; .900 at random.
+    min over scaled permutations C of ||C P - I||_F / sqrt(p - 1), in 0..1; .900 at random.
     """
     share = gain**2 / np.sum(gain**2, axis=1, keepdims=True)
     rows, columns = _assign(share)
@@ -67,10 +51,10 @@ def _assign(score: Array) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
 class Matching:
     """One-to-one matching of estimated to true maps."""
 
-    # truth, estimate: (n_matched,): column indices that belong together
+    # (n_matched,) each: columns that belong together
     truth: npt.NDArray[np.intp]
     estimate: npt.NDArray[np.intp]
-    correlation: Array  # (n_matched,): pearson correlation of each pair, with sign
+    correlation: Array  # (n_matched,): Pearson correlation of each pair, with sign
 
     @property
     def mean(self) -> float:
@@ -79,17 +63,9 @@ class Matching:
 
 
 def match_maps(estimate: Array, truth: Array) -> Matching:
-    """Match estimated to true maps by |Pearson correlation| (Hungarian method).
+    """Match maps (D, K) to true maps (D, R) by |Pearson correlation| (Hungarian method).
 
-    Parameters
-    ----------
-    estimate : ndarray, shape (D, K)
-    truth : ndarray, shape (D, R)
-        K and R may differ; min(K, R) pairs are formed.  Constant columns correlate 0.
-
-    Returns
-    -------
-    Matching
+    min(K, R) pairs are formed; constant columns correlate 0.
     """
     true_rows = unit_rows((truth - truth.mean(axis=0)).T)
     r = true_rows @ unit_rows((estimate - estimate.mean(axis=0)).T).T
@@ -98,67 +74,27 @@ def match_maps(estimate: Array, truth: Array) -> Matching:
 
 
 def captured_energy(V: Array, moment: Array) -> float:
-    """Return tr(V' C V), the part of a second moment C that a subspace captures.
-
-    Parameters
-    ----------
-    V : ndarray, shape (D, K)
-        Orthonormal columns.
-    moment : ndarray, shape (D, D)
-
-    Returns
-    -------
-    float
-    """
+    """Return tr(V' C V), what orthonormal V (D, K) captures of a second moment C (D, D)."""
     return float(np.sum(V * (moment @ V)))
 
 
 def map_energy(V: Array, maps: Array) -> float:
-    """Return the mean share of the maps' energy inside span(V), in 0..1.
-
-    Parameters
-    ----------
-    V : ndarray, shape (D, K)
-        Orthonormal columns.
-    maps : ndarray, shape (D, R)
-
-    Returns
-    -------
-    float
-    """
+    """Return the mean part of the energy of maps (D, R) inside span(V), V (D, K) orthonormal."""
     return float(np.mean(np.sum((V.T @ maps) ** 2, axis=0) / np.sum(maps**2, axis=0)))
 
 
 def principal_cosines(U: Array, V: Array) -> Array:
-    """Return the cosines of the principal angles of two subspaces, descending.
-
-    Parameters
-    ----------
-    U, V : ndarray, shape (D, K)
-        Orthonormal columns.
-
-    Returns
-    -------
-    ndarray, shape (K,)
-    """
+    """Return the cosines (K,) of the principal angles, descending; U, V (D, K) orthonormal."""
     cosines = np.linalg.svd(U.T @ V, compute_uv=False)
+    # Rounding takes the cosine of equal directions past 1.
     return np.asarray(np.minimum(cosines, 1.0))
 
 
 def calinski_harabasz(records: Array, labels: npt.NDArray[np.integer]) -> float:
-    """Return the variance ratio of a clustering (Calinski and Harabasz), CH of capeCCA.
+    """Return the variance ratio of records (N, K) in 2 to N - 1 clusters, CH of capeCCA.
 
-    Parameters
-    ----------
-    records : ndarray, shape (N, K)
-    labels : ndarray of int, shape (N,)
-        At least two clusters, fewer than records.
-
-    Returns
-    -------
-    float
-        Between over within variance, each by its degrees of freedom; proportional to N, so only
-        values over the same records compare.
+    Between over within variance, each by its degrees of freedom; proportional to N, so only values
+    over the same records compare.
     """
     clusters, assigned = np.unique(labels, return_inverse=True)
     counts = np.bincount(assigned).astype(np.float64)
@@ -176,22 +112,11 @@ def calinski_harabasz(records: Array, labels: npt.NDArray[np.integer]) -> float:
 def err_corr(x: Array, y: Array, U: Array, V: Array, correlations: Array) -> float:
     """Return how far the correlations under estimated directions are from the true ones.
 
-    Our reading of capeCCA, Sec. IV (the scripts for that data set are not public): correlations
-    of the variates of the non-private data under the private directions, against the truth.
-
-    Parameters
-    ----------
-    x, y : ndarray, shape (N, D_x), (N, D_y)
-        Records of both views.
-    U, V : ndarray, shape (D_x, K), (D_y, K)
-    correlations : ndarray, shape (K,)
-        r*.
-
-    Returns
-    -------
-    float
-        ``||r* - r|| / K``; a constant variate correlates 0.
+    ``||r* - r|| / K``, r* the true `correlations` (K,), r those of the variates of the non-private
+    records x (N, D_x), y (N, D_y) under the private directions U (D_x, K), V (D_y, K).  Our reading
+    of capeCCA, Sec. IV (the scripts for that data set are not public).
     """
+    # A constant variate correlates 0: its norm counts as infinite.
     a, b = ((view - view.mean(axis=0)) @ W for view, W in ((x, U), (y, V)))
     norms = np.linalg.norm(a, axis=0) * np.linalg.norm(b, axis=0)
     r = np.abs(np.sum(a * b, axis=0)) / np.where(norms > 0.0, norms, np.inf)
@@ -201,10 +126,7 @@ def err_corr(x: Array, y: Array, U: Array, V: Array, correlations: Array) -> flo
 def compare_with_truth(truth: Path, unmixing: Path) -> tuple[float | None, float | None]:
     """Return ISI of the gain matrix and mean matched |r| of the maps; None without truth or maps.
 
-    Parameters
-    ----------
-    truth, unmixing : Path
-        ``A`` (D, R) planted; ``W_total`` (k, D) and ``A`` (D, k) estimated.
+    Files hold ``A`` (D, R) planted; ``W_total`` (k, D) and ``A`` (D, k) estimated.
     """
     if not (truth.is_file() and unmixing.is_file()):
         return None, None

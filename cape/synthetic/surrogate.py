@@ -33,17 +33,14 @@ class SurrogateSource:
 
     @property
     def space(self) -> FeatureSpace:
-        """Feature space of the other source."""
         return self.inner.space
 
     @property
     def n_subjects(self) -> int:
-        """M_s."""
         return self.inner.n_subjects
 
     @property
     def tr_range(self) -> tuple[float, float]:
-        """Repetition times of the other source."""
         return self.inner.tr_range
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:

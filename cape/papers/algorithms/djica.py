@@ -70,9 +70,8 @@ def local_moment(X: Array, n_local: int) -> Array:
 class StackedPca:
     """Global PCA from the local PCAs of sites."""
 
-    # n_components, n_local: R, and k >= R directions kept by a site
-    n_components: int
-    n_local: int
+    n_components: int  # R
+    n_local: int  # k >= R directions kept by a site
     n_subjects: int  # M: a sum over sites arrives as its M-th part
 
     @property
@@ -86,7 +85,6 @@ class StackedPca:
         )
 
     def start(self, rows: int) -> Subspace:
-        """Return the state before the release."""
         return self._pooled.start(rows)
 
     def query(self, state: Subspace) -> SubjectQuery:
@@ -120,9 +118,8 @@ class Sphere(Whitener):
 class GlobalSphere:
     """Whitening by the pooled second moment of the reduced data, exactly."""
 
-    # n_subjects, n_sites: M and S
-    n_subjects: int
-    n_sites: int
+    n_subjects: int  # M
+    n_sites: int  # S
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return the single release: svec of a k x k matrix, and a number of columns."""
@@ -209,9 +206,8 @@ class DjicaInfomax:
 
     n_rounds: int  # most rounds
     learning_rate: float  # rho, of sums over blocks or of mean gradients
-    # block, n_columns: Columns of a block, 0 for all, and mean columns of a site
-    block: int
-    n_columns: int
+    block: int  # columns of a block, 0 for all
+    n_columns: int  # mean columns of a site
     n_subjects: int  # M
     # rho *= .9 when the step of an epoch turns by more than 60 degrees from the kept one
     anneal: bool
@@ -219,7 +215,6 @@ class DjicaInfomax:
 
     @property
     def epoch_length(self) -> int:
-        """Rounds of an epoch."""
         return max(1, self.n_columns // self.block) if self.block else 1
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
@@ -228,7 +223,6 @@ class DjicaInfomax:
         return (release,) * self.n_rounds
 
     def start(self, rows: int) -> EpochState:
-        """Return W = I, b = 0."""
         first = beginning(rows, self.learning_rate)
         return EpochState(
             W=first.W, b=first.b, rho=first.rho, round=0, anchor=first.anchor, stability=0.0,

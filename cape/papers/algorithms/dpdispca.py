@@ -15,21 +15,10 @@ Order = Literal["signed", "absolute"]
 
 
 def leading_factor(moment: Array, rank: int, *, order: Order = "signed") -> Array:
-    """Return P with P P' the leading part of a symmetric matrix: all that a DPdisPCA site sends.
+    """Return P_s = U_R Sigma_R^(1/2) (D, R) of a site's noisy second moment (D, D), Alg. 1.
 
-    Parameters
-    ----------
-    moment : ndarray, shape (D, D)
-        A_s, the site's own noisy second moment.
-    rank : int
-        R, directions kept (DPdisPCA, Alg. 1: P_s = U_R Sigma_R^(1/2)).
-    order : {"signed", "absolute"}
-        "signed": largest eigenvalues, negative ones count as 0.  "absolute": as the authors'
-        scripts, whose SVD takes a large negative noise eigenvalue for a direction.
-
-    Returns
-    -------
-    ndarray, shape (D, R)
+    "signed": largest eigenvalues, negative ones count as 0.  "absolute": as the authors' scripts,
+    whose SVD takes a large negative noise eigenvalue for a direction.
     """
     # Deviation: "signed" by default, docs/deviations.md no. 11.
     values, vectors = np.linalg.eigh(moment)

@@ -35,19 +35,10 @@ PARCEL_TOLERANCE = 1e-9
 
 
 def private_local_pca(moment: Array, E: Array, k: int) -> Array:
-    """Return P = U_k Sigma_k^(1/2) of ``moment + E E'`` (Alg. 1, Imtiaz et al. 2016).
+    """Return P = U_k Sigma_k^(1/2) (d, k) of ``moment + E E'`` (Alg. 1, Imtiaz et al. 2016).
 
-    Parameters
-    ----------
-    moment : ndarray, shape (d, d)
-        C = X X', not divided by the number of columns, ||x|| <= 1.
-    E : ndarray, shape (d, d + 1)
-        Columns N(0, I/(2 epsilon)); our reading, the printed covariance is mangled.
-    k : int
-
-    Returns
-    -------
-    ndarray, shape (d, k)
+    The moment C = X X' (d, d) is not divided by the number of columns, ||x|| <= 1; columns of
+    E (d, d + 1) are N(0, I/(2 epsilon)): our reading, the printed covariance is mangled.
     """
     values, vectors = np.linalg.eigh(moment + E @ E.T)
     top = slice(len(values) - k, None)
@@ -98,12 +89,10 @@ class WishartPca:
     The record is the site that has the parcel; the others answer zeros, so that a sum carries it.
     """
 
-    # n_components, n_local: r and k
-    n_components: int
-    n_local: int
-    # n_sites, n_subjects: Stops, and M: a sum arrives as its M-th part
-    n_sites: int
-    n_subjects: int
+    n_components: int  # r
+    n_local: int  # k
+    n_sites: int  # as many stops
+    n_subjects: int  # M: a sum arrives as its M-th part
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         """Return one sum per stop: d x k numbers."""
@@ -113,7 +102,6 @@ class WishartPca:
         ) * self.n_sites
 
     def start(self, rows: int) -> Parcel:
-        """Return the state before the first stop."""
         k = min(self.n_local, rows)
         return Parcel(
             V=np.eye(rows)[:, : self.n_components].copy(), eigenvalues=np.zeros(rows), edge=0.0,
@@ -173,23 +161,14 @@ class WishartPca:
         )
 
     def done(self, state: Parcel) -> bool:
-        """Tell whether all sites have had the parcel."""
         return state.stops >= self.n_sites
 
 
 def noisy_gradients(W: Array, b: Array, X: Floats, E: Floats) -> tuple[Array, Array]:
     """Return mean gradients of Alg. 3 (Imtiaz et al. 2016) of every subject.
 
-    Parameters
-    ----------
-    W, b : ndarray, shapes (r, r), (r,)
-    X, E : ndarray, shape (n_subjects, r, T)
-        Reduced data and Laplace noise of the scale in force.
-
-    Returns
-    -------
-    tuple of ndarray
-        (I + (1 - 2Y) Z'/T) W of shape (n, r, r), and mean 1 - 2y of shape (n, r).
+    (I + (1 - 2Y) Z'/T) W (n, r, r) and mean 1 - 2y (n, r), from reduced data X (n, r, T) and
+    Laplace noise E of the scale in force.
     """
     # Deviation: the printed I is N_i I, the number of columns; means instead of sums.
     Z = W @ X.astype(np.float64) + b[:, None] + E
@@ -217,7 +196,6 @@ class LaplaceInfomax:
         return (release,) * self.n_rounds
 
     def start(self, rows: int) -> Unmixing:
-        """Return W = I, b = 0."""
         return beginning(rows, self.learning_rate)
 
     def query(self, state: Unmixing) -> SubjectQuery:

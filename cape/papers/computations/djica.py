@@ -87,7 +87,6 @@ class DjicaConfig(Config):
     )
 
     def check(self) -> None:
-        """Check what the settings say together."""
         Config.check(self)
         check_not_private(_NAME, self)
         check_basis(self)
@@ -120,7 +119,6 @@ def pca_of(config: Config, n_subjects: int) -> StackedPca:
 
 
 def _solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
-    """Return the solver for sites of `n_columns` columns on average."""
     settings = djica_settings(config)
     block = 0
     rate = settings.learning_rate or FULL_BATCH_RATE
@@ -142,7 +140,7 @@ def _solver_of(config: Config, n_subjects: int, n_columns: int) -> DjicaInfomax:
 def _stages(
     config: Config, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
-    """Return all sums of a run; the weights mean nothing without noise."""
+    # Weights of the budget mean nothing without noise, but every plan has them.
     R = djica_settings(config).n_components
     sphere = GlobalSphere(n_subjects=n_subjects, n_sites=n_sites)
     solver = _solver_of(config, n_subjects, 0)
@@ -156,7 +154,6 @@ def _stages(
 
 
 def _full_width(config: Config, space: FeatureSpace) -> int:
-    """Return d: the public basis at its full width."""
     d = widest_basis(config, space)
     if d > config.max_features:
         raise ConfigError(
@@ -169,7 +166,6 @@ def _full_width(config: Config, space: FeatureSpace) -> int:
 
 
 def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan of a run, made by the aggregator in `join`."""
     if n_subjects < djica_settings(config).n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=djica_settings(config).n_components)
     d = _full_width(config, space)
@@ -204,7 +200,6 @@ def _solver(config: Config, model: DjicaModel) -> DjicaInfomax:
 
 
 def _columns(site: Site, model: DjicaModel) -> Stacks:
-    """Return the site's subjects side by side, (1, d, N_s)."""
     M = joined(model).n_subjects
     return as_one_record(subject_views.raw(site, model), site.id, weighted=True, n_subjects=M)
 

@@ -52,7 +52,6 @@ class DpDisPcaConfig(CapePcaConfig):
     zero_sum: Literal["ring"] = option("ring", "Zero-sum noise", group="Privacy")
 
     def check(self) -> None:
-        """Check what the settings say together."""
         CapePcaConfig.check(self)
         # What no site sends cannot be found in the mean of what they send.
         if self.n_sent < self.n_directions:
@@ -75,7 +74,6 @@ def _plan_run(
 
 
 def _reduce(config: DpDisPcaConfig, mean: Array) -> Array:
-    """Return P_s (D, R) of a site's own noisy second moment."""
     return leading_factor(smat(mean), config.n_sent)
 
 

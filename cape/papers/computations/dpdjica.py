@@ -76,7 +76,6 @@ class DpDjicaConfig(Config):
     private: bool = option(False, "Add noise", group="Privacy", help="Only false: no guarantee.")
 
     def check(self) -> None:
-        """Check what the settings say together."""
         Config.check(self)
         check_not_private(_NAME, self)
         check_basis(self)
@@ -120,7 +119,6 @@ def _solver_of(config: Config, model: object = None) -> LaplaceInfomax:
 def _stages(
     config: Config, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[PlannedStage, ...]:
-    """Return all sums of a run."""
     parcel = parcel_of(config, n_sites, n_subjects)
     rounds = _solver_of(config).schedule(dpdjica_settings(config).n_components)
     return (
@@ -130,7 +128,6 @@ def _stages(
 
 
 def _full_width(config: Config, space: FeatureSpace) -> int:
-    """Return d: the public basis at its full width."""
     d = widest_basis(config, space)
     R = dpdjica_settings(config).n_components
     if not R <= d <= config.max_features:
@@ -145,7 +142,6 @@ def _full_width(config: Config, space: FeatureSpace) -> int:
 
 
 def _plan_run(config: Config, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan of a run, made by the aggregator in `join`."""
     if n_subjects < dpdjica_settings(config).n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=dpdjica_settings(config).n_components)
     d = _full_width(config, space)
