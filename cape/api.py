@@ -46,19 +46,18 @@ class Result:
     unmixing: Array  # (R, D): ``unmixing @ X`` are the time courses of a subject X (D, T)
     # (D, R): z-scores of the spatial components of the same subspace; None in a template run
     spatial_maps: Array | None
-    # status, reason: converged, max_rounds, not_judged, released, budget_exhausted or diverged; and
-    # why
+    # converged, max_rounds, not_judged, released, budget_exhausted or diverged
     status: str
-    reason: str
+    reason: str  # of the status
     stability: float  # agreement of the directions now and some rounds before; 0 if not assessed
     private: bool  # whether `epsilon` is promised: False without noise and with a seed
-    # epsilon, delta: Total, per subject, against the aggregator with the assumed colluders; None if
-    # nothing is promised
+    # total, per subject, against the aggregator with the assumed colluders; None if nothing is
+    # promised
     epsilon: float | None
     delta: float
     trace: tuple[RoundRecord, ...]
     warnings: tuple[str, ...]
-    # q_ngi, map_correlation: Recovery error and mean |r| with the true maps, where these are known
+    # recovery error and mean |r| with the true maps, where these are known
     q_ngi: float | None
     map_correlation: float | None
     outcome: IcaOutcome = field(repr=False)  # everything else: settings, ledger, roster, matrices
@@ -95,22 +94,11 @@ def _result(outcome: IcaOutcome, truth: Array | None) -> Result:
 
 
 class Consortium:
-    """Sites whose subjects are arrays in this process.
+    """Sites whose subjects are arrays (D, T_m) in this process: features by time, runs joined.
 
-    Parameters
-    ----------
-    sites : mapping of str to sequence of ndarray
-        Per site, one array (D, T_m) for every subject: features by time, runs already joined.
-    space : FeatureSpace, optional
-        What the D features are: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images,
-        ``FeatureSpace.of_labels("mask", ...)`` for voxels; plain columns without it.
-    truth : ndarray, shape (D, R), optional
-        True maps, to be compared with.
-
-    Raises
-    ------
-    ConfigError
-        CAPE-E284: no sites or subjects, arrays that are not real (D, T) with one D.
+    `space` says what the D features are: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images,
+    ``FeatureSpace.of_labels("mask", ...)`` for voxels; plain columns without it.  `truth` (D, R)
+    are true maps to compare with.  ConfigError CAPE-E284: no subjects, or other arrays.
     """
 
     def __init__(
@@ -143,7 +131,6 @@ class Consortium:
 
     @property
     def n_subjects(self) -> int:
-        """M."""
         return sum(map(len, self._sites.values()))
 
     def run(
@@ -157,29 +144,9 @@ class Consortium:
     ) -> Result:
         """Run the whole protocol: keys, masks, exact noise, ledger.
 
-        Parameters
-        ----------
-        epsilon, delta : float
-            Total budget per subject; no `epsilon` with ``private = False`` in `settings` only.
-        settings : mapping, optional
-            Settings of docs/config.md.  As in every simulation, too small a budget warns.
-        seed : int, optional
-            Reproducible noise, 0 to 2^63 - 1; the result is not private.
-        on_progress : callable, optional
-            Called after every exchange.
-
-        Raises
-        ------
-        DataError
-            Subjects fail the checks that files go through (NaN, constant, too short, given twice),
-            and may not be left out by `exclude_bad_subjects` and `max_excluded_fraction`.
-        CapeError
-            As in a run between sites.
-
-        Warns
-        -----
-        CapeWarning
-            What was found at a site, and which of its subjects were left out.
+        Without `epsilon` only if `settings` (docs/config.md) have ``private = False``; with a
+        `seed`, 0 to 2^63 - 1, the result is not private.  Subjects go through the checks of files:
+        DataError, or a CapeWarning for those that are left out.  Other errors as between sites.
         """
         simulation.check_seed(seed)
         # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
@@ -231,22 +198,10 @@ def simulate_folder(
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
-    Parameters
-    ----------
-    directory : str or Path
-        ``settings.toml`` and one folder per site, as `cape synth` writes them.
-    out : str or Path
-        Gets ``consortium/`` and one folder per site.
-    epsilon, delta, settings : optional
-        Over those of the file.
-    through : {"memory", "wire", "process"}
-        How messages travel.
-    seed : int, optional
-        Reproducible noise; the result is not private.
-    surrogate : bool
-        Run smooth noise too and show its figures beside the others.
-    on_progress : callable, optional
-        Called after every exchange.
+    `directory` has ``settings.toml`` and one folder per site, as `cape synth` writes them; `out`
+    gets ``consortium/`` and one folder per site.  Settings here go over those of the file.
+    `through` is how messages travel (memory, wire, process); with a `seed` the result is not
+    private; `surrogate` runs smooth noise too and shows its figures beside the others.
     """
     budget_settings = {"epsilon": epsilon, "delta": delta}
     chosen = dict(settings or {})
@@ -259,6 +214,7 @@ def simulate_folder(
         seed=seed,
         on_progress=on_progress,
     )
+    # After the results are written: noise that fails must not cost the run.
     if surrogate:
         from cape.simulation.surrogate import add_surrogate
 

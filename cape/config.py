@@ -360,7 +360,6 @@ class Config:
         parse_entities(self.bids_filter)
 
     def _check_gaussian(self) -> None:
-        """Refuse what Gaussian zero-sum noise does not protect."""
         problem = ""
         if self.aggregation != "all-sites":
             problem = "zero_sum=gaussian with sites that may drop out: e_s would no longer cancel"
@@ -372,13 +371,14 @@ class Config:
             raise ConfigError("E012", problem=problem, do="use zero_sum=ring.")
 
     def ratio(self, n_sites: int) -> int:
-        """Return r of the Gaussian zero-sum noise; 0 for masks (r infinite)."""
+        # r of the Gaussian zero-sum noise; masks have none, which stands for an infinite r.
         if self.zero_sum != "gaussian":
             return 0
         return self.seed_ratio or n_sites
 
     def colluders(self, n_sites: int) -> int:
-        """Return S_C for `n_sites` sites (default ``max(1, ceil(S/3) - 1)``, 0 of one site)."""
+        # S_C: max(1, ceil(S/3) - 1) by default, the papers' number but at least one site; with one
+        # site in all there is nobody to collude.
         if self.assumed_colluders >= 0:
             return self.assumed_colluders
         return min(n_sites - 1, max(1, math.ceil(n_sites / 3) - 1))
@@ -391,13 +391,7 @@ class Config:
 
     @classmethod
     def from_input(cls, given: Mapping[str, object]) -> Self:
-        """Return checked settings from a form or a file.
-
-        Raises
-        ------
-        ConfigError
-            Unknown name (with the nearest known one), missing or impossible value.
-        """
+        """Return checked settings from a form or a file; ConfigError for unknown or wrong ones."""
         options = {f.name: f for f in dataclasses.fields(cls)}
         for name in given:
             if name not in options:
@@ -424,7 +418,6 @@ class Config:
         return config
 
     def settings(self) -> dict[str, Value]:
-        """Return all settings as JSON values, in the order of declaration."""
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def digest(self) -> str:
@@ -441,7 +434,6 @@ def _type_hints(cls: Any) -> dict[str, Any]:
 
 
 def confound_columns(text: str) -> tuple[str, ...]:
-    """Return the columns that a value of `confounds` stands for; ConfigError if it is none."""
     if text in ("", "none"):
         return ()
     names = CONFOUND_SETS.get(text) or tuple(part.strip() for part in text.split(","))

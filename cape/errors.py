@@ -1,20 +1,5 @@
 """Exceptions of cape, and the only texts that may leave a site.
 
-::
-
-    CapeError
-     |- ConfigError (also a ValueError)   a setting is unknown, out of range or contradictory
-     |- DataError                         a site's data did not pass a check
-     |- ProtocolError
-     |   |- OutOfPhaseError              a phase that the table does not allow here
-     |   |- MessageError                 a message that does not decode
-     |   |- ReplayError                  another request for a round that was answered already
-     |   '- ConsortiumError              sites disagree about something that must be equal
-     |- StateLostError                    cache, journal, receipt or key is missing: nothing is released again
-     |- StoppedError                      a step ended without an answer and may be asked again
-     |- SecureAggregationError            bad key, masks that do not cancel, a sum past its bound
-     '- PrivacyBudgetError                a release does not fit the budget, or the site's policy refuses
-
 An exception text is a publication: COINSTAC shows it to every site and stores it centrally.
 So each error has a `public` text, filled from the catalogue below, and a `detail` that stays in
 the private log of the site.  Placeholders of the catalogue take public things only: settings,
@@ -26,6 +11,7 @@ from __future__ import annotations
 
 from typing import Final
 
+# Codes are never renumbered: scripts and people look them up in docs/errors.md.
 CATALOGUE: Final[dict[str, str]] = {
     # 0nn: anything, settings
     "E000": "internal error; see the private log of this site.",
@@ -149,16 +135,9 @@ CATALOGUE: Final[dict[str, str]] = {
 
 
 class CapeError(Exception):
-    """Base of all errors.
+    """Base of all errors: a code of `CATALOGUE` and the values of its placeholders, all public.
 
-    Parameters
-    ----------
-    code : str
-        Key of `CATALOGUE`, without the prefix ``CAPE-``; never renumbered.
-    detail : str
-        What the people at the site need: file names, shapes, values.  Never leaves the site.
-    **fields : object
-        Values of the placeholders, public things only.
+    `detail` is what the people at the site need: file names, shapes, values.  It never leaves.
     """
 
     def __init__(self, code: str, *, detail: str = "", **fields: object) -> None:
@@ -218,7 +197,7 @@ class CapeWarning(UserWarning):
 
 
 def public_text(err: BaseException) -> str:
-    """Text of `err` that may leave the site: the catalogue text, or a fixed sentence."""
+    # The text of a foreign exception may hold data or a path: it is never passed on.
     if isinstance(err, CapeError):
         return err.public
     return f"CAPE-E000 {CATALOGUE['E000']}"

@@ -23,29 +23,14 @@ from cape.protocol.messages import FeatureSpace
 class JointICA:
     """Joint ICA of several sites with differential privacy for every subject.
 
-    Parameters
-    ----------
-    n_components : int
-        R.
-    epsilon, delta : float
-        Total budget per subject.  ``epsilon=None`` runs without noise and protects nobody.
-    separation : {"temporal", "spatial", "template"}
-        The model.
-    masker : nilearn masker, optional
-        Turns images into arrays; voxels of its mask are then projected on the public basis.
-    settings : mapping, optional
-        Further settings of docs/config.md.
-    random_state : int, optional
-        Reproducible noise; the result is not private.
+    ``epsilon=None`` runs without noise and protects nobody; with a `random_state` the result is not
+    private.  `separation` is temporal, spatial or template.  A nilearn `masker` turns images into
+    arrays; voxels of its mask are then projected on the public basis.  `settings` are further ones
+    of docs/config.md.
 
-    Attributes
-    ----------
-    components_ : ndarray, shape (n_components, n_features)
-        z-scores of the released maps.
-    unmixing_ : ndarray, shape (n_components, n_features)
-        Applied to centred data it gives time courses.
-    result_ : Result
-        Everything that was released.
+    After the fit: `components_` (n_components, n_features), z-scores of the released maps;
+    `unmixing_` of the same shape, which gives time courses of centred data; `result_`, everything
+    that was released.
     """
 
     def __init__(
@@ -68,7 +53,6 @@ class JointICA:
         self.random_state = random_state
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the parameters by name; with `deep` those of the masker too."""
         # From the signature, as scikit-learn does, so that `sklearn.base.clone` finds the same.
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         params = {name: getattr(self, name) for name in names}
@@ -78,7 +62,7 @@ class JointICA:
         return params
 
     def set_params(self, **params: Any) -> Self:
-        """Set parameters by name; ``masker__x`` sets x of the masker."""
+        # ``masker__x`` sets x of the masker, as scikit-learn's grid search writes it.
         own_names = list(self.get_params(deep=False))
         for name, value in params.items():
             owner, nested, inner = name.partition("__")
@@ -92,17 +76,11 @@ class JointICA:
         return self
 
     def fit(self, X: Any, y: None = None) -> Self:
-        """Run the protocol.
+        """Run the protocol on lists of subjects per site: images for the masker, or (T_m, D).
 
-        Parameters
-        ----------
-        X : mapping or sequence
-            Per site a list of subjects: images for the masker, or arrays (T_m, D).  A sequence of
-            lists names its sites site1, site2 ...
-        y : None
-            Ignored.
+        A sequence of lists instead of a mapping names its sites site1, site2 ...
         """
-        del y
+        del y  # scikit-learn's pipelines pass it
         by_site = X if isinstance(X, Mapping) else {f"site{k}": s for k, s in enumerate(X, 1)}
         # scikit-learn has time points in rows, the protocol features.
         sites = {
@@ -129,17 +107,8 @@ class JointICA:
     def transform(self, X: Sequence[Any]) -> list[Array]:
         """Return the time courses (T_m, n_components) of subjects; they are private.
 
-        Parameters
-        ----------
-        X : sequence
-            Subjects: images for the masker, or arrays (T_m, D).  As in the fit, a few NaN or
-            infinite values count as the mean of their feature.
-
-        Raises
-        ------
-        ConfigError
-            CAPE-E284: not fitted, no list of subjects, other features than in the fit, or too
-            many values that are not finite.
+        As in the fit, a few NaN or infinite values count as the mean of their feature.  ConfigError
+        CAPE-E284: not fitted, no list of subjects, other features, too many that are not finite.
         """
         if not hasattr(self, "unmixing_"):
             problem = "JointICA.transform before JointICA.fit"
@@ -163,7 +132,6 @@ class JointICA:
         return self.masker.inverse_transform(self.components_)
 
     def _array(self, one: Any) -> Array:
-        """Return one subject as (T, D)."""
         if self.masker is not None:
             if not hasattr(self.masker, "mask_img_") and not hasattr(self.masker, "labels_img_"):
                 self.masker.fit()  # from its own mask image, never from a subject's
@@ -176,7 +144,7 @@ class JointICA:
         return array.astype(np.float64)
 
     def _space(self) -> FeatureSpace | None:
-        """Return the voxels of the masker; plain columns for other maskers and arrays."""
+        # Maskers of labels or spheres have no grid that a basis could be made for.
         mask = getattr(self.masker, "mask_img_", None)
         if mask is None or hasattr(self.masker, "labels_img_"):
             return None
@@ -185,7 +153,6 @@ class JointICA:
 
 
 def _several(X: Any) -> Sequence[Any]:
-    """Return a list of subjects; one image or its name alone is none."""
     if isinstance(X, str | os.PathLike) or hasattr(X, "dataobj"):
         raise ConfigError("E284", problem="one image, not a list", do="put it into a list.")
     return list(X)

@@ -12,7 +12,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from cape import compspec, pages
+from cape import compspec
 from cape.computations import load, names
 from cape.config import VERSION, Config, choices
 from cape.errors import CATALOGUE, ConfigError
@@ -234,7 +234,7 @@ def test_writing_repairs_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
     for name in ("README.md", "docs/protocol.md"):
         target = tmp_path / name
         target.parent.mkdir(exist_ok=True)
-        target.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
+        target.write_text(f"before\n{compspec.BEGIN}\nold\n{compspec.END}\nafter\n")
     written = compspec.write(tmp_path)
     assert set(written) == {file.path for file in compspec.generated(tmp_path)}
     assert compspec.write(tmp_path) == []
@@ -250,11 +250,11 @@ def test_writing_repairs_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
 
 def test_a_page_without_markers_is_an_error() -> None:
     with pytest.raises(ValueError, match="markers"):
-        pages.with_rounds("text", "rounds")
+        compspec.with_rounds("text", "rounds")
 
 
 def test_the_page_of_errors_has_every_code_once_with_an_anchor() -> None:
-    page = pages.errors_page()
+    page = compspec.errors_page()
     for code, text in CATALOGUE.items():
         assert page.count(f'<a id="cape-{code.lower()}"></a>CAPE-{code} |') == 1
         assert text.split("{")[0] in page
@@ -262,7 +262,7 @@ def test_the_page_of_errors_has_every_code_once_with_an_anchor() -> None:
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_the_page_of_settings_has_every_setting_once(config: type[Config]) -> None:
-    page = pages.config_page(config)
+    page = compspec.config_page(config)
     for spec in dataclasses.fields(config):
         assert page.count(f"\n| `{spec.name}` |") == 1
     assert "| `epsilon` | (required) | number, 0.0001 to 1000 |" in page
@@ -271,7 +271,7 @@ def test_the_page_of_settings_has_every_setting_once(config: type[Config]) -> No
 def test_the_table_of_rounds_lists_every_phase_and_transition() -> None:
     product = load("capedjica")
     settings = {"epsilon": 1.0, "delta": 1e-5}
-    text = pages.rounds_table(product, settings)
+    text = compspec.rounds_table(product, settings)
     phases = product.bind(product.config.from_input(settings)).phases
     for phase in phases.values():
         assert f"| `{phase.name}` | {phase.reply.__name__} |" in text
