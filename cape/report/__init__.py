@@ -1,9 +1,7 @@
 """The files people get: released quantities for all, private ones for the site they belong to.
 
-Two kinds of output that never share a page.  `write_results` writes what derives from releases
-and settings; `write_site` writes what one site may keep of its own subjects.  Pictures need the
-extra ``report`` (matplotlib, nilearn), which is imported in the last phase only; without it all
-files are written and the pages have tables only.
+The two never share a page.  Pictures need the extra ``report`` (matplotlib, nilearn), imported in
+the last phase only; without it all files are written and the pages have tables only.
 """
 
 from __future__ import annotations
@@ -32,20 +30,14 @@ __all__ = [
 
 
 def write_site(folder: Path, site: SiteOutcome, summary: PrivateSummary | None = None) -> None:
-    """Write `private/` of one site into `folder`; never sent.
-
-    Without a summary of what the site knows of its subjects there are no maps of single subjects.
-    """
+    """Write `private/` of one site, never sent; without a summary, no maps of single subjects."""
     private = private_folder.write_private_files(folder, site, summary or PrivateSummary())
     site_page.render_site(private)
 
 
 def rebuild(folder: Path) -> list[Path]:
-    """Write every page below `folder` again from the files beside it and return their paths.
-
-    `folder` is a consortium folder, a site's folder or its `private/`, or the folder of a whole
-    simulation that holds all of them; ConfigError (CAPE-E274) if there is no result in it.
-    """
+    """Write every page below `folder` again from its files; CAPE-E274 without a result."""
+    # Of a consortium, of a site (or its private/), or of a simulation that holds all of them.
     places = (folder, *sorted(path for path in folder.iterdir() if path.is_dir()))
     private = dict.fromkeys(p for place in places for p in (place, place / "private"))
     pages = [render(place) for place in places if (place / "results.json").is_file()]

@@ -1,13 +1,10 @@
 """How much of a map is the noise that was added: a band of |z|, and the correlation to expect.
 
-First-order error propagation of the noise of every release, whose size is public, through the
-same post-processing as the maps.  Costs no budget.  Nothing in it was fitted; a test compares it
-with planted maps (test/unit/test_report_confidence.py) and states how well it holds.  Outside the
-conditions of that test nothing is said.
-
-Three parts: noise of the subspace release turns directions out of the true subspace (spiked
-symmetric matrix: error per outside coordinate s_off^2 / theta^2); noise of the last whitening
-look and of the solver rounds mixes the maps with each other.
+First-order propagation of the noise of every release, whose size is public; costs no budget.
+Noise of the subspace release turns directions out of the true subspace (spiked symmetric matrix:
+error per outside coordinate s_off^2 / theta^2); noise of the last whitening look and of the solver
+rounds mixes the maps.  Nothing was fitted: test/unit/test_report_confidence.py compares with
+planted maps, and outside its conditions nothing is said.
 """
 
 from __future__ import annotations
@@ -27,13 +24,10 @@ from cape.protocol.outcome import IcaOutcome
 
 # Standard deviations of a two-sided 95 % band
 LEVEL = 1.96
-
-# How far the mean expected correlation was from the real one in the test, at most
+# How far, at most, the mean expected correlation was from the real one in the test, and the share
+# of features inside the band from 95 %
 MARGIN_R = 0.05
-
-# How far the share of features inside the band was from 95 % in the test, at most
 MARGIN_BAND = 0.05
-
 LEAST_ROUNDS = 20
 # Settings for which the band was compared with planted maps
 CHECKED_SETTINGS = {
@@ -47,14 +41,11 @@ CHECKED_SETTINGS = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Confidence:
-    """Per map: |z| that holds about 95 % of its noise, and r to expect with the map without noise.
+    """What noise does to each map."""
 
-    `why_not` says why there are no numbers; it is empty if there are.
-    """
-
-    band: tuple[float, ...]
-    expected_r: tuple[float, ...]
-    why_not: str
+    band: tuple[float, ...]  # |z| that holds about 95 % of it
+    expected_r: tuple[float, ...]  # with the map without noise
+    why_not: str  # why there are no numbers; empty if there are
 
 
 def confidence(outcome: IcaOutcome) -> Confidence:
@@ -66,17 +57,12 @@ def confidence(outcome: IcaOutcome) -> Confidence:
     error = error + _mixing(outcome, noise["whitening"], noise["iterate"])
     band = LEVEL * np.sqrt(error / total)
     expected = np.sqrt(np.maximum(0.0, 1.0 - error / total))
-    return Confidence(
-        band=tuple(float(b) for b in band),
-        expected_r=tuple(float(r) for r in expected),
-        why_not="",
-    )
+    return Confidence(band=tuple(band.tolist()), expected_r=tuple(expected.tolist()), why_not="")
 
 
 def why_not(outcome: IcaOutcome) -> str:
-    """Return why no band can be given, empty if it can: public values only."""
-    # Each refusal is a condition under which the test on planted maps found the band wrong: a band
-    # that is too narrow is worse than none.
+    # Empty if a band can be given.  Each refusal is a condition under which the test on planted
+    # maps found the band wrong, and one that is too narrow is worse than none.
     settings, k = outcome.settings, outcome.A.shape[1]
     strength = _noise_strength(outcome)
     if strength is None:
@@ -97,7 +83,6 @@ def why_not(outcome: IcaOutcome) -> str:
 
 
 def _noise_strength(outcome: IcaOutcome) -> float | None:
-    """G of the noise that was added, whatever the label; None without noise."""
     events = outcome.roster.plan
     if not events or not all(event.private for event in events):
         return None
@@ -116,7 +101,7 @@ def above_edge(eigenvalues: Array, edge: float) -> int:
 
 
 def _noise(outcome: IcaOutcome) -> dict[str, list[float]]:
-    """Return the standard deviation of the noise on each entry of every released mean, by phase."""
+    """Noise std on each entry of every released mean, by phase."""
     sizes = {entry.site: entry.n_subjects for entry in outcome.roster.sites}
     stds: dict[str, list[float]] = {}
     events = {(event.phase, event.round): event for event in outcome.ledger.events}
@@ -130,7 +115,7 @@ def _noise(outcome: IcaOutcome) -> dict[str, list[float]]:
 
 
 def _off_subspace(outcome: IcaOutcome, noise_std: float) -> Array:
-    """Mean squared error per feature from directions outside the subspace, shape (k,)."""
+    """Mean squared error per feature (k,) from directions outside the subspace."""
     k = outcome.A.shape[1]
     values = np.sort(outcome.eigenvalues)[::-1]
     d = len(values)
@@ -146,7 +131,7 @@ def _off_subspace(outcome: IcaOutcome, noise_std: float) -> Array:
 
 
 def _mixing(outcome: IcaOutcome, looks: Sequence[float], rounds: Sequence[float]) -> Array:
-    """Mean squared error per feature from mixing with the other maps, shape (k,)."""
+    """Mean squared error per feature (k,) from mixing with the other maps."""
     # U <- expm(-A/2) U: half of the noise of the last look stays, symmetric.
     symmetric = (looks[-1] / math.sqrt(2.0) / 2.0) ** 2 if looks else 0.0
     power = outcome.A.var(axis=0)

@@ -165,7 +165,8 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     )
     return MapResults(
         **_facts(outcome),
-        rounds=_last_stage_rounds(outcome),
+        # Rounds of the solver are those that people count; looks and releases before it are not.
+        rounds=sum(record.phase == outcome.trace[-1].phase for record in outcome.trace),
         rounds_planned=outcome.rounds_planned,
         n_components=n_components,
         stability=outcome.stability or None,  # 0: not assessed
@@ -208,14 +209,6 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "sites": {entry.site: entry.n_subjects for entry in roster.sites},
         "warnings": tuple(outcome.warnings),
     }
-
-
-def _last_stage_rounds(outcome: Outcome) -> int:
-    if not outcome.trace:
-        return 0
-    # Rounds of the solver are those that people count; looks and releases before it are not.
-    last = outcome.trace[-1].phase
-    return sum(record.phase == last for record in outcome.trace)
 
 
 def _bundled_labels(outcome: IcaOutcome) -> labels.Template | None:
@@ -291,20 +284,16 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
     # In the header of the image, because images are copied without the files beside them.
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
     mni = maps.in_mni(outcome.settings)
-    for name, columns in _map_sets(outcome):
-        maps.write_maps(folder, name, columns, outcome.space, stamp=stamp, mni=mni)
-
-
-def _map_sets(outcome: IcaOutcome) -> Iterator[tuple[str, Array]]:
-    """Yield file stem and columns (D, R) of every set of maps."""
-    yield "group_maps", z_scores(outcome.A)
+    sets = {"group_maps": z_scores(outcome.A)}
     if outcome.spatial is not None:
-        yield "spatial_maps", z_scores(outcome.spatial.A)
+        sets["spatial_maps"] = z_scores(outcome.spatial.A)
     if outcome.template is not None:
         # In units of the maps' own standard deviation, so that a small deviation looks small.
         scale = np.maximum(np.std(outcome.A, axis=0), 1e-300)
-        yield "template_evidence", outcome.template.evidence / scale
-        yield "template_without_data", z_scores(outcome.template.without_data)
+        sets["template_evidence"] = outcome.template.evidence / scale
+        sets["template_without_data"] = z_scores(outcome.template.without_data)
+    for name, columns in sets.items():
+        maps.write_maps(folder, name, columns, outcome.space, stamp=stamp, mni=mni)
 
 
 def _csv_text(table: Table) -> str:

@@ -1,7 +1,6 @@
 """The page of the consortium, made from the files of its folder and from nothing else.
 
-So the page cannot show what was not released: whatever is on it stands in those files too.  A run
-whose result is tables has the same page with other chapters.
+So it cannot show what was not released.  A run whose result is tables has other chapters.
 """
 
 from __future__ import annotations
@@ -48,9 +47,15 @@ def render(folder: Path) -> Path:
     results = folder / "results.json"
     if results.is_file() and "tables" in files.read_json(results):
         tables = TableFolder.read(folder)
+        composed = Page(
+            template="tables/page.html.j2",
+            values=_common(tables),
+            chapters=page.chapters(TABLE_CHAPTERS, tables, drawn=False),
+            illustrated=False,
+        )
         # Nothing here can fail to be drawn, so there is no second attempt.
         target = folder / "index.html"
-        files.write_text(target, page.html_of(compose_tables(tables)))
+        files.write_text(target, page.html_of(composed))
         return target
     source = MapFolder.read(folder)
     return page.write_page(folder, lambda drawn: compose_maps(source, drawn=drawn))
@@ -62,15 +67,6 @@ def compose_maps(folder: MapFolder, *, drawn: bool) -> Page:
         values={**_common(folder), "kind": folder.kind},
         chapters=page.chapters(MAP_CHAPTERS, folder, drawn=drawn),
         illustrated=drawn,
-    )
-
-
-def compose_tables(folder: TableFolder) -> Page:
-    return Page(
-        template="tables/page.html.j2",
-        values=_common(folder),
-        chapters=page.chapters(TABLE_CHAPTERS, folder, drawn=False),
-        illustrated=False,
     )
 
 
@@ -96,14 +92,12 @@ def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
     privacy = folder.privacy
     if privacy.epsilon is None or privacy.mu is None:
         return {}
-    who = {
-        view.key: f"{view.who} (headline)" if view.headline else view.who for view in privacy.views
-    }
+    views = []
+    for view in privacy.views:
+        who = f"{view.who} (headline)" if view.headline else view.who
+        views.append((who, view.sees, _number(view.mu), display_epsilon(view.epsilon)))
     return {
-        "views": [
-            (who[view.key], view.sees, _number(view.mu), display_epsilon(view.epsilon))
-            for view in privacy.views
-        ],
+        "views": views,
         # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1), here at equal odds.
         "guesses": 50.0 * math.erfc(-privacy.mu / 2.0 / math.sqrt(2.0)),
         "factor": math.exp(min(privacy.epsilon, 700.0)),  # past 709 a float overflows
@@ -137,15 +131,9 @@ def _phase_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
         # Clips follow a schedule over the rounds of a phase, so first and last tell the range.
         first, last = group[0], group[-1]
         spent = sum((event.cost for event in group), FREE).mu2
-        row = (
-            phase,
-            str(len(group)),
-            str(first.size),
-            _range(first.clip, last.clip),
-            _range(first.sensitivity, last.sensitivity),
-            _range(first.noise_std_share, last.noise_std_share),
-            _range(first.noise_std_mean, last.noise_std_mean),
-        )
+        names = ("clip", "sensitivity", "noise_std_share", "noise_std_mean")
+        ranges = (_range(getattr(first, name), getattr(last, name)) for name in names)
+        row = (phase, str(len(group)), str(first.size), *ranges)
         part = "-"
         if spent and total and last.mu is not None:
             part = f"{float(100 * spent / total):.1f} %"
@@ -154,15 +142,8 @@ def _phase_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
 
 def _release_rows(events: Sequence[ReleaseRow], *, free: bool) -> Iterator[Row]:
     for event in events:
-        row = (
-            str(event.seq),
-            event.phase,
-            str(event.round),
-            str(event.size),
-            _number(event.clip),
-            _number(event.sensitivity),
-            _number(event.noise_std_mean),
-        )
+        sizes = map(_number, (event.clip, event.sensitivity, event.noise_std_mean))
+        row = (str(event.seq), event.phase, str(event.round), str(event.size), *sizes)
         yield row if free else (*row, _number(event.mu), *_so_far(event))
 
 

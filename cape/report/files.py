@@ -1,7 +1,6 @@
-"""JSON and tables of typed records, written and read back: the same bytes every time.
+"""JSON and tables of typed records, written and read back.
 
-Nothing here may depend on the clock, on the machine's names or on the order of a dictionary that
-is not fixed by the code.
+Equal results give equal bytes: no clock, no host name, no order that the code does not fix.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ def read_record(path: Path, kind: type[Record]) -> Record:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write UTF-8 with plain line feeds on every system."""
+    # Bytes, because text mode would write other line ends on some systems.
     path.write_bytes(text.encode("utf-8"))
 
 
@@ -95,7 +94,6 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
-    """Write records of one kind as a table whose header is the names of its fields."""
     # Header and record cannot drift apart: the names of the fields are the columns.
     header = tuple(field.name for field in dataclasses.fields(kind))
     cells = [tuple(cell(getattr(row, name)) for name in header) for row in rows]

@@ -2,10 +2,8 @@
 
 A label is a reading aid, nothing is rotated towards it.  Any smooth map resembles some network, so
 every match stands beside what chance gives: the 95th percentile of the best correlation over random
-directions in the space that the released maps span.  All of it is post-processing.
-
-The built-in atlas is the network assignment of 160 regions by Dosenbach et al. (2010), whose
-coordinates nilearn installs; nilearn is not imported for it.
+directions in the span of the released maps.  The built-in atlas are the networks of 160 regions by
+Dosenbach et al. (2010), whose coordinates nilearn installs.
 """
 
 from __future__ import annotations
@@ -31,11 +29,9 @@ from cape.report.results import LabelSource
 ATLAS = "dosenbach_2010"
 # mm; a network is a sum of Gaussians of this width at its coordinates
 BLOB_SD = 9.0
-
 DIRECTIONS = 500
 # Percentile of the best |r| of random directions
 CHANCE = 95.0
-
 # Largest difference of two affines, mm, that counts as the same grid
 SAME_GRID = 1e-3
 
@@ -59,10 +55,7 @@ class Match:
 
 
 def bundled(space: FeatureSpace) -> Template | None:
-    """Return the networks of the atlas on the features of a space in MNI coordinates.
-
-    None without a grid, and where nilearn is not installed.
-    """
+    """Networks of the atlas on an MNI space; None without a grid and without nilearn."""
     table = _table()
     if space.kind == "matrix" or table is None:
         return None
@@ -94,10 +87,7 @@ def _table() -> Path | None:
 
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
-    """Return the volumes of the user's own image (3-D or 4-D NIfTI) as templates.
-
-    One name per volume, T01 ... without them.  ConfigError: CAPE-E270 to E273.
-    """
+    """Volumes of the user's own image as templates; ConfigError: CAPE-E270 to E273."""
     if space.kind == "matrix":
         raise ConfigError("E270", got=space.kind)
     image = _on_grid(_read(path), space)
@@ -119,9 +109,9 @@ def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Temp
 def of_user(
     result: Path, template: Path, names: Path | None, *, feature_space: str
 ) -> tuple[Array, Template]:
-    """Return the z-maps of a finished result, and the user's image on their voxels.
+    """Return the z-maps of a group_maps.nii.gz, and the user's image on their voxels.
 
-    `result` is group_maps.nii.gz of a result folder; without it the refusal names `feature_space`.
+    If there is no such file, the refusal names `feature_space`.
     """
     if not result.is_file():
         raise ConfigError("E270", got=feature_space)
@@ -181,7 +171,7 @@ def _on_grid(image: Any, space: FeatureSpace) -> Any:
 
 
 def match(z: Array, template: Template) -> tuple[Match, ...]:
-    """Return the best template of every map (D, R); constant templates match nothing."""
+    """Best template of every map (D, R); constant templates match nothing."""
     reference = _unit(template.values)
     # The sign of a map is a convention, so the strongest |r| counts and its sign is kept.
     r = _unit(z).T @ reference

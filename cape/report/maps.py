@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.component_order import peaks, variance_explained, z_scores
-from cape.algorithms.estimators import Array, Data
+from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
@@ -23,33 +23,29 @@ from cape.report import files
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Component:
-    """One row of components.tsv; the order of the fields is that of its columns.
-
-    `share` is of the retained variance, from released matrices, not explained variance of the data;
-    `kurtosis` is excess; `peak_feature` counts from 1 (voxel of the mask in C order, parcel,
-    column); mm are None without a grid.  About 95 % of the features are within `noise_z` of the map
-    without noise, `expected_r` is the correlation with it.  `label_chance` is the |r| that chance
-    gives.
-    """
+    """One row of components.tsv, fields in the order of its columns."""
 
     name: str
+    # Of the retained variance, from released matrices: not explained variance of the data.
     share: float
     skewness: float
-    kurtosis: float
-    peak_feature: int
+    kurtosis: float  # excess
+    peak_feature: int  # from 1: voxel of the mask in C order, parcel, column
     peak_x_mm: float | None = None
     peak_y_mm: float | None = None
     peak_z_mm: float | None = None
     peak_z: float
+    # About 95 % of the features are within `noise_z` of the map without noise, whose correlation
+    # with this one is `expected_r`.
     noise_z: float | None = None
     expected_r: float | None = None
     label: str | None = None
     label_r: float | None = None
-    label_chance: float | None = None
+    label_chance: float | None = None  # |r| that chance gives
 
 
 def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
-    """Return the numbers of the maps A (D, R), in their final order and sign."""
+    """Numbers of the maps A (D, R), in their final order and sign."""
     z = z_scores(released)
     share, at = variance_explained(released), peaks(z)
     skewness, kurtosis = np.mean(z**3, axis=0), np.mean(z**4, axis=0) - 3.0
@@ -69,7 +65,7 @@ def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
 
 
 def coordinates(space: FeatureSpace) -> Array:
-    """Return the place of each feature in mm (D, 3): voxel, or centre of a parcel; else (D, 0)."""
+    """Place of each feature in mm (D, 3): voxel, or centre of a parcel; (D, 0) without a grid."""
     if space.kind == "matrix":
         return np.zeros((space.n_features, 0))
     labels = space.labels()
@@ -105,10 +101,10 @@ def write_maps(
     digits: str = ".9g",
     level: int = 9,
 ) -> None:
-    """Write maps, shape (D, R), as ``name.nii.gz`` on a grid, as ``name.csv`` without one.
+    """Write maps (D, R) as ``name.nii.gz`` on a grid, as ``name.csv`` without one.
 
-    The stamp stands in the header of an image, where a copy still says what it is; `digits` is the
-    format of a number in the CSV, `level` that of the compression.
+    The stamp stands in the header of the image; `digits` is the format of a number in the CSV,
+    `level` that of the compression.
     """
     if space is not None and space.kind != "matrix":
         image = _nifti(maps, space, stamp=stamp, mni=mni, level=level)
@@ -122,7 +118,14 @@ def write_maps(
 def _nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) -> bytes:
     nibabel: Any = importlib.import_module("nibabel")
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
-    image = nibabel.Nifti1Image(_volume(z, space), affine)
+    labels = space.labels()
+    mask = labels > 0
+    # Outside is 0, not NaN: most viewers show NaN as data.
+    volumes = np.zeros((*space.shape, z.shape[1]), dtype=np.float32)
+    # Every voxel of a parcel has the value of its parcel.
+    parcel = np.unique(labels[mask], return_inverse=True)[1].ravel()
+    volumes[mask] = z[parcel] if space.kind == "atlas" else z
+    image = nibabel.Nifti1Image(volumes, affine)
     # Viewers choose their coordinates by this code.
     code = 4 if mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
     image.set_sform(affine, code=code)
@@ -131,20 +134,6 @@ def _nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) 
     image.header["descrip"] = stamp.encode()
     # A time of writing in the gzip header would make equal maps differ.
     return gzip.compress(image.to_bytes(), compresslevel=level, mtime=0)
-
-
-def _volume(z: Array, space: FeatureSpace) -> Data:
-    """Return the maps (D, R) as one image (x, y, z, R); atlases are painted by label."""
-    labels = space.labels()
-    mask = labels > 0
-    # Outside is 0, not NaN: most viewers show NaN as data.
-    image = np.zeros((*space.shape, z.shape[1]), dtype=np.float32)
-    if space.kind == "atlas":
-        parcel = np.unique(labels[mask], return_inverse=True)[1].ravel()
-        image[mask] = z[parcel]
-    else:
-        image[mask] = z
-    return image
 
 
 def read_maps(path: Path) -> Array:

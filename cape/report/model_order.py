@@ -19,25 +19,19 @@ MOST = 50
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModelOrderHint:
-    """A number of components to try, and what there is to say of the present one.
+    """A number of components to try, and what there is to say of the present one."""
 
-    `suggested` is None where the spectrum carries no noise, so nothing tells its tail from signal.
-    `above` counts eigenvalues above the noise edge; the largest drop comes after number `gap` and
-    is `gap_ratio` times the edge.  `requested` are the components of the settings, `n_components`
-    those that the rank guard left, and more than `limit` are noise.  `doubtful`: R is more than
-    the noise allows, or clearly too small.
-    """
-
+    # None where the spectrum carries no noise: nothing tells its tail from signal.
     suggested: int | None = None
-    above: int = 0
-    gap: int = 0
-    gap_ratio: float = 0.0
+    above: int = 0  # eigenvalues above the noise edge
+    gap: int = 0  # eigenvalues before the largest drop
+    gap_ratio: float = 0.0  # of that drop and the edge
     clear_gap: bool = False
-    requested: int
-    n_components: int
-    limit: int = 0
+    requested: int  # in the settings
+    n_components: int  # left by the rank guard
+    limit: int = 0  # more are noise
     budget_text: str = ""
-    doubtful: bool = False
+    doubtful: bool = False  # more than the noise allows, or clearly too few
 
     @property
     def too_few(self) -> bool:
@@ -56,11 +50,10 @@ def hint(
     n_components: int,
     g: float | None,
 ) -> ModelOrderHint:
-    """Return what the spectrum suggests.
+    """Suggest by the spectrum (d,) of the released subspace statistic.
 
-    `eigenvalues` (d,) are those of the released subspace statistic, `edge` is the top of the
-    spectrum of the noise alone (0 without noise), `g` the effective size of the run (None: not
-    known), by which the rule of the model says how many components the budget carries.
+    `edge` is the top of the spectrum of the noise alone (0 without noise), `g` the effective size
+    of the run, by which the rule of the model says how many components the budget carries.
     """
     requested = int(str(settings.get("n_components", n_components)))
     kind = separation_of(settings)
@@ -100,6 +93,5 @@ def hint(
 
 
 def is_prewhitened(settings: Mapping[str, object]) -> bool:
-    """Tell which thresholds hold: those of the shipped default, as in `cape budget`, or the old."""
     # Without prewhitening the thresholds that were measured before it hold.
     return settings.get("prewhiten", "ar1") != "none"

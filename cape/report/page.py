@@ -1,9 +1,7 @@
-"""The one composer of pages: chapters of values and templates, in one layout.
+"""The one composer of pages: Python computes values, templates hold sentences and markup.
 
-Python computes values, templates hold sentences and markup.  A page is one file without scripts
-and without anything that a browser would have to load from elsewhere.
-
-In a template an indented line continues the line above it, so that a sentence may be wrapped.
+A page is one file without scripts and without anything that a browser would have to load from
+elsewhere.  In a template an indented line continues the line above it.
 """
 
 from __future__ import annotations
@@ -91,7 +89,8 @@ def write_page(folder: Path, compose: Callable[[bool], Page]) -> Path:
 
 def html_of(page: Page) -> str:
     environment = _environment(markup=True)
-    values = {**page.values, "page": page, "style": _markup(style())}
+    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    values = {**page.values, "page": page, "style": _markup(style)}
     bodies = []
     for chapter in page.chapters:
         body = environment.get_template(f"{chapter.template}.html.j2").render(
@@ -106,10 +105,6 @@ def html_of(page: Page) -> str:
 
 def text_of(template: str, **values: object) -> str:
     return _environment(markup=False).get_template(template).render(values)
-
-
-def style() -> str:
-    return (TEMPLATES / "style.css").read_text(encoding="utf-8")
 
 
 def _source(name: str) -> str:

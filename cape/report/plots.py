@@ -1,8 +1,7 @@
 """All pictures of the pages, as small PNGs in one style; matplotlib is imported on the first call.
 
-Colours are safe for colour-blind readers (RdBu_r, Okabe-Ito blue and vermilion) and no meaning
-rests on colour alone: lines differ in dash and are labelled where they run.  Every picture comes
-with one sentence that states what it shows, for those who cannot see it.
+Colours are safe for colour-blind readers (RdBu_r, Okabe-Ito) and no meaning rests on colour alone.
+Every picture comes with one sentence that states what it shows, for those who cannot see it.
 """
 
 from __future__ import annotations
@@ -28,12 +27,10 @@ if TYPE_CHECKING:
 BLUE, VERMILION, GREY = "#0072B2", "#B8480A", "#595959"
 # Grey of what has no value or lies under the threshold
 EMPTY = "#d9d9d9"
-
 DPI = 100
 COLOURS = "RdBu_r"
 # Colours of a PNG: a third of the bytes of full colour, no visible difference
 GREYS, HUES = 32, 64
-
 # Of a PNG: the level above, 9, takes ten times as long and saves a tenth of the bytes
 COMPRESSION = 6
 
@@ -41,16 +38,13 @@ MNI_CUTS = (-32, -16, 0, 12, 24, 36, 48, 60)
 STRIP = (10.0, 1.7)
 # |z| from which colour is shown over an anatomical background
 THRESHOLD = 2.0
-
 LIMITS = (4.0, 12.0)
 # |z| of the darkest colour in the maps of one subject
 SHEET_LIMIT = 6.0
-
 SLICES = 8
 FNC_LIMIT = 0.6
 # Inches of one time course
 ROW = 0.34
-
 # Names along an axis; more would overlap
 MOST_TICKS = 25
 
@@ -151,7 +145,6 @@ def _name_ticks(set_ticks: Any, names: Sequence[str], rotation: int) -> None:
 
 
 def draw_budget_curve(epsilon: Array, budget: float, delta: float, phases: list[str]) -> Picture:
-    """Draw epsilon after each release, its budget as a line, and where phases begin."""
     figure = new_figure(7.2, 3.0)
     axes = _axes(figure, "release", f"epsilon so far (delta {delta:g})")
     index = np.arange(1, epsilon.size + 1)
@@ -203,7 +196,6 @@ def draw_spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture
 
 
 def draw_progress(statistic: Array, noise: Array, step: Array, stability: Array) -> Picture:
-    """Draw norms, step and stability over the rounds of the solver; NaN is not known."""
     rounds = np.arange(1, statistic.size + 1)
     figure = new_figure(7.2, 5.4)
     top = _axes(figure, "", "statistic norm", (3, 1, 1))
@@ -240,10 +232,7 @@ def draw_progress(statistic: Array, noise: Array, step: Array, stability: Array)
 
 
 def colour_limit(z: Array) -> float:
-    """Return one symmetric limit of colours for all maps, shape (D, R).
-
-    The median over the maps of the 99.5th percentile of |z|, rounded up, between 4 and 12.
-    """
+    """Median over the maps (D, R) of the 99.5th percentile of |z|, rounded up, between 4 and 12."""
     # One limit for all: maps are compared by eye, and one strong voxel must not pale the others.
     top = np.percentile(np.abs(z), 99.5, axis=0)
     return float(min(max(math.ceil(float(np.median(top))), LIMITS[0]), LIMITS[1]))
@@ -258,11 +247,18 @@ def draw_strips(
     image = nibabel.load(path)
     volumes = np.asarray(image.dataobj, dtype=np.float32)
     affine = image.affine
-    # The outline of a mask that touches the border of its grid would be open there.
-    if not mni:
-        volumes, affine = _with_margin(volumes, affine)
+    # Never a mean image of the subjects as a background: that would be a release.
+    background = None
+    if mni:
+        datasets: Any = importlib.import_module("nilearn.datasets")
+        background = datasets.load_mni152_template(resolution=3)
+    else:
+        # One empty voxel around the grid, or the outline of a mask would be open at its border.
+        affine = affine.copy()
+        affine[:3, 3] -= affine[:3, :3].sum(axis=1)
+        volumes = np.pad(volumes, ((1, 1), (1, 1), (1, 1), (0, 0)))
     mask = np.any(volumes != 0, axis=3)
-    background, cuts = _background(mni=mni), MNI_CUTS if mni else _heights(mask, affine)
+    cuts = MNI_CUTS if mni else _heights(mask, affine)
     outline = nibabel.Nifti1Image(mask.astype(np.float32), affine)
     style = {"bg_img": background, "black_bg": False, "colorbar": False, "annotate": False}
     style |= {"display_mode": "z", "cut_coords": list(cuts), "threshold": THRESHOLD}
@@ -279,14 +275,6 @@ def draw_strips(
         yield finish(figure, alt=f"{alt} Eight axial slices.", caption=name, shape="strip")
 
 
-def _background(*, mni: bool) -> Any:
-    # Never a mean image of the subjects: that would be a release.
-    if not mni:
-        return None
-    datasets: Any = importlib.import_module("nilearn.datasets")
-    return datasets.load_mni152_template(resolution=3)
-
-
 def _heights(mask: Any, affine: Array) -> tuple[float, ...]:
     """Heights of up to eight slices through a mask, mm."""
     height = (np.argwhere(mask) @ affine[2, :3]) + affine[2, 3]
@@ -296,17 +284,10 @@ def _heights(mask: Any, affine: Array) -> tuple[float, ...]:
     return tuple(float(cut) for cut in np.linspace(low, high, count))
 
 
-def _with_margin(volumes: Any, affine: Array) -> tuple[Any, Array]:
-    """Put one empty voxel around the grid, so that the outline of the mask is closed."""
-    shifted = affine.copy()
-    shifted[:3, 3] -= affine[:3, :3].sum(axis=1)
-    return np.pad(volumes, ((1, 1), (1, 1), (1, 1), (0, 0))), shifted
-
-
 def draw_squares(
     z: Array, shape: tuple[int, ...], names: Sequence[str], alts: Sequence[str], limit: float
 ) -> Iterator[Picture]:
-    """Yield every column of `z`, shape (D, R), as an image of `shape` (row-major)."""
+    """Yield every column of `z` (D, R) as an image of `shape` (row-major)."""
     for k, (name, alt) in enumerate(zip(names, alts, strict=True)):
         figure = new_figure(2.0, 2.0 * min(shape[0] / shape[1], 2.0))
         axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
@@ -318,7 +299,6 @@ def draw_squares(
 
 
 def draw_colour_bar(limit: float, threshold: float, caption: str) -> Picture:
-    """Return one horizontal bar with ticks at -limit, 0, limit; below the threshold it is grey."""
     figure = new_figure(4.2, 0.62)
     axes = figure.add_axes((0.06, 0.5, 0.88, 0.3))
     scale = np.linspace(-limit, limit, 512)

@@ -40,11 +40,7 @@ class SpentByAllRuns:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteFacts:
-    """The content of site.json: what the page needs beside the tables.
-
-    `all_runs` is None where the site keeps no ledger of all runs, the three figures on epsilon
-    where the run carried no noise.
-    """
+    """The content of site.json: what the page needs beside the tables."""
 
     schema: str = "cape-site-1"
     site: str
@@ -54,16 +50,17 @@ class SiteFacts:
     feature_space: str | None
     grid: tuple[int, ...]
     settings: Mapping[str, Any]
+    # None where the run carried no noise.
     epsilon_spent: float | None
     epsilon_allowed: float | None
     delta: float | None
+    # None where the site keeps no ledger of all runs.
     all_runs: SpentByAllRuns | None
     releases: Mapping[str, int]
     policy: Mapping[str, Any]
 
 
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
-    """Write `private/` in `folder`, all but its page, and return its path."""
     private = folder / "private"
     private.mkdir(parents=True, exist_ok=True)
     for old in private.glob("sub-*"):  # of an earlier run with other subjects
@@ -82,7 +79,7 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
 
 
 def append_sent(private: Path, reply: Mapping[str, object]) -> None:
-    """Add the reply that closes the run to sent.jsonl, if this site has one."""
+    # The reply that closes the run is made after the folder was written.
     path = private / "sent.jsonl"
     if path.is_file():
         # Appended, never rewritten: earlier lines are evidence.
@@ -117,9 +114,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
 
 @dataclasses.dataclass(kw_only=True, slots=True)
 class _Written:
-    labels: list[str] = field(default_factory=list)
-    stems: list[str] = field(default_factory=list)
-    timepoints: list[int] = field(default_factory=list)
+    subjects: list[tuple[str, str, int]] = field(default_factory=list)  # label, stem, time points
     connectivity: Rows = field(default_factory=list)
     spectra: Rows = field(default_factory=list)
     agreement: Rows = field(default_factory=list)
@@ -135,9 +130,7 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
         stem = _free_stem(label, taken)
         table = [tuple(format(x, ".7g") for x in row) for row in courses.T.tolist()]
         files.write_table(private / f"{stem}_timecourses.tsv", (site.names, table))
-        done.labels.append(label)
-        done.stems.append(stem)
-        done.timepoints.append(courses.shape[1])
+        done.subjects.append((label, stem, courses.shape[1]))
         subject = next(facts, None)
         # Without a TR the spectrum is per time point.
         _add_courses(done, stem, courses, 0.0 if subject is None else float(subject.tr))
@@ -147,7 +140,17 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
             if data[0] != label:
                 raise RuntimeError("the data of a site changed their order")
             own_maps = subjects.subject_maps(data[1], courses)
-            _write_maps(private, stem, site, own_maps)
+            # There are many of them and nobody else reads them: the fastest compression.
+            maps.write_maps(
+                private,
+                f"{stem}_maps",
+                own_maps,
+                site.space,
+                stamp="cape PRIVATE subject",
+                mni=maps.in_mni(site.settings),
+                digits=".6g",
+                level=1,
+            )
             r = subjects.agreement(own_maps, z)
             done.agreement.append((stem, *(format(x, ".4g") for x in r.tolist())))
     if site.names:
@@ -175,24 +178,8 @@ def _add_courses(done: _Written, stem: str, courses: Data, tr: float) -> None:
     done.connectivity.append((stem, *(format(x, ".6g") for x in z.tolist())))
     spectrum = subjects.spectrum(courses, tr)
     unit = "Hz" if tr > 0 else "per time point"
-    points = zip(spectrum.frequency.tolist(), spectrum.power.T.tolist(), strict=True)
-    for frequency, power in points:
-        cells = (format(x, ".6g") for x in (frequency, *power))
-        done.spectra.append((stem, unit, *cells))
-
-
-def _write_maps(private: Path, stem: str, site: SiteOutcome, own_maps: Array) -> None:
-    # There are many of them and nobody else reads them: the fastest compression.
-    maps.write_maps(
-        private,
-        f"{stem}_maps",
-        own_maps,
-        site.space,
-        stamp="cape PRIVATE subject",
-        mni=maps.in_mni(site.settings),
-        digits=".6g",
-        level=1,
-    )
+    for point in np.vstack([spectrum.frequency, spectrum.power]).T.tolist():
+        done.spectra.append((stem, unit, *(format(x, ".6g") for x in point)))
 
 
 def _write_tables(private: Path, names: tuple[str, ...], done: _Written) -> None:
@@ -211,12 +198,12 @@ def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -
     header = ("subject", "label", *facts, "verdict", *clips)
     factors = list(zip_longest(*(values for _, values in site.clip_scales)))
     rows: Rows = []
-    for k, (label, stem) in enumerate(zip(done.labels, done.stems, strict=True)):
-        cells: tuple[object, ...] = (None, done.timepoints[k], None, None, None, None)
+    for k, (label, stem, length) in enumerate(done.subjects):
+        cells: tuple[object, ...] = (None, length, None, None, None, None)
         if k < len(summary.subjects):
             one = summary.subjects[k]
             names = "; ".join(one.files)
-            cells = (names, done.timepoints[k], one.tr or None, one.coverage, one.rank, one.grid)
+            cells = (names, length, one.tr or None, one.coverage, one.rank, one.grid)
         factor = factors[k] if k < len(factors) else (None,) * len(clips)
         texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
         rows.append((stem, files.line(label), *texts))
@@ -229,13 +216,11 @@ def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateFolder:
-    """The files of a private folder, as its page needs them.
-
-    `subjects` are the rows of subjects.tsv, whose columns depend on the run.
-    """
+    """The files of a private folder, as its page needs them."""
 
     path: Path
     about: SiteFacts
+    # Rows of subjects.tsv as they are: its columns depend on the run.
     subjects: list[dict[str, str]]
     checks: tuple[Check, ...]
     sent: list[dict[str, Any]]

@@ -1,7 +1,4 @@
-"""What a site knows beside the result: its subjects, its checks, what it sent.
-
-Private: it is only read to write the site's own folder.
-"""
+"""What a site knows beside the result; read only to write the site's own private folder."""
 
 from __future__ import annotations
 
@@ -14,13 +11,13 @@ from cape.frozen import dataclass
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SubjectFacts:
-    """One subject as the checks saw it; `tr` is 0 if unknown, `coverage` a share of the mask."""
+    """One subject as the checks saw it."""
 
     label: str
     files: tuple[str, ...]
     n_timepoints: int
-    tr: float
-    coverage: float
+    tr: float  # s, 0 if unknown
+    coverage: float  # part of the mask
     rank: int
     grid: str
 
@@ -36,17 +33,14 @@ class Check:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PrivateSummary:
-    """Everything that only the site knows and its private page tells.
+    """Everything that only the site knows and its private page tells."""
 
-    `subjects` are the accepted ones in the order of the time courses, `excluded` labels of those
-    left out, `checks` worst first, `policy` the one in force.  `sent` has one line per reply: seq,
-    phase, round, message, fields (with the bytes of each), bytes, sha256.  `voxels` yields
-    (label, X_m (D, T_m)) of the accepted subjects in the same order.
-    """
-
+    # The accepted ones, in the order of the time courses.
     subjects: tuple[SubjectFacts, ...] = ()
-    excluded: tuple[str, ...] = ()
-    checks: tuple[Check, ...] = ()
+    excluded: tuple[str, ...] = ()  # labels
+    checks: tuple[Check, ...] = ()  # worst first
     policy: Mapping[str, object] = field(default_factory=dict)
+    # Of each reply: seq, phase, round, message, fields (with the bytes of each), bytes, sha256.
     sent: tuple[Mapping[str, object], ...] = ()
+    # One subject at a time, (label, X_m (D, T_m)) in the same order: all would not fit in memory.
     voxels: Callable[[], Iterator[tuple[str, Data]]] | None = None

@@ -1,6 +1,6 @@
-"""The files of the consortium as typed records: what is written is what pages are made from.
+"""The files of the consortium as typed records, fields in the order of the files.
 
-The order of the fields is the order in the files.
+What is written is what pages are made from.
 """
 
 from __future__ import annotations
@@ -25,12 +25,7 @@ SURROGATE_FILE: Final = "surrogate.json"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Results:
-    """What results.json says of every run, whatever it computed.
-
-    `survivors` are the sites whose data are in the last sum; `grid` and `affine` are empty without
-    a grid; epsilon, mu and their kin are those of `privacy_json.HeadlineFigures`; `private`
-    says whether the guarantee holds, which it does not without noise and with a seed.
-    """
+    """What results.json says of every run; epsilon and mu as in `privacy_json.HeadlineFigures`."""
 
     schema: str = "cape-results-1"
     status: str
@@ -38,12 +33,12 @@ class Results:
     n_sites: int
     n_subjects: int
     min_survivors: int
-    survivors: tuple[str, ...]
+    survivors: tuple[str, ...]  # whose data are in the last sum
     n_features: int
     n_basis: int
     feature_space: str
     feature_space_digest: str
-    grid: tuple[int, ...]
+    grid: tuple[int, ...]  # empty without one, as the affine
     affine: tuple[float, ...]
     epsilon: float | None
     epsilon_planned: float | None
@@ -56,6 +51,7 @@ class Results:
     # A short word for programs; privacy.json says it in a sentence.
     unit: str = "subject"
     relation: str = RELATION
+    # Whether the guarantee holds, which it does not without noise and with a seed.
     private: bool
     seeded: bool
     simulation: bool = False
@@ -126,22 +122,19 @@ class ModelFigures:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MapResults(Results):
-    """results.json of a run whose result is maps.
-
-    `q_ngi` and `map_correlation` compare with planted maps, where a simulation knows them; a
-    stability of None was not assessed; `g_eff` is the effective size of the run, `g_needed` that
-    which its components need (None without noise).
-    """
+    """results.json of a run whose result is maps."""
 
     rounds: int
     rounds_planned: int
     n_components: int
+    # Against planted maps, where a simulation knows them.
     q_ngi: float | None = None
     map_correlation: float | None = None
-    stability: float | None
+    stability: float | None  # None: not assessed
     noise_edge: float | None
     gap_ratio: float | None
     rank_status: str
+    # Effective size of the run, and that which its components need; None without noise.
     g_eff: float | None
     g_needed: float | None
     suggested_n_components: int | None
@@ -192,7 +185,7 @@ class Round:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SurrogateFigures:
-    """The figures that a run and its surrogate, subjects of smooth noise, are compared by."""
+    """What a run and its surrogate, subjects of smooth noise, are compared by."""
 
     stability: float | None = None
     gap: float | None = None

@@ -16,14 +16,9 @@ from cape.report.page import Page, Values
 from cape.report.plots import Courses, Picture
 from cape.report.private_folder import PrivateFolder
 
-# Subjects and maps with pictures; all of them have files
-DRAWN = 10
-
-# Subjects whose maps are drawn
-DRAWN_MAPS = 3
-
+# Subjects and maps with pictures, and subjects whose maps are drawn; all of them have files
+DRAWN, DRAWN_MAPS = 10, 3
 HEADS = {"timepoints": "time points", "tr": "TR, s"}
-SEVERITY = {"E": "stops", "X": "left out", "W": "warning"}
 
 
 def render_site(folder: Path) -> Path:
@@ -55,14 +50,14 @@ def _subjects(folder: PrivateFolder, drawn: bool) -> Values:
 
 
 def _columns(folder: PrivateFolder) -> list[str]:
-    """Return the columns of subjects.tsv that say something; the verdict comes second."""
+    # Those that say something.
     if not folder.subjects:
         return ["subject"]
     first, *others = folder.subjects[0]
     filled = [name for name in others if any(row[name] != EMPTY_CELL for row in folder.subjects)]
     if all(row["label"] == row["subject"] for row in folder.subjects):
         filled.remove("label")
-    # It moves to the second place.
+    # The verdict comes second: it is what people look for.
     filled.remove("verdict")
     return [first, "verdict", *filled]
 
@@ -76,12 +71,9 @@ def _cell(name: str, text: str) -> str:
 
 
 def _checks(folder: PrivateFolder, drawn: bool) -> Values:
-    return {
-        "rows": [
-            (check.code, SEVERITY.get(check.severity, check.severity), check.text)
-            for check in folder.checks
-        ]
-    }
+    words = {"E": "stops", "X": "left out", "W": "warning"}
+    rows = [(one.code, words.get(one.severity, one.severity), one.text) for one in folder.checks]
+    return {"rows": rows}
 
 
 def _clipping(folder: PrivateFolder, drawn: bool) -> Values | None:
@@ -136,7 +128,6 @@ def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
 
 
 def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
-    """Draw how the time courses of components correlate: the mean, then the first subjects."""
     rows, z = folder.table("fnc.tsv")
     n = len(folder.names)
     if not rows or n < 2:
@@ -207,7 +198,7 @@ def _handling(folder: PrivateFolder, drawn: bool) -> Values:
 
 
 def _limit(name: str, value: object) -> str:
-    """Return what a site allows in words: what is not set is no limit, not the number 0 or -1."""
+    # What is not set is no limit, not the number 0 or -1.
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "any"
     unset = value == "" or (name.startswith("max_") and value == 0)
