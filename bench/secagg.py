@@ -28,7 +28,7 @@ from cape.secagg import aggregator_stages as aggregator
 from cape.secagg import key_sharing as sharing
 from cape.secagg import site_stages as at_site
 from cape.secagg.field import quantized_sum
-from cape.secagg.keys import KeyRing, MaskLabel, RosterEntry, pair_keys, zero_sum_mask
+from cape.secagg.keys import KeyRing, KeyRosterEntry, MaskLabel, pair_keys, zero_sum_mask
 from cape.secagg.stages import Setup
 
 MASK = 405_450  # svec of 900 x 900, the largest release
@@ -80,7 +80,7 @@ def raw_output(size: int, piece: int) -> Task:
 def masks(repeats: int) -> dict[str, float]:
     """Return the cost of e_s for one large vector, as a ratio to the floor."""
     sites = rings(N_SITES)
-    entries = [RosterEntry(site=r.site, n_subjects=1, public_key=r.public_key) for r in sites]
+    entries = [KeyRosterEntry(site=r.site, n_subjects=1, public_key=r.public_key) for r in sites]
     pairs = pair_keys(sites[1], entries, salt=bytes(32))
     ms = interleaved(
         {

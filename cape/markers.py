@@ -1,6 +1,6 @@
 """Why a field may leave a site: every field of a site's reply carries one of these markers.
 
-The codec refuses to encode a reply with an unmarked field (`cape.protocol.wire.encode_reply`).
+The codec refuses to encode a reply with an unmarked field (`cape.protocol.wire.encode_marked`).
 """
 
 from __future__ import annotations

@@ -10,11 +10,11 @@ from cape.coinstac.documents import (
     EngineRequest,
     decode_envelope,
     decode_run,
+    decode_settings,
     encode_broadcast,
     engine_answer,
     read_cache,
     request_digest,
-    settings_of,
 )
 from cape.computations import load
 from cape.config import VERSION, Config
@@ -100,4 +100,4 @@ def first_settings(inbox: dict[str, Any]) -> tuple[Computation[Any], Config]:
     # All cards say the same, or `join` names the setting in which they differ.
     first = next(iter(cards.values()))
     computation = load(first.computation)
-    return computation, settings_of(computation, first.settings)
+    return computation, decode_settings(computation, first.settings)

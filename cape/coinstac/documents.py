@@ -43,7 +43,7 @@ MAX_ANSWER: Final = 90 * 2**20
 
 def encode_reply(envelope: AnyEnvelope) -> dict[str, Any]:
     """Return a site's message; every field of its body must say why it may leave."""
-    return {**_head(envelope), "body": wire.encode_reply(envelope.body)}
+    return {**_head(envelope), "body": wire.encode_marked(envelope.body)}
 
 
 def encode_broadcast(envelope: AnyEnvelope) -> dict[str, Any]:
@@ -157,7 +157,7 @@ def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]
         if head.v != 1 or head.computation != computation.name:
             raise MessageError("E202", problem="cache of another version or computation")
         # Settings travel as text, so that a cache of another version fails in words, not in types.
-        config = settings_of(computation, head.settings)
+        config = decode_settings(computation, head.settings)
         model: M = wire.decode(cache.model, computation.model)
     except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
@@ -165,7 +165,7 @@ def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]
     return Run(bound=bound, run=head.run, cursor=head.cursor, ledger=head.ledger, model=model)
 
 
-def settings_of(computation: Computation[M], text: str) -> Config:
+def decode_settings(computation: Computation[M], text: str) -> Config:
     settings: dict[str, Any] = wire.decode(wire.loads(text), dict[str, Any], "settings")
     return computation.config.from_input(settings)
 

@@ -25,7 +25,7 @@ from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.errors import CapeError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.protocol.join import NONCE_BYTES, compare, make_card
+from cape.protocol.join import CARD_NONCE_BYTES, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
 from cape.site.context import AggregatorContext
@@ -225,7 +225,7 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
     cards: dict[str, SiteCard] = {}
     for check in sites:
         if (accepted := check.inspection.accepted) is not None:
-            nonce = os.urandom(NONCE_BYTES)
+            nonce = os.urandom(CARD_NONCE_BYTES)
             card = make_card(computation.name, config, accepted, nonce=nonce, noise="os")
             cards[check.site] = card
     try:

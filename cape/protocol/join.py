@@ -23,7 +23,7 @@ from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Described, Site
 from cape.protocol.subject_views import prepared
 
-NONCE_BYTES = 16
+CARD_NONCE_BYTES = 16
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,7 +46,7 @@ def join(name: str, planner: Planner, *, then: str) -> One:
         source = site.source
         # The only pass over voxels, while nothing is at stake.
         lengths = [array.shape[2] for array in prepared(site, source.space).arrays]
-        nonce = site.noise.stream(site.id, "join", 1, "nonce").token_bytes(NONCE_BYTES)
+        nonce = site.noise.stream(site.id, "join", 1, "nonce").token_bytes(CARD_NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
         if site.share_timepoints:
             card = replace(
@@ -61,6 +61,7 @@ def join(name: str, planner: Planner, *, then: str) -> One:
         party: Aggregator, cards: Mapping[str, SiteCard], model: Model
     ) -> tuple[Roster, str | None]:
         compare(cards, party.config)
+        # Differences first: they name sites and settings, which a plan that fails could not.
         roster = make_roster(cards, party.config, planner)
         return roster, then
 
@@ -145,6 +146,7 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
 
 
 def _plain(card: SiteCard) -> str:
+    # Without templates: a wrong mask is named as such, before templates are compared.
     return card.space.without_templates or card.space.digest
 
 
@@ -154,6 +156,7 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     check_sites(config, n_sites)
     run_plan = planner(config, n_sites, n_subjects, first.space)
     warnings = list(run_plan.warnings)
+    # An owner who sets no repetition time lets sites mix; spectra of components then mean less.
     if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
         warnings.append(
             "The repetition time differs between sites: spectra mix (set tr to refuse)."

@@ -19,10 +19,11 @@ from cape.feature_space import FeatureSpace as FeatureSpace  # part of the messa
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED, RING
 from cape.privacy.cost import Event
+from cape.secagg.field import Integers
 from cape.secagg.messages import Advertisement
 
 RingVector = npt.NDArray[np.uint64]
-Integers = npt.NDArray[np.int64]
+
 
 # Version of the envelope and of the messages in it
 FORMAT = 1
@@ -41,15 +42,12 @@ class Cursor:
 class Progress:
     """One public line for people, in every broadcast."""
 
-    # phase, round, rounds: The phase that opens, which of its rounds, and how many are planned
-    phase: str
+    phase: str  # that opens
     round: int
-    rounds: int
-    # exchange, exchanges: The same over the whole run
-    exchange: int
+    rounds: int  # planned
+    exchange: int  # over the whole run
     exchanges: int
-    # mu, mu_budget: Spent so far, and in all; 0 without noise
-    mu: float
+    mu: float  # spent so far; 0 without noise
     mu_budget: float
     epsilon: float  # spent so far, at the delta of the settings
     step: float  # norm of the last step; 0 before the first

@@ -46,10 +46,9 @@ class Model:
     None before the first release of the stage.
     """
 
-    # roster, keys, fingerprint: From `join`, `zero-sum` and `zero-sum.probe`
-    roster: Roster | None = None
-    keys: KeyBook | None = None
-    fingerprint: str = ""
+    roster: Roster | None = None  # from `join`
+    keys: KeyBook | None = None  # from `zero-sum`
+    fingerprint: str = ""  # from `zero-sum.probe`
     trace: tuple[RoundRecord, ...] = ()  # one line per released round
     # Who is left, where sites may drop out
     drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
@@ -60,7 +59,7 @@ class Model:
 
 
 def settings_of(kind: type[Own], config: Config) -> Own:
-    """Return settings as those of one computation; those of another are a mistake in the code."""
+    # Settings of another computation are a mistake in the code, not of a person.
     if not isinstance(config, kind):
         raise TypeError(f"{type(config).__name__} given where {kind.__name__} is needed")
     return config
@@ -109,6 +108,7 @@ def attendance(model: Model) -> Attendance | None:
     """Return who is asked in the present phase and how many must answer; None before `join`."""
     if model.roster is None:
         return None
+    # Everybody, or with drop-outs those who answered last: who fell silent never comes back.
     sites = tuple(entry.site for entry in model.roster.sites)
     if model.drop_outs is not None:
         sites = model.drop_outs.asked

@@ -39,20 +39,16 @@ class Outcome:
     `cape.report` its writers.
     """
 
-    # computation, version, run, config_digest: What ran; `run` is the 32-digit name derived from
-    # the roster
     computation: str
     version: str
-    run: str
+    run: str  # 32 hex digits, made from the roster
     config_digest: str
     settings: Mapping[str, Value]  # all settings, defaults included
     label: str  # {"dp", "none"}: "dp": exact subject-level figure; "none": nothing is promised
-    # status, reason: A word how the run ended, and one sentence why
-    status: str
-    reason: str
-    # roster, fingerprint: Sites, space, plan; first digits of the roster of keys
+    status: str  # a word how the run ended
+    reason: str  # one sentence why
     roster: Roster
-    fingerprint: str
+    fingerprint: str  # of the roster of keys: first digits
     ledger: Ledger  # what was charged
     trace: tuple[RoundRecord, ...]  # all released rounds
     warnings: tuple[str, ...]  # sentences for the reader
@@ -60,7 +56,6 @@ class Outcome:
 
     @property
     def space(self) -> FeatureSpace:
-        """The feature space of all sites."""
         return self.roster.space
 
     @property
@@ -87,15 +82,11 @@ class SpatialSet:
 class TemplateReading:
     """How to read the maps of private dual regression."""
 
-    # templates, evidence, without_data: (D, K): the public templates; what the data add; what the
-    # same steps give without any data
-    templates: Array
-    evidence: Array
-    without_data: Array
-    # kept, strength: Per template: what its noise leaves of the released deviation (0 to 1), and
-    # the norm of that deviation over its noise
-    kept: tuple[float, ...]
-    strength: tuple[float, ...]
+    templates: Array  # (D, K), public
+    evidence: Array  # (D, K): what the data add
+    without_data: Array  # (D, K): what the same steps give without any data
+    kept: tuple[float, ...]  # per template, 0 to 1: what noise leaves of its released deviation
+    strength: tuple[float, ...]  # per template: norm of that deviation over its noise
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -141,9 +132,8 @@ class IcaOutcome(Outcome):
 class SiteOutcome:
     """The result at one site; private but for `A`, which everybody has."""
 
-    # site, outcome_status: Public id; how the run ended
-    site: str
-    outcome_status: str
+    site: str  # public id
+    outcome_status: str  # how the run ended
     fingerprint: str = ""  # of the roster of keys, as this site computed it
     names: tuple[str, ...]  # of the components, C01 ...; empty for a computation without any
     time_courses: Iterator[tuple[str, Data]]  # yields (label, S_m (k, T_m)) subject by subject

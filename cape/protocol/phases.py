@@ -79,7 +79,7 @@ class Phase(Generic[R, B, M]):
 AnyPhase = Phase[Any, Any, Any]  # a table is heterogeneous
 
 
-class Entry(Protocol):
+class TableLine(Protocol):
     """A line of a table: one phase, or several that belong together."""
 
     def phases(self, config: Config) -> tuple[AnyPhase, ...]:
@@ -107,7 +107,7 @@ class Computation(Generic[M]):
     model: type[M]
     start: Callable[[], M]
     progress: Callable[[Config, M, Ledger | None, Cursor], Progress]
-    table: tuple[Entry, ...]
+    table: tuple[TableLine, ...]
     # What its results may be labelled at best.  "none": a comparison that protects nobody, or not
     # as its authors meant it; it takes ``private=false`` only and its ledger stays empty.
     guarantee: Literal["dp", "none"] = "dp"

@@ -21,6 +21,7 @@ from cape.privacy.mechanisms import (
 from cape.protocol.messages import Roster
 from cape.protocol.ports import Site
 
+# Name of the field of a reply that holds the vector: part of its event and of its masks
 FIELD = "total"
 
 PROTECTS_NOBODY = "No noise is added: this run protects nobody."
@@ -76,6 +77,7 @@ def _with_noise(
     config: Config, stages: Sequence[PlannedStage], shares: int, seed_ratio: int
 ) -> tuple[Event, ...]:
     budget = Budget.of(epsilon=config.epsilon, delta=config.delta)
+    # What fixed rounds take of mu^2 goes first; the others divide the rest by their weights.
     free = [stage for stage in stages if stage.releases and not stage.fixed_mu]
     total = sum(stage.mu2_weight for stage in free)
     fixed2 = sum(stage.fixed_mu**2 * len(stage.releases) for stage in stages) / budget.mu**2

@@ -38,7 +38,7 @@ def report(
     def combine(
         party: Aggregator, replies: Mapping[str, Done], model: M
     ) -> tuple[Closing, str | None]:
-        del replies
+        del replies  # they only say that the sites wrote their own files
         outcome = write_consortium(party, model)
         party.publish(outcome)
         return Closing(status=outcome.status), None
@@ -70,20 +70,9 @@ def outcome_in_tables(
     reason: str,
     tables: tuple[Table, ...],
 ) -> Outcome:
-    """Return the result of a computation whose released values are tables.
-
-    Parameters
-    ----------
-    name : str
-        Of the computation.
-    party, model
-        As `report` hands them over.
-    status, reason : str
-        How the run ended: a word, and a sentence.
-    tables : tuple of Table
-        Each becomes a file and a table of the page.
-    """
+    """Return the result of a computation whose released values are tables, a file each."""
     roster = joined(model)
+    # One site with seeded noise is enough: who knows the seed can take its share off.
     private = party.config.private and not roster.seeded
     return Outcome(
         computation=name,
@@ -144,12 +133,14 @@ def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> S
         events = [event for event in joined(model).plan if event.phase == stage.name]
         if not events:
             continue
+        # The clip that the integers stand for, not the one that was asked: they differ in rounding.
         clip = events[-1].clip_int / events[-1].gamma
         query = _unclipped(stage.estimator(site.config, model)).query(
             stage.current(site.config, model)
         )
         scales: list[float] = []
         for part in chunks(stage.input(site, model)):
+            # A subject that is not finite is one to be shown as such, not one to warn of.
             with np.errstate(all="ignore"):
                 norms = np.linalg.norm(query.answer(part), axis=1)
             scales += [_scale(float(norm), clip) for norm in norms]

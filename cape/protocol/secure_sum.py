@@ -37,19 +37,19 @@ from cape.privacy.noise import discrete_gaussian
 from cape.protocol.messages import Masked, Reduced, Released, RingVector, RoundRecord, SeedSum
 from cape.protocol.model import Model, attendance, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
+from cape.protocol.plan import FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.zero_sum import hide, opening_phase
 from cape.secagg.field import Integers, decode_sum, quantized_sum
 
-FIELD = "total"
 SEED = "seed"
 M = TypeVar("M", bound=Model)
 
 # A broadcast, and the phase that it opens
 Next = tuple[Any, str | None]
 
-# Subjects whose answers are held at once
-CHUNK = 32
+# Subjects whose answers are held at once: bounds memory, however many there are
+SUBJECTS_AT_ONCE = 32
 
 
 # -- a stage of a table --------------------------------------------------------------------------
@@ -333,8 +333,8 @@ def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> np
 
 def chunks(stacks: Stacks) -> Iterator[Data]:
     for array in stacks.arrays:
-        for first in range(0, len(array), CHUNK):
-            yield array[first : first + CHUNK]
+        for first in range(0, len(array), SUBJECTS_AT_ONCE):
+            yield array[first : first + SUBJECTS_AT_ONCE]
 
 
 def check_query(event: Event, query: SubjectQuery) -> None:

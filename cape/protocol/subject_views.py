@@ -20,12 +20,13 @@ from cape.public_basis import widest_basis
 
 
 def prepared(site: Site, space: FeatureSpace) -> Stacks:
-    """Return all subjects as ``B' X_m`` in the widest basis, not scaled; reads them if need be."""
+    """``B' X_m`` of all subjects in the widest basis, not scaled; reads them if need be."""
     n_basis = widest_basis(site.config, space)
 
     def build() -> Stacks:
         return stacked(site.source.reduced(n_basis))
 
+    # By settings and width alone: in `join` there is no roster yet to name the run.
     return site.cached("basis", f"{site.config.digest()}-{n_basis}", build)
 
 
@@ -43,6 +44,7 @@ def raw(site: Site, model: Model) -> Stacks:
 def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
     """Return ``rows @ Y_m`` (k, T_m) of every subject in float32, kept as working arrays `name`."""
 
+    # Float32 halves what a site keeps on disk and in memory.
     def one(Y: Data) -> Data:
         if Y.shape[1] == 0:
             return np.zeros((len(rows), 1), dtype=np.float32)  # no time point: the zero vector
@@ -58,6 +60,7 @@ def unit_trace(Y: Data) -> Data:
     """Return Y without its time mean, scaled to covariance of trace 1; zeros if not finite."""
     if Y.shape[1] == 0:
         return np.asarray(Y, dtype=np.float32)
+    # Not finite, constant or overflowing: zeros, which a sum counts as nothing, and no message.
     with np.errstate(all="ignore"):
         centred = Y - Y.mean(axis=1, keepdims=True, dtype=np.float64)
         power = float(np.mean(np.sum(centred**2, axis=0)))
@@ -67,7 +70,7 @@ def unit_trace(Y: Data) -> Data:
 
 
 def stacked(subjects: Iterator[tuple[str, Data]]) -> Stacks:
-    """Return subjects with neighbours of equal length stacked; the order stays."""
+    # Neighbours only, so that the order of subjects stays.
     arrays: list[Data] = []
     labels: list[tuple[str, ...]] = []
     for _, group in groupby(subjects, key=lambda pair: pair[1].shape):
@@ -78,6 +81,6 @@ def stacked(subjects: Iterator[tuple[str, Data]]) -> Stacks:
 
 
 def each_subject(stacks: Stacks, function: Callable[[Data], Data]) -> Stacks:
-    """Return `function` of every subject, stacked as before."""
+    """Apply `function` to every subject; stacks and labels stay."""
     arrays = tuple(np.stack([function(one) for one in array]) for array in stacks.arrays)
     return Stacks(arrays=arrays, labels=stacks.labels)

@@ -5,7 +5,7 @@ field.  Every value is checked on its way in and out: finite, of the declared dt
 Arrays are base64 of little-endian data, so they are exact.  A refusal (MessageError) names the
 path of the field and what is allowed there, never the value.
 
-**Messages** are strict: ``encode_reply``, ``encode``, ``decode``.  A field declared with
+**Messages** are strict: ``encode_marked``, ``encode``, ``decode``.  A field declared with
 ``metadata={ADDED: True}`` came after the first release of a format: it is left out while it has
 its default value, so that older messages keep their bytes.
 
@@ -239,7 +239,7 @@ def _is_default(value: Any, default: Any) -> bool:
 # -- in and out ----------------------------------------------------------------------------------
 
 
-def encode_reply(reply: Any) -> Json:
+def encode_marked(reply: Any) -> Json:
     """Encode what a site sends: every field must carry a marker (why it may leave)."""
     kind: Any = type(reply)
     for name, hint in _hints(kind).items():

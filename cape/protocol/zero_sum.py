@@ -37,7 +37,6 @@ PlanCheck = Callable[[Site, Roster], None]
 KEY_NAME = "x25519"
 PROBE = "zero-sum.probe"
 PROBE_SIZE = 8
-KEY_BYTES = 32
 
 
 def opening_phase(stage: str, config: Config) -> str:
@@ -101,7 +100,7 @@ class ZeroSum:
 
     def _advertise(self, site: Site, model: Model) -> PublicKey:
         self._prepare(site, model)
-        secret = site.noise.stream(site.id, "zero-sum", 1, "key").token_bytes(KEY_BYTES)
+        secret = site.noise.stream(site.id, "zero-sum", 1, "key").token_bytes(keys.KEY_BYTES)
         site.keep(KEY_NAME, secret)
         public = keys.public_key(keys.private_key_from_bytes(secret))
         reply = PublicKey(public_key=public.hex(), labels=site.labels)
@@ -201,7 +200,7 @@ class Probe:
 # -- keys and masks of a site --------------------------------------------------------------------
 
 
-def key_roster(roster: Roster, agreed: KeyBook | None) -> list[keys.RosterEntry]:
+def key_roster(roster: Roster, agreed: KeyBook | None) -> list[keys.KeyRosterEntry]:
     """Sites, sizes and public keys in the form that keys are bound to."""
     if agreed is None:
         raise RuntimeError("no keys before zero-sum")
@@ -211,7 +210,7 @@ def key_roster(roster: Roster, agreed: KeyBook | None) -> list[keys.RosterEntry]
     if len(identities) != roster.n_sites:
         raise SecureAggregationError("E220", problem="one identity key per site is needed")
     return [
-        keys.RosterEntry(
+        keys.KeyRosterEntry(
             site=entry.site,
             n_subjects=entry.n_subjects,
             public_key=_from_hex(public, "a public key"),
@@ -254,7 +253,7 @@ def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> 
 
 
 def _mask(
-    site: Site, model: Model, entries: Sequence[keys.RosterEntry], size: int, field: str
+    site: Site, model: Model, entries: Sequence[keys.KeyRosterEntry], size: int, field: str
 ) -> RingVector:
     """Zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
 
@@ -287,7 +286,7 @@ def _salt(site: Site, model: Model) -> bytes:
 # -- pinned keys ---------------------------------------------------------------------------------
 
 
-def _check_keys(site: Site, model: Model, roster: Sequence[keys.RosterEntry]) -> None:
+def _check_keys(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry]) -> None:
     """Raise SecureAggregationError unless every key is signed by the site it is said to be of."""
     if not pinned(site.config) or model.keys is None:
         return
@@ -298,7 +297,7 @@ def _check_keys(site: Site, model: Model, roster: Sequence[keys.RosterEntry]) ->
         keys.verify(entry.identity_key, statement, signature, site=entry.site)
 
 
-def _check_signatures(site: Site, model: Model, roster: Sequence[keys.RosterEntry]) -> None:
+def _check_signatures(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry]) -> None:
     """Raise SecureAggregationError unless every site signed the very roster that this one has."""
     if not pinned(site.config):
         return
@@ -307,7 +306,7 @@ def _check_signatures(site: Site, model: Model, roster: Sequence[keys.RosterEntr
         keys.verify(entry.identity_key, digest, signature, site=entry.site)
 
 
-def _signatures(texts: Sequence[str], roster: Sequence[keys.RosterEntry]) -> list[bytes]:
+def _signatures(texts: Sequence[str], roster: Sequence[keys.KeyRosterEntry]) -> list[bytes]:
     if len(texts) != len(roster):
         raise SecureAggregationError("E220", problem="one signature per site is needed")
     return [_from_hex(text, "a signature") for text in texts]

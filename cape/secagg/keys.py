@@ -49,7 +49,7 @@ _ZEROS: Final = bytes(8 * _CHUNK)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class RosterEntry:
+class KeyRosterEntry:
     """What everybody knows of one site.
 
     Parameters
@@ -155,7 +155,7 @@ def run_salt(run_id: str, config_digest: bytes) -> bytes:
     return sha256(lp(b"cape/1/run") + lp(run_id.encode()) + lp(config_digest))
 
 
-def roster_digest(entries: Sequence[RosterEntry]) -> bytes:
+def roster_digest(entries: Sequence[KeyRosterEntry]) -> bytes:
     """SHA-256 over all entries in `site_order`; bound into every pair key."""
     # Every field of variable length carries its length, so no two rosters give the same bytes.
     parts = [lp(b"cape/1/roster"), u64(len(entries))]
@@ -171,7 +171,7 @@ def roster_fingerprint(digest: bytes) -> str:
 
 
 def check_roster(
-    entries: Sequence[RosterEntry], *, own: RosterEntry, sizes: Mapping[str, int]
+    entries: Sequence[KeyRosterEntry], *, own: KeyRosterEntry, sizes: Mapping[str, int]
 ) -> None:
     """Refuse a key roster that is not the one this site joined; SecureAggregationError.
 
@@ -196,7 +196,7 @@ def check_roster(
         raise failure("the own entry of the key roster was changed")
 
 
-def pair_keys(ring: KeyRing, entries: Sequence[RosterEntry], *, salt: bytes) -> PairKeys:
+def pair_keys(ring: KeyRing, entries: Sequence[KeyRosterEntry], *, salt: bytes) -> PairKeys:
     """Keys shared with every other site of a roster that passed `check_roster`.
 
     SecureAggregationError if a public key is malformed or leads to the all-zero shared secret.
@@ -305,7 +305,7 @@ def advertisement(site: str, public: bytes, *, salt: bytes) -> bytes:
     return lp(b"cape/1/adv") + salt + lp(site.encode()) + lp(public)
 
 
-def check_pinned(entries: Sequence[RosterEntry], *, pinned: Mapping[str, bytes]) -> None:
+def check_pinned(entries: Sequence[KeyRosterEntry], *, pinned: Mapping[str, bytes]) -> None:
     """Raise SecureAggregationError unless every identity key is the one stored by this site."""
     for entry in entries:
         # A site without a stored key fails, too: a first meeting through the aggregator proves

@@ -20,8 +20,8 @@ from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.secagg.keys import (
     KEY_BYTES,
+    KeyRosterEntry,
     MaskLabel,
-    RosterEntry,
     advertisement,
     check_pinned,
     failure,
@@ -174,10 +174,10 @@ def check_advertisements(
         check_pinned(roster_entries(setup, entries), pinned=pinned)
 
 
-def roster_entries(setup: Setup, entries: Iterable[Advertisement]) -> list[RosterEntry]:
+def roster_entries(setup: Setup, entries: Iterable[Advertisement]) -> list[KeyRosterEntry]:
     """Roster of U1: the public key of an entry is its whole `Advertisement.keys`."""
     return [
-        RosterEntry(
+        KeyRosterEntry(
             site=e.site,
             n_subjects=setup.sizes[e.site],
             public_key=e.keys,

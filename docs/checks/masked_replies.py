@@ -7,7 +7,7 @@ import hashlib
 
 import numpy as np
 
-from cape.secagg.keys import KeyRing, MaskLabel, RosterEntry, pair_keys, run_salt, zero_sum_mask
+from cape.secagg.keys import KeyRing, KeyRosterEntry, MaskLabel, pair_keys, run_salt, zero_sum_mask
 
 SITES, SIZE = ("a", "b", "c"), 50_000
 
@@ -15,7 +15,7 @@ SITES, SIZE = ("a", "b", "c"), 50_000
 def main() -> int:
     """Mask three equal, constant vectors; count the bytes of one reply."""
     rings = [KeyRing(site=s, secret_key=hashlib.sha256(s.encode()).digest()) for s in SITES]
-    entries = [RosterEntry(site=r.site, n_subjects=9, public_key=r.public_key) for r in rings]
+    entries = [KeyRosterEntry(site=r.site, n_subjects=9, public_key=r.public_key) for r in rings]
     salt = run_salt("check", bytes(32))
     label = MaskLabel(phase="pca", round=1, field="x", size=SIZE, broadcast_digest=bytes(32))
     secret = np.full(SIZE, 7, dtype=np.uint64)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cape.secagg import keys, shamir
-from cape.secagg.keys import KeyRing, MaskLabel, RosterEntry
+from cape.secagg.keys import KeyRing, KeyRosterEntry, MaskLabel
 
 IDS = st.lists(st.text(min_size=1, max_size=8), min_size=2, max_size=7, unique=True)
 DIGESTS = st.binary(min_size=32, max_size=32)
@@ -26,7 +26,7 @@ LABELS = st.builds(
 def masks(ids, labels, salt=bytes(32)):
     """e_s of every site; `labels` per site."""
     rings = [KeyRing(site=s, secret_key=hashlib.sha256(s.encode()).digest()) for s in ids]
-    entries = [RosterEntry(site=r.site, n_subjects=1, public_key=r.public_key) for r in rings]
+    entries = [KeyRosterEntry(site=r.site, n_subjects=1, public_key=r.public_key) for r in rings]
     return [
         keys.zero_sum_mask(keys.pair_keys(ring, entries, salt=salt), label)
         for ring, label in zip(rings, labels, strict=True)

@@ -505,7 +505,7 @@ def test_g9_the_order_of_keys_in_documents_gives_identical_bytes(
 
 def test_g10_what_does_not_fit_is_refused_when_encoding_and_when_decoding() -> None:
     good = Masked(total=np.arange(3, dtype=np.uint64), refused=False)
-    assert wire.decode(wire.encode_reply(good), Masked).total.tolist() == [0, 1, 2]
+    assert wire.decode(wire.encode_marked(good), Masked).total.tolist() == [0, 1, 2]
     for total in (
         np.arange(3),
         np.arange(3.0),
@@ -514,8 +514,8 @@ def test_g10_what_does_not_fit_is_refused_when_encoding_and_when_decoding() -> N
         np.zeros(2**23 + 1, dtype=np.uint64),
     ):
         with pytest.raises(MessageError):
-            wire.encode_reply(Masked(total=total, refused=False))
-    document = wire.encode_reply(good)
+            wire.encode_marked(Masked(total=total, refused=False))
+    document = wire.encode_marked(good)
     body = document["total"]
     for total in (
         None, [0, 1, 2], "AAAA", {**body, "shape": [4]}, {**body, "shape": [-3]},
@@ -581,7 +581,7 @@ def test_g12_a_site_encodes_marked_fields_only() -> None:
         value: float
 
     with pytest.raises(MessageError, match=r"Leaky\.value: field without a marker"):
-        wire.encode_reply(Leaky(value=1.0))
+        wire.encode_marked(Leaky(value=1.0))
     party = Consortium()
     for phase in party.computation.bind(party.config).phases.values():
         hints = typing.get_type_hints(phase.reply, include_extras=True)

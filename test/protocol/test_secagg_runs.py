@@ -396,8 +396,8 @@ def test_replies_of_every_stage_carry_markers_and_survive_the_wire() -> None:
         "mean.unmask": MaskShares,
     }
     for phase, kind in kinds.items():
-        text = wire.dumps(wire.encode_reply(seen[phase]))
-        assert wire.dumps(wire.encode_reply(wire.decode(wire.loads(text), kind))) == text
+        text = wire.dumps(wire.encode_marked(seen[phase]))
+        assert wire.dumps(wire.encode_marked(wire.decode(wire.loads(text), kind))) == text
 
 
 @pytest.mark.usefixtures("no_pages")

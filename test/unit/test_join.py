@@ -233,6 +233,6 @@ def test_the_length_of_recordings_is_told_only_where_the_policy_of_the_site_allo
     phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
     told = [phase.answer(fake(shares=shares), Model()) for shares in (False, True)]
     assert [(c.timepoints_low, c.timepoints_high) for c in told] == [(0, 0), (40, 44)]
-    silent, open_hearted = (wire.encode_reply(card) for card in told)
+    silent, open_hearted = (wire.encode_marked(card) for card in told)
     assert "timepoints_low" not in silent
     assert open_hearted["timepoints_high"] == 44

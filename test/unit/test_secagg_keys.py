@@ -11,7 +11,7 @@ import pytest
 
 from cape.errors import SecureAggregationError
 from cape.secagg import keys
-from cape.secagg.keys import KeyRing, MaskLabel, RosterEntry
+from cape.secagg.keys import KeyRing, KeyRosterEntry, MaskLabel
 
 LOW_ORDER = bytes(32)  # a point of small order: the shared secret is all zeros
 
@@ -24,9 +24,9 @@ def rings_of(*sites: str) -> dict[str, KeyRing]:
     return {s: KeyRing(site=s, secret_key=digest("cape kat sk " + s)) for s in sites}
 
 
-def entries_of(rings: dict[str, KeyRing]) -> list[RosterEntry]:
+def entries_of(rings: dict[str, KeyRing]) -> list[KeyRosterEntry]:
     return [
-        RosterEntry(site=s, n_subjects=10 + i, public_key=ring.public_key)
+        KeyRosterEntry(site=s, n_subjects=10 + i, public_key=ring.public_key)
         for i, (s, ring) in enumerate(rings.items())
     ]
 

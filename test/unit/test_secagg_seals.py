@@ -6,7 +6,7 @@ import pytest
 
 from cape.errors import SecureAggregationError
 from cape.secagg import keys
-from cape.secagg.keys import RosterEntry
+from cape.secagg.keys import KeyRosterEntry
 
 SECRET = bytes(range(32))
 NONCE = bytes(range(12))
@@ -47,7 +47,7 @@ def test_an_advertisement_names_run_site_and_key():
 
 
 def test_identity_keys_must_be_the_pinned_ones():
-    entry = RosterEntry(site="a", n_subjects=1, public_key=b"p" * 32, identity_key=b"i" * 32)
+    entry = KeyRosterEntry(site="a", n_subjects=1, public_key=b"p" * 32, identity_key=b"i" * 32)
     keys.check_pinned([entry], pinned={"a": b"i" * 32, "absent": b"j" * 32})
     for pinned in ({}, {"a": b"j" * 32}):
         with pytest.raises(SecureAggregationError, match="identity key of a is not the pinned"):

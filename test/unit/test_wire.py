@@ -58,9 +58,9 @@ def back(text: bytes | str, hint: Any = Message) -> Any:
 
 
 def test_a_message_goes_out_and_comes_back_exactly() -> None:
-    text = wire.dumps(wire.encode_reply(message()))
+    text = wire.dumps(wire.encode_marked(message()))
     found = back(text)
-    assert wire.dumps(wire.encode_reply(found)) == text
+    assert wire.dumps(wire.encode_marked(found)) == text
     for name in ("text", "flag", "kind", "point", "maybe", "pair", "many", "table", "other"):
         assert getattr(found, name) == getattr(message(), name)
     for name in ("ring", "matrix"):
@@ -83,7 +83,7 @@ def test_a_transposed_or_big_endian_array_has_the_same_bytes() -> None:
     matrix = np.arange(6.0).reshape(3, 2).T
     assert wire.digest(message(matrix=matrix)) == wire.digest(message(matrix=matrix.copy()))
     with pytest.raises(MessageError, match=r"Message\.matrix: not an array of float64"):
-        wire.encode_reply(message(matrix=matrix.astype(">f8")))
+        wire.encode_marked(message(matrix=matrix.astype(">f8")))
 
 
 @pytest.mark.parametrize(
@@ -125,10 +125,10 @@ def test_a_transposed_or_big_endian_array_has_the_same_bytes() -> None:
 )
 def test_what_does_not_fit_its_declaration_does_not_leave(changed, text) -> None:
     if not text:
-        wire.encode_reply(message(**changed))
+        wire.encode_marked(message(**changed))
         return
     with pytest.raises(MessageError, match=f"CAPE-E202 message refused: .*{text}"):
-        wire.encode_reply(message(**changed))
+        wire.encode_marked(message(**changed))
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
@@ -217,7 +217,7 @@ def test_nothing_that_is_not_finite_is_ever_written() -> None:
 
 
 def test_missing_and_unknown_fields_are_refused() -> None:
-    document = wire.encode_reply(message())
+    document = wire.encode_marked(message())
     for wrong in (
         {**document, "more": 1},
         {name: value for name, value in document.items() if name != "flag"},
@@ -241,7 +241,7 @@ def test_missing_and_unknown_fields_are_refused() -> None:
 )  # fmt: skip
 def test_values_of_another_type_are_refused_when_decoding(field, value) -> None:
     with pytest.raises(MessageError, match=f"message refused: .*{field}"):
-        wire.decode({**wire.encode_reply(message()), field: value}, Message)
+        wire.decode({**wire.encode_marked(message()), field: value}, Message)
 
 
 B64 = base64.b64encode(np.arange(3.0).tobytes()).decode()
@@ -314,7 +314,7 @@ def test_a_field_without_a_marker_does_not_leave() -> None:
 
     for wrong, name in ((Half(1, 2), "Half.b"), (Other(1), "Other.a")):
         with pytest.raises(MessageError, match=f"{name}: field without a marker"):
-            wire.encode_reply(wrong)
+            wire.encode_marked(wrong)
     assert Marker(reason="public") == PUBLIC != RING
 
 
@@ -381,8 +381,8 @@ def test_an_undeclared_type_is_a_mistake_of_the_program() -> None:
 
 
 def test_the_parser_is_the_one_that_coinstac_needs() -> None:
-    assert json.loads(wire.dumps(wire.encode_reply(message()))) == simplejson.loads(
-        wire.dumps(wire.encode_reply(message()))
+    assert json.loads(wire.dumps(wire.encode_marked(message()))) == simplejson.loads(
+        wire.dumps(wire.encode_marked(message()))
     )
 
 
