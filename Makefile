@@ -114,6 +114,8 @@ bench: $(DEV)  ## speed, memory and quality on this machine, into results/
 	@mkdir -p results
 	$(BIN)/python bench/kernels.py --json > results/kernels.json && cat results/kernels.json
 	$(BIN)/python bench/memory.py --json > results/memory.json && cat results/memory.json
+	$(BIN)/python bench/round_start.py --json > results/round-start.json && cat results/round-start.json
+	$(BIN)/python bench/store.py
 	$(BIN)/python bench/utility.py --preset paper --subjects 1024 --sites 4 --epsilon 1 \
 		--seeds 0,1,2 --json > results/utility-paper.json && cat results/utility-paper.json
 	$(BIN)/python bench/utility.py --preset realistic --subjects 1024 --sites 4 --epsilon 1 \

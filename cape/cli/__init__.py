@@ -12,11 +12,12 @@ import warnings
 from collections.abc import Sequence
 
 from cape.cli.commands import app
-from cape.cli.output import fail, warn
+from cape.cli.common import fail, warn
 from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, public_text
 
 # A site that refuses is neither a mistake of the data nor of the owner: scripts go on elsewhere.
 POLICY_CODES = ("CAPE-E153", "CAPE-E154", "CAPE-E160", "CAPE-E231", "CAPE-E260")
+# EX_SOFTWARE of sysexits.h.
 INTERNAL = 70
 
 
@@ -31,13 +32,7 @@ def exit_code(err: BaseException) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        Without the name of the program; those of the process by default.
-    """
+    """Run one command, by default that of the process, and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug, as_json = "--debug" in words, "--json" in words
     # Anywhere in the line, before or after the command: typer would take it before only.
@@ -50,18 +45,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # typer ends every command with SystemExit, also where it went well.
         except SystemExit as stop:
             return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+        # 128 + SIGINT, as shells report it.
         except KeyboardInterrupt:
             return 130
         except Exception as err:  # whatever it is, people get one line and an exit code
             if debug:
                 traceback.print_exception(err)
-            fail(_public(err), _detail(err, debug=debug), as_json=as_json)
+            public = str(err) if isinstance(err, OSError) else public_text(err)
+            fail(public, _detail(err, debug=debug), as_json=as_json)
             return exit_code(err)
     return 0
-
-
-def _public(err: Exception) -> str:
-    return str(err) if isinstance(err, OSError) else public_text(err)
 
 
 def _detail(err: Exception, *, debug: bool) -> str:

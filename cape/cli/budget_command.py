@@ -9,16 +9,13 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.options import AsJson, SetValues, assignments, present
-from cape.cli.output import json_line, say
+from cape.cli.common import AsJson, SetValues, assignments, file_option, json_line, present, say
 
 
 def budget_command(
     check: Annotated[
         list[Path] | None,
-        typer.Option(
-            exists=True, dir_okay=False, help="Recompute a privacy.json; repeat it to add up runs."
-        ),
+        file_option("Recompute a privacy.json; repeat it to add up runs."),
     ] = None,
     subjects: Annotated[int | None, typer.Option(min=1, help="All subjects.")] = None,
     sites: Annotated[int | None, typer.Option(min=1, help="Number of sites.")] = None,
@@ -92,5 +89,6 @@ def _check_files(paths: Sequence[Path], *, as_json: bool) -> None:
                 f"all {total.runs} runs on the same subjects together: epsilon "
                 f"{total.epsilon:.6g} at delta {total.delta:g}, the smallest of theirs"
             )
+    # Scripts go by the exit code, not by the text.
     if any(file.findings for file in files):
         raise typer.Exit(1)

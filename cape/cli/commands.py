@@ -14,8 +14,7 @@ from typing import Annotated
 import typer
 
 from cape.cli.budget_command import budget_command
-from cape.cli.options import AsJson
-from cape.cli.output import json_line, say
+from cape.cli.common import AsJson, json_line, say
 from cape.cli.run_commands import (
     report_command,
     resume_command,
@@ -72,6 +71,7 @@ def compspec_command(
     """Write compspec.json, inputspec.json and the generated pages, or --check them."""
     from cape.compspec import stale, write
 
+    # CI runs the check: a form that lags behind the settings would start runs with other defaults.
     changed = stale(folder) if check else write(folder)
     if as_json:
         json_line({"event": "result", "stale" if check else "written": changed})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from cape.cli.output import duration, say, table
+from cape.cli.common import duration, say, table
 from cape.forecast.rule import CurvePoint
 from cape.forecast.spatial import LEAST_SPATIAL
 from cape.planning.budget import PlannedRun, StageSummary
@@ -40,6 +40,7 @@ def print_plan(plan: PlannedRun) -> None:
 
 
 def _print_epsilon(plan: PlannedRun) -> None:
+    # One run has a figure for every viewer: who knows more of the noise learns more.
     if plan.mu is None or plan.epsilon is None:
         say("No noise: nothing is protected.", style="bold red")
     else:
@@ -77,7 +78,7 @@ BAR = 24
 
 
 def _print_curve(plan: PlannedRun) -> None:
-    """Print what the same sites and subjects give at other budgets."""
+    # An owner who learns that a run will fail wants to know which budget would do.
     if not plan.curve:
         return
     needed = plan.verdict.needed
@@ -114,6 +115,7 @@ LARGEST = {
 }
 
 
+# Between the two bounds of a spatial run the rule does not decide.
 def _usable(plan: PlannedRun, point: CurvePoint) -> str:
     if point.usable:
         return "yes"

@@ -1,4 +1,4 @@
-"""Recompute what privacy.json claims from the integers of its releases.
+"""A privacy.json that somebody hands over: read by declared type, recomputed from its integers.
 
 The check trusts nothing in the file but the integers (clip, sensitivity, noise variance, shares,
 delta): mu of every release, the sensitivity that its clip allows, the sums and every epsilon are
@@ -10,15 +10,127 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Literal, TypeVar
 
-from cape.cli.privacy_file import Figures, read_privacy_file
-from cape.errors import CapeError
+from cape.errors import CapeError, ConfigError, MessageError
 from cape.frozen import dataclass
-from cape.privacy.cost import FREE, Cost, Event, total_cost
+from cape.privacy.cost import FREE, Cost, Event, Noise, Shape, Viewer, total_cost
 from cape.privacy.mechanisms import verify_event
+from cape.protocol import wire
+
+# A run of 2,000 rounds writes about 2 MB; the decoder counts the parts before it builds them.
+LARGEST_FILE = 64 * 2**20
 
 # Relative; a claim below the recomputed figure by more is a finding.
 CLAIM_TOLERANCE = 1e-9
+
+F = TypeVar("F")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Promise:
+    """What the file of every run says; epsilon is null where nothing is promised."""
+
+    schema: Literal["cape-privacy-1"]
+    private: bool
+    guarantee: str
+    epsilon: float | None
+    delta: float
+    roster_fingerprint: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ReleaseRow:
+    """A row of `events`: the integers that everything else follows from.
+
+    The noise variance and mu^2 travel as text: JavaScript and JSON readers round large integers.
+    """
+
+    phase: str
+    round: int
+    field: str
+    shape: Shape
+    size: int
+    log2_gamma: int
+    clip_int: int
+    delta_int: int
+    s2: str
+    shares: int
+    mu2: str | None
+    seed_ratio: int = 0
+
+    def __post_init__(self) -> None:
+        # Here, so that all that is wrong with a file is one error, with the name of the field.
+        try:
+            int(self.s2), self.mu2 is None or Cost.parse(self.mu2), self.event
+        except (ValueError, ArithmeticError) as err:
+            raise MessageError("E202", problem=f"s2 or mu2: {type(err).__name__}") from err
+
+    @property
+    def event(self) -> Event:
+        return Event(
+            phase=self.phase,
+            round=self.round,
+            field=self.field,
+            shape=self.shape,
+            size=self.size,
+            log2_gamma=self.log2_gamma,
+            clip_int=self.clip_int,
+            delta_int=self.delta_int,
+            variance=int(self.s2),
+            shares=self.shares,
+            seed_ratio=self.seed_ratio,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ViewClaim:
+    """What the file claims against a viewer."""
+
+    key: Viewer
+    epsilon: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpentClaim:
+    """What the file claims of the budget."""
+
+    epsilon_spent: float | None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Figures:
+    """What ``cape budget --check`` recomputes of a private run."""
+
+    min_survivors: int
+    assumed_colluders: int
+    noise: Noise
+    budget: SpentClaim
+    views: tuple[ViewClaim, ...]
+    events: tuple[ReleaseRow, ...]
+
+
+def read_privacy_file(path: Path, figures: type[F]) -> tuple[Promise, F | None]:
+    """Return what a file promises and, of a private run, the record `figures`; else None.
+
+    The papers' accountants have a record of their own.  ConfigError E017: not the file of a run.
+    """
+    try:
+        document = wire.loads(path.read_bytes(), LARGEST_FILE)
+        # Later versions may say more, and a check needs a part only: other keys do not matter.
+        promise = wire.decode_document(document, Promise, "privacy.json", unknown="ignore")
+        if not promise.private:
+            return promise, None
+        return promise, wire.decode_document(document, figures, "privacy.json", unknown="ignore")
+    except MessageError as err:
+        raise no_privacy_file(path, err.public) from err
+
+
+def no_privacy_file(path: Path, detail: str) -> ConfigError:
+    return ConfigError("E017", detail=f"{path}: {detail}")
+
+
+# -- what its integers give ----------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -55,13 +167,7 @@ class Together:
 
 
 def check_file(path: Path) -> CheckedFile:
-    """Return the recomputed figures of a privacy.json.
-
-    Raises
-    ------
-    ConfigError
-        If it is not such a file.
-    """
+    """Return the recomputed figures of a privacy.json; ConfigError if it is none."""
     promise, figures = read_privacy_file(path, Figures)
     if figures is None:
         lies = promise.epsilon is not None or promise.guarantee != "none"
@@ -86,7 +192,6 @@ def check_file(path: Path) -> CheckedFile:
 
 
 def together(files: Sequence[CheckedFile]) -> Together:
-    """Return the figures of several runs on the same subjects."""
     first: dict[tuple[object, ...], str] = {}
     same: dict[int, str] = {}
     counted = []
@@ -107,7 +212,6 @@ def together(files: Sequence[CheckedFile]) -> Together:
 
 
 def _releases(figures: Figures) -> tuple[Cost, list[str]]:
-    """Return the cost of all releases, and what is wrong with them."""
     costs: list[Cost] = []
     findings: list[str] = []
     names: set[tuple[str, int, str]] = set()
@@ -124,7 +228,6 @@ def _releases(figures: Figures) -> tuple[Cost, list[str]]:
 
 
 def _event_findings(event: Event, mu2: str | None) -> list[str]:
-    """Check one release: noise at all, the sensitivity of its clip, the stated mu^2."""
     if not event.private:
         return [f"{event.name} carries no noise"]
     findings = []
@@ -139,7 +242,7 @@ def _event_findings(event: Event, mu2: str | None) -> list[str]:
 
 
 def _view_findings(figures: Figures, total: Cost, delta: float) -> list[str]:
-    """Compare the figure of every viewer with what this viewer cannot subtract."""
+    # A viewer subtracts the noise shares it knows: each figure rests on what is left for it.
     t = figures.min_survivors
     h = t - figures.assumed_colluders
     if figures.noise != "local" and any(release.shares != h for release in figures.events):

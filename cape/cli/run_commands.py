@@ -11,8 +11,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cape.cli.options import AsJson, Quiet, SetValues, assignments, present
-from cape.cli.output import ProgressPrinter, json_line, print_results, say, warn, working
+from cape.cli.common import (
+    AsJson,
+    ProgressPrinter,
+    Quiet,
+    SetValues,
+    assignments,
+    file_option,
+    folder_argument,
+    json_line,
+    present,
+    print_results,
+    say,
+    warn,
+    working,
+)
 
 if TYPE_CHECKING:
     from cape.site.policy import SitePolicy
@@ -44,7 +57,7 @@ class SyntheticLayout(StrEnum):
 def simulate_command(
     directory: Annotated[
         Path,
-        typer.Argument(exists=True, file_okay=False, help="A consortium: one folder per site."),
+        folder_argument("A consortium: one folder per site."),
     ],
     out: Annotated[Path, typer.Option(help="Folder for the results.")],
     through: Annotated[
@@ -106,20 +119,18 @@ def simulate_command(
 
 
 def _policy_of(path: Path) -> SitePolicy:
-    """Return the policy of a file for a simulation: its ledger lies beside it, wherever that is."""
     from cape.site.policy import load_policy
 
     policy = load_policy(path)
-    # All sites of a simulation read this one file, each from its own working folder.
+    # All sites of a simulation read this one file, each from its own working folder, and its ledger
+    # lies beside it.
     if not policy.ledger_file:
         return policy
     return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))
 
 
 def resume_command(
-    out: Annotated[
-        Path, typer.Argument(exists=True, file_okay=False, help="Results folder of cape simulate.")
-    ],
+    out: Annotated[Path, folder_argument("Results folder of cape simulate.")],
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -133,7 +144,6 @@ def resume_command(
 
 @contextmanager
 def offering_resume(out: Path, *, as_json: bool) -> Iterator[None]:
-    """Say how a run goes on that was stopped, if it can."""
     try:
         yield
     except BaseException as err:  # Ctrl-C and SIGTERM above all
@@ -212,29 +222,26 @@ def _whole_numbers(text: str) -> tuple[int, ...]:
 def report_command(
     folder: Annotated[
         Path,
-        typer.Argument(
-            exists=True,
-            file_okay=False,
-            help="A consortium folder, a site's folder, or the folder of a simulation.",
+        folder_argument(
+            "A consortium folder, a site's folder, or the folder of a simulation.",
         ),
     ],
     template: Annotated[
         Path | None,
-        typer.Option(
-            exists=True,
-            dir_okay=False,
-            help="Public NIfTI maps to name the components by; of a consortium folder only.",
+        file_option(
+            "Public NIfTI maps to name the components by; of a consortium folder only.",
         ),
     ] = None,
     names: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="Names of the template maps, one a line."),
+        file_option("Names of the template maps, one a line."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Build the pages again from the result files beside them."""
     from cape.report import rebuild, relabel
 
+    # Names without maps would be put on components in any order.
     if template is None and names is not None:
         raise typer.BadParameter("--names needs --template")
     pages = rebuild(folder) if template is None else [relabel(folder, template, names)]
@@ -246,6 +253,6 @@ def report_command(
 
 
 def _page_name(page: Path) -> str:
-    """Return index.html, or private/index.html of a site with the site's folder before it."""
+    # All pages are called index.html; that of a site needs the site's folder before it.
     private = page.parent.name == "private"
     return f"{page.parent.parent.name}/private/{page.name}" if private else page.name

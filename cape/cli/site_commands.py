@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.options import AsJson
-from cape.cli.output import json_line, say, table
+from cape.cli.common import AsJson, json_line, say, table
 
 
 def ledger_command(
@@ -23,6 +22,7 @@ def ledger_command(
     from cape.privacy.spending import Spending
     from cape.site.ledger_file import read_ledger
 
+    # Read and checked as a run would, so that a damaged ledger shows here first.
     spending = read_ledger(file)
     rows, cells = [], []
     for run in spending.runs:

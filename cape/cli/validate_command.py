@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cape.cli.options import AsJson, Quiet, SetValues, assignments
-from cape.cli.output import OUT, duration, json_line, say, table, working
+from cape.cli.common import (
+    OUT,
+    AsJson,
+    Quiet,
+    SetValues,
+    assignments,
+    duration,
+    file_option,
+    json_line,
+    say,
+    table,
+    working,
+)
 
 if TYPE_CHECKING:
     from cape.consortium_folder import OwnerSettings
@@ -42,20 +53,16 @@ def validate_command(
         list[str] | None,
         typer.Option(help="A file, or one pattern such as '*.nii.gz'; repeat it for more files."),
     ] = None,
-    manifest: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A table of runs.")
-    ] = None,
+    manifest: Annotated[Path | None, file_option("A table of runs.")] = None,
     bids: Annotated[
         Path | None, typer.Option(exists=True, file_okay=False, help="A derivatives folder.")
     ] = None,
     matrix: Annotated[list[str] | None, typer.Option(help="As --data, for array files.")] = None,
     settings: Annotated[
         Path | None,
-        typer.Option(exists=True, dir_okay=False, help="The owner's, beside TARGET by default."),
+        file_option("The owner's, beside TARGET by default."),
     ] = None,
-    policy: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="The site's own policy file.")
-    ] = None,
+    policy: Annotated[Path | None, file_option("The site's own policy file.")] = None,
     site: Annotated[str, typer.Option(help="Name of the site in the messages.")] = "",
     out: Annotated[
         Path | None, typer.Option(help="Table of subjects and findings to write (.tsv); private.")
@@ -110,7 +117,7 @@ def validate_command(
 
 
 def _source(names: list[str], manifest: Path | None, bids: Path | None) -> dict[str, object]:
-    """Return the one source of files that was named; typer.BadParameter for several."""
+    # One only: files named in two ways would be read twice, or half of them not at all.
     source: dict[str, object] = {}
     if names:
         source["data"] = names[0] if len(names) == 1 else names
@@ -132,7 +139,6 @@ def _base(target: Path, manifest: Path | None, bids: Path | None) -> Path:
 
 
 def _policy(path: Path | None, site: str) -> SitePolicy:
-    """Return the policy of a file; without one, the defaults of a run."""
     from cape.site.policy import read_policy
 
     if path is None:
@@ -143,7 +149,6 @@ def _policy(path: Path | None, site: str) -> SitePolicy:
 
 @contextmanager
 def _progress(*, as_json: bool, quiet: bool) -> Iterator[OnProgress]:
-    """Show how far the reading is: a status on a terminal, else a line every tenth."""
     with working("reading", quiet=quiet or as_json) as update:
 
         def show(site: str, done: int, total: int) -> None:
@@ -159,7 +164,7 @@ def _progress(*, as_json: bool, quiet: bool) -> Iterator[OnProgress]:
 
 
 def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:
-    """Return one row of `SUBJECT_COLUMNS` per subject that the site listed; private."""
+    # Private: labels of subjects.  One row per subject that the site listed.
     accepted = check.inspection.accepted
     taking_part = {s.label for s in accepted.subjects} if accepted is not None else set()
     # A subject whose files could not be read has a label and nothing else.
@@ -178,7 +183,6 @@ def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:
 
 
 def _quality(subject: Subject) -> tuple[str, str, str]:
-    """Return coverage, NaN and rank of a subject; dashes if its data were not looked at."""
     from cape.data.cleaning import UNREAD
 
     quality = subject.quality
@@ -205,7 +209,7 @@ def _print_text(checked: FolderCheck, owner: OwnerSettings, *, quiet: bool, stri
 
 
 def _compared(checked: FolderCheck) -> str:
-    """Say whether sites fit, and which were not compared because their own checks failed."""
+    # Sites whose own checks failed have nothing to compare; saying "they fit" would hide them.
     compared = checked.compared
     missing = ", ".join(site.site for site in checked.sites if site.site not in compared)
     outcome = "see below" if checked.handshake else "they fit"
@@ -322,7 +326,7 @@ def _document(finding: Finding) -> dict[str, str]:
 
 
 def _write_table(checked: FolderCheck, path: Path) -> None:
-    """Write subjects and findings as one tab-separated table; it stays at the site."""
+    # Beside the data: findings name files, so this table stays at the site.
     lines = ["\t".join(("site", *SUBJECT_COLUMNS))]
     for check in checked.sites:
         lines += ["\t".join((check.site, *row)) for row in _subject_rows(check)]

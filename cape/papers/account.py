@@ -14,8 +14,8 @@ from fractions import Fraction
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cape.cli.output import say, table
-from cape.cli.privacy_file import no_privacy_file, read_privacy_file
+from cape.cli.common import say, table
+from cape.cli.privacy_check import no_privacy_file, read_privacy_file
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.papers.accountants import (

@@ -11,15 +11,13 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.output import json_line, say
+from cape.cli.common import file_option, json_line, say
 
 INFINITY = float("inf")
 
 
 def account_command(
-    ledger: Annotated[
-        Path | None, typer.Option(exists=True, dir_okay=False, help="A privacy.json: its releases.")
-    ] = None,
+    ledger: Annotated[Path | None, file_option("A privacy.json: its releases.")] = None,
     mu: Annotated[float | None, typer.Option(help="mu of one round, against the viewer.")] = None,
     noise_multiplier: Annotated[
         float | None, typer.Option(help="Instead of mu: noise std of the sum over its sensitivity.")

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from cape import cli
-from cape.cli import output, privacy_check
+from cape.cli import common, privacy_check
 from cape.config import VERSION
 from cape.errors import (
     CapeError,
@@ -278,7 +278,7 @@ def test_a_run_that_is_not_private_is_called_so(
     ("seconds", "text"), [(3.4, "3 s"), (99.0, "99 s"), (150.0, "2 min"), (7200.0, "2.0 h")]
 )
 def test_durations_are_short(seconds: float, text: str) -> None:
-    assert output.duration(seconds) == text
+    assert common.duration(seconds) == text
 
 
 # -- synth ----------------------------------------------------------------------------------------

@@ -1,4 +1,7 @@
-"""How things are printed: tables and lines for people, one JSON document a line for machines."""
+"""What commands share: options, and how things are printed.
+
+Tables and lines are for people; machines get one JSON document a line (``--json``).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,9 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -19,6 +23,40 @@ if TYPE_CHECKING:  # a command that runs nothing imports no driver
 
 OUT = Console(soft_wrap=True, highlight=False)
 ERR = Console(stderr=True, soft_wrap=True, highlight=False)
+
+AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines, one document a line.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print the result only.")]
+SetValues = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="NAME=VALUE", help="A setting of docs/config.md; repeat it."),
+]
+
+
+def file_option(help: str) -> Any:
+    return typer.Option(exists=True, dir_okay=False, help=help)
+
+
+def folder_argument(help: str) -> Any:
+    return typer.Argument(exists=True, file_okay=False, help=help)
+
+
+def assignments(texts: Sequence[str] | None) -> dict[str, object]:
+    # The settings themselves check the values: here they are texts.
+    values: dict[str, object] = {}
+    for text in texts or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise typer.BadParameter(f"--set {text}: write --set name=value")
+        values[name.strip()] = value.strip()
+    return values
+
+
+# An option that was not typed must not overrule what a file says.
+def present(**options: object) -> dict[str, object]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+# -- printing ------------------------------------------------------------------------------------
 
 
 class ProgressPrinter:
@@ -41,7 +79,6 @@ class ProgressPrinter:
 
 
 def progress_text(line: ProgressLine, left: float) -> str:
-    """Return the line for people: where the run is, change, budget, size, time; `left` in s."""
     parts = [
         f"{line.exchange}/{line.exchanges} {line.phase} {line.round}/{line.rounds}",
         f"stability {_number(line.stability or None)}",
@@ -74,7 +111,7 @@ def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 
 def print_results(folder: Path, *, as_json: bool) -> None:
-    """Print what a finished run says of itself, and where its files are."""
+    # From the files of the run, not from its objects: what is printed is what was written.
     from cape.privacy.accounting import display_epsilon
 
     outcome = json.loads((folder / "results.json").read_text(encoding="utf-8"))
@@ -83,6 +120,7 @@ def print_results(folder: Path, *, as_json: bool) -> None:
         json_line({"event": "result", **outcome, "paths": paths})
         return
     promise = f"epsilon {display_epsilon(outcome['epsilon'])}, delta {outcome['delta']:g}"
+    # Never a figure beside a run that promises nothing.
     if not outcome["private"]:
         promise = "NOT PRIVATE"
     say(f"{outcome['status']} | {promise} | {folder}", style="bold")
@@ -99,7 +137,6 @@ def json_line(document: Mapping[str, object]) -> None:
 
 
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Print a table; all but the first column are aligned to the right."""
     grid = Table(title=title, title_justify="left", box=None, pad_edge=False)
     for i, column in enumerate(columns):
         left = i == 0
