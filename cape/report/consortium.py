@@ -17,7 +17,7 @@ from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.forecast.rules import rule_of
 from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
-from cape.report import confidence, consortium_page, files, labels, maps, model_order, privacy_json
+from cape.report import confidence, consortium_page, files, labels, maps, privacy_json
 from cape.report.maps import Component
 from cape.report.privacy_json import PrivacyStatement
 from cape.report.results import (
@@ -149,11 +149,11 @@ def results_of(outcome: Outcome) -> MapResults | TableResults:
 def map_results_of(outcome: IcaOutcome) -> MapResults:
     # The rank guard may have left fewer components than the settings ask for.
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
-    kind, prewhitened = separation_of(settings), model_order.is_prewhitened(settings)
+    kind, prewhitened = separation_of(settings), confidence.is_prewhitened(settings)
     needed_g = rule_of(kind, n_components, prewhitened=prewhitened).needed_g()
     mu, reason = privacy_json.figures(outcome).mu_planned, confidence.why_not(outcome)
     size = None if mu is None else confidence.effective_size(outcome, mu)
-    hint = model_order.hint(
+    hint = confidence.hint(
         outcome.eigenvalues, settings, edge=outcome.edge, n_components=n_components, g=size
     )
     # The margins stand in the file, so that whoever reads the numbers knows how well they held.

@@ -16,7 +16,7 @@ from cape.delimited import read_matrix_lines, split_lines
 from cape.forecast.spatial import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.cost import FREE
-from cape.report import files, maps, model_order, page, plots
+from cape.report import confidence, files, maps, page, plots
 from cape.report.maps import Component
 from cape.report.page import Page, Values, text_of
 from cape.report.plots import Picture
@@ -207,7 +207,7 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         "spectrum": plots.draw_spectrum(values, edge, n) if drawn else None,
         "edge": edge,
         "last": float(np.sort(values)[::-1][n - 1]),
-        "hint": model_order.hint(
+        "hint": confidence.hint(
             values, folder.settings, edge=edge, n_components=n, g=results.g_eff
         ),
     }

@@ -101,7 +101,9 @@ def finish(figure: Figure, *, alt: str, caption: str = "", shape: str = "") -> P
     return Picture(png=png, width=width, height=height, alt=alt, caption=caption, shape=shape)
 
 
-def _chart(figure: Figure, alt: str, caption: str = "") -> Picture:
+def _chart(figure: Figure, alt: str, caption: str = "", *, fit: bool = True) -> Picture:
+    if fit:
+        figure.tight_layout()
     return finish(figure, alt=alt, caption=caption or alt, shape="chart")
 
 
@@ -163,7 +165,6 @@ def draw_budget_curve(epsilon: Array, budget: float, delta: float, phases: list[
             phases[k], at, color=GREY, fontsize=9, xytext=(5, 0), zorder=3, bbox=box, **OVER_DATA
         )
     axes.set_xlim(0.5, epsilon.size + 0.5)
-    figure.tight_layout()
     alt = (
         f"Epsilon grows to {float(epsilon[-1]):.4g} after {epsilon.size} releases; the budget is "
         f"{budget:.4g} at delta {delta:g}."
@@ -191,7 +192,6 @@ def draw_spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture
         side = "above" if last > edge else "UNDER"
         alt += f"; the noise edge is {edge:.3g}, so it lies {side} it"
         caption += " What lies in the grey band may be noise alone."
-    figure.tight_layout()
     return _chart(figure, f"{alt}.", caption)
 
 
@@ -216,7 +216,6 @@ def draw_progress(statistic: Array, noise: Array, step: Array, stability: Array)
     for axes in (top, middle, low):
         axes.set_xlim(0.5, statistic.size + 0.5)
     figure.align_ylabels()
-    figure.tight_layout()
     last = float(stability[-1]) if stability.size else math.nan
     end = f"stability ends at {last:.2f}" if math.isfinite(last) else "stability was not assessed"
     alt = (
@@ -349,7 +348,8 @@ def draw_sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array
         f"{subject}: maps of {len(names)} components in {cuts.size} axial slices, red and blue "
         f"from |z| {THRESHOLD:g} to {SHEET_LIMIT:g}; left is left; the largest |z| is {top:.1f}."
     )
-    return _chart(figure, alt)
+    # The frame was set above, to the pixel.
+    return _chart(figure, alt, fit=False)
 
 
 def _painted(z: Array, grey: Array) -> Any:
@@ -414,6 +414,7 @@ def draw_time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iter
             figure,
             f"{one.subject}: {n} time courses over {span}, each scaled to its own standard "
             "deviation.",
+            fit=False,
         )
 
 
@@ -437,7 +438,6 @@ def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str
         axes.tick_params(labelsize=7, labelbottom=k + across >= n, labelleft=k % across == 0)
     figure.supxlabel(f"frequency, {unit}", fontsize=9)
     figure.supylabel("log10 power", fontsize=9)
-    figure.tight_layout()
     peak = frequency[inner][np.argmax(power[:, inner], axis=1)]
     alt = (
         f"Mean power spectra of {n} components; their peaks lie between {peak.min():.3g} and "
@@ -454,7 +454,6 @@ def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:
     _name_ticks(axes.set_yticks, names, rotation=0)
     bar = figure.colorbar(image, ax=axes, shrink=0.8, ticks=[-FNC_LIMIT, 0.0, FNC_LIMIT])
     bar.set_label("correlation r", fontsize=9)
-    figure.tight_layout()
     if len(names) < 2:
         return _chart(figure, f"{what}: one component has no partner (0 pairs).")
     i, j = divmod(int(np.argmax(_off_diagonal(r))), len(names))
@@ -472,7 +471,6 @@ def draw_connectivities(labels: Sequence[str], matrices: Sequence[Array]) -> Pic
         axes.set_title(label[:18], fontsize=8, pad=2)
         axes.set_xticks([])
         axes.set_yticks([])
-    figure.tight_layout()
     top = max(float(_off_diagonal(r).max(initial=0.0)) for r in matrices)
     alt = (
         f"Network connectivity of {len(labels)} subjects, colours as above; the largest |r| in "
@@ -503,7 +501,6 @@ def draw_agreement(labels: Sequence[str], names: Sequence[str], r: Array) -> Pic
     _name_ticks(axes.set_yticks, labels, rotation=0)
     bar = figure.colorbar(image, ax=axes, ticks=[-1.0, 0.0, 1.0])
     bar.set_label("correlation r", fontsize=9)
-    figure.tight_layout()
     low = int(np.argmin(np.median(r, axis=0)))
     alt = (
         f"Correlation of {len(labels)} subjects' maps with the common maps: median "

@@ -149,7 +149,7 @@ def test_plan_and_report_say_the_same_number_of_components_by_the_rule_of_the_mo
 ) -> None:
     # At G 55 "15 templates, usable: yes" stood beside "most components 10", the spatial rule; the
     # report of a spatial run told of 14, the temporal one, where its plan said 15.
-    from cape.report.model_order import hint
+    from cape.report.confidence import hint
 
     unit = size(1000)
     told = rule_of(kind, 15).verdict(unit, g / unit.g_of(1.0), n_basis=53)

@@ -12,7 +12,7 @@ import pytest
 import utility
 from cape.computations import load
 from cape.protocol.outcome import IcaOutcome
-from cape.report import confidence, model_order, page
+from cape.report import confidence, page
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
@@ -143,21 +143,21 @@ def spectrum(*top: float, rest: int = 60, edge: float = 0.4) -> np.ndarray:
     return np.r_[np.array(top), np.linspace(edge * 0.9, -edge * 0.9, rest)]
 
 
-def text_of(hint: model_order.ModelOrderHint) -> str:
+def text_of(hint: confidence.ModelOrderHint) -> str:
     """Return what the page says of a hint."""
     return page.text_of("order.txt.j2", hint=hint)
 
 
 def test_a_clear_gap_suggests_the_number_of_components_before_it():
     values = spectrum(*np.linspace(1.0, 0.8, 12))
-    found = model_order.hint(values, {"n_components": 20}, edge=0.4, n_components=12, g=500.0)
+    found = confidence.hint(values, {"n_components": 20}, edge=0.4, n_components=12, g=500.0)
     assert (found.suggested, found.above, found.doubtful) == (12, 12, False)
     assert "Suggested number of components: 12." in text_of(found)
 
 
 def test_more_directions_than_asked_for_suggest_at_least_so_many():
     values = spectrum(*np.linspace(1.0, 0.5, 9))
-    found = model_order.hint(values, {"n_components": 5}, edge=0.4, n_components=3, g=500.0)
+    found = confidence.hint(values, {"n_components": 5}, edge=0.4, n_components=3, g=500.0)
     assert found.suggested == 9
     assert found.doubtful
     assert "R is probably too small" in text_of(found)
@@ -166,7 +166,7 @@ def test_more_directions_than_asked_for_suggest_at_least_so_many():
 def test_without_a_clear_gap_the_eigenvalues_above_the_edge_count_and_r_beyond_them_warns():
     values = np.linspace(1.0, -0.5, 60)
     above = int(np.sum(values > 0.5))
-    found = model_order.hint(values, {"n_components": 40}, edge=0.5, n_components=40, g=2000.0)
+    found = confidence.hint(values, {"n_components": 40}, edge=0.5, n_components=40, g=2000.0)
     assert found.suggested == above
     assert found.doubtful
     assert f"Use R = {above} or fewer" in text_of(found)
@@ -174,15 +174,15 @@ def test_without_a_clear_gap_the_eigenvalues_above_the_edge_count_and_r_beyond_t
 
 def test_r_beyond_the_budget_warns_with_the_largest_usable_number():
     values = spectrum(*np.linspace(1.0, 0.8, 20))
-    small = model_order.hint(values, {"n_components": 20}, edge=0.4, n_components=20, g=100.0)
-    large = model_order.hint(values, {"n_components": 20}, edge=0.4, n_components=20, g=500.0)
+    small = confidence.hint(values, {"n_components": 20}, edge=0.4, n_components=20, g=100.0)
+    large = confidence.hint(values, {"n_components": 20}, edge=0.4, n_components=20, g=500.0)
     assert small.doubtful
     assert "more than the noise allows" in text_of(small)
     assert not large.doubtful
 
 
 def test_without_noise_there_is_nothing_to_suggest_a_number_from():
-    found = model_order.hint(
+    found = confidence.hint(
         spectrum(1.0, 0.9), {"n_components": 2}, edge=0.0, n_components=2, g=None
     )
     assert found.suggested is None
@@ -195,7 +195,7 @@ def test_without_noise_there_is_nothing_to_suggest_a_number_from():
 def test_the_planted_number_is_suggested_where_the_budget_is_large_enough(preset, asked):
     outcome = planted(preset, epsilon=8.0, seed=905, n_components=asked).outcome
     kept = outcome.A.shape[1]
-    found = model_order.hint(
+    found = confidence.hint(
         outcome.eigenvalues, {"n_components": asked}, edge=outcome.edge, n_components=kept, g=370.0
     )
     assert found.suggested == 20
