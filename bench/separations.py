@@ -34,7 +34,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.computations import load
 from cape.config import Config
 from cape.data import grid_of, mask_space
-from cape.forecast.size import RunSize
+from cape.forecast.rule import RunSize
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.public_basis import public_basis

@@ -22,11 +22,11 @@ UNSET = {"epsilon": 1.0, "delta": 1e-5}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class OwnerSettings:
-    """The owner's settings, ready for checks."""
+    """The owner's settings, checked."""
 
-    computation: Computation[Any]  # which one
-    config: Config  # checked settings
-    has_budget: bool  # whether epsilon and delta were given, or none are needed
+    computation: Computation[Any]
+    config: Config
+    has_budget: bool  # epsilon and delta were given, or none are needed
 
 
 def settings_beside(folder: Path) -> Path | None:
@@ -36,13 +36,7 @@ def settings_beside(folder: Path) -> Path | None:
 
 
 def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettings:
-    """Return the settings of a file with those of the command line on top.
-
-    Raises
-    ------
-    ConfigError
-        The file cannot be read, or a setting is wrong.
-    """
+    """Return the settings of a file with those of the command line on top, else ConfigError."""
     values = merged({} if path is None else read_file(path), given)
     computation = load(str(values.pop("computation", PRODUCT)))
     # Data can be checked before the owner has decided on a budget.
@@ -63,20 +57,9 @@ def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[s
     """Return the settings of a run: those given, over those of the file that are meant for it.
 
     If `given` chooses another computation than the file, a setting of the file stays if every
-    computation has it (a field of `Config`: budget, parties, data and what is done to them), the
-    chosen one has no default of its own for it, which says that it needs another value than the
-    rest, and the value is one that it allows.  So ``standardize`` and ``n_basis`` stay, while
-    ``n_components``, ``n_rounds`` and ``learning_rate``, tuned for another algorithm, do not.
-
-    Parameters
-    ----------
-    in_file, given : mapping
-        Of ``settings.toml``, and of the command line or the caller.
-
-    Warns
-    -----
-    CapeWarning
-        Names the settings of the file that are left out.
+    computation has it, the chosen one has no default of its own for it, and allows its value.  So
+    ``standardize`` and ``n_basis`` stay, while ``n_components``, ``n_rounds`` and
+    ``learning_rate``, tuned for another algorithm, do not; a CapeWarning names those left out.
     """
     named = in_file.get("computation", PRODUCT)
     chosen = given.get("computation") or named
@@ -98,6 +81,7 @@ def _meant_for(computation: str, name: str, value: object) -> bool:
     general = {field.name: field for field in dataclasses.fields(Config)}
     if name not in general:
         return False
+    # A default of its own says that the computation needs another value than the rest.
     if fields[name].default != general[name].default:
         return value == fields[name].default
     try:

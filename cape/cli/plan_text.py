@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from cape.cli.common import duration, say, table
+from cape.forecast.one_release import LEAST_SPATIAL
 from cape.forecast.rule import CurvePoint
-from cape.forecast.spatial import LEAST_SPATIAL
 from cape.planning.budget import PlannedRun, StageSummary
 
 # Measured: what a round takes beside the sums themselves.

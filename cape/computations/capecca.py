@@ -128,6 +128,7 @@ def first_view(config: CapeCcaConfig, n_columns: int) -> int:
 
 
 def estimator(config: CapeCcaConfig, n_columns: int) -> SecondMomentCca:
+    # Public ranges only: a range taken from data would be a release of its own.
     n_x = first_view(config, n_columns)
     low = [config.x_low] * n_x + [config.y_low] * (n_columns - n_x)
     high = [config.x_high] * n_x + [config.y_high] * (n_columns - n_x)
@@ -154,9 +155,8 @@ def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: Featur
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
     D = space.n_features
     if config.max_features < D:
-        raise ConfigError(
-            "E145", setting="columns", got=D, allowed=config.max_features, do="use fewer."
-        )
+        do = "use fewer."
+        raise ConfigError("E145", setting="columns", got=D, allowed=config.max_features, do=do)
     n_x = first_view(config, D)
     # How many columns there are is known only now that the sites have read their tables.
     for setting, got, limit in (
@@ -186,10 +186,6 @@ def _estimator(config: CapeCcaConfig, model: CapeCcaModel) -> SecondMomentCca:
 
 # -- the result ----------------------------------------------------------------------------------
 
-REASONS = {
-    "released": "The planned release was made.",
-    "budget_exhausted": "A site refused the release; there is no result.",
-}
 ONLY_NOISE = "No canonical correlation is above what noise alone can give: too few subjects."
 
 
@@ -203,7 +199,6 @@ def _outcome(party: Aggregator, model: CapeCcaModel) -> Outcome:
         party,
         model,
         status=state.status,
-        reason=REASONS[state.status],
         tables=(correlations_table(state), *column_tables(state)) if done else (),
     )
     if done and state.correlations[0] <= state.noise_bound:
@@ -266,7 +261,7 @@ def _column_table(
 
 # -- the protocol --------------------------------------------------------------------------------
 
-MOMENT = SecureSum(
+JOINT_MOMENT = SecureSum(
     name="moment",
     state=CanonicalState,
     model_field="canonical",
@@ -286,7 +281,7 @@ COMPUTATION = Computation(
     table=(
         join("capecca", plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(_verify, then="moment"),             # PublicKey -> KeyBook; probe -> Fingerprint
-        MOMENT,                                      # Masked -> CanonicalState
+        JOINT_MOMENT,                                # Masked -> CanonicalState
         report(nothing_for_sites, _outcome),         # Done -> Closing
     ),
 )  # fmt: skip

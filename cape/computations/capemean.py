@@ -71,13 +71,8 @@ class CapeMeanConfig(Config):
     def check(self) -> None:
         Config.check(self)
         if not self.low < self.high:
-            raise ConfigError(
-                "E011",
-                setting="low",
-                got=self.low,
-                allowed=f"below high = {self.high}",
-                do="give the public range of the values.",
-            )
+            allowed, do = f"below high = {self.high}", "give the public range of the values."
+            raise ConfigError("E011", setting="low", got=self.low, allowed=allowed, do=do)
 
 
 # -- the public model ----------------------------------------------------------------------------
@@ -117,18 +112,11 @@ def stages(config: CapeMeanConfig, n_columns: int) -> tuple[PlannedStage, ...]:
 
 
 def plan_run(config: CapeMeanConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
-    """Return the plan of a run, made by the aggregator in `join`.
-
-    Raises
-    ------
-    ConfigError, PrivacyBudgetError
-        There is none: too many columns, delta too large for M, or noise too large for integers.
-    """
+    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
     D = space.n_features
     if config.max_features < D:
-        raise ConfigError(
-            "E145", setting="columns", got=D, allowed=config.max_features, do="use an atlas."
-        )
+        do = "use an atlas."
+        raise ConfigError("E145", setting="columns", got=D, allowed=config.max_features, do=do)
     plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
     warnings: tuple[str, ...] = ()
     noise = plan[0].noise_std(n_sites, n_subjects) / 2  # the statistic spans -1 to 1
@@ -167,13 +155,12 @@ def _outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
     if model.mean is None or model.histogram is None:
         raise RuntimeError("no release before report")
     config = settings_of(CapeMeanConfig, party.config)
-    status = model.histogram.status
     return outcome_in_tables(
         COMPUTATION.name,
         party,
         model,
-        status=status,
-        reason=REASONS[status],
+        status=model.histogram.status,
+        reasons=REASONS,
         tables=(mean_table(model.mean), histogram_table(config, model.histogram)),
     )
 

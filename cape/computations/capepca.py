@@ -99,11 +99,6 @@ def verify(site: Site, roster: Roster) -> None:
 
 # -- the result ----------------------------------------------------------------------------------
 
-REASONS = {
-    "released": "The planned release was made.",
-    "budget_exhausted": "A site refused the release; there is no result.",
-}
-
 
 def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outcome:
     state = model.principal
@@ -116,7 +111,6 @@ def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outc
         party,
         model,
         status=state.status,
-        reason=REASONS[state.status],
         tables=tables if state.status == "released" else (),
     )
 

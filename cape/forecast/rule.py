@@ -1,4 +1,4 @@
-"""What every rule says of a planned run: will it work, and what would help.
+"""G, the effective size of a run, and what every rule says of it: will it work, what would help.
 
 The thresholds were measured on synthetic data unless a sentence says otherwise; they are no promise
 for real data, and the sentences say so.
@@ -11,8 +11,8 @@ from abc import ABC, abstractmethod
 from dataclasses import replace
 from typing import ClassVar, Final, Literal
 
-from cape.forecast.size import RunSize
 from cape.frozen import dataclass
+from cape.privacy.accounting import gdp_epsilon, gdp_mu
 
 Separation = Literal["temporal", "spatial", "template"]
 
@@ -20,6 +20,37 @@ MAX_COMPONENTS: Final = 50
 
 # Budgets of the curve, beside the planned one
 EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+
+
+def g_eff(*, n_subjects: int, mu: float, noise_shares: int, n_sites: int) -> float:
+    """Return G = M mu sqrt(h / S), the one number that quality depends on.
+
+    `mu` is that of the whole run against the headline viewer (inf without noise), and
+    h = `noise_shares` are the noise shares that this viewer cannot subtract (1 with noise=local).
+    """
+    # The sum carries S noise shares, and the viewer can subtract all but h of them.
+    return n_subjects * mu * math.sqrt(noise_shares / n_sites)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSize:
+    """Sites, subjects and noise shares of a plan (S, M, h), and its delta."""
+
+    n_sites: int
+    n_subjects: int
+    noise_shares: int
+    delta: float
+
+    def g(self, epsilon: float) -> float:
+        return self.g_of(gdp_mu(epsilon=epsilon, delta=self.delta))
+
+    def g_of(self, mu: float) -> float:
+        return g_eff(
+            n_subjects=self.n_subjects, mu=mu, noise_shares=self.noise_shares, n_sites=self.n_sites
+        )
+
+    def epsilon_for(self, g: float) -> float:
+        return gdp_epsilon(mu=g / self.g_of(1.0), delta=self.delta)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +108,7 @@ class ForecastRule(ABC):
 
     @abstractmethod
     def largest_components(self, g: float) -> int:
-        """Return the most components at G, 0 if G is too small."""
+        """Return the most components at G, 0 if none."""
 
     def largest_text(self, g: float) -> str:
         """Return `largest_components` in a sentence; empty where it does not depend on G."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+from cape.forecast.one_release import SpatialRule, TemplateRule
 from cape.forecast.rule import Separation
-from cape.forecast.spatial import SpatialRule
-from cape.forecast.template import TemplateRule
 from cape.forecast.temporal import TemporalRule
 
 

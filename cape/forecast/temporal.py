@@ -10,18 +10,20 @@ from collections.abc import Mapping
 from typing import ClassVar, Final
 
 from cape.errors import ConfigError
-from cape.forecast.rule import MAX_COMPONENTS, ForecastRule, rounded_up
-from cape.forecast.size import RunSize
-from cape.forecast.spatial import LEAST_CLEAR
-from cape.forecast.template import LEAST_TEMPLATE
+from cape.forecast.one_release import LEAST_CLEAR, LEAST_TEMPLATE
+from cape.forecast.rule import MAX_COMPONENTS, ForecastRule, RunSize, rounded_up
 from cape.frozen import dataclass
 
-# Components R -> smallest G with q < 0.1, base algorithm, measured; 180 at R = 20
+# Components R -> smallest G with q < 0.1, measured with the base algorithm
 USABLE: Final[dict[float, float]] = {5: 65, 10: 95, 15: 140, 20: 180, 25: 250, 30: 345}
 
 PER_COMPONENT_ABOVE_30: Final = 12.0  # continues the measured slope, untested
 PREWHITENED: Final = 0.92  # the shipped default (temporal pre-whitening, other shares) needs less
 BASE: Final = 1.05  # the base on data sets that were not used for tuning
+
+# The algorithm that all of this was measured with, and fewer rounds than it was measured for
+MEASURED: Final = {"pca": "projector", "whitening": "log-euclidean", "solver": "quasi-newton"}
+FEW_ROUNDS: Final = 20
 
 # f_P, the share of mu^2 that the subspace release gets by default
 PCA_SHARE: Final = 0.27
@@ -55,11 +57,7 @@ Q_AT: Final[dict[float, float]] = {
 
 
 def usable(n_components: int, *, prewhitened: bool = True) -> float:
-    """Return the smallest G that lets `n_components` be recovered (q < 0.1, synthetic data).
-
-    Linear between the measured numbers of components, constant below 5, 12 R above 30.
-    ``prewhitened=False`` is the base algorithm, without temporal pre-whitening.
-    """
+    """Return the smallest G that recovers `n_components`; linear between the measured numbers."""
     if n_components < 1:
         raise ConfigError(
             "E149", got=n_components, allowed="2 to 50", do="choose a number of components."
@@ -76,16 +74,13 @@ def usable(n_components: int, *, prewhitened: bool = True) -> float:
 
 
 def largest_usable_components(g: float, *, prewhitened: bool = True) -> int:
-    """Return the largest R up to 50 that G is enough for, or 0."""
+    # From above: the first that fits is the largest.
     fit = (r for r in range(MAX_COMPONENTS, 1, -1) if usable(r, prewhitened=prewhitened) <= g)
     return next(fit, 0)
 
 
 def energy_inside(n_basis: int, energies: Mapping[float, float] = BRAIN_ENERGY) -> float:
-    """Return the share of the maps' energy that the first `n_basis` directions can hold.
-
-    Linear between the measured sizes, through the origin below them, constant above.
-    """
+    """Return the share of the maps' energy that the first `n_basis` directions can hold."""
     known = sorted(energies)
     if n_basis >= known[-1]:
         return energies[known[-1]]
@@ -98,29 +93,10 @@ def choose_n_basis(
     g: float,
     limit: int = 1000,
     energies: Mapping[float, float] = BRAIN_ENERGY,
-    pca_share: float = PCA_SHARE,
 ) -> int:
-    """Return the size d of the public basis: the best of the measured sizes.
+    """Return d, the measured size up to `limit` that maximises energy(d) (1 - R d / (f_P G^2)).
 
-    Maximises energy(d) * (1 - R d / (f_P G^2)), so a small budget gets few, smooth directions.
-
-    Parameters
-    ----------
-    n_components : int
-        R; sizes of R or fewer are left out.
-    g : float
-        G of the run, inf without noise.
-    limit : int
-        Largest allowed size (`max_features`, and the number of features D).
-    energies : mapping of int to float
-        Measured sizes and what they hold.
-    pca_share : float
-        f_P.
-
-    Raises
-    ------
-    ConfigError
-        If `limit` is not above R.
+    So a small budget gets few, smooth directions.  ConfigError if `limit` is not above R.
     """
     if limit <= n_components:
         raise ConfigError(
@@ -131,7 +107,7 @@ def choose_n_basis(
         )
     # R directions or fewer cannot hold R maps and their noise.
     sizes = [int(d) for d in sorted(energies) if n_components < d <= limit] or [limit]
-    cost = n_components / (pca_share * g * g)
+    cost = n_components / (PCA_SHARE * g * g)
     return max(sizes, key=lambda d: energy_inside(d, energies) * (1.0 - cost * d))
 
 
@@ -140,9 +116,8 @@ class TemporalRule(ForecastRule):
     """Time courses that are independent of each other."""
 
     noun: ClassVar[str] = "components"
-    prewhitened: bool = True  # whether time courses are pre-whitened, as by default
-    # What the public basis can hold of the maps, see `energy_inside`; 1 without a basis
-    basis_energy: float = 1.0
+    prewhitened: bool = True  # time courses are filtered first, as by default
+    basis_energy: float = 1.0  # what the basis can hold of the maps, see `energy_inside`
     pca_share: float = PCA_SHARE  # f_P, share of mu^2 of the subspace release
 
     def needed_g(self) -> float:
@@ -161,10 +136,7 @@ class TemporalRule(ForecastRule):
         return f"At this budget up to {most} components were recovered on synthetic data."
 
     def expected_q(self, g: float) -> float:
-        """Return the recovery error q that a run can be expected to have, 0 to .35.
-
-        The measured curve at R = 20, stretched so that q = .1 falls on `needed_g`.
-        """
+        """Return q, 0 to .35: the curve of R = 20, stretched so that q = .1 is at `needed_g`."""
         if math.isinf(g):
             return 0.0
         at = g * usable(20) / self.needed_g()
@@ -173,11 +145,9 @@ class TemporalRule(ForecastRule):
         return Q_AT[last] * last / at if at >= last else _between(Q_AT, at)
 
     def map_energy(self, g: float, n_basis: int) -> float:
-        """Return E = energy * (1 - R (d - R) / (f_P G^2)), not below 0.
-
-        Within .02 of measurement for G from 275 on and d from 100 to 400.
-        """
-        # Each of R maps is open to the noise of the d - R directions beside them.
+        """Return E = energy * (1 - R (d - R) / (f_P G^2)), not below 0."""
+        # Each of R maps is open to the noise of the d - R directions beside them; within .02 of
+        # measurement for G from 275 on and d from 100 to 400.
         lost = self.n_components * max(0, n_basis - self.n_components) / (self.pca_share * g * g)
         return max(0.0, self.basis_energy * (1.0 - lost))
 

@@ -10,8 +10,7 @@ from cape.computations import capedjica, load
 from cape.config import PRODUCT, Config, parse_shape
 from cape.data import mask_space
 from cape.errors import ConfigError
-from cape.forecast.rule import Advice, CurvePoint, Separation, Verdict
-from cape.forecast.size import RunSize
+from cape.forecast.rule import Advice, CurvePoint, RunSize, Separation, Verdict
 from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
@@ -25,12 +24,11 @@ from cape.protocol.plan import filtered
 class StageSummary:
     """The releases of one phase."""
 
-    phase: str  # name of the phase
+    phase: str
     releases: int  # how many
     size: int  # numbers in one release
     mu: float | None  # of all of them together; None without noise
-    # noise_first, noise_last: Noise std of each entry of the mean over subjects, of the first and
-    # last release
+    # Noise std of each entry of the mean over subjects, of the first and the last release
     noise_first: float
     noise_last: float
 
@@ -39,46 +37,30 @@ class StageSummary:
 class PlannedRun:
     """What a plan means."""
 
-    # n_subjects, n_sites, n_components, n_basis, colluders, shares: M, S, R, d, S_C, h (noise
-    # shares)
-    n_subjects: int
-    n_sites: int
-    n_components: int
-    n_basis: int
-    colluders: int
-    shares: int
-    separation: Separation  # {"temporal", "spatial", "template"}: the model
-    stages: tuple[StageSummary, ...]  # releases by phase
+    n_subjects: int  # M
+    n_sites: int  # S
+    n_components: int  # R
+    n_basis: int  # d
+    colluders: int  # S_C
+    shares: int  # h, noise shares
+    separation: Separation
+    stages: tuple[StageSummary, ...]
     mu: float | None  # of the whole plan against the headline viewer; None without noise
-    epsilon: Mapping[Viewer, float] | None  # total epsilon against the three viewers
-    # delta, planned: Total delta; total epsilon of the settings
+    epsilon: Mapping[Viewer, float] | None  # in all
     delta: float
-    planned: float
+    planned: float  # epsilon of the settings; the plan may need less
     bytes_per_site: int  # what a site sends in masked integers
-    verdict: Verdict  # what to expect
-    advice: Advice  # whether it will work, and what would change that
-    # What the same consortium gives at other epsilons; empty without noise
-    curve: tuple[CurvePoint, ...]
-    warnings: tuple[str, ...]  # what the settings themselves warn about
+    verdict: Verdict
+    advice: Advice
+    curve: tuple[CurvePoint, ...]  # the same consortium at other epsilons; empty without noise
+    warnings: tuple[str, ...]  # of the settings themselves
 
 
 def budget_of(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> PlannedRun:
     """Return what the plan of a run means that has these settings, without any data.
 
-    The plan is the one that the handshake of a real run makes from the same numbers.  Matrices
-    and atlases have as many features as `max_features` allows, because nobody has seen them yet.
-
-    Parameters
-    ----------
-    settings : mapping
-        Settings of the owner, `epsilon` and `delta` at least (or ``private = false``).
-    n_sites, n_subjects : int
-        S and M.
-
-    Raises
-    ------
-    ConfigError, PrivacyBudgetError
-        As in a run.
+    It is the plan that the handshake of a real run makes from the same numbers, with its errors.
+    `settings` have epsilon and delta at least (or ``private = false``).
     """
     config = capedjica.CapeDjicaConfig.from_input(_of_product(settings))
     check_sites(config, n_sites)
@@ -151,7 +133,6 @@ def _space(config: capedjica.CapeDjicaConfig) -> FeatureSpace:
 
 
 def _features(config: Config) -> FeatureSpace:
-    """Return the features of the settings; a bundled mask is known without any data."""
     if config.feature_space == "mask" and config.mask != "file":
         return mask_space(config)
     if config.image_shape:

@@ -39,9 +39,9 @@ OnProgress = Callable[[str, int, int], None]
 class SiteCheck:
     """One site, checked."""
 
-    site: str  # id
-    inspection: Inspection  # subjects, findings about data, needs
-    findings: tuple[Finding, ...]  # those of the inspection and of the policy, worst first
+    site: str
+    inspection: Inspection
+    findings: tuple[Finding, ...]  # of the data and of the policy, worst first
     seconds: float  # what reading everything took
 
     @property
@@ -55,7 +55,7 @@ class FolderCheck:
 
     sites: tuple[SiteCheck, ...]  # in order of their ids
     handshake: tuple[Finding, ...]  # of the comparison of sites and of the plan
-    headers_only: bool = False  # whether the data themselves were left unread
+    headers_only: bool = False  # the data themselves were left unread
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -90,7 +90,8 @@ def validate(
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong in the folder of a site, or of a consortium of sites.
 
-    Opens no socket and spends nothing.  The texts `private` name files: they are for the site.
+    Site by site, worst first; ``severity`` "E" stops a run, "X" leaves a subject out, "W" warns.
+    The texts `private` name files: they are for the site.  ConfigError if the settings are wrong.
 
     Parameters
     ----------
@@ -102,17 +103,6 @@ def validate(
         What the site allows; the defaults without.
     fast : bool
         Read headers and tables only, not the data.
-
-    Returns
-    -------
-    tuple of Finding
-        Site by site, worst first; ``severity`` "E" stops a run, "X" leaves a subject out, "W"
-        warns.
-
-    Raises
-    ------
-    ConfigError
-        The settings themselves are wrong.
     """
     owner = read_settings(settings_beside(Path(folder)), settings or {})
     allowed = policy or SitePolicy()
@@ -161,24 +151,9 @@ def check_site(
 ) -> SiteCheck:
     """Read all data of a site and return everything that `join` would find there.
 
-    Parameters
-    ----------
-    base : Path
-        The site's folder.
-    given : mapping
-        `data`, `manifest` or `bids`; empty for all of the folder.
-    owner : OwnerSettings
-        The owner's settings.
-    site : str
-        Id of the site.
-    policy : SitePolicy
-        What the site allows.
-    on_progress : callable, optional
-        Called after every subject.
-    working : Path, optional
-        Folder of the working files; the current one by default.
-    headers_only : bool
-        Read headers and tables only: faster, and blind to what is wrong with the data themselves.
+    `given` has `data`, `manifest` or `bids`, or nothing for all of the folder `base`; `working` is
+    for working files, the current folder by default.  `headers_only` is faster, and blind to what
+    is wrong with the data themselves.
     """
     began = time.monotonic()
     inspection = inspect_site(

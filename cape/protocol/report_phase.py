@@ -25,6 +25,12 @@ from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 
 M = TypeVar("M", bound=Model)
 
+# How a computation of one release ends, by status
+ONE_RELEASE = {
+    "released": "The planned release was made.",
+    "budget_exhausted": "A site refused the release; there is no result.",
+}
+
 
 def report(
     write_site: Callable[[Site, M], SiteOutcome],
@@ -67,10 +73,13 @@ def outcome_in_tables(
     model: Model,
     *,
     status: str,
-    reason: str,
     tables: tuple[Table, ...],
+    reasons: Mapping[str, str] = ONE_RELEASE,
 ) -> Outcome:
-    """Return the result of a computation whose released values are tables, a file each."""
+    """Return the result of a computation whose released values are tables, a file each.
+
+    `reasons` has a sentence for every status.
+    """
     roster = joined(model)
     # One site with seeded noise is enough: who knows the seed can take its share off.
     private = party.config.private and not roster.seeded
@@ -82,7 +91,7 @@ def outcome_in_tables(
         settings=party.config.settings(),
         label="dp" if private else "none",
         status=status,
-        reason=reason,
+        reason=reasons[status],
         roster=roster,
         fingerprint=model.fingerprint,
         ledger=party.ledger or empty_ledger(party.config),

@@ -17,9 +17,9 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import MIN_GAP
 from cape.algorithms.quasi_newton import CURVATURE, tuned_constants
+from cape.forecast.rule import g_eff
 from cape.forecast.rules import rule_of
-from cape.forecast.size import g_eff
-from cape.forecast.temporal import usable
+from cape.forecast.temporal import FEW_ROUNDS, MEASURED, usable
 from cape.frozen import dataclass
 from cape.privacy.cost import total_cost
 from cape.protocol.outcome import IcaOutcome
@@ -33,15 +33,8 @@ LEVEL = 1.96
 # of features inside the band from 95 %
 MARGIN_R = 0.05
 MARGIN_BAND = 0.05
-LEAST_ROUNDS = 20
 # Settings for which the band was compared with planted maps
-CHECKED_SETTINGS = {
-    "separation": "temporal",
-    "pca": "projector",
-    "whitening": "log-euclidean",
-    "solver": "quasi-newton",
-    "score": "volatility",
-}
+CHECKED_SETTINGS = {"separation": "temporal", "score": "volatility", **MEASURED}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -75,7 +68,7 @@ def why_not(outcome: IcaOutcome) -> str:
     if any(settings.get(name, value) != value for name, value in CHECKED_SETTINGS.items()):
         return "it was checked against planted maps for the default algorithm only"
     done = sum(record.phase == "iterate" for record in outcome.trace)
-    if outcome.status not in ("converged", "max_rounds") or done < LEAST_ROUNDS:
+    if outcome.status not in ("converged", "max_rounds") or done < FEW_ROUNDS:
         return "too few rounds were released"
     if strength < usable(k, prewhitened=settings.get("prewhiten") == "ar1"):
         return "at this budget the maps mostly show noise, and the band would be too narrow"

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from cape.delimited import read_matrix_lines, split_lines
-from cape.forecast.spatial import LEAST_SPATIAL
+from cape.forecast.one_release import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.cost import FREE
 from cape.report import confidence, files, maps, page, plots

@@ -285,7 +285,7 @@ CANARY = Computation(
         report(
             nothing_for_sites,
             lambda party, model: outcome_in_tables(
-                "canary", party, model, status="done", reason="", tables=()
+                "canary", party, model, status="done", tables=(), reasons={"done": ""}
             ),
         ),
     ),

@@ -13,10 +13,9 @@ import pytest
 
 from cape.errors import ConfigError
 from cape.forecast import temporal
-from cape.forecast.rule import Advice
+from cape.forecast.one_release import spatial_basis
+from cape.forecast.rule import Advice, RunSize
 from cape.forecast.rules import rule_of
-from cape.forecast.size import RunSize
-from cape.forecast.spatial import spatial_basis
 from cape.privacy.accounting import gdp_mu
 
 BENCH = Path(__file__).parents[2] / "bench"

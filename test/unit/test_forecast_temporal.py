@@ -8,8 +8,7 @@ import pytest
 
 from cape.errors import ConfigError
 from cape.forecast import temporal
-from cape.forecast.rule import Verdict
-from cape.forecast.size import RunSize, g_eff
+from cape.forecast.rule import RunSize, Verdict, g_eff
 from cape.forecast.temporal import TemporalRule
 from cape.privacy.accounting import gdp_mu
 

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cape.computations.capedjica.model import IcaModel
-from cape.computations.capedjica.plan import first_stage, model_of, plan_run, rule, verify
-from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.computations.capedjica.plan import model_of, plan_run, rule, verify
+from cape.computations.capedjica.settings import CapeDjicaConfig, first_stage
 from cape.computations.capedjica.spatial import SPATIAL
 from cape.computations.capedjica.template import TEMPLATE
 from cape.computations.capedjica.temporal import ITERATE, PCA, WHITENING
@@ -63,6 +63,7 @@ COMPUTATION = Computation(
     model=IcaModel,
     start=IcaModel,
     progress=progress,
+    # A phase opens only if its line says so and these settings have it (`enabled_if`).
     table=(
         join("capedjica", plan_run, then="zero-sum"),  # SiteCard -> Roster
         ZeroSum(verify, then=first_stage),             # PublicKey -> KeyBook; probe -> Fingerprint

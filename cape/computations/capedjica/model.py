@@ -1,33 +1,36 @@
-"""The public state of joint ICA, and how a site sees its subjects once a subspace is released."""
+"""What the three models of capedjica share: public state, end of a run, form of a model."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import field
 
-from cape.algorithms import whitening
+import numpy as np
+
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import Subspace
 from cape.algorithms.spatial import SpatialComponents
 from cape.algorithms.templates import TemplateMaps
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import Whitener
+from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.config import Config
+from cape.feature_space import FeatureSpace
+from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
-from cape.protocol.model import Model
-from cape.protocol.ports import Site, Stacks
-from cape.protocol.subject_views import each_subject, raw
+from cape.protocol.model import Model, joined
+from cape.protocol.plan import PlannedStage
+from cape.public_basis import public_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class IcaModel(Model):
-    """Common subspace, whitening and unmixing."""
+    """States of the estimators; None before the first release of a stage."""
 
-    # subspace, whitener, unmixing: Estimator states: V (d, k), U (k, k), W (k, k); None before the
-    # first release of a stage
-    subspace: Subspace | None = None
-    whitener: Whitener | None = None
-    unmixing: Unmixing | None = None
-    # Checkpoints and messages of version 1 came before these two.
-    # spatial, template: The one release of the other separations; None in a temporal run
+    subspace: Subspace | None = None  # V (d, k)
+    whitener: Whitener | None = None  # U (k, k)
+    unmixing: Unmixing | None = None  # W (k, k)
+    # The one release of the other models.  Checkpoints and messages of version 1 came before.
     spatial: SpatialComponents | None = field(default=None, metadata={"added": True})
     template: TemplateMaps | None = field(default=None, metadata={"added": True})
 
@@ -36,10 +39,9 @@ class IcaModel(Model):
 class FinalState:
     """What the last stage of a run leaves, whatever its model."""
 
-    # V, U, W: (d, k), (k, k), (k, k): directions, whitener, and what the solver found
-    V: Array
-    U: Array
-    W: Array
+    V: Array  # (d, k), directions
+    U: Array  # (k, k), whitener
+    W: Array  # (k, k), what the solver found
     unmixing: Array  # (k, k): maps are ``B V unmixing^-1``, time courses ``unmixing V' Y``
     order: tuple[int, ...]  # signed order of the components
     status: str
@@ -47,40 +49,40 @@ class FinalState:
     stability: float = 0.0  # 0 where there are no rounds
     spectrum: Subspace | None = None  # what the first release said of directions; None without one
 
-
-def subspace(model: IcaModel) -> Subspace:
-    if model.spatial is not None:
-        return model.spatial.subspace
-    if model.subspace is None:
-        raise RuntimeError("no subspace before the pca release")
-    return model.subspace
+    def maps(self, config: Config, model: IcaModel) -> Array:
+        """Return A = B V unmixing^-1, shape (D, k), in the order of the solver."""
+        B = public_basis(config, joined(model).space, joined(model).n_basis)
+        directions = self.V if B is None else B @ self.V
+        return np.asarray(np.linalg.solve(self.unmixing.T, directions.T).T)
 
 
-def n_directions(model: IcaModel) -> int:
-    """Return k, the directions of the released subspace; the rank guard may leave fewer than R."""
-    return int(subspace(model).V.shape[1])
+class SeparationModel(ABC):
+    """One answer to "independent in what?"; it has no state of its own."""
 
+    @abstractmethod
+    def stages(
+        self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
+    ) -> tuple[PlannedStage, ...]:
+        """Return all releases of a run and their weights in mu^2."""
 
-def reduced(site: Site, model: IcaModel, *, prewhiten: whitening.Prewhiten) -> Stacks:
-    """Return Z0_m = V'Y_m (k, T), filtered in time and scaled to unit trace."""
-    V = subspace(model).V
+    def check_space(self, config: CapeDjicaConfig, space: FeatureSpace) -> None:  # noqa: B027
+        """Raise ConfigError if the sites' feature space does not suit the settings."""
 
-    def build() -> Stacks:
-        return each_subject(
-            raw(site, model), lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten)
-        )
+    def choose_n_basis(self, config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
+        from cape.forecast.one_release import spatial_basis
 
-    return site.cached("reduced", (V,), build)
+        return min(spatial_basis(g, config.n_components), space.n_features)
 
+    def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
+        """Return the rule that says whether maps can be expected."""
+        from cape.forecast.rules import rule_of
 
-def whitened(site: Site, model: IcaModel, U: Array, *, prewhiten: whitening.Prewhiten) -> Stacks:
-    """Return Z_m = U Z0_m (k, T), the same for all rounds of a solver."""
+        return rule_of(config.separation, config.n_components)
 
-    def build() -> Stacks:
-        stacks = reduced(site, model, prewhiten=prewhiten)
-        # Whole stacks at once: a product of stacked matrices is faster, and its bits are the ones
-        # that all runs have had.
-        arrays = tuple(whitening.whiten(U, array) for array in stacks.arrays)
-        return Stacks(arrays=arrays, labels=stacks.labels)
+    def untested(self, config: CapeDjicaConfig) -> str:
+        """Return a warning where the rule was not measured for these settings, else nothing."""
+        return ""
 
-    return site.cached("whitened", (subspace(model).V, U), build)
+    @abstractmethod
+    def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
+        """Return what the last stage left."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from cape.computations.capedjica.separation import SeparationModel
+from cape.computations.capedjica.model import SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, run_size
 from cape.computations.capedjica.spatial import SpatialModel
 from cape.computations.capedjica.template import TemplateModel
@@ -38,10 +38,6 @@ def model_of(config: CapeDjicaConfig) -> SeparationModel:
     return MODELS[config.separation]
 
 
-def first_stage(config: CapeDjicaConfig) -> str:
-    return model_of(config).first
-
-
 def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
     """Return the rule by which `cape budget` and a run say whether maps can be expected."""
     return model_of(config).rule(config, n_basis)
@@ -64,6 +60,7 @@ def plan_run(
 
 def verify(site: Site, roster: Roster) -> None:
     """Check, as a site, the plan that the aggregator sent against the site's own settings."""
+    # The site plans again from what it has itself, and nothing of the roster is believed.
     config, S, M = settings_of(CapeDjicaConfig, site.config), roster.n_sites, roster.n_subjects
     d = basis_size(config, roster.space, effective_g(config, S, M))
     verify_basis(site, roster, d)
@@ -83,13 +80,11 @@ def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
     else:
         d = model_of(config).choose_n_basis(config, space, g)
     if d > config.max_features:
-        raise ConfigError(
-            "E145", setting="n_basis", got=d, allowed=config.max_features, do="lower n_basis."
-        )
+        do = "lower n_basis."
+        raise ConfigError("E145", setting="n_basis", got=d, allowed=config.max_features, do=do)
     if d < R:
-        raise ConfigError(
-            "E149", got=R, allowed=f"2 to {d}", do=f"the public basis has {d} directions."
-        )
+        do = f"the public basis has {d} directions."
+        raise ConfigError("E149", got=R, allowed=f"2 to {d}", do=do)
     return d
 
 
@@ -100,13 +95,9 @@ def _without_basis(config: CapeDjicaConfig, n_features: int, g: float) -> int:
     affordable = int(min(0.1 * PCA_SHARE * g * g / config.n_components, 1e9))
     limit = min(max(MAX_IDENTITY, affordable), config.max_features)
     if limit < n_features:
-        raise ConfigError(
-            "E145",
-            setting="features without a public basis",
-            got=n_features,
-            allowed=limit,
-            do="use an atlas or basis=dct, raise epsilon, or add subjects.",
-        )
+        without = "features without a public basis"
+        do = "use an atlas or basis=dct, raise epsilon, or add subjects."
+        raise ConfigError("E145", setting=without, got=n_features, allowed=limit, do=do)
     return n_features
 
 

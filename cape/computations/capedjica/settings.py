@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Literal
 
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND
 from cape.config import SCALINGS, Config, check_basis, option
 from cape.errors import ConfigError
-from cape.forecast.size import RunSize
+from cape.forecast.rule import RunSize, Separation
 from cape.frozen import dataclass
 from cape.protocol.plan import noise_shares_of
 
@@ -24,7 +25,7 @@ class CapeDjicaConfig(Config):
         high=50,
         help="Rather too few: too many is the most harmful mistake under noise.",
     )
-    separation: Literal["temporal", "spatial", "template"] = option(
+    separation: Separation = option(
         "temporal",
         "What makes components independent",
         help="temporal: joint temporal ICA.  spatial: independent maps, one release.  template: "
@@ -91,7 +92,7 @@ class CapeDjicaConfig(Config):
         if self.separation == "temporal":
             return Config.widest_smooth_basis(self)
         # The forecast is read before a run only, so a round should not pay for its import.
-        from cape.forecast.spatial import spatial_basis
+        from cape.forecast.one_release import spatial_basis
 
         return spatial_basis(math.inf, self.n_components)
 
@@ -101,25 +102,26 @@ class CapeDjicaConfig(Config):
         numbers("shares", self.shares, 3)
         numbers("clip_schedule", self.clip_schedule, 2)
         if self.separation != "temporal" and self.pca != "projector":
-            raise ConfigError(
-                "E012",
-                problem=f"separation={self.separation} with pca={self.pca}",
-                do="other separations have one release of their own: leave pca as it is.",
-            )
-        if self.min_timepoints < self.n_components + 2:
-            raise ConfigError(
-                "E011",
-                setting="min_timepoints",
-                got=self.min_timepoints,
-                allowed=f"at least n_components + 2 = {self.n_components + 2}",
-                do="raise it or lower n_components.",
-            )
+            problem = f"separation={self.separation} with pca={self.pca}"
+            do = "other separations have one release of their own: leave pca as it is."
+            raise ConfigError("E012", problem=problem, do=do)
+        if (got := self.min_timepoints) < (least := self.n_components + 2):
+            allowed, do = f"at least n_components + 2 = {least}", "raise it or lower n_components."
+            raise ConfigError("E011", setting="min_timepoints", got=got, allowed=allowed, do=do)
         if self.whitening == "eigen" and self.pca != "covariance":
-            raise ConfigError(
-                "E012",
-                problem="whitening=eigen needs the eigenvalues of pca=covariance",
-                do="eigenvalues of projectors say nothing of variances.",
-            )
+            problem = "whitening=eigen needs the eigenvalues of pca=covariance"
+            do = "eigenvalues of projectors say nothing of variances."
+            raise ConfigError("E012", problem=problem, do=do)
+
+
+def separates(separation: Separation) -> Callable[[CapeDjicaConfig], bool]:
+    """Return the test for a stage that only runs of one model have."""
+    return lambda config: config.separation == separation
+
+
+def first_stage(config: CapeDjicaConfig) -> str:
+    # Temporal ICA needs a subspace first; the other models have one release, named like them.
+    return "pca" if config.separation == "temporal" else config.separation
 
 
 def numbers(name: str, text: str, count: int) -> tuple[float, ...]:
@@ -131,13 +133,9 @@ def numbers(name: str, text: str, count: int) -> tuple[float, ...]:
     except ValueError:
         values = ()
     if len(values) != count or not all(math.isfinite(v) and v > 0 for v in values):
-        raise ConfigError(
-            "E011",
-            setting=name,
-            got=text,
-            allowed=f"auto, or {count} numbers above 0 separated by commas",
-            do="such as " + ",".join(["0.3"] * count),
-        )
+        allowed = f"auto, or {count} numbers above 0 separated by commas"
+        do = "such as " + ",".join(["0.3"] * count)
+        raise ConfigError("E011", setting=name, got=text, allowed=allowed, do=do)
     return values
 
 

@@ -10,11 +10,9 @@ import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
-from cape.algorithms.spatial import SpatialComponents, SpatialIca, sparseness, spatial_ica
-from cape.computations.capedjica.model import FinalState, IcaModel
-from cape.computations.capedjica.separation import SeparationModel
-from cape.computations.capedjica.settings import CapeDjicaConfig
-from cape.forecast.rule import ForecastRule
+from cape.algorithms.spatial import Rotation, SpatialComponents, SpatialIca, sparseness, spatial_ica
+from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
+from cape.computations.capedjica.settings import CapeDjicaConfig, separates
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis
 from cape.protocol.outcome import SpatialSet
@@ -38,11 +36,15 @@ def _arranged(config: CapeDjicaConfig, model: IcaModel) -> SpatialComponents:
     # The aggregator alone rotates, and everybody takes its result: another host's FastICA could
     # stop at another step.
     state, roster = _released(model), joined(model)
-    V = state.subspace.V
-    B = public_basis(config, roster.space, roster.n_basis)
+    rotation, A = _rotation(public_basis(config, roster.space, roster.n_basis), state.subspace.V)
+    return state.rotated(rotation, arrange(A))
+
+
+def _rotation(B: Array | None, V: Array) -> tuple[Rotation, Array]:
+    """Return the rotation of a subspace V (d, k) to independent maps A (D, k), and A."""
     maps = V if B is None else B @ V
     rotation = spatial_ica(maps)
-    return state.rotated(rotation, arrange(maps @ rotation.mixing))
+    return rotation, maps @ rotation.mixing
 
 
 SPATIAL = SecureSum(
@@ -54,25 +56,18 @@ SPATIAL = SecureSum(
     rows=n_basis,
     input=subject_views.raw,
     close=_arranged,
-    enabled_if=lambda config: config.separation == "spatial",
+    enabled_if=separates("spatial"),
 )
 
 
 class SpatialModel(SeparationModel):
     """Maps independent of each other over the brain; nothing is assumed of time courses."""
 
-    first = "spatial"
-
     def stages(
         self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
     ) -> tuple[PlannedStage, ...]:
         releases = _estimator(config).schedule(n_basis)
         return (PlannedStage(phase="spatial", releases=releases, mu2_weight=1.0),)
-
-    def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
-        from cape.forecast.spatial import SpatialRule
-
-        return SpatialRule(n_components=config.n_components)
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
         state = _released(model)
@@ -91,18 +86,8 @@ class SpatialModel(SeparationModel):
 
 
 def spatial_set(B: Array | None, V: Array) -> SpatialSet:
-    """Return the spatial components of a released subspace, of whatever model; costs no budget.
-
-    Parameters
-    ----------
-    B : ndarray, shape (D, d), or None
-        Public basis.
-    V : ndarray, shape (d, k)
-        Released subspace.
-    """
-    maps = V if B is None else B @ V
-    rotation = spatial_ica(maps)
-    A = maps @ rotation.mixing
+    """Return the spatial components of a released subspace, of whatever model; costs no budget."""
+    rotation, A = _rotation(B, V)
     return SpatialSet(
         A=apply_order(arrange(A), A, 1),
         converged=rotation.converged,

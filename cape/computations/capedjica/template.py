@@ -1,7 +1,6 @@
 """``separation=template``: private dual regression on public template maps, one release.
 
-Nothing is discovered: order, number and sign are those of the templates, and the data say how the
-networks differ.
+Nothing is discovered: the data say how the networks differ from their templates.
 """
 
 from __future__ import annotations
@@ -17,17 +16,16 @@ from cape.algorithms.templates import (
     TemplateMaps,
     TemplateRegression,
 )
-from cape.computations.capedjica.model import FinalState, IcaModel
-from cape.computations.capedjica.separation import SeparationModel
-from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
+from cape.computations.capedjica.settings import CapeDjicaConfig, separates
 from cape.config import Config, parse_shape
 from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
-from cape.forecast.rule import ForecastRule
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis
 from cape.protocol.outcome import TemplateReading
 from cape.protocol.plan import PlannedStage
+from cape.protocol.report_phase import as_released
 from cape.protocol.secure_sum import SecureSum
 from cape.public_basis import public_basis, voxel_mm
 
@@ -64,11 +62,6 @@ def _released(model: IcaModel) -> TemplateMaps:
     return model.template
 
 
-def _as_released(config: CapeDjicaConfig, model: IcaModel) -> TemplateMaps:
-    """Return the last state; order and sign are those of the templates."""
-    return _released(model)
-
-
 TEMPLATE = SecureSum(
     name="template",
     state=TemplateMaps,
@@ -76,15 +69,14 @@ TEMPLATE = SecureSum(
     estimator=_estimator,
     rows=n_basis,
     input=subject_views.raw,
-    close=_as_released,
-    enabled_if=lambda config: config.separation == "template",
+    # Order and sign are those of the templates.
+    close=as_released("template"),
+    enabled_if=separates("template"),
 )
 
 
 class TemplateModel(SeparationModel):
     """Networks known beforehand as public maps, one component for each."""
-
-    first = "template"
 
     def stages(
         self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
@@ -99,14 +91,8 @@ class TemplateModel(SeparationModel):
         if space.n_templates != K:
             raise ConfigError("E281", got=space.n_templates, allowed=K)
         if K > MOST_TEMPLATES:
-            raise ConfigError(
-                "E149", got=K, allowed=f"2 to {MOST_TEMPLATES}", do="use fewer templates."
-            )
-
-    def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
-        from cape.forecast.template import TemplateRule
-
-        return TemplateRule(n_components=config.n_components)
+            allowed, do = f"2 to {MOST_TEMPLATES}", "use fewer templates."
+            raise ConfigError("E149", got=K, allowed=allowed, do=do)
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
         maps = _released(model).maps

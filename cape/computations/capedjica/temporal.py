@@ -9,29 +9,27 @@ from __future__ import annotations
 import functools
 from dataclasses import replace
 
-from cape.algorithms.estimators import Estimator
+import numpy as np
+
+from cape.algorithms import whitening
+from cape.algorithms.component_order import arrange
+from cape.algorithms.estimators import Array, Estimator
 from cape.algorithms.infomax import Infomax
 from cape.algorithms.pca import CovariancePca, ProjectorPca, Subspace
 from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
-from cape.algorithms.unmixing import Unmixing
+from cape.algorithms.unmixing import Unmixing, unit_rows
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
-from cape.computations.capedjica import model as views
-from cape.computations.capedjica.model import FinalState, IcaModel, n_directions
-from cape.computations.capedjica.separation import SeparationModel
-from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, numbers
+from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
+from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, numbers, separates
+from cape.config import Config
 from cape.feature_space import FeatureSpace
 from cape.forecast.rule import ForecastRule
-from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis, settings_of
 from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
+from cape.protocol.subject_views import each_subject, raw
 from cape.public_basis import basis_kind, widest_basis
-
-MEASURED = ("quasi-newton", "projector", "log-euclidean")
-# The forecast holds for this algorithm with about 40 rounds
-FEW_ROUNDS = 20
-
 
 # -- the algorithm of each stage -----------------------------------------------------------------
 
@@ -90,6 +88,47 @@ def make_solver(config: CapeDjicaConfig, fixed: TunedConstants) -> QuasiNewton |
     )
 
 
+# -- what a site answers from ---------------------------------------------------------------------
+
+
+def subspace(model: IcaModel) -> Subspace:
+    if model.subspace is None:
+        raise RuntimeError("no subspace before the pca release")
+    return model.subspace
+
+
+def n_directions(model: IcaModel) -> int:
+    """Return k, the directions of the released subspace; the rank guard may leave fewer than R."""
+    return int(subspace(model).V.shape[1])
+
+
+def _reduced(site: Site, model: IcaModel) -> Stacks:
+    """Return Z0_m = V'Y_m (k, T), filtered in time and scaled to unit trace."""
+    V = subspace(model).V
+    prewhiten = settings_of(CapeDjicaConfig, site.config).prewhiten
+
+    def build() -> Stacks:
+        return each_subject(
+            raw(site, model), lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten)
+        )
+
+    return site.cached("reduced", (V,), build)
+
+
+def _whitened(site: Site, model: IcaModel) -> Stacks:
+    """Return Z_m = U Z0_m (k, T), the same for all rounds of a solver."""
+    U = WHITENING.current(site.config, model).U
+
+    def build() -> Stacks:
+        stacks = _reduced(site, model)
+        # Whole stacks at once: a product of stacked matrices is faster, and its bits are the ones
+        # that all runs have had.
+        arrays = tuple(whitening.whiten(U, array) for array in stacks.arrays)
+        return Stacks(arrays=arrays, labels=stacks.labels)
+
+    return site.cached("whitened", (subspace(model).V, U), build)
+
+
 # -- the stages ----------------------------------------------------------------------------------
 
 
@@ -106,25 +145,8 @@ def _solver(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Unmixing]:
     return make_solver(config, _constants(config, model))
 
 
-def _reduced(site: Site, model: IcaModel) -> Stacks:
-    prewhiten = settings_of(CapeDjicaConfig, site.config).prewhiten
-    return views.reduced(site, model, prewhiten=prewhiten)
-
-
-def _whitened(site: Site, model: IcaModel) -> Stacks:
-    config = settings_of(CapeDjicaConfig, site.config)
-    U = WHITENING.current(config, model).U
-    return views.whitened(site, model, U, prewhiten=config.prewhiten)
-
-
 def _close(config: CapeDjicaConfig, model: IcaModel) -> Unmixing:
-    from cape.computations.capedjica.outcome import arranged
-
     return arranged(config, model, WHITENING.current(config, model).U)
-
-
-def _enabled(config: CapeDjicaConfig) -> bool:
-    return config.separation == "temporal"
 
 
 ITERATE = SecureSum(
@@ -135,7 +157,7 @@ ITERATE = SecureSum(
     rows=n_directions,
     input=_whitened,
     close=_close,
-    enabled_if=_enabled,
+    enabled_if=separates("temporal"),
 )
 WHITENING = SecureSum(
     name="whitening",
@@ -145,7 +167,7 @@ WHITENING = SecureSum(
     rows=n_directions,
     input=_reduced,
     successors=(ITERATE,),
-    enabled_if=_enabled,
+    enabled_if=separates("temporal"),
 )
 # With whitening=eigen, or no look at all, the solver follows at once: both are successors.
 PCA = SecureSum(
@@ -155,10 +177,50 @@ PCA = SecureSum(
     may_reduce_rank=True,
     estimator=make_pca,
     rows=n_basis,
-    input=subject_views.raw,
+    input=raw,
     successors=(WHITENING, ITERATE),
-    enabled_if=_enabled,
+    enabled_if=separates("temporal"),
 )
+
+
+# -- the end ---------------------------------------------------------------------------------------
+
+SOLVER_REASONS = {
+    "converged": "The rows of the unmixing matrix no longer move.",
+    "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
+    "not_judged": "All planned rounds were used; nothing in them tells whether sources were found.",
+    "budget_exhausted": "A site refused the next release; the result is the last good state.",
+    "diverged": "A step was not finite or blew up even when halved; the last good state is kept.",
+}
+NO_ROUND = "No round was released: these are whitened directions, not separated components."
+
+
+def unmixed(model: IcaModel, U: Array) -> FinalState:
+    """Return the final state of a temporal run with whitener U (k, k)."""
+    state, released = model.unmixing, subspace(model)
+    if state is None:
+        raise RuntimeError("no unmixing before the first round")
+    return FinalState(
+        V=released.V,
+        U=U,
+        W=state.W,
+        # Sources of unit variance: the scale of a row of W is the solver's own.
+        unmixing=np.asarray(unit_rows(state.W) @ U),
+        order=state.order,
+        status=state.status,
+        reason=SOLVER_REASONS[state.status] if state.round else NO_ROUND,
+        stability=state.stability,
+        spectrum=released,
+    )
+
+
+def arranged(config: Config, model: IcaModel, U: Array) -> Unmixing:
+    """Return the last state of the solver with the signed order of its components."""
+    end = unmixed(model, U)
+    if model.unmixing is None:
+        raise RuntimeError("no unmixing before the first round")
+    # Fixed once, by the aggregator: another host's rounding must not flip a map.
+    return replace(model.unmixing, order=arrange(end.maps(config, model)))
 
 
 # -- the model -----------------------------------------------------------------------------------
@@ -167,21 +229,21 @@ PCA = SecureSum(
 class TemporalModel(SeparationModel):
     """Time courses independent of each other, and maps that all subjects share."""
 
-    first = "pca"
-
     def stages(
         self, config: CapeDjicaConfig, *, n_sites: int, n_subjects: int, n_basis: int
     ) -> tuple[PlannedStage, ...]:
         R, fixed = config.n_components, constants(config, n_sites, n_subjects)
-        pca, whitening, iterate = fixed.mu2_weights
+        pca_weight, whitening_weight, solver_weight = fixed.mu2_weights
         looks = make_whitening(config, fixed, None).schedule(R)
         return (
-            PlannedStage(phase="pca", releases=make_pca(config).schedule(n_basis), mu2_weight=pca),
-            PlannedStage(phase="whitening", releases=looks, mu2_weight=whitening),
+            PlannedStage(
+                phase="pca", releases=make_pca(config).schedule(n_basis), mu2_weight=pca_weight
+            ),
+            PlannedStage(phase="whitening", releases=looks, mu2_weight=whitening_weight),
             PlannedStage(
                 phase="iterate",
                 releases=make_solver(config, fixed).schedule(R),
-                mu2_weight=iterate,
+                mu2_weight=solver_weight,
                 fixed_mu=config.round_mu if config.private else 0.0,
             ),
         )
@@ -197,31 +259,24 @@ class TemporalModel(SeparationModel):
         )
 
     def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
-        from cape.forecast.temporal import (
-            BRAIN_ENERGY,
-            IMAGE_ENERGY,
-            TemporalRule,
-            energy_inside,
-        )
+        from cape.forecast import temporal as forecast
 
-        energy = 1.0  # of templates: of what they hold; what they lack nobody knows
-        if basis_kind(config) not in ("none", "templates"):
-            voxels = config.feature_space == "mask"
-            energy = energy_inside(n_basis, BRAIN_ENERGY if voxels else IMAGE_ENERGY)
-        return TemporalRule(
-            n_components=config.n_components,
-            prewhitened=config.prewhiten == "ar1",
-            basis_energy=energy,
-        )
+        prewhitened = config.prewhiten == "ar1"
+        rule = forecast.TemporalRule(n_components=config.n_components, prewhitened=prewhitened)
+        # Of templates all that they hold: what they lack nobody knows.
+        if basis_kind(config) in ("none", "templates"):
+            return rule
+        voxels = config.feature_space == "mask"
+        energies = forecast.BRAIN_ENERGY if voxels else forecast.IMAGE_ENERGY
+        return replace(rule, basis_energy=forecast.energy_inside(n_basis, energies))
 
     def untested(self, config: CapeDjicaConfig) -> str:
-        algorithm = (config.solver, config.pca, config.whitening)
-        if algorithm == MEASURED and config.n_rounds >= FEW_ROUNDS:
+        from cape.forecast.temporal import FEW_ROUNDS, MEASURED
+
+        if MEASURED.items() <= config.settings().items() and config.n_rounds >= FEW_ROUNDS:
             return ""
         return "How good the maps will be was measured for the default algorithm only."
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
-        from cape.computations.capedjica.outcome import unmixed
-
         # With whitening=eigen there was no release of it: it follows from the subspace.
         return unmixed(model, WHITENING.current(config, model).U)

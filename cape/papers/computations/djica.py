@@ -13,8 +13,9 @@ from typing import Literal
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import Subspace
 from cape.algorithms.unmixing import Unmixing
-from cape.computations.capedjica import outcome
-from cape.computations.capedjica.model import IcaModel, n_directions, subspace
+from cape.computations.capedjica.model import IcaModel
+from cape.computations.capedjica.outcome import consortium_outcome, site_outcome
+from cape.computations.capedjica.temporal import arranged, n_directions, subspace, unmixed
 from cape.config import SCALINGS, Config, check_basis, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
@@ -235,16 +236,16 @@ def _sphered(model: DjicaModel) -> Array:
 
 
 def _close(config: Config, model: DjicaModel) -> Unmixing:
-    return outcome.arranged(config, model, _sphered(model))
+    return arranged(config, model, _sphered(model))
 
 
 def _write_site(site: Site, model: DjicaModel) -> SiteOutcome:
-    return outcome.site_outcome(site, model, outcome.unmixed(model, _sphered(model)))
+    return site_outcome(site, model, unmixed(model, _sphered(model)))
 
 
 def _outcome(party: Aggregator, model: DjicaModel) -> IcaOutcome:
-    end = outcome.unmixed(model, _sphered(model))
-    return outcome.consortium_outcome(_NAME, party, model, end, label="none")
+    end = unmixed(model, _sphered(model))
+    return consortium_outcome(_NAME, party, model, end, label="none")
 
 
 _ITERATE = SecureSum(

@@ -15,8 +15,9 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.whitening import scale_from_eigenvalues
-from cape.computations.capedjica import outcome
-from cape.computations.capedjica.model import IcaModel, n_directions, subspace
+from cape.computations.capedjica.model import IcaModel
+from cape.computations.capedjica.outcome import consortium_outcome, site_outcome
+from cape.computations.capedjica.temporal import arranged, n_directions, subspace, unmixed
 from cape.config import Config, check_basis, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
@@ -232,16 +233,16 @@ def _whitener(model: DpDjicaModel) -> Array:
 
 
 def _close(config: Config, model: DpDjicaModel) -> Unmixing:
-    return outcome.arranged(config, model, _whitener(model))
+    return arranged(config, model, _whitener(model))
 
 
 def _write_site(site: Site, model: DpDjicaModel) -> SiteOutcome:
-    return outcome.site_outcome(site, model, outcome.unmixed(model, _whitener(model)))
+    return site_outcome(site, model, unmixed(model, _whitener(model)))
 
 
 def _outcome(party: Aggregator, model: DpDjicaModel) -> IcaOutcome:
-    end = outcome.unmixed(model, _whitener(model))
-    return outcome.consortium_outcome(_NAME, party, model, end, label="none")
+    end = unmixed(model, _whitener(model))
+    return consortium_outcome(_NAME, party, model, end, label="none")
 
 
 _ITERATE = SecureSum(
