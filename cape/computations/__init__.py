@@ -27,6 +27,7 @@ PLACES = (__name__, "cape.papers.computations")
 
 @functools.cache
 def _homes() -> Mapping[str, str]:
+    # Listed, not imported: a round pays for the import of its own computation only.
     homes: dict[str, str] = {}
     for place in PLACES:
         spec = importlib.util.find_spec(place)

@@ -115,6 +115,7 @@ def _epsilon_by_viewer(
 def _of_product(settings: Mapping[str, object]) -> dict[str, object]:
     """Return the settings without `computation`; ConfigError if it is one without a planner."""
     chosen = dict(settings)
+    # There is a forecast for the product alone.
     name = load(str(chosen.pop("computation", PRODUCT))).name
     if name != PRODUCT:
         do = (

@@ -78,6 +78,7 @@ def is_site(folder: Path) -> bool:
     # The true maps of a synthetic study lie beside its sites' folders.
     data = [n for n in names if n.lower().endswith(suffixes) and n not in (*NO_DATA, "truth.npz")]
     folders = [p for p in folder.iterdir() if p.is_dir() and not p.name.startswith((".", "_"))]
+    # An empty folder is a site without data, and its own check says so best.
     return bool(data) or any(n in MANIFEST_NAMES for n in names) or is_bids(folder) or not folders
 
 
