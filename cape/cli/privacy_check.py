@@ -40,7 +40,7 @@ class Promise:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class ReleaseRow:
+class StatedRelease:
     """A row of `events`: the integers that everything else follows from.
 
     The noise variance and mu^2 travel as text: JavaScript and JSON readers round large integers.
@@ -107,7 +107,7 @@ class Figures:
     noise: Noise
     budget: SpentClaim
     views: tuple[ViewClaim, ...]
-    events: tuple[ReleaseRow, ...]
+    events: tuple[StatedRelease, ...]
 
 
 def read_privacy_file(path: Path, figures: type[F]) -> tuple[Promise, F | None]:
