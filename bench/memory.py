@@ -41,7 +41,7 @@ def peak_mb() -> float:
 
 def child(role: str) -> None:
     """Be ``local.py`` or ``remote.py``, and write down the peak at the end."""
-    from cape.coinstac.computation import main as answer
+    from cape.coinstac.computation import answer_once as answer
 
     code = answer(role)
     with open(os.environ[PEAKS], "a", encoding="utf-8") as told:

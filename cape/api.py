@@ -216,7 +216,7 @@ def simulate_folder(
     )
     # After the results are written: noise that fails must not cost the run.
     if surrogate:
-        from cape.simulation.surrogate import add_surrogate
+        from cape.simulation.simulate import add_surrogate
 
         add_surrogate(Path(directory), folder)
     return folder

@@ -112,7 +112,7 @@ def simulate_command(
         )
     # After the results are written: noise that fails must not cost the run.
     if surrogate:
-        from cape.simulation.surrogate import add_surrogate
+        from cape.simulation.simulate import add_surrogate
 
         add_surrogate(directory, folder)
     print_results(folder, as_json=as_json)
@@ -147,9 +147,9 @@ def offering_resume(out: Path, *, as_json: bool) -> Iterator[None]:
     try:
         yield
     except BaseException as err:  # Ctrl-C and SIGTERM above all
-        from cape.simulation.checkpoint import NAME, may_go_on
+        from cape.simulation.run_loop import CHECKPOINT_FILE, may_go_on
 
-        if may_go_on(err) and (out / ".work" / NAME).is_file():
+        if may_go_on(err) and (out / ".work" / CHECKPOINT_FILE).is_file():
             warn(f"the run was stopped; it goes on with: cape resume {out}", as_json=as_json)
         raise
 

@@ -26,7 +26,7 @@ from cape.cli.common import (
 if TYPE_CHECKING:
     from cape.consortium_folder import OwnerSettings
     from cape.data import Finding, Subject
-    from cape.planning.validate import FolderCheck, OnProgress, SiteCheck
+    from cape.planning.validate import FolderCheck, OnSubject, SiteCheck
     from cape.site.policy import SitePolicy
 
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
@@ -148,7 +148,7 @@ def _policy(path: Path | None, site: str) -> SitePolicy:
 
 
 @contextmanager
-def _progress(*, as_json: bool, quiet: bool) -> Iterator[OnProgress]:
+def _progress(*, as_json: bool, quiet: bool) -> Iterator[OnSubject]:
     with working("reading", quiet=quiet or as_json) as update:
 
         def show(site: str, done: int, total: int) -> None:

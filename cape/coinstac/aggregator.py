@@ -83,7 +83,6 @@ def combine_replies(request: EngineRequest) -> Document:
 
 
 def first_settings(inbox: dict[str, Any]) -> tuple[Computation[Any], Config]:
-    """Return computation and settings from the first card; `join` compares all of them."""
     cards: dict[str, FirstCard] = {}
     for site in sorted(inbox, key=str.encode):
         try:

@@ -8,7 +8,6 @@ journal below ``outputDirectory/.cape`` and, if it can be made again, below ``ca
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
 import gc
 import os
@@ -17,20 +16,23 @@ import traceback
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from cape.coinstac.documents import MAX_DOCUMENT, Document, EngineRequest, encode_response
-from cape.coinstac.transfer import inline, offload
+from cape.coinstac.documents import (
+    MAX_DOCUMENT,
+    Document,
+    EngineRequest,
+    encode_response,
+    inline,
+    offload,
+)
 from cape.errors import CapeError, MessageError, StoppedError, public_text
 from cape.protocol import wire
-from cape.site.atomic_files import folder_lock
+from cape.site.store import folder_lock
 
 
 def run(role: str, document: Mapping[str, Any]) -> Document:
     """Answer one request of the engine, which calls a site "local", the aggregator "remote".
 
-    Raises
-    ------
-    CapeError
-        Its public text may be shown to everybody; details are in the site's own files.
+    Of an error the public text may be shown to everybody; details are in the party's own files.
     """
     request = EngineRequest.of(role, document)
     try:
@@ -70,7 +72,6 @@ def _answer(request: EngineRequest) -> Document:
 
 
 def _write_down(request: EngineRequest, err: Exception) -> None:
-    """Leave what happened in the party's own folder: details never travel."""
     public = public_text(err)
     # The public text is shown to everybody; what happened here may name files, so it stays.
     detail = err.detail if isinstance(err, CapeError) else traceback.format_exc()
@@ -86,14 +87,12 @@ def _write_down(request: EngineRequest, err: Exception) -> None:
 
 
 def program(role: str) -> NoReturn:
-    """Be ``local.py`` or ``remote.py``, whose imports were made with the garbage collector off."""
+    """Be ``local.py`` or ``remote.py``."""
+    # The imports were made with the collector off: what they made lives as long as the process, and
+    # is looked at neither now nor at the end.
     gc.freeze()
     gc.enable()
-    code = answer_once(role)
-    # The answer is written and every file closed.  Taking the interpreter and numpy apart object by
-    # object would cost as much again as importing the package.
-    atexit._run_exitfuncs()
-    os._exit(code)
+    raise SystemExit(answer_once(role))
 
 
 def answer_once(role: str) -> int:
@@ -105,7 +104,7 @@ def answer_once(role: str) -> int:
         os.dup2(nowhere.fileno(), 2)
     try:
         text = sys.stdin.buffer.read(MAX_DOCUMENT + 1)
-        line = encode_response(role, run(role, document_of(text))) + b"\n"
+        line = encode_response(role, run(role, parse_document(text))) + b"\n"
     except Exception as err:  # the engine shows stderr to all: the public text, nothing else
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1
@@ -114,8 +113,7 @@ def answer_once(role: str) -> int:
     return 0
 
 
-def document_of(text: bytes | str) -> dict[str, Any]:
-    """Return the engine's document in a text; MessageError E158 if there is none."""
+def parse_document(text: bytes | str) -> dict[str, Any]:
     try:
         document = wire.loads(text, MAX_DOCUMENT)
     except CapeError:

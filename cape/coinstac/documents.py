@@ -9,9 +9,11 @@ an error ends the run for everybody at once.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -34,15 +36,14 @@ MAX_CACHE = 4 * 2**20
 
 # One JSON document of the engine.
 Document = dict[str, Any]
-# The computation of a request that names none.
 # Bytes of what the engine hands over.
 MAX_DOCUMENT = 100 * 2**20
 # Bytes; the engine's own limit for what a container sends is 100 MiB.
 MAX_ANSWER: Final = 90 * 2**20
 
 
-def encode_reply(envelope: AnyEnvelope) -> dict[str, Any]:
-    """Return a site's message; every field of its body must say why it may leave."""
+def reply_document(envelope: AnyEnvelope) -> dict[str, Any]:
+    # `wire.encode_marked` refuses a field that does not say why it may leave.
     return {**_head(envelope), "body": wire.encode_marked(envelope.body)}
 
 
@@ -59,7 +60,6 @@ def _head(envelope: AnyEnvelope) -> dict[str, Any]:
 
 
 def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelope:
-    """Return the envelope of a message whose body has the declared type; MessageError if not."""
     fields: dict[str, Any] = {**HEAD, "body": body}
     if broadcast:
         fields["progress"] = Progress | None
@@ -118,7 +118,6 @@ class Cache:
 
 
 def read_cache(document: Any, party: str) -> Cache:
-    """Return a cache by its types, but for the model; StateLostError (E210) if it is damaged."""
     try:
         cache = wire.decode_document(document, Cache, "cache")
         # Hex is checked here, so that the properties of a cache that was read never fail.
@@ -150,7 +149,6 @@ def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
 
 
 def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]:
-    """Return the state in a cache, read or not; StateLostError (E210) if it is damaged."""
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
@@ -179,7 +177,6 @@ def engine_answer(
     *,
     success: bool = False,
 ) -> Document:
-    """Return a party's answer to the engine: ``output``, ``success``, its state as the cache."""
     # The engine merges caches shallowly: all of ours stands under one key.
     cache = {**encode_run(computation, state), "nonce": nonce, "vault_key": vault_key.hex()}
     return {"output": output, "cache": {"cape": cache}, "success": success}
@@ -227,7 +224,7 @@ class EngineRequest:
 
     @classmethod
     def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
-        """Return the request in a document; MessageError for whatever the engine never sends."""
+        """MessageError for whatever the engine never sends."""
         if role not in ("local", "remote"):
             raise MessageError("E158", problem=f"role {role!r}, allowed local, remote")
         try:
@@ -257,11 +254,9 @@ class EngineRequest:
 
     @property
     def who(self) -> str:
-        """The party, for people."""
         return f"site {self.party}" if self.role == "local" else "the aggregator"
 
     def expect(self, seq: int) -> None:
-        """Refuse a request (ProtocolError) that is not the exchange `seq` of the run."""
         # The engine counts its iterations, at every party from 1; a count that differs from the
         # party's own says that a round was left out, or that an older cache came back.
         if self.iteration != seq:
@@ -269,7 +264,7 @@ class EngineRequest:
 
 
 def encode_response(role: str, answer: Any) -> bytes:
-    """Return an answer as one line of ASCII JSON; MessageError (E240) if no engine may see it."""
+    """One line of ASCII JSON; MessageError (E240) for an answer that no engine may see."""
     if not isinstance(answer, Mapping) or set(answer) != {"output", "cache", "success"}:
         raise _refuse("it must have output, cache and success")
     for name in ("output", "cache"):
@@ -290,3 +285,92 @@ def encode_response(role: str, answer: Any) -> bytes:
 
 def _refuse(problem: str) -> MessageError:
     return MessageError("E240", problem=problem)
+
+
+# -- large arrays: files that the engine carries through transferDirectory -------------------------
+
+# A large array would be slow in the engine's JavaScript and may pass its limits.  It leaves the
+# document for a file of raw little-endian bytes: nothing to parse, nothing that could run.  The
+# document names the file and its SHA-256, so no old, damaged or foreign file is read.  Journals and
+# digests hold the whole array at both ends: the file is a way, not a place.
+
+# Largest array that stays inside a message, bytes.
+LARGEST_INLINE = wire.MAX_TEXT
+# Bytes of all files of one message: a short message could name a large file many times.
+MOST_INLINED = 4 * wire.MAX_ARRAY
+REFERENCE_KEYS = {"file", "sha256", "shape"}
+ARRAY_KEYS = {"base64", "shape"}
+FILE_NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a-f]{16}\.bin")
+
+
+def offload(output: Any, folder: Path) -> Any:
+    """Return the message with its large arrays replaced by names of files in `folder`."""
+    # An OSError may pass: the answer is stored, so the step may be asked again.
+    # Only an envelope has large arrays; a summary for people comes back as it is.
+    if not isinstance(output, Mapping) or "body" not in output:
+        return output
+    # A name of its own for every round: the engine never deletes what it carried.
+    head = "-".join(str(output[name]) for name in ("run", "seq", "phase", "round"))
+
+    def leave(array: dict[str, Any]) -> Any:
+        if len(array["base64"]) * 3 // 4 <= LARGEST_INLINE:
+            return array
+        raw = base64.b64decode(array["base64"])
+        digest = hashlib.sha256(raw).hexdigest()
+        name = f"{head}-{digest[:16]}.bin"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(raw)
+        return {"file": name, "sha256": digest, "shape": array["shape"]}
+
+    return {**output, "body": _replaced(output["body"], ARRAY_KEYS, leave)}
+
+
+def inline(message: Any, folder: Path) -> Any:
+    """Undo `offload`; MessageError if a file is missing, too large, or not the one named."""
+    if not isinstance(message, Mapping) or "body" not in message:
+        return message
+    # Counted over the whole message: each file alone may be within its limit.
+    left = MOST_INLINED
+
+    def put_back(reference: dict[str, Any]) -> Any:
+        nonlocal left
+        raw = _read_file(reference, folder, left)
+        left -= len(raw)
+        return {"base64": base64.b64encode(raw).decode("ascii"), "shape": reference["shape"]}
+
+    return {**message, "body": _replaced(message["body"], REFERENCE_KEYS, put_back)}
+
+
+def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
+    name, digest = reference["file"], reference["sha256"]
+    # A peer names the file: nothing but a name of ours, so no path and no other file of the site.
+    if not (isinstance(name, str) and FILE_NAME.fullmatch(name)):
+        raise _refuse_file("a file's name is not one of ours")
+    path = folder / name
+    try:
+        # Asked before it is read: a peer must not fill the memory, nor point a link elsewhere.
+        size = path.stat().st_size
+        if path.is_symlink() or size > wire.MAX_ARRAY:
+            raise _refuse_file(f"a file is larger than {wire.MAX_ARRAY} bytes or no file")
+        if size > left:
+            raise _refuse_file(f"its files are larger than {MOST_INLINED} bytes together")
+        raw = path.read_bytes()
+    except OSError:
+        raise _refuse_file("a file that the message names did not arrive") from None
+    if hashlib.sha256(raw).hexdigest() != digest:
+        raise _refuse_file("a file is not the one that the message names")
+    return raw
+
+
+def _refuse_file(problem: str) -> MessageError:
+    return MessageError("E202", problem=problem)
+
+
+def _replaced(node: Any, keys: set[str], change: Callable[[dict[str, Any]], Any]) -> Any:
+    if isinstance(node, dict):
+        if set(node) == keys and isinstance(node[min(keys)], str):
+            return change(node)
+        return {key: _replaced(item, keys, change) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_replaced(item, keys, change) for item in node]
+    return node

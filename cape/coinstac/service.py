@@ -30,7 +30,7 @@ from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
 
-from cape.coinstac.computation import document_of, run
+from cape.coinstac.computation import parse_document, run
 from cape.coinstac.documents import MAX_DOCUMENT, encode_response
 from cape.errors import MessageError, public_text
 from cape.protocol import wire
@@ -80,7 +80,7 @@ async def service(
 async def _serve_one(connection: ServerConnection, worker: ThreadPoolExecutor) -> None:
     first = await connection.recv()
     try:
-        call = document_of(first)
+        call = parse_document(first)
     except MessageError as err:
         await connection.send(_failed(err))
         return
@@ -155,8 +155,8 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
         with contextlib.suppress(ProcessLookupError):
             process.kill()
         raise
-    log.info("%s ended with %s after %.0f ms", _named(PROGRAMS[path]), process.returncode,
-             _ms(began))  # fmt: skip
+    elapsed = _ms(began)
+    log.info("%s ended with %s after %.0f ms", _named(PROGRAMS[path]), process.returncode, elapsed)
     for name, stream in (("stdout", out), ("stderr", said)):
         text = stream.decode("ascii", "replace")
         for start in range(0, len(text), PIECE):

@@ -4,41 +4,44 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from cape.coinstac.documents import (
     Document,
     EngineRequest,
     decode_envelope,
     decode_run,
-    encode_reply,
     engine_answer,
     read_cache,
+    reply_document,
     request_digest,
 )
 from cape.computations import load
-from cape.config import PRODUCT
+from cape.config import PRODUCT, Config
 from cape.errors import CapeError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.site.context import NO_REQUEST, SiteContext
 from cape.site.policy import policy_path, read_policy
-from cape.site.site_data import FileSource
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
+
+if TYPE_CHECKING:  # most rounds find their working arrays
+    from cape.site.site_data import FileSource
 
 # The only inputs that a site gives; all else is the owner's.
 SITE_INPUTS = ("data", "manifest", "policy")
 
 
 def answer_request(request: EngineRequest) -> Document:
-    """Return the answer of a site; the same request always gets the same bytes."""
+    # The same request always gets the same bytes.
     store = FileStore(request.output, request.working, request.party)
     return _join(request, store) if request.cache is None else _next_round(request, store)
 
 
 def _join(request: EngineRequest, store: FileStore) -> Document:
-    """Answer the first round from the mapped files and the owner's settings."""
     request.expect(1)
     (request.output / "site-error.txt").unlink(missing_ok=True)  # of an earlier run
     # Other files are another request: an answer from before must not stand for them.
@@ -55,9 +58,9 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     config = computation.config.from_input(settings)
     # Of an earlier run in the same folder.
     store.forget_arrays()
-    source = FileSource(request.base, inputs, config, request.party, request.working)
-    store.data = source
-    context = _context(request, computation, source, store, inputs, NO_REQUEST)
+    open_source = _source_of(request, inputs, config)
+    store.data = open_source()
+    context = _context(request, computation, config, open_source, store, inputs, NO_REQUEST)
     state, envelope = advance_site(start(computation.bind(config)), None, context)
     # Nothing was charged or sealed so far: the journal may begin with the nonce that `join` drew.
     store.begin(envelope.body.nonce, vault_key)
@@ -65,7 +68,7 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
         card=context.card,
         policy_at_join=context.policy,
         identity="" if context.identity_files is None else context.identity_files.digest_now(),
-        contents=source.contents,
+        contents=open_source().contents,
         **inputs,
     )
     store.write_join(record)
@@ -73,7 +76,6 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
 
 
 def _next_round(request: EngineRequest, store: FileStore) -> Document:
-    """Answer a broadcast of the aggregator."""
     party = request.who
     # The cache comes from the engine: its types are checked before a field is used.
     cache = read_cache(request.cache, party)
@@ -92,9 +94,10 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
     # In a repeated end the journal, with its list of files, is gone already.
     inputs = {} if is_repeated_end else store.read_join().inputs
-    # What the first round accepted, not what lies there now.
-    source = FileSource(request.base, inputs, state.config, request.party, request.working)
-    context = _context(request, computation, source, store, inputs, request_digest(envelope))
+    # What the first round accepted, not what lies there now: `inputs` has its fingerprint.
+    open_source = _source_of(request, inputs, state.config)
+    answered = request_digest(envelope)
+    context = _context(request, computation, state.config, open_source, store, inputs, answered)
     state = accept(state, envelope, context)  # a message that does not belong ends nothing
     request.expect(state.cursor.seq)
     # From here on something may be charged: a refusal ends the run at this site for good.
@@ -108,7 +111,7 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     if not is_last:
         return _answered(store, computation, state, reply, digest)
     answer = engine_answer(
-        computation, state, encode_reply(reply), cache.nonce, cache.vault_key_bytes
+        computation, state, reply_document(reply), cache.nonce, cache.vault_key_bytes
     )
     if not is_repeated_end:
         store.log_last_reply(ReplyEntry.of(answer["output"], type(reply.body).__name__))
@@ -133,8 +136,8 @@ def _answered(
     reply: AnyEnvelope,
     digest: str,
 ) -> Document:
-    """Store the answer, then return it: charge, draw, journal, send."""
-    answer = engine_answer(computation, state, encode_reply(reply), store.nonce, store.vault_key)
+    # Charge, draw, journal, send: in this order a crash at any moment repeats or costs once.
+    answer = engine_answer(computation, state, reply_document(reply), store.nonce, store.vault_key)
     # The key of the vault stands in the cache alone: never in a file beside the vault.
     store.store(state.cursor.seq, digest, _with_key(answer, b""))
     _log(store, state, answer["output"])
@@ -151,10 +154,23 @@ def _with_key(answer: Document, vault_key: bytes) -> Document:
     return {**answer, "cache": {"cape": cache}}
 
 
+def _source_of(
+    request: EngineRequest, inputs: dict[str, Any], config: Config
+) -> Callable[[], FileSource]:
+    @cache
+    def open_source() -> FileSource:
+        from cape.site.site_data import FileSource
+
+        return FileSource(request.base, inputs, config, request.party, request.working)
+
+    return open_source
+
+
 def _context(
     request: EngineRequest,
     computation: Computation[Any],
-    source: FileSource,
+    config: Config,
+    open_source: Callable[[], FileSource],
     store: FileStore,
     inputs: dict[str, Any],
     digest: bytes,
@@ -165,7 +181,7 @@ def _context(
         policy = store.record.policy_at_join.tightened(request.party, policy)
     # Most runs need neither: they do not load the modules.
     all_runs = identity_files = None
-    if source.config.key_trust == "pinned":
+    if config.key_trust == "pinned":
         from cape.site.identity import IdentityFiles, identity_folders
 
         digest_at_join = "" if store.record is None else store.record.identity
@@ -175,13 +191,13 @@ def _context(
         from cape.site.ledger_file import all_runs_of
 
         home = (policy_path(request.base, inputs) or request.base).parent
-        all_runs = all_runs_of(policy, home, request.party, source, mapped=request.base)
+        all_runs = all_runs_of(policy, home, request.party, open_source(), mapped=request.base)
     return SiteContext(
         site=request.party,
         computation=computation.name,
-        config=source.config,
+        config=config,
         policy=policy,
-        source=source,
+        open_source=open_source,
         store=store,
         request=digest,
         owner=request.owner,
@@ -191,11 +207,8 @@ def _context(
 
 
 def _listing(base: Path) -> list[list[Any]]:
-    """Return names, sizes and times of all files below: a changed file is another request.
-
-    A link counts as itself and is not followed: a walk along links might not end, and what lies
-    in the folder is listed where it lies.
-    """
+    # Names, sizes and times.  A link counts as itself: a walk along links might not end, and what
+    # lies in the folder is listed where it lies.
     entries = []
     for folder, folders, names in os.walk(base):
         linked = [name for name in folders if Path(folder, name).is_symlink()]

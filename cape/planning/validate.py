@@ -32,7 +32,7 @@ from cape.site.context import AggregatorContext
 from cape.site.policy import SitePolicy
 
 # Called with (site, subjects done, subjects in all)
-OnProgress = Callable[[str, int, int], None]
+OnSubject = Callable[[str, int, int], None]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -116,7 +116,7 @@ def check_folder(
     *,
     policy: SitePolicy,
     site: str = "",
-    on_progress: OnProgress | None = None,
+    on_progress: OnSubject | None = None,
     headers_only: bool = False,
 ) -> FolderCheck:
     """Check the site whose data lie in a folder, or all sites that have a folder in it."""
@@ -146,7 +146,7 @@ def check_site(
     *,
     site: str,
     policy: SitePolicy,
-    on_progress: OnProgress | None = None,
+    on_progress: OnSubject | None = None,
     working: Path | None = None,
     headers_only: bool = False,
 ) -> SiteCheck:

@@ -25,10 +25,10 @@ from typing import Any, Self
 
 from cape.config import VERSION
 from cape.errors import CapeError
-from cape.simulation.transports import PartyFolders, ReportedError, error_detail
+from cape.simulation.transports import ReportedError, error_detail
 from cape.site import policy as site_policy
 
-IMAGE = f"coinstac-cape:{VERSION}"
+DEFAULT_IMAGE = f"coinstac-cape:{VERSION}"
 LABEL = "coinstac-cape.simulation"
 WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
 POLICY = "/policy/site-policy.toml"
@@ -50,7 +50,7 @@ class Containers:
         work: Path,
         logs: Path,
         *,
-        image: str = IMAGE,
+        image: str = DEFAULT_IMAGE,
         memory: str = "4g",
     ) -> None:
         self._sites, self._work, self._logs = dict(sites), work, logs
@@ -83,21 +83,21 @@ class Containers:
     ) -> None:
         self._leave()
 
-    def places(self, party: str) -> PartyFolders:
-        return PartyFolders(
-            base=f"/input/{party}/simulatorRun",
-            output=f"/output/{party}/simulatorRun",
-            cache="/tmp",  # noqa: S108 - the container's own, as in the engine
-            transfer=f"/transfer/{party}/simulatorRun",
-        )
+    def places(self, party: str) -> dict[str, str]:
+        return {
+            "baseDirectory": f"/input/{party}/simulatorRun",
+            "outputDirectory": f"/output/{party}/simulatorRun",
+            "cacheDirectory": "/tmp",  # noqa: S108 - the container's own, as in the engine
+            "transferDirectory": f"/transfer/{party}/simulatorRun",
+        }
 
     def _start(self, client: Any, party: str) -> Any:
         home, places = self._work / party, self.places(party)
         data = self._sites.get(party, home / "base")
         mounts = {
-            str(data): {"bind": places.base, "mode": "ro"},
-            str(home / "output"): {"bind": places.output, "mode": "rw"},
-            str(home / "transfer"): {"bind": places.transfer, "mode": "rw"},
+            str(data): {"bind": places["baseDirectory"], "mode": "ro"},
+            str(home / "output"): {"bind": places["outputDirectory"], "mode": "rw"},
+            str(home / "transfer"): {"bind": places["transferDirectory"], "mode": "rw"},
             str(home / "site-policy.toml"): {"bind": POLICY, "mode": "ro"},
         }
         errors = _docker().errors
@@ -108,6 +108,7 @@ class Containers:
                 detach=True,
                 labels={LABEL: self._mark},
                 volumes=mounts,
+                # A party speaks through exec alone: data have no other way out.
                 network_mode="none",
                 mem_limit=self._memory,
                 pids_limit=256,
@@ -137,6 +138,7 @@ class Containers:
         self._note(party, f"{role}.py: exit {code}, {time.monotonic() - began:.2f} s", said)
         if code == 0:
             return answer
+        # A party that fails says why; silence is the kernel's, which ends what takes too much.
         if not said:
             problem = f"the container of {party} ended within a round (exit {code})"
             raise CapeError(
@@ -146,7 +148,6 @@ class Containers:
         raise ReportedError(words, error_detail(self._work / party / "output"))
 
     def _execute(self, party: str, command: list[str], text: bytes) -> tuple[int, bytes, bytes]:
-        """Run a command in a container; returns exit code, stdout and stderr."""
         docker, client = _docker(), self._clients[party].api
         try:
             call = client.exec_create(self._containers[party].id, command, stdin=True)
@@ -192,7 +193,6 @@ class Containers:
 
 
 def connect() -> Any:
-    """Return a client of the Docker service that the environment names; CapeError E290 if none."""
     docker = _docker()
     try:
         client = docker.from_env()
@@ -222,13 +222,13 @@ def _docker() -> Any:
 
 
 def _user(client: Any) -> str:
-    """Return who owns the results: this user, also where the service maps users itself."""
+    # Results belong to this user; a rootless service maps users itself.
     rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
     return "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
 
 
 def _stop_on_sigterm() -> Any:
-    """Let SIGTERM end the run as Ctrl-C does; returns the handler before, None in a thread."""
+    # As Ctrl-C does: a default SIGTERM would leave containers behind.  Threads set no handlers.
     if threading.current_thread() is not threading.main_thread():
         return None
 

@@ -30,6 +30,7 @@ def read_drop(text: str, *, sites: Collection[str], phases: Collection[str]) -> 
     site, at, rest = text.partition("@")
     phase, colon, number = rest.partition(":")
     round_ = int(number) if NUMBER.fullmatch(number) else 0 if colon else 1
+    # Nobody can fall silent in `join`: who takes part is settled there.
     if site not in sites or phase not in phases or phase == FIRST or not at or round_ < 1:
         raise ConfigError(
             "E011",
@@ -56,18 +57,15 @@ class ActiveSites:
 
     @property
     def left(self) -> list[str]:
-        """Sites that still answer."""
         return list(self._left)
 
     def restore(self, left: Sequence[str]) -> None:
-        """Go on with these of the sites; ValueError if there are none, or others."""
         if not left or not set(left) <= set(self._left):
             raise ValueError("other sites are left than take part")
         self._left = list(left)
 
     @property
     def count(self) -> int:
-        """Sites that are left."""
         return len(self._left)
 
     def asked(self, phase: str, round: int) -> tuple[str, ...]:
@@ -77,7 +75,7 @@ class ActiveSites:
         return tuple(self._left)
 
     def failed(self, site: str, phase: str, err: CapeError) -> None:
-        """Go on without a site that failed; raises its error where the run cannot."""
+        # The key exchange needs everybody, and one site alone is no sum.
         if not self._survives or phase == FIRST or self.count == 1:
             raise err
         self._left.remove(site)

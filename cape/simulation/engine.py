@@ -15,6 +15,7 @@ import shutil
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ from cape import compspec
 from cape.config import PRODUCT
 from cape.errors import CapeError
 from cape.frozen import dataclass
-from cape.simulation.containers import IMAGE, connect
-from cape.simulation.run_loop import OnProgress, ProgressLine
+from cape.simulation.containers import DEFAULT_IMAGE, connect
+from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.simulation.transports import ReportedError
 from cape.site.policy import SitePolicy, policy_text
 
@@ -31,7 +32,7 @@ RUN = "simulatorRun"
 PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
 # What a site's output folder holds of its own; all else came from the aggregator.
 SITE_FILES = ("private", "cape-site.json", "sent.jsonl", "site-error.txt", "site-policy.toml")
-PUBLIC = re.compile(r"CAPE-E\d{3} [^\n]*")
+PUBLIC_TEXT = re.compile(r"CAPE-E\d{3} [^\n]*")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -54,21 +55,10 @@ def run_engine(
 ) -> tuple[PartyEnd, ...]:
     """Run a computation in the engine and return how it ended for every party.
 
-    Parameters
-    ----------
-    folder : Path
-        Holds ``input/<site>/simulatorRun/``; gets ``output/<party>/simulatorRun/`` and ``logs/``.
-    specification : mapping
-        A compspec; `others` has those of parties that have another one.
-    inputs : mapping of str to mapping
-        For every site its inputs by name, as the engine hands them over.
-    on_iteration : callable, optional
-        Called with the number of every iteration that the aggregator begins.
-
-    Raises
-    ------
-    CapeError
-        E241: node, the engine's packages or a Docker service is missing.
+    `folder` holds ``input/<site>/simulatorRun/`` and gets ``output/<party>/simulatorRun/`` and
+    ``logs/``; `specification` is a compspec, `others` those of parties that have another one;
+    `inputs` by site and name; `on_iteration` hears of every iteration that the aggregator begins.
+    CapeError E241 if node, the engine's packages or a Docker service is missing.
     """
     _check_parts()
     all_of_them = {"default": specification, **(others or {})}
@@ -145,7 +135,7 @@ def _ends(log: Path, code: int) -> tuple[PartyEnd, ...]:
 
 
 def _remove_containers(folder: Path) -> None:
-    """Remove the containers that mount this folder: the engine leaves them stopped."""
+    # The engine leaves them stopped; they are known by the folder that they mount.
     client = connect()
     (folder / "logs").mkdir(exist_ok=True)
     try:
@@ -173,11 +163,6 @@ def simulate_in_engine(
 
     The data of sites are linked or copied, never changed; the policy is mapped as a file, as
     members map theirs.  `version` of the compspec: 1 is a process per round, 2 the service.
-
-    Raises
-    ------
-    CapeError
-        The public text that the first site saw, or E241.
     """
     folder = work / "engine"
     inputs = {}
@@ -187,7 +172,7 @@ def simulate_in_engine(
         (base / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
         inputs[site] = {**settings, "policy": ["site-policy.toml"]}
     name = str(settings.get("computation", PRODUCT))
-    chosen = adapted(compspec.compspec_of(name), image=image or IMAGE, version=version)
+    chosen = adapted(compspec.compspec_of(name), image=image or DEFAULT_IMAGE, version=version)
     try:
         ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))
     finally:
@@ -199,7 +184,8 @@ def simulate_in_engine(
         _take_results(folder / "output" / site / RUN, work, site)
     failed = [end for end in ends if not end.fulfilled]
     if failed:
-        texts = [m.group() for end in failed if (m := PUBLIC.search(end.error))]
+        # The engine wraps the public text in words of its own, and says it once for every party.
+        texts = [m.group() for end in failed if (m := PUBLIC_TEXT.search(end.error))]
         raise ReportedError(texts[0] if texts else failed[0].error, "")
 
 
@@ -227,12 +213,13 @@ def _take_results(output: Path, work: Path, site: str) -> None:
         return
     for path in sorted(output.iterdir()):
         target = (private if path.name in SITE_FILES else common) / path.name
+        # The engine carries the aggregator's files to every site: one copy is enough.
         if path.name != ".cape" and not target.exists():
             shutil.move(path, target)
 
 
 def _progress(on_progress: OnProgress | None, n_sites: int) -> Callable[[int], None]:
-    """Return what turns iterations into lines of progress: the engine tells no more."""
+    # The engine tells the number of its iteration and no more.
     began, last = time.monotonic(), 0
 
     def tell(iteration: int) -> None:
@@ -240,13 +227,8 @@ def _progress(on_progress: OnProgress | None, n_sites: int) -> Callable[[int], N
         if on_progress is None or iteration <= last:
             return
         now = time.monotonic()
-        on_progress(
-            ProgressLine(
-                phase="engine", round=iteration, rounds=iteration, exchange=iteration,
-                exchanges=iteration, mu=0.0, mu_budget=0.0, epsilon=0.0, step=0.0, stability=0.0,
-                seconds=now - began, sites=n_sites, bytes=0,
-            )
-        )  # fmt: skip
+        opened = replace(BEFORE_JOIN, phase="engine", round=iteration, rounds=iteration)
+        on_progress(progress_line(iteration, opened, opened, now - began, n_sites, 0))
         began, last = now, iteration
 
     return tell

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from cape.coinstac.documents import (
     decode_envelope,
     decode_run,
     encode_broadcast,
-    encode_reply,
+    reply_document,
     request_digest,
 )
 from cape.config import Config
@@ -33,7 +34,7 @@ from cape.protocol.ports import Source
 from cape.simulation.dropout import ActiveSites, Drop
 from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
-from cape.site.ledger_file import AllRuns, all_runs_of
+from cape.site.ledger_file import all_runs_of
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import Card, MemoryStore, ReplyEntry, append_reply
@@ -91,10 +92,13 @@ class MemoryTransport:
                 computation=computation.name,
                 config=config,
                 policy=policy,
-                source=source,
+                open_source=partial(sources.__getitem__, site),
                 store=self._stores[site],
                 identity_files=IdentityFiles(folders=(folders[site],)) if folders else None,
-                all_runs=_all_runs(site, source, policy),
+                # A policy in memory names its ledger by the whole path.
+                all_runs=all_runs_of(policy, Path(), site, source)
+                if isinstance(source, FileSource)
+                else None,
             )
             for site, source in sources.items()
         }
@@ -105,7 +109,6 @@ class MemoryTransport:
         self.outcome: Outcome | None = None
 
     def state(self) -> dict[str, Any]:
-        """Return states, secrets and the last broadcast; working arrays can be made again."""
         sites = {}
         for site, store in self._stores.items():
             source = self._parties[site].source
@@ -127,7 +130,6 @@ class MemoryTransport:
         return document
 
     def restore(self, document: Mapping[str, Any]) -> None:
-        """Go on from `state`, with the files that it says were accepted."""
         stored = wire.decode_document(document, StoredRun, "state")
         computation = self._computation
         if set(stored.parties) != set(self._parties):
@@ -137,6 +139,7 @@ class MemoryTransport:
             store = self._stores[site]
             store.secrets, store.entries = dict(party.secrets), list(party.replies)
             store.card = Card(*party.card)
+            # Files may have changed since the run was stopped: those of `join` hold.
             source = self._parties[site].source
             if isinstance(source, FileSource) and party.contents is not None:
                 source.expect(party.contents)
@@ -148,7 +151,6 @@ class MemoryTransport:
         self._request = decode_envelope(stored.request, kind, broadcast=True)
 
     def exchange(self) -> tuple[Progress | None, int]:
-        """Let every site answer and the aggregator combine."""
         digest = NO_REQUEST if self._request is None else request_digest(self._request)
         inbox: dict[str, AnyEnvelope] = {}
         entries: dict[str, ReplyEntry] = {}
@@ -163,7 +165,7 @@ class MemoryTransport:
                 self.active.failed(site, cursor.phase, err)
                 continue
             name = type(inbox[site].body).__name__
-            entries[site] = ReplyEntry.of(encode_reply(inbox[site]), name)
+            entries[site] = ReplyEntry.of(reply_document(inbox[site]), name)
             self._stores[site].entries.append(entries[site])
         folder = None if self._out is None else self._out / "remote" / "transfer"
         aggregator = AggregatorContext(
@@ -177,8 +179,3 @@ class MemoryTransport:
         # All sites send the same number of bytes; one stands for them.
         size = next(iter(entries.values())).bytes
         return (None if ended else self._request.progress), size
-
-
-def _all_runs(site: str, source: Source, policy: SitePolicy) -> AllRuns | None:
-    """Return the ledger of all runs; a policy in memory names it by its whole path."""
-    return all_runs_of(policy, Path(), site, source) if isinstance(source, FileSource) else None

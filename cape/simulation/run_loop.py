@@ -1,22 +1,135 @@
-"""Playing a simulated run exchange by exchange: progress for people, a checkpoint after each."""
+"""Playing a simulated run exchange by exchange: progress for people, a checkpoint after each.
+
+The checkpoint is ``.work/run.json`` of the results folder, readable by its owner only, replaced
+whole.  What was answered in an unfinished exchange is asked for again: sites with a journal repeat
+stored bytes, and what parties in memory had drawn has left no process.  So no statistic is released
+twice.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+from cape.config import VERSION
+from cape.errors import CapeError, ConfigError, MessageError
 from cape.frozen import dataclass
+from cape.protocol import wire
 from cape.protocol.messages import Progress
-from cape.simulation.checkpoint import MAX_EXCHANGES, Checkpoint
 from cape.simulation.transports import Transport
+from cape.site.policy import SitePolicy
+from cape.site.store import write_atomically
 
+CHECKPOINT_FILE = "run.json"
+# Of the record.  A build of the same version may have written others: 1 had none of this number.
+CHECKPOINT_FORMAT = 2
+# Bytes: all parties, each with its cache.
+MAX_CHECKPOINT = 2**30
+# Of one run; far more than any settings ask for.
+MAX_EXCHANGES = 10_000
+
+# Errors after which the same step may be asked again: nothing left the party.
+STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
 # Where a run stands before its first broadcast.
 BEFORE_JOIN = Progress(
     phase="join", round=1, rounds=1, exchange=0, exchanges=0, mu=0.0, mu_budget=0.0, epsilon=0.0,
     step=0.0, stability=0.0,
 )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Origin:
+    """What is read of a record first: who wrote it."""
+
+    version: str
+    format: int = 1
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunSetup:
+    """What a simulated run is: everything that was chosen when it began, as `simulate` takes it."""
+
+    directory: str
+    through: str
+    settings: dict[str, Any]
+    policy: SitePolicy
+    drops: tuple[str, ...]
+    image: str = ""
+    memory: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Checkpoint:
+    """A run after `exchange` complete exchanges; `state` is that of its transport."""
+
+    version: str = VERSION
+    format: int = CHECKPOINT_FORMAT
+    setup: RunSetup
+    exchange: int = 0
+    last: Progress | None = None
+    ended: bool = False
+    state: dict[str, Any] | None = None
+
+    def write(self, work: Path) -> None:
+        # Not `wire.dumps`, which sorts: lists of replies keep the order of their fields.
+        text = json.dumps(wire.encode(self, Checkpoint), allow_nan=False)
+        write_atomically(work / CHECKPOINT_FILE, text.encode("ascii"))
+
+
+def read_checkpoint(work: Path) -> Checkpoint:
+    path = work / CHECKPOINT_FILE
+    if not path.is_file():
+        raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
+    try:
+        document = wire.loads(path.read_bytes(), MAX_CHECKPOINT)
+        # Its origin first: a record of another version may have other fields.
+        origin = wire.decode_document(document, Origin, "run.json", unknown="ignore")
+        for name, got, ours in (
+            ("version", origin.version, VERSION),
+            ("checkpoint format", origin.format, CHECKPOINT_FORMAT),
+        ):
+            if got != ours:
+                raise ConfigError(
+                    "E264",
+                    problem=f"the run was started by {name} {got}, this is {ours}",
+                    do=f"continue it with {name} {got}, or start a new run.",
+                )
+        checkpoint = wire.decode_document(document, Checkpoint, "run.json")
+    except MessageError as err:
+        raise damaged(work, err) from err
+    # A number without a bound would let the loop run for ever.
+    if not 0 <= checkpoint.exchange < MAX_EXCHANGES:
+        raise damaged(work, ValueError("no exchange has this number"))
+    return checkpoint
+
+
+def damaged(work: Path, err: Exception) -> ConfigError:
+    return ConfigError(
+        "E264",
+        problem="what this folder says of its stopped run is damaged",
+        do="start a new run; what was spent stays spent.",
+        detail=f"{work / CHECKPOINT_FILE}: {type(err).__name__}: {err}",
+    )
+
+
+def restore(transport: Transport, state: dict[str, Any] | None, work: Path) -> None:
+    if state is None:
+        return
+    try:
+        transport.restore(state)
+    except (ValueError, KeyError, CapeError) as err:
+        raise damaged(work, err) from err
+
+
+def may_go_on(err: BaseException) -> bool:
+    # It was stopped, no party refused: a refusal would only come again.
+    if isinstance(err, CapeError):
+        return err.code in STOPPED
+    return isinstance(err, OSError | MemoryError) or not isinstance(err, Exception)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +152,7 @@ def run_to_end(
     work: Path | None = None,
 ) -> None:
     """Play all rounds of a run, or those after `begin`; each is on record below `work`."""
-    last: Progress | None = None if begin is None else begin.last
+    last = (None if begin is None else begin.last) or BEFORE_JOIN
     first = 1 if begin is None else begin.exchange + 1
     for exchange in range(first, MAX_EXCHANGES):
         began = time.monotonic()
@@ -56,23 +169,18 @@ def run_to_end(
             ).write(work)
         if on_progress is not None:
             seconds, n_sites = time.monotonic() - began, link.active.count
-            on_progress(_line(exchange, last, progress, seconds, n_sites, size))
+            line = progress_line(exchange, last, progress or last, seconds, n_sites, size)
+            on_progress(line)
         if progress is None:
             return
         last = progress
     raise RuntimeError("the run does not end")
 
 
-def _line(
-    exchange: int,
-    before: Progress | None,
-    after: Progress | None,
-    seconds: float,
-    n_sites: int,
-    size: int,
+def progress_line(
+    exchange: int, opened: Progress, latest: Progress, seconds: float, n_sites: int, size: int
 ) -> ProgressLine:
-    """Return the line of an exchange: the phase that was answered, the state after it."""
-    opened, latest = before or BEFORE_JOIN, after or before or BEFORE_JOIN
+    # The phase and round of what was answered, all else of the state after it.
     return ProgressLine(
         phase=opened.phase,
         round=opened.round,

@@ -22,11 +22,21 @@ from cape.computations import load
 from cape.config import PRODUCT
 from cape.consortium_folder import merged, read_file, site_folders
 from cape.errors import ConfigError
-from cape.report import add_score
-from cape.simulation.checkpoint import Checkpoint, RunSetup, may_go_on, read_checkpoint, restore
+from cape.protocol.outcome import IcaOutcome
+from cape.report import add_score, files, render
+from cape.report.consortium import map_results_of
+from cape.report.results import SURROGATE_FILE, SurrogateFigures
 from cape.simulation.dropout import ActiveSites, read_drop
 from cape.simulation.memory import MemoryTransport
-from cape.simulation.run_loop import OnProgress, run_to_end
+from cape.simulation.run_loop import (
+    Checkpoint,
+    OnProgress,
+    RunSetup,
+    may_go_on,
+    read_checkpoint,
+    restore,
+    run_to_end,
+)
 from cape.simulation.transports import (
     DocumentTransport,
     InProcess,
@@ -35,10 +45,10 @@ from cape.simulation.transports import (
     Transport,
     make_places,
 )
-from cape.site.atomic_files import folder_lock
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
-from cape.synthetic import compare_with_truth
+from cape.site.store import folder_lock
+from cape.synthetic import SMOOTH_NOISE_SEED, SurrogateSource, compare_with_truth
 
 CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
@@ -66,25 +76,12 @@ def simulate(
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
-    Parameters
-    ----------
-    directory : Path
-        ``settings.toml`` and one folder per site; ``truth.npz`` if the maps are known.
-    out : Path
-        Gets ``consortium/`` and one folder per site; an error leaves an earlier result there.
-    through : {"memory", "wire", "process", "docker", "coinstac"}
-        How messages travel.
-    settings : mapping, optional
-        Of the owner, over those of the file (`cape.consortium_folder.merged`).
-    seed : int, optional
-        Reproducible noise, 0 to 2^63 - 1: the result is stamped not private.  Without one the
-        noise comes from the operating system and counts.
-    drops : sequence of str
-        Each ``site@phase:round``: the site is silent from there on.
-    policy : SitePolicy, optional
-        Of every site, its files named by absolute paths; the seed is `seed`.
-    image, memory : str, optional
-        Of the containers, for ``docker``.
+    `directory` holds ``settings.toml``, one folder per site, and ``truth.npz`` if the maps are
+    known.  `out` gets ``consortium/`` and one folder per site; an error leaves an earlier result
+    there.  `settings` go over those of the file.  With a `seed`, 0 to 2^63 - 1, noise can be
+    repeated and the result is stamped not private; without one it comes from the operating system
+    and counts.  `drops` are ``site@phase:round``.  `policy` is every site's, its files named by
+    absolute paths.  `image` and `memory` are of the containers, for ``docker``.
     """
     sites = site_folders(directory)
     check_seed(seed)
@@ -128,7 +125,7 @@ def simulate(
 
 
 def check_seed(seed: int | None) -> None:
-    """Raise E011 for a seed that no site can have: a negative one would mean "no seed"."""
+    # A negative one would mean "no seed" to a policy, and larger ones no policy file can hold.
     if seed is not None and not (type(seed) is int and 0 <= seed <= LARGEST_SEED):
         allowed = "a whole number, 0 to 2^63 - 1"
         do = "choose another one, or none for noise that counts."
@@ -138,14 +135,8 @@ def check_seed(seed: int | None) -> None:
 def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
     """Go on with a simulated run that was stopped, from its last complete exchange.
 
-    Raises
-    ------
-    ConfigError
-        E264: nothing in this folder can go on.
-    StoppedError
-        E263: the run is still going.
-    DataError
-        E161: data changed in between.
+    ConfigError E264 if nothing in this folder can go on, StoppedError E263 if the run is still
+    going, DataError E161 if data changed in between.
     """
     work = out.resolve() / ".work"
     if not work.is_dir():
@@ -158,7 +149,6 @@ def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
 
 
 def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path:
-    """Play what is left of a run and put its results in place."""
     work, directory = out / ".work", Path(begin.setup.directory)
     sites = site_folders(directory)
     try:
@@ -185,7 +175,6 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
 def _play_in_engine(
     begin: Checkpoint, sites: Mapping[str, Path], work: Path, on_progress: OnProgress | None
 ) -> None:
-    """Play the whole run in COINSTAC's own engine, which offers no resume."""
     from cape.simulation.engine import simulate_in_engine
 
     setup = begin.setup
@@ -204,10 +193,11 @@ def _play_in_engine(
 
 
 def empty(work: Path) -> None:
-    """Remove what an earlier run left, but not the folder, which is held."""
+    # But not the folder itself, which is held.
     for path in work.iterdir():
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
+        # A link goes, what it points at stays.
         else:
             path.unlink(missing_ok=True)
 
@@ -269,7 +259,6 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
 
 
 def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:
-    """Put finished results where people look, replacing those of an earlier run."""
     # Moved at the end only, so that an error leaves an earlier result whole.
     _replace(work / "remote" / "transfer", out / "consortium")
     for site in sites:
@@ -290,3 +279,29 @@ def _keep_errors(work: Path, out: Path) -> None:
         site = out / path.parent.parent.name
         site.mkdir(parents=True, exist_ok=True)
         shutil.copy(path, site / "site-error.txt")
+
+
+def add_surrogate(directory: Path, consortium: Path) -> None:
+    """Run the same settings on smooth noise; `consortium` gets ``surrogate.json`` and new pages.
+
+    Of `directory` only the numbers of subjects and time points are used.  ConfigError E282 for a
+    computation that has no maps.
+    """
+    results = files.read_json(consortium / "results.json")
+    computation = load(str(results["computation"]))
+    config = computation.config.from_input(
+        {**files.read_json(consortium / "settings.json")["settings"], "accept_low_quality": True}
+    )
+    sites = site_folders(directory)
+    noise = {
+        site: SurrogateSource(inner=FileSource(path, {}, config, site), config=config, number=k)
+        for k, (site, path) in enumerate(sites.items())
+    }
+    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SMOOTH_NOISE_SEED)
+    link = MemoryTransport(computation, config, noise, policy, None, folders=sites)
+    run_to_end(link, None)
+    if not isinstance(link.outcome, IcaOutcome):
+        raise ConfigError("E282", got=computation.name)
+    figures = SurrogateFigures.of(map_results_of(link.outcome))
+    files.write_json(consortium / SURROGATE_FILE, figures)
+    render(consortium)

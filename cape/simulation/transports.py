@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cape.coinstac.computation import run
-from cape.coinstac.documents import MAX_DOCUMENT
-from cape.coinstac.transfer import inline
+from cape.coinstac.documents import MAX_DOCUMENT, inline
 from cape.errors import CapeError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -34,7 +33,7 @@ class Transport(Protocol):
     active: ActiveSites
 
     def state(self) -> dict[str, Any]:
-        """Return where all parties stand, as a JSON document, for `restore`."""
+        """Where all parties stand, as a JSON document, for `restore`."""
 
     def restore(self, document: Mapping[str, Any]) -> None:
         """Let all parties stand where `state` said that they stood; ValueError for nonsense."""
@@ -43,24 +42,14 @@ class Transport(Protocol):
         """Play one round; returns the public line of the broadcast and the bytes of one reply."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PartyFolders:
-    """A party's directories as the party itself sees them."""
-
-    base: str
-    output: str
-    cache: str
-    transfer: str
-
-
 class PartyRunner(Protocol):
     """Runs one party for one round: JSON text in, JSON text out."""
 
-    def places(self, party: str) -> PartyFolders:
-        """Return the directories that the party's documents name."""
+    def places(self, party: str) -> dict[str, str]:
+        """Directories by the engine's names, as the party itself sees them."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        """Return the answer; CapeError with the public text if the party failed."""
+        """CapeError with the public text if the party failed."""
 
 
 class _OnThisComputer:
@@ -69,14 +58,14 @@ class _OnThisComputer:
     def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
         self._sites, self._work = dict(sites), work
 
-    def places(self, party: str) -> PartyFolders:
+    def places(self, party: str) -> dict[str, str]:
         home = self._work / party
-        return PartyFolders(
-            base=str(self._sites.get(party, home / "base")),
-            output=str(home / "output"),
-            cache=str(home / "cache"),
-            transfer=str(home / "transfer"),
-        )
+        return {
+            "baseDirectory": str(self._sites.get(party, home / "base")),
+            "outputDirectory": str(home / "output"),
+            "cacheDirectory": str(home / "cache"),
+            "transferDirectory": str(home / "transfer"),
+        }
 
 
 class InProcess(_OnThisComputer):
@@ -111,6 +100,7 @@ class NewProcess(_OnThisComputer):
         env = {**os.environ, site_policy.POLICY_VARIABLE: str(policy)}
         # Hundreds of starts: without kept bytecode each one compiles the whole package again.
         env.pop("PYTHONDONTWRITEBYTECODE", None)
+        # The journal makes it safe: what was charged is not charged again.
         for _ in range(ATTEMPTS):
             done = subprocess.run(  # noqa: S603 - this project's own programs
                 [sys.executable, str(self._programs[role])],
@@ -177,15 +167,7 @@ class DocumentTransport:
         self._iteration = 0
 
     def _document(self, party: str, message: Any) -> bytes:
-        places = self._call.places(party)
-        state = {
-            "baseDirectory": places.base,
-            "outputDirectory": places.output,
-            "cacheDirectory": places.cache,
-            "transferDirectory": places.transfer,
-            "clientId": party,
-            "iteration": self._iteration,
-        }
+        state = {**self._call.places(party), "clientId": party, "iteration": self._iteration}
         return wire.dumps({"input": message, "cache": self._caches[party], "state": state})
 
     def _ask(self, role: str, party: str, message: Any) -> tuple[Any, bool, int]:
@@ -198,18 +180,15 @@ class DocumentTransport:
         return answer["output"], bool(answer["success"]), len(wire.dumps(answer["output"]))
 
     def _carry_files(self, party: str) -> None:
-        """Move what a party left for others, as the engine does after each call.
-
-        The engine would put the aggregator's files into every site's base directory; here those
-        are the user's own data, so they wait in one place and `exchange` puts them inline.
-        """
+        # As the engine does after each call.  It would put the aggregator's files into every site's
+        # base directory; here those are the user's own data, so they wait in one place.
         arrived = self._work / "remote" / ("arrived" if party == "remote" else f"base/{party}")
         for file in (self._work / party / "transfer").iterdir():
             arrived.mkdir(parents=True, exist_ok=True)
             shutil.move(file, arrived / file.name)
 
     def state(self) -> dict[str, Any]:
-        """Return caches and the next input; all else lies in the folders of the parties."""
+        # All else lies in the folders of the parties.
         stored = StoredDocuments(
             caches=self._caches,
             input=self._input,
@@ -220,7 +199,6 @@ class DocumentTransport:
         return document
 
     def restore(self, document: Mapping[str, Any]) -> None:
-        """Go on from `state` in the same folders."""
         stored = wire.decode_document(document, StoredDocuments, "state")
         if set(stored.caches) != set(self._caches) or not {"phase", "round"} <= set(stored.input):
             raise ValueError("a party or its next step is missing")
@@ -229,7 +207,6 @@ class DocumentTransport:
         self.active.restore(stored.left)
 
     def exchange(self) -> tuple[Progress | None, int]:
-        """Let every site answer, two at a time or more, and the aggregator combine."""
         self._iteration += 1
         first = self._iteration == 1
         phase, number = (FIRST, 1) if first else (self._input["phase"], self._input["round"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -49,18 +50,9 @@ class _Party:
 class SiteContext(_Party):
     """One site for one round: what `cape.protocol.ports.Site` asks for.
 
-    Parameters
-    ----------
-    policy : SitePolicy
-        In force at this site; chooses the source of noise too.
-    request : bytes
-        SHA-256 of the broadcast that is answered.
-    owner : str
-        Whose run this is, as the engine says.
-    identity_files : IdentityFiles, optional
-        Where pinned keys are.
-    all_runs : AllRuns, optional
-        The ledger of all runs, if the policy names one.
+    `open_source` opens the data: once at most, and not in a round that finds its working arrays.
+    `request` is the SHA-256 of the broadcast that is answered, `owner` the engine's word for whose
+    run this is.  The policy chooses the source of noise too.
     """
 
     def __init__(
@@ -70,7 +62,7 @@ class SiteContext(_Party):
         computation: str,
         config: Config,
         policy: SitePolicy,
-        source: Source,
+        open_source: Callable[[], Source],
         store: SiteStore,
         request: bytes = NO_REQUEST,
         owner: str = "",
@@ -79,26 +71,28 @@ class SiteContext(_Party):
     ) -> None:
         super().__init__(config, request)
         self.id = site
-        self.policy, self.source, self.store = policy, source, store
+        self.policy, self.store = policy, store
+        self._open_source = open_source
         self.noise: NoiseSource = noise_of(policy)
         self._computation, self._owner = computation, owner
         self.identity_files, self._all_runs = identity_files, all_runs
 
+    @cached_property
+    def source(self) -> Source:
+        return self._open_source()
+
     @property
     def card(self) -> Card:
-        """What this site said of itself in `join`."""
         if self.store.card is None:
             raise StateLostError("E210", site=f"site {self.id}", what="card")
         return self.store.card
 
     @property
     def share_timepoints(self) -> bool:
-        """Whether `join` may say the fewest and most time points of a subject."""
         return self.policy.share_timepoints
 
     @property
     def labels(self) -> str:
-        """Packed labels of the site's own mask or atlas, as accepted in `join`; else empty."""
         return "" if self.store.card is None else self.store.card.labels
 
     def identity(self) -> Identity:
@@ -122,7 +116,7 @@ class SiteContext(_Party):
         return self.store.secret(name)
 
     def charge(self, event: Event) -> None:
-        """Check policy and budget, then write the charge down, all before any noise is drawn."""
+        # Policy, budget, paper: all before any noise is drawn.
         if self.ledger is None:
             raise StateLostError("E210", site=f"site {self.id}", what="ledger")
         self.policy.check_settings(self.id, self._computation, self.config)
@@ -197,10 +191,8 @@ class SiteContext(_Party):
 
 
 def _outline(space: FeatureSpace) -> str:
-    """Return the SHA-256 of all that is said of a space in `join`: its own digest names less.
-
-    A site prepares as many features as the roster says, so that number must be its own.
-    """
+    # Its own digest names less: a site prepares as many features as the roster says, so that number
+    # must be its own too.
     return wire.digest(space.outline()).hex()
 
 
@@ -226,7 +218,7 @@ class AggregatorContext(_Party):
         self._folder = folder
 
     def keep(self, name: str, value: bytes) -> None:
-        """Store what only the aggregator holds; empty bytes remove it."""
+        # Empty bytes end a secret: it must not stand in the engine's cache any longer.
         if value:
             self.kept[name] = value
         else:
@@ -238,7 +230,6 @@ class AggregatorContext(_Party):
         return self.kept[name]
 
     def charge(self, event: Event) -> None:
-        """Put a release on record."""
         if self.ledger is None:
             raise StateLostError("E210", site="the aggregator", what="ledger")
         self.ledger = self.ledger.charge(event)

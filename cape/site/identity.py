@@ -24,21 +24,18 @@ from cape.site.policy import POLICY_VARIABLE
 
 KEY_FILE = "identity_key"
 ROSTER_FILE = "roster.json"
-KEY_BYTES = 32
+SECRET_BYTES = 32
 # Digest where a site has no key: one that appears during the run is another one too.
 NO_FILES = hashlib.sha256(b"no identity").hexdigest()
 
 
 def make_key(path: Path) -> str:
-    """Write a new secret key to `path`, readable by its owner only; returns the public key, hex.
+    """Write a new secret key to `path`, mode 0600; returns the public key, hex.
 
-    Raises
-    ------
-    ConfigError
-        The file exists: a key in use is not replaced.
+    ConfigError if the file exists: a key in use is not replaced.
     """
     # Of the operating system: a seed never makes an identity.
-    secret = SecureNoise().token_bytes(KEY_BYTES)
+    secret = SecureNoise().token_bytes(SECRET_BYTES)
     try:
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -65,14 +62,7 @@ class IdentityFiles:
         return NO_FILES
 
     def read(self, site: str) -> Identity:
-        """Return the identity of a site.
-
-        Raises
-        ------
-        ConfigError
-            A file is missing, damaged, or another one than in `join`; or the list of public keys
-            does not hold this site's own.
-        """
+        """ConfigError if a file is missing, damaged, another than in `join`, or not this site's."""
         # The aggregator can put files into the folder of the data, so those of `join` hold.
         if self.digest and self.digest_now() != self.digest:
             raise ConfigError("E301", files=f"{KEY_FILE} or {ROSTER_FILE}", site=site)
@@ -83,7 +73,6 @@ class IdentityFiles:
 
 
 def identity_folders(base: Path) -> tuple[Path, ...]:
-    """Return where a site may keep its identity: with its policy, else with its data."""
     policy = os.environ.get(POLICY_VARIABLE)
     # The folder of the policy comes first, because files that a site receives land with its data.
     return (Path(policy).parent, base) if policy else (base,)
@@ -97,8 +86,8 @@ def _read(folder: Path, site: str) -> Identity:
         roster = {name: bytes.fromhex(key) for name, key in listed.items()}
     except (OSError, ValueError, CapeError) as err:
         raise _refused(site, f"{KEY_FILE} or {ROSTER_FILE} cannot be read: {err}") from err
-    if len(secret) != KEY_BYTES:
-        raise _refused(site, f"{KEY_FILE} does not hold {2 * KEY_BYTES} hex digits")
+    if len(secret) != SECRET_BYTES:
+        raise _refused(site, f"{KEY_FILE} does not hold {2 * SECRET_BYTES} hex digits")
     # A key that the list does not know is one that nobody else has pinned.
     if roster.get(site) != identity_public_key(secret):
         raise _refused(site, f"{ROSTER_FILE} lists another key for this site")

@@ -16,12 +16,13 @@ from __future__ import annotations
 import datetime
 import hashlib
 import hmac
+import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Literal, Protocol
 
 from cape.config import Config
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
@@ -29,10 +30,16 @@ from cape.frozen import dataclass
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, RunSpending, Spending, Total
-from cape.site.atomic_files import appending, write_atomically
-from cape.site.ledger_lines import charge_line, read_lines, run_line, unpromised_line
+from cape.protocol import wire
 from cape.site.policy import SitePolicy, unusable_policy
+from cape.site.store import appending, write_atomically
 
+# Of a line. In format 1, which is still read, a person is one digest, of all files as one; who
+# knows no other format must not go on with a ledger that this one wrote: it would find nobody.
+LINE_FORMAT: Final = 2
+
+# Digest that the first line is chained to.
+FIRST_LINK: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
 # Stands for the delta of a run that promises nothing: never the smallest of several.
 NO_DELTA = 0.5
 # Hex digits of a digest that a person is known by: 128 bits.
@@ -73,7 +80,6 @@ class LedgerFile:
         return others.plus(planned, delta=run.delta).within(self.max_total_epsilon)
 
     def open(self, run: RunSpending) -> None:
-        """Write down that a run begins, once."""
         self.path.parent.mkdir(parents=True, exist_ok=True)
         with self._held() as (spending, lines, append):
             if spending.find(run.run) is None:
@@ -82,11 +88,8 @@ class LedgerFile:
     def key(self) -> tuple[bytes, str]:
         """Return the key for names and its fingerprint; both are made with the first run.
 
-        Raises
-        ------
-        StateLostError
-            E262: earlier runs know people by another key, so that they would look new; or these
-            runs are gone and the key is there.
+        StateLostError (E262) if earlier runs know people by another key, so that they would look
+        new, or if these runs are gone and the key is there.
         """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         path = self.path.with_name(f"{self.path.name}.key")
@@ -114,7 +117,6 @@ class LedgerFile:
                 append(unpromised_line(nonce, lines))
 
     def find(self, nonce: str) -> RunSpending:
-        """Return a run that was opened; StateLostError (E262) if it is not there."""
         run = self._spending().find(nonce)
         if run is None:
             raise self._unusable("it does not know this run")
@@ -123,17 +125,8 @@ class LedgerFile:
     def charge(self, nonce: str, entry: Mapping[str, Any]) -> bool:
         """Write down a charge, once, if it fits beside all that was charged; False if it does not.
 
-        Parameters
-        ----------
-        nonce : str
-            Of the run, which was opened.
-        entry : mapping
-            Of `Ledger.entries`: phase, round, field, mu2.
-
-        Raises
-        ------
-        StateLostError
-            E262: the file does not know the run, or knows another charge for this round.
+        `entry` is one of `Ledger.entries`.  StateLostError (E262) if the file does not know the
+        run, or knows another charge for this round.
         """
         charge = Charge.of(
             phase=entry["phase"], round=entry["round"], field=entry["field"], mu2=entry["mu2"]
@@ -195,15 +188,13 @@ class LedgerFile:
 
 
 class DataOfRun(Protocol):
-    """What the ledger of all runs asks about the data of a site."""
+    """What the ledger of all runs asks about the data of a site: subjects and a fingerprint."""
 
     @property
-    def people(self) -> list[Person]:
-        """Every accepted subject: its name, and digests of its files."""
+    def people(self) -> list[Person]: ...
 
     @property
-    def contents(self) -> str:
-        """Fingerprint of all accepted data."""
+    def contents(self) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -215,7 +206,6 @@ class AllRuns:
     data: DataOfRun  # asked in `join` only, so that no later round reads a file
 
     def begin(self, nonce: str, computation: str, config: Config, *, promised: bool) -> bool:
-        """Tell whether a run fits beside all others, and write down that it begins if it does."""
         key, fingerprint = self.file.key()
         context = (self.file.site, self.dataset_id)
         run = RunSpending(
@@ -247,13 +237,7 @@ class AllRuns:
 
 
 def read_ledger(path: Path) -> Spending:
-    """Return what a ledger file says; it is not changed.
-
-    Raises
-    ------
-    PrivacyBudgetError
-        The file is damaged.
-    """
+    """Return what a ledger file says, unchanged; PrivacyBudgetError if it is damaged."""
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
     if text and not lines:
@@ -286,6 +270,138 @@ def all_runs_of(
         dataset_id=policy.dataset_id,
         data=source,
     )
+
+
+# -- its lines: one JSON record each, chained by SHA-256 -------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunLine:
+    """A run begins; its fields are those of `RunSpending`."""
+
+    v: Literal[1, 2]
+    seq: int
+    prev: str
+    kind: Literal["run"]
+    run: str
+    dataset: str
+    people: tuple[str, ...]
+    computation: str
+    date: str
+    epsilon: float
+    delta: float
+    promised: bool
+    key: str = ""
+
+    def spending(self) -> RunSpending:
+        """Return the run without charges; ValueError for values that no run of ours has."""
+        if not 0.0 < self.delta < 1.0:
+            raise ValueError("delta")
+        if not all(person.split() for person in self.people):
+            raise ValueError("somebody without a digest")
+        return RunSpending(
+            run=self.run,
+            dataset=self.dataset,
+            people=frozenset(self.people),
+            computation=self.computation,
+            date=self.date,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            promised=self.promised,
+            key=self.key,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class UnpromisedLine:
+    """A run turned out to promise nothing: another site's noise is seeded."""
+
+    v: Literal[1, 2]
+    seq: int
+    prev: str
+    kind: Literal["unpromised"]
+    run: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChargeLine:
+    """One charged release."""
+
+    v: Literal[1, 2]
+    seq: int
+    prev: str
+    kind: Literal["charge"]
+    run: str
+    phase: str
+    round: int
+    field: str
+    mu2: str
+
+    def charge(self) -> Charge:
+        return Charge.of(phase=self.phase, round=self.round, field=self.field, mu2=self.mu2)
+
+
+LINE_TYPES: Final = RunLine | UnpromisedLine | ChargeLine
+
+
+def read_lines(lines: Sequence[bytes]) -> Spending:
+    """PrivacyBudgetError if a line is damaged, missing, added or out of place."""
+    # A ledger that says less than was spent must not let another run begin.
+    runs: dict[str, RunSpending] = {}
+    charges: dict[str, dict[tuple[str, int, str], Charge]] = {}
+    digest = FIRST_LINK
+    for seq, text in enumerate(lines, start=1):
+        try:
+            line = wire.decode(wire.loads(text), LINE_TYPES, "line", form="document")
+            # The chain shows a line that was changed, left out or put in from another ledger.
+            if (line.seq, line.prev) != (seq, digest):
+                raise ValueError("out of place")
+            if isinstance(line, RunLine):
+                if line.run in runs:
+                    # Two runs of one nonce would share their charges.
+                    raise ValueError("a run is opened twice")
+                runs[line.run], charges[line.run] = line.spending(), {}
+            elif isinstance(line, UnpromisedLine):
+                runs[line.run] = replace(runs[line.run], promised=False)
+            else:
+                charge = line.charge()
+                if charges[line.run].setdefault(charge.key, charge) is not charge:
+                    raise ValueError("a release is charged twice")
+        except (CapeError, ValueError, KeyError, ArithmeticError):
+            problem = f"line {seq} is damaged, missing or out of place"
+            raise PrivacyBudgetError(
+                "E235", problem=problem, do="restore the file; do not delete it."
+            ) from None
+        digest = hashlib.sha256(text).hexdigest()
+    made = (replace(run, charges=tuple(charges[name].values())) for name, run in runs.items())
+    return Spending(runs=tuple(made))
+
+
+def run_line(run: RunSpending, lines: Sequence[bytes]) -> bytes:
+    names = ("run", "dataset", "computation", "date", "epsilon", "delta", "promised", "key")
+    fields = {name: getattr(run, name) for name in names}
+    people = tuple(sorted(run.people))
+    return _text(RunLine(**_place(lines), kind="run", people=people, **fields))
+
+
+def unpromised_line(run: str, lines: Sequence[bytes]) -> bytes:
+    return _text(UnpromisedLine(**_place(lines), kind="unpromised", run=run))
+
+
+def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
+    fields = {name: getattr(charge, name) for name in ("phase", "round", "field", "mu2")}
+    return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
+
+
+def _place(lines: Sequence[bytes]) -> dict[str, Any]:
+    previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
+    return {"v": LINE_FORMAT, "seq": len(lines) + 1, "prev": previous}
+
+
+def _text(line: RunLine | UnpromisedLine | ChargeLine) -> bytes:
+    document = wire.encode(line, type(line))
+    # Not `wire.dumps`: people read this file, and lines of older versions look like this.
+    return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")
 
 
 # -- how long it was -----------------------------------------------------------------------------

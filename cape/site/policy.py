@@ -62,18 +62,13 @@ class SitePolicy:
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
-        """Return the policy of a parsed file; ConfigError for unknown keys and wrong types."""
         return cls(**_values(given))._checked()  # type: ignore[arg-type]
 
     def with_mapped(self, site: str, given: Mapping[str, object]) -> SitePolicy:
-        """Return the site's own policy, tightened by one that lies among the mapped files.
+        """Return this policy, tightened by one that lies among the mapped files.
 
-        What the mapped file does not name stays as it is; it may forbid more and allow nothing.
-
-        Raises
-        ------
-        ConfigError
-            E266: it names another seed, data set or ledger; else as `from_mapping`.
+        What the mapped file does not name stays as it is.  ConfigError E266 if it names another
+        seed, data set or ledger.
         """
         values = _values(given)
         silent = {spec.name: spec.default for spec in dataclasses.fields(self)}
@@ -118,14 +113,12 @@ class SitePolicy:
         return SitePolicy(**values)  # type: ignore[arg-type]
 
     def check_origin(self, site: str, *, owner: str, digests: Collection[str]) -> None:
-        """Raise PrivacyBudgetError unless this owner's runs and this software are allowed here."""
         if self.allowed_owners and owner not in self.allowed_owners:
             raise self._refused(site, "allowed_owners")
         if self.image_digests and not set(self.image_digests) & set(digests):
             raise self._refused(site, "image_digests")
 
     def check_settings(self, site: str, computation: str, config: Config) -> None:
-        """Raise PrivacyBudgetError unless the settings of a run are allowed here."""
         if self.veto:
             raise self._refused(site, "veto")
         for name, got in (
@@ -147,7 +140,6 @@ class SitePolicy:
     def check_run(
         self, site: str, *, colluders: int, n_basis: int, n_subjects: int, n_sites: int
     ) -> None:
-        """Raise PrivacyBudgetError or DataError unless the roster of a run is allowed here."""
         if colluders < self.min_assumed_colluders:
             raise self._refused(site, "min_assumed_colluders", got=colluders)
         if 0 < self.max_features < n_basis:
@@ -157,7 +149,7 @@ class SitePolicy:
         self.check_size(site, n_subjects)
 
     def check_size(self, site: str, n_subjects: int) -> None:
-        """Raise DataError if this site has fewer subjects than it wants to show in a sum."""
+        # A sum over very few people is nearly theirs, whatever noise lies on it.
         if n_subjects < self.min_subjects:
             detail = f"{n_subjects} accepted subjects, min_subjects={self.min_subjects}"
             if self.share_policy_numbers:  # M_s is public, where the site says it at all
@@ -168,7 +160,7 @@ class SitePolicy:
         return self._refused(site, "max_total_epsilon", got="more, with earlier runs")
 
     def _refused(self, site: str, name: str, *, got: object = None) -> PrivacyBudgetError:
-        """Return the refusal: its key stays here, numbers leave if the site shares them."""
+        # Which key refused stays here: it would tell the owner what this site fears.
         limit = getattr(self, name)
         if self.share_policy_numbers and got is not None:
             return PrivacyBudgetError("E260", site=site, setting=name, allowed=limit, got=got)
@@ -181,7 +173,7 @@ def _smaller(a: float, b: float) -> float:
 
 
 # How a key is read and what it may be, by the type of its default.
-KINDS: dict[type, tuple[Any, str]] = {
+VALUE_TYPES: dict[type, tuple[Any, str]] = {
     tuple: (tuple[str, ...], "a list of texts"),
     bool: (bool, "true or false"),
     str: (str, "a text"),
@@ -191,7 +183,6 @@ KINDS: dict[type, tuple[Any, str]] = {
 
 
 def _values(given: Mapping[str, object]) -> dict[str, object]:
-    """Return the keys of a parsed file, each checked; ConfigError for a mistake."""
     defaults = {spec.name: spec.default for spec in dataclasses.fields(SitePolicy)}
     for name in given:
         if name not in defaults:
@@ -201,8 +192,7 @@ def _values(given: Mapping[str, object]) -> dict[str, object]:
 
 
 def _value(name: str, kind: type, value: object) -> object:
-    """Return a value of that kind, or raise ConfigError."""
-    hint, allowed = KINDS[kind]
+    hint, allowed = VALUE_TYPES[kind]
     least = -1 if name == "simulation_seed" else 0
     # The decoder writes whole numbers beyond 2^53 as text, for JavaScript; TOML does not.
     is_large = type(value) is int and kind is int and abs(value) > wire.SAFE_INT
@@ -225,17 +215,14 @@ def _value(name: str, kind: type, value: object) -> object:
 
 
 def noise_of(policy: SitePolicy) -> NoiseSource:
-    """Return the operating system's randomness, or a seeded one that only a site can ask for."""
+    # Only a site can ask for seeded noise: settings of the owner never reach this.
     return SecureNoise() if policy.simulation_seed < 0 else SeededNoise(policy.simulation_seed)
 
 
 def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
-    """Return the site's own policy, tightened by a mapped one; the defaults without either.
-
-    Files that a site receives land beside those it mapped: only a file that the site's
-    environment names is out of their reach, so a mapped one never takes its place.
-    """
-    # The mapped file is within reach of the aggregator, which sends files into that folder.
+    """Return the site's own policy, tightened by a mapped one; the defaults without either."""
+    # The mapped file is within reach of the aggregator, which sends files into that folder: only
+    # one that the environment names is not, so a mapped one never takes its place.
     mapped = _mapped(base, given)
     own = policy_path(base, given)
     if own is None:
@@ -258,7 +245,6 @@ def unusable_policy(site: str, err: ConfigError) -> ConfigError:
 
 
 def policy_path(base: Path, given: Mapping[str, Any]) -> Path | None:
-    """Return where the site's own policy is: where its environment says, else the mapped one."""
     named = os.environ.get(POLICY_VARIABLE)
     return Path(named) if named else _mapped(base, given)
 
@@ -270,7 +256,6 @@ def _mapped(base: Path, given: Mapping[str, Any]) -> Path | None:
 
 
 def load_policy(path: Path) -> SitePolicy:
-    """Return the policy of a file; ConfigError if it cannot be read or has unknown keys."""
     return SitePolicy.from_mapping(_parsed(path))
 
 

@@ -50,9 +50,8 @@ class FileSource:
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
 
-    # What was accepted in `join` is what is summed in every later round.
     def expect(self, contents: str) -> None:
-        """From here on read nothing but the files of that fingerprint."""
+        # What was accepted in `join` is what is summed in every later round.
         self._expected = contents
 
     def _data(self) -> SiteData:

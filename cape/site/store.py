@@ -19,23 +19,26 @@ from __future__ import annotations
 
 import binascii
 import dataclasses
+import errno
+import fcntl
 import hashlib
 import json
 import math
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from cape.errors import CapeError, ReplayError, StateLostError
+from cape.errors import CapeError, ReplayError, StateLostError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
 from cape.secagg.keys import open_sealed, seal
-from cape.site.atomic_files import appending, write_atomically
 from cape.site.policy import SitePolicy
 
 if TYPE_CHECKING:  # a round that publishes nothing loads neither
@@ -122,33 +125,6 @@ class ReplyEntry:
         )
 
 
-class SiteStore(Protocol):
-    """What a site asks of its store within a round; `card` is empty before `join`."""
-
-    card: Card | None
-
-    def arrays(self, name: str, key: str) -> Stacks | None:
-        """Working arrays, or None if they are lost or were made of anything else."""
-
-    def put_arrays(self, name: str, key: str, stacks: Stacks) -> None:
-        """Keep working arrays, replacing those of another key."""
-
-    def charge(self, line: Mapping[str, Any]) -> None:
-        """Write a charge down: on disk before this returns, once."""
-
-    def keep(self, name: str, secret: bytes) -> None:
-        """Keep a secret of this run."""
-
-    def secret(self, name: str) -> bytes:
-        """StateLostError (E210) if it is gone or damaged."""
-
-    def write_results(self, result: SiteOutcome, source: Source, policy: SitePolicy) -> None:
-        """Write what only this site may see of its subjects."""
-
-    def write_record(self, result: SiteOutcome) -> None:
-        """Write ``cape-site.json``: what this site itself knows of the run."""
-
-
 class FileStore:
     """The store of one site for one run: ``.cape`` in `output`, working arrays in `working`."""
 
@@ -180,13 +156,12 @@ class FileStore:
     # -- journal
 
     def begin(self, nonce: str, vault_key: bytes) -> None:
-        """Start a run: what an earlier one left behind never matches and is removed."""
+        # What an earlier run left behind never matches.
         self.clear()
         self.resume(nonce, vault_key)
         self._folder.mkdir(parents=True, mode=0o700)
 
     def resume(self, nonce: str, vault_key: bytes) -> None:
-        """Go on with the run of that nonce."""
         self.nonce, self.vault_key = nonce, vault_key
 
     def receipt(self) -> Receipt:
@@ -194,7 +169,6 @@ class FileStore:
         return self._read(self._root / "receipt.json", Receipt, "receipt")
 
     def first_answer(self, request: str) -> dict[str, Any] | None:
-        """Return the stored answer of a first round that is asked again, else None: a new run."""
         try:
             receipt = self.receipt()
             if receipt.seq != 1 or receipt.request != request:
@@ -208,12 +182,8 @@ class FileStore:
     def answered(self, seq: int, request: str) -> dict[str, Any] | None:
         """Return the stored answer if round `seq` was answered, None if it may be computed.
 
-        Raises
-        ------
-        ReplayError
-            Another request for an answered round: a second draw would average the noise away.
-        StateLostError
-            The cache is older than the receipt, or the stored answer is gone.
+        ReplayError for another request of an answered round; StateLostError if the cache is older
+        than the receipt, or the stored answer is gone.
         """
         receipt = self.receipt()
         if receipt.nonce != self.nonce:
@@ -226,6 +196,7 @@ class FileStore:
 
     def _stored(self, seq: int, request: str) -> dict[str, Any]:
         stored = self._read(self._folder / f"{seq}.json", StoredAnswer, f"answer of round {seq}")
+        # A second draw for one round would average its noise away.
         if stored.request != request:
             raise ReplayError("E203", seq=seq)
         return stored.answer
@@ -247,7 +218,6 @@ class FileStore:
         self._append("ledger.jsonl", json.dumps(dict(line), sort_keys=True))
 
     def log_reply(self, entry: ReplyEntry) -> None:
-        """Put a reply on the list of what left the site, once."""
         self._append("sent.jsonl", json.dumps(dataclasses.asdict(entry)))
 
     def log_last_reply(self, entry: ReplyEntry) -> None:
@@ -264,7 +234,7 @@ class FileStore:
             raise self._lost("journal of this run") from None
 
     def replies(self) -> tuple[dict[str, Any], ...]:
-        """Entries of all replies so far; none if they are gone: they guard nothing."""
+        # None if they are gone: they guard nothing.
         try:
             lines = (self._folder / "sent.jsonl").read_bytes().splitlines()
             entries = [wire.decode_document(wire.loads(line), ReplyEntry) for line in lines]
@@ -303,7 +273,6 @@ class FileStore:
         return f"cape/1/vault {self.nonce} {name}".encode()
 
     def burn(self) -> None:
-        """Remove the secrets of this run: it ends here."""
         # Without its keys no later request of this run can be answered, whoever asks.
         for path in self._folder.glob("vault-*") if self.nonce else ():
             path.unlink(missing_ok=True)
@@ -327,6 +296,7 @@ class FileStore:
         return "" if self.data is None else self.data.contents
 
     def arrays(self, name: str, key: str) -> Stacks | None:
+        """None if they are lost, or were made of anything else."""
         try:
             with self._path(name).open("rb") as file:
                 return _read_arrays(file, key, self._contents)
@@ -415,7 +385,6 @@ def _read_arrays(file: BinaryIO, key: str, contents: str) -> Stacks | None:
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
-    """View of a contiguous array as its bytes."""
     return array.reshape(-1).view(np.uint8).data
 
 
@@ -457,6 +426,10 @@ class MemoryStore:
             write_site_record(self.output, result)
 
 
+# What a site asks of its store within a round.
+SiteStore = FileStore | MemoryStore
+
+
 # -- results, written in the same way by both ----------------------------------------------------
 
 
@@ -467,16 +440,16 @@ def write_private_results(
     policy: SitePolicy,
     replies: tuple[dict[str, Any], ...],
 ) -> None:
-    """Write the site's own folder ``private``; arrays in memory have no files to tell of."""
     from cape.report import write_site
     from cape.site.site_data import FileSource
 
+    # Arrays in memory have no files to tell of.
     known = source.private_summary(policy, replies) if isinstance(source, FileSource) else None
     write_site(output, result, known)
 
 
 def append_reply(output: Path, entry: ReplyEntry) -> None:
-    """Add a reply to the list that was written with the results: `report` itself is the last."""
+    # The list was written with the results: the reply of `report` itself is the last.
     from cape.report import append_sent
 
     append_sent(output / "private", dataclasses.asdict(entry))
@@ -502,3 +475,113 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
     output.mkdir(parents=True, exist_ok=True)
     text = json.dumps(document, indent=1) + "\n"
     (output / "cape-site.json").write_text(text, encoding="utf-8")
+
+
+# -- files that survive a crash: replaced whole, or grown by whole lines; and folders for one ------
+
+# Seconds to wait for another process that works for the same party.
+PATIENCE = 600.0
+
+PAUSE = 0.05
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, mode 0600, on disk before this returns."""
+    # Beside it, on the same file system: only there a rename is atomic.
+    partial = path.with_name(path.name + ".partial")
+    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    # The name is durable only when its folder is.
+    sync_folder(path.parent)
+
+
+def sync_folder(folder: Path) -> None:
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
+    """Hold a file of lines for one writer; yields its whole lines and a function that adds one.
+
+    The function returns when the line is on disk.  StoppedError (E263) if another process holds the
+    file for longer than `PATIENCE`.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    with os.fdopen(handle, "r+b") as file:
+        _take(handle, party, PATIENCE)
+        text = file.read()
+        # Lines are written whole and synced: a rest without an end was cut by a crash.
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            file.truncate(len(whole))
+        if not whole:
+            sync_folder(path.parent)
+
+        def append(line: bytes) -> None:
+            size = os.fstat(handle).st_size
+            data = line + b"\n"
+            try:
+                if os.write(handle, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(handle)
+            except OSError:
+                # Half a line would join the next one, and that is of another release.
+                os.ftruncate(handle, size)
+                raise
+
+        yield whole.split(b"\n")[:-1], append
+
+
+@contextmanager
+def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
+    """Hold a folder for this process; a second one waits until the first is done.
+
+    StoppedError (E263) if that takes longer than `patience` seconds (`PATIENCE` by default).
+    """
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        handle = _lockable(handle, folder)
+        _take(handle, party, PATIENCE if patience is None else patience)
+        yield
+    finally:
+        os.close(handle)  # which also lets go of the lock, as the end of the process does
+
+
+def _lockable(handle: int, folder: Path) -> int:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return handle
+    except OSError as err:
+        # NFS locks files only: there a lock file stands for its folder.
+        if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
+            raise
+        os.close(handle)
+        return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT, 0o600)
+    return handle
+
+
+def _take(handle: int, party: str, patience: float) -> None:
+    # Polling, since a blocking lock has no time limit and signals are not ours to use.
+    until = time.monotonic() + patience
+    while not _taken(handle):
+        if time.monotonic() >= until:
+            raise StoppedError("E263", party=party)
+        time.sleep(PAUSE)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -20,7 +20,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cape.coinstac.documents import decode_envelope, decode_run, encode_reply
+from cape.coinstac.documents import decode_envelope, decode_run, reply_document
 from cape.computations import load, names
 from cape.errors import CapeError, ConfigError
 from cape.markers import PUBLIC, RELEASED, RING, Marker
@@ -136,7 +136,7 @@ def recorded(folder: Path, name: str, through: str, **given: typing.Any) -> typi
 def secrets_of_twin(transcript, twin) -> typing.Any:
     """Return what was heard in a run here, which was the same run, message by message."""
     mine, theirs = (
-        [{site: encode_reply(reply) for site, reply in inbox.items()} for inbox in t.replies]
+        [{site: reply_document(reply) for site, reply in inbox.items()} for inbox in t.replies]
         for t in (transcript, twin)
     )
     assert mine == theirs
@@ -333,7 +333,7 @@ def check_outputs(name: str, transcript, config) -> int:
             continue
         reply = phases[output["phase"]].reply
         envelope = decode_envelope(output, reply, broadcast=False)
-        assert wire.dumps(encode_reply(envelope)) == wire.dumps(output)
+        assert wire.dumps(reply_document(envelope)) == wire.dumps(output)
         assert set(floats_in(output)) <= {"tr_low", "tr_high", "affine"}, output["phase"]
     return len(transcript.outputs)
 

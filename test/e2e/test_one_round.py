@@ -37,7 +37,7 @@ def answer(recording, tmp_path, monkeypatch):
     policy = engine.work / SITE / "site-policy.toml"
     monkeypatch.setenv("CAPE_SITE_POLICY", str(policy))
     text = engine.document(SITE, engine.input)
-    document = stdio.document_of(text)
+    document = stdio.parse_document(text)
     phases._bind.cache_clear()
     accounting._largest_mu.cache_clear()
     return lambda: stdio.encode_response("local", stdio.run("local", document))

@@ -18,7 +18,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedOK
 
-from cape.coinstac import documents, response
+from cape.coinstac import documents
 from cape.coinstac import service as serve
 from cape.protocol import wire
 from support import consortium
@@ -105,7 +105,7 @@ def test_an_error_goes_out_with_its_code_and_nothing_else(tmp_path):
 )
 def test_what_would_hang_the_engine_is_an_error_instead(monkeypatch, answer, problem):
     monkeypatch.setattr(serve, "run", lambda role, document: answer)
-    monkeypatch.setattr(response, "MAX_ANSWER", 1000)
+    monkeypatch.setattr(documents, "MAX_ANSWER", 1000)
     frame = talk(lambda url: call(url, "local", {}))
     assert frame["type"] == "stderr"
     assert frame["data"].startswith("CAPE-E240 ")

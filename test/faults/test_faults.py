@@ -32,10 +32,10 @@ from cape.errors import CapeError
 from cape.protocol import wire
 from cape.report import files as report_files
 from cape.simulation import transports
-from cape.simulation.checkpoint import may_go_on, read_checkpoint
+from cape.simulation.run_loop import may_go_on, read_checkpoint
 from cape.simulation.simulate import resume, simulate
-from cape.site import atomic_files
 from cape.site import policy as site_policy
+from cape.site import store
 from cape.site.ledger_file import read_ledger
 from support import consortium as helper
 
@@ -217,12 +217,12 @@ def aggregator_killed(at) -> set[str]:
 DIES = """
 import os, signal, sys
 import cape.coinstac.computation as program
-import cape.site.atomic_files as durable
+import cape.site.store as durable
 if "{where}" == "before sending":
     program._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 else:
     os.replace = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(program.main("{role}"))
+raise SystemExit(program.answer_once("{role}"))
 """
 
 
@@ -554,7 +554,7 @@ def broadcast_truncated(at) -> str:
 def document_truncated(at) -> str:
     w = at()
     text = w.engine.document("local0", w.engine.input)
-    codes = {code_of(stdio.document_of, text[:n]) for n in (0, 1, len(text) // 2, len(text) - 1)}
+    codes = {code_of(stdio.parse_document, text[:n]) for n in (0, 1, len(text) // 2, len(text) - 1)}
     w.again()
     (found,) = codes
     return found
@@ -564,7 +564,7 @@ def document_oversized(at) -> str:
     w = at()
     text = w.engine.document("local0", w.engine.input)
     w.patch.setattr(stdio, "MAX_DOCUMENT", len(text) - 1)
-    found = code_of(stdio.document_of, text)
+    found = code_of(stdio.parse_document, text)
     w.patch.undo()
     w.again()
     return found
@@ -647,8 +647,8 @@ def two_processes_one_document(at) -> str:
 
 def folder_held(at) -> str:
     w = at()
-    w.patch.setattr(atomic_files, "PATIENCE", 0.1)
-    with atomic_files.folder_lock(w.engine.work / "local0" / "output", "other"):
+    w.patch.setattr(store, "PATIENCE", 0.1)
+    with store.folder_lock(w.engine.work / "local0" / "output", "other"):
         found = code_of(w.site)
     w.again()
     return found

@@ -26,14 +26,14 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.pca import Subspace
-from cape.coinstac import aggregator, documents, service, transfer
-from cape.coinstac.computation import document_of
+from cape.coinstac import aggregator, documents, service
+from cape.coinstac.computation import parse_document
 from cape.coinstac.documents import (
     EngineRequest,
     decode_envelope,
     decode_run,
+    decode_settings,
     encode_run,
-    settings_of,
 )
 from cape.computations import load, names
 from cape.config import VERSION, Config
@@ -65,10 +65,10 @@ from cape.secagg.key_sharing import AdvertisedSite, SharedSite
 from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_stages import ReadySite
-from cape.simulation.checkpoint import NAME, read_checkpoint
 from cape.simulation.dropout import read_drop
+from cape.simulation.run_loop import CHECKPOINT_FILE, read_checkpoint
 from cape.site.identity import IdentityFiles
-from cape.site.ledger_lines import FORMAT, GENESIS, read_lines
+from cape.site.ledger_file import FIRST_LINK, LINE_FORMAT, read_lines
 from cape.site.policy import read_policy
 from cape.site.store import FileStore
 
@@ -103,7 +103,7 @@ def envelope(data: bytes) -> None:
     """A whole document of a peer."""
     kind, text = chosen(data, (Masked, SiteCard, PublicKey, Roster, KeyBook))
     decode_envelope(
-        transfer.inline(wire.loads(text), Path("/nonexistent")), kind,
+        documents.inline(wire.loads(text), Path("/nonexistent")), kind,
         broadcast=kind in (Roster, KeyBook),
     )  # fmt: skip
 
@@ -118,7 +118,7 @@ def cache(data: bytes) -> None:
 
 def call(data: bytes) -> None:
     """Standard input; and the first documents of sites at the aggregator."""
-    document = document_of(data)
+    document = parse_document(data)
     try:
         aggregator.first_settings(document)
     except CapeError:
@@ -128,7 +128,7 @@ def call(data: bytes) -> None:
 def settings(data: bytes) -> None:
     """The settings of the owner as JSON, of any computation."""
     name, text = chosen(data, names())
-    config = settings_of(load(name), text.decode("utf-8", "replace"))
+    config = decode_settings(load(name), text.decode("utf-8", "replace"))
     assert type(config).from_input(config.settings()) == config
 
 
@@ -275,7 +275,7 @@ def references(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as top:
         Path(top, "f").write_bytes(data)
         document = wire.loads(data)
-        transfer.inline(document, Path(top))
+        documents.inline(document, Path(top))
         read_drop(str(document), sites=["a"], phases=["join", "b"])
 
 
@@ -287,7 +287,7 @@ def pieces(data: bytes) -> None:
         name = f"{'0' * 16}-1-pca-1-{digest[:16]}.bin"
         Path(top, name).write_bytes(content)
         reference = {"file": name, "sha256": digest, "shape": sizes}
-        whole = transfer.inline(
+        whole = documents.inline(
             json.loads(_envelope({"total": reference, "refused": False})), Path(top)
         )
         read = decode_envelope(whole, Masked, broadcast=False)
@@ -304,8 +304,8 @@ def all_runs(data: bytes) -> None:
     for line in data.split(b"\n")[:50]:
         document = wire.loads(line)
         if isinstance(document, dict):
-            previous = hashlib.sha256(lines[-1]).hexdigest() if lines else GENESIS
-            chained = {**document, "v": FORMAT, "seq": len(lines) + 1, "prev": previous}
+            previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
+            chained = {**document, "v": LINE_FORMAT, "seq": len(lines) + 1, "prev": previous}
             lines.append(json.dumps(chained).encode())
     spending = read_lines(lines)
     for run in spending.runs:
@@ -317,7 +317,7 @@ def all_runs(data: bytes) -> None:
 def checkpoint(data: bytes) -> None:
     """What a stopped simulation left."""
     with tempfile.TemporaryDirectory() as top:
-        Path(top, NAME).write_bytes(data)
+        Path(top, CHECKPOINT_FILE).write_bytes(data)
         read = read_checkpoint(Path(top))
         read.write(Path(top))
         assert read_checkpoint(Path(top)) == read
@@ -356,7 +356,7 @@ class Program:
 
     async def communicate(self, given: bytes) -> tuple[bytes, bytes]:
         try:
-            document_of(given)
+            parse_document(given)
         except CapeError as err:
             self.returncode = 1
             return b"", err.public.encode()

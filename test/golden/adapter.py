@@ -119,7 +119,7 @@ def listening(heard: list[Heard]) -> Iterator[None]:
 
 @contextmanager
 def _in_memory(heard: list[Heard]) -> Iterator[None]:
-    from cape.coinstac.documents import encode_broadcast, encode_reply
+    from cape.coinstac.documents import encode_broadcast, reply_document
     from cape.protocol import wire
     from cape.simulation import memory
 
@@ -127,7 +127,7 @@ def _in_memory(heard: list[Heard]) -> Iterator[None]:
 
     def advance(state: Any, inbox: Any, party: Any) -> Any:
         for site in sorted(inbox):
-            heard.append(Heard(site, wire.dumps(encode_reply(inbox[site]))))
+            heard.append(Heard(site, wire.dumps(reply_document(inbox[site]))))
         after = real(state, inbox, party)
         if not after[2]:  # the last one goes to nobody
             heard.append(Heard("broadcast", wire.dumps(encode_broadcast(after[1]))))

@@ -598,7 +598,7 @@ MUTANTS = (
     ),
     Mutant(
         "the ledger of all runs is written without its lock",
-        "cape/site/atomic_files.py", "        _take(handle, party, PATIENCE)\n", "",
+        "cape/site/store.py", "        _take(handle, party, PATIENCE)\n", "",
         UNIT + "test_ledger_file.py::test_a_second_writer_of_a_ledger_waits_for_the_first",
     ),
     Mutant(
@@ -628,7 +628,7 @@ MUTANTS = (
     ),
     Mutant(
         "two processes of one site work at the same time",
-        "cape/site/atomic_files.py", "    except BlockingIOError:\n        return False\n",
+        "cape/site/store.py", "    except BlockingIOError:\n        return False\n",
         "    except BlockingIOError:\n        return True\n",
         UNIT + "test_journal.py::test_a_folder_is_held_by_one_process_at_a_time",
     ),

@@ -19,7 +19,7 @@ import pytest
 from cape import frozen
 from cape.algorithms.pca import ProjectorPca
 from cape.coinstac import computation as coinstac
-from cape.coinstac.documents import encode_broadcast, encode_reply, encode_run
+from cape.coinstac.documents import encode_broadcast, encode_run, reply_document
 from cape.computations import load
 from cape.errors import (
     CapeError,
@@ -38,7 +38,7 @@ from cape.protocol.messages import Done, Masked, PublicKey, Roster
 from cape.protocol.phases import One, Phase, check_table
 from cape.protocol.secure_sum import SecureSum
 from cape.secagg import keys
-from cape.site import atomic_files, context
+from cape.site import context, store
 from cape.site.store import FileStore
 from support import consortium as helper
 
@@ -397,11 +397,11 @@ def disk(monkeypatch):
         return call
 
     monkeypatch.setattr(
-        atomic_files, "os",
+        store, "os",
         SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")}),
     )  # fmt: skip
-    monkeypatch.setattr(atomic_files.os, "replace", watched("replace", os.replace))
-    monkeypatch.setattr(atomic_files.os, "fsync", watched("fsync", os.fsync))
+    monkeypatch.setattr(store.os, "replace", watched("replace", os.replace))
+    monkeypatch.setattr(store.os, "fsync", watched("fsync", os.fsync))
     done.Died = Died
     return done
 
@@ -412,8 +412,11 @@ def test_g8_journal_and_receipt_are_on_disk_before_any_byte_leaves(
     engine = recording.at(("iterate", 1), tmp_path / "work")
     engine.ask("local0")
     stored = ["fsync", "replace 6.json", "fsync", "fsync", "replace receipt.json", "fsync"]
-    # The charge, then answer and receipt, then the list of what was sent.
-    assert disk.log == ["fsync", *stored, "fsync"]
+    # The charge, then answer and receipt, then the list of what was sent; working arrays, which can
+    # be made again, take their place before the charge.
+    arrays = disk.log[0]
+    assert arrays.endswith("-whitened.arrays")
+    assert disk.log == [arrays, "fsync", *stored, "fsync"]
 
 
 @pytest.mark.parametrize("exchange", EXCHANGES)
@@ -876,7 +879,7 @@ def test_g15_in_memory_and_document_by_document_are_equal_bit_for_bit(recording)
         recording.answers.items(), party.sent, party.broadcasts, strict=True
     ):
         for site, reply in inbox.items():
-            assert encode_reply(reply) == json.loads(answers[site])["output"]
+            assert reply_document(reply) == json.loads(answers[site])["output"]
         if exchange != ("report", 1):
             assert encode_broadcast(broadcast) == json.loads(answers["remote"])["output"]
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cape.coinstac import transfer
+from cape.coinstac import documents
 from cape.errors import MessageError
 from cape.protocol import wire
 from support import consortium as helper
@@ -21,7 +21,7 @@ GAUSSIAN = settings_of("capedjica", zero_sum="gaussian")
 
 
 def played(folder, monkeypatch, limit):
-    monkeypatch.setattr(transfer, "LARGEST_INLINE", limit)
+    monkeypatch.setattr(documents, "LARGEST_INLINE", limit)
     data = helper.write_data(folder / "data")
     engine = Engine(folder / "work", data, GAUSSIAN)
     with helper.without_pages():
@@ -35,7 +35,7 @@ def files_of(engine):
 
 
 def test_a_run_whose_arrays_travel_as_files_gives_the_same_bits(tmp_path, monkeypatch):
-    inline = played(tmp_path / "inline", monkeypatch, transfer.LARGEST_INLINE)
+    inline = played(tmp_path / "inline", monkeypatch, documents.LARGEST_INLINE)
     beside = played(tmp_path / "beside", monkeypatch, 64)
     assert files_of(inline) == ([], [])
     from_sites, from_aggregator = files_of(beside)
@@ -51,7 +51,7 @@ def test_a_file_is_named_after_run_round_and_content_and_never_pickled(tmp_path,
     engine = played(tmp_path, monkeypatch, 64)
     for group in files_of(engine):
         for file in group:
-            assert transfer.NAME.fullmatch(file.name)
+            assert documents.FILE_NAME.fullmatch(file.name)
             assert file.read_bytes()[:1] != b"\x80" or len(file.read_bytes()) % 8 == 0
             assert len(np.fromfile(file, dtype="<u8")) * 8 == file.stat().st_size
 
@@ -82,10 +82,10 @@ def test_files_of_an_earlier_run_that_were_never_deleted_are_not_read(tmp_path, 
 @pytest.fixture
 def reply(tmp_path, monkeypatch):
     """A message whose array lies in a file."""
-    monkeypatch.setattr(transfer, "LARGEST_INLINE", 64)
+    monkeypatch.setattr(documents, "LARGEST_INLINE", 64)
     array = wire.encode(np.arange(100, dtype=np.uint64), wire._hints(Sample)["x"])
     message = {"run": "0a" * 16, "seq": 3, "phase": "pca", "round": 1, "body": {"x": array}}
-    return message, transfer.offload(message, tmp_path), tmp_path
+    return message, documents.offload(message, tmp_path), tmp_path
 
 
 class Sample:
@@ -95,17 +95,17 @@ class Sample:
 def test_what_was_put_into_a_file_comes_back(reply):
     message, offloaded, folder = reply
     assert set(offloaded["body"]["x"]) == {"file", "sha256", "shape"}
-    assert transfer.inline(json.loads(json.dumps(offloaded)), folder) == message
+    assert documents.inline(json.loads(json.dumps(offloaded)), folder) == message
 
 
 def test_a_short_message_cannot_name_one_file_without_end(reply, monkeypatch):
     _, offloaded, folder = reply
     reference = offloaded["body"]["x"]
-    monkeypatch.setattr(transfer, "MOST_INLINED", 3 * 800)
+    monkeypatch.setattr(documents, "MOST_INLINED", 3 * 800)
     three = {**offloaded, "body": {"x": [reference] * 3}}
-    assert len(transfer.inline(three, folder)["body"]["x"]) == 3
+    assert len(documents.inline(three, folder)["body"]["x"]) == 3
     with pytest.raises(MessageError, match=r"E202 .*larger than 2400 bytes together"):
-        transfer.inline({**offloaded, "body": {"x": [reference] * 4}}, folder)
+        documents.inline({**offloaded, "body": {"x": [reference] * 4}}, folder)
 
 
 def missing(reference, folder):
@@ -153,7 +153,7 @@ def test_a_file_that_is_not_the_one_meant_is_refused(reply, harm):
     _, offloaded, folder = reply
     harm(offloaded["body"]["x"], folder)
     with pytest.raises(MessageError, match="E202"):
-        transfer.inline(offloaded, folder)
+        documents.inline(offloaded, folder)
 
 
 @pytest.mark.slow
@@ -178,6 +178,6 @@ def test_a_file_that_cannot_be_written_stops_the_step_and_not_the_run(reply, tmp
     folder = tmp_path / "gone"
     folder.write_text("no folder")
     with pytest.raises(OSError, match="exists"):
-        transfer.offload(message, folder)
+        documents.offload(message, folder)
     folder.unlink()
-    assert transfer.offload(message, folder) == offloaded
+    assert documents.offload(message, folder) == offloaded

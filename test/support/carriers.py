@@ -42,7 +42,7 @@ def carrying(through: str, sites: Mapping[str, Path], work: Path, transcript: An
     if through == "process":
         return nullcontext(InProcesses(sites, work, transcript))
     if through == "docker":
-        image = os.environ.get("CAPE_IMAGE", containers.IMAGE)
+        image = os.environ.get("CAPE_IMAGE", containers.DEFAULT_IMAGE)
         return containers.Containers(sites, work, work / "logs", image=image)
     return _service(InService(sites, work, transcript, version=int(through[-1])))
 

@@ -194,7 +194,7 @@ class Consortium:
             computation=self.computation.name,
             config=self.config,
             policy=policy,
-            source=source,
+            open_source=lambda: source,
             store=LoggedStore(site, log, self.secrets),
         )
         party.noise = Watched(entropy, log)

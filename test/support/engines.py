@@ -23,7 +23,7 @@ from cape.site.policy import SitePolicy
 
 HERE = Path(__file__).parent
 SERVICE = HERE / "listening_service.py"
-IMAGE = os.environ.get("CAPE_IMAGE", containers.IMAGE)
+IMAGE = os.environ.get("CAPE_IMAGE", containers.DEFAULT_IMAGE)
 ENGINES = ("engine-1", "engine-2")
 """The engine, with both of its versions of a computation."""
 LISTENING = "localhost/coinstac-cape-listening"

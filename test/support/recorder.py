@@ -30,7 +30,7 @@ from cape.simulation import memory
 from cape.simulation.dropout import ActiveSites, Drop
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
-from cape.simulation.transports import DocumentTransport, PartyFolders, PartyRunner, make_places
+from cape.simulation.transports import DocumentTransport, PartyRunner, make_places
 from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
@@ -302,7 +302,7 @@ class Calls:
         self._seen: dict[Path, tuple[int, int]] = {}
         self.disturb: Callable[[str], None] = lambda party: None
 
-    def places(self, party: str) -> PartyFolders:
+    def places(self, party: str) -> dict[str, str]:
         """Return the directories that the party's documents name."""
         return self._inner.places(party)
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from cape.errors import ReplayError, StateLostError, StoppedError
-from cape.site import atomic_files as module
-from cape.site.atomic_files import folder_lock, write_atomically
+from cape.site import store as module
 from cape.site.policy import SitePolicy
-from cape.site.store import Card, FileStore, JoinRecord, Receipt
+from cape.site.store import Card, FileStore, JoinRecord, Receipt, folder_lock, write_atomically
 
 NONCE, KEY = "0f" * 16, b"k" * 32
 

@@ -24,11 +24,10 @@ from cape.errors import PrivacyBudgetError, StateLostError, StoppedError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.spending import Charge, RunSpending
-from cape.site import atomic_files, ledger_file
-from cape.site.atomic_files import appending
-from cape.site.ledger_file import AllRuns, LedgerFile, Person, read_ledger
-from cape.site.ledger_lines import GENESIS, read_lines
+from cape.site import ledger_file, store
+from cape.site.ledger_file import FIRST_LINK, AllRuns, LedgerFile, Person, read_ledger, read_lines
 from cape.site.site_data import FileSource
+from cape.site.store import appending
 
 DELTA = 1e-5
 
@@ -155,7 +154,7 @@ def of_format_1(file: LedgerFile) -> None:
               "promised": True}  # fmt: skip
     charged = {"kind": "charge", "run": "old", **entry(1)}
     file.path.parent.mkdir()
-    previous = GENESIS
+    previous = FIRST_LINK
     for seq, content in enumerate((opened, charged), start=1):
         line = json.dumps({**content, "v": 1, "seq": seq, "prev": previous}).encode()
         previous = hashlib.sha256(line).hexdigest()
@@ -431,7 +430,7 @@ def test_a_process_that_holds_a_ledger_for_ever_does_not_hang_the_site(tmp_path)
     spend(file, run("one", "a"), 1)
     with file.path.open("rb") as held, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(held, fcntl.LOCK_SH)
-        patch.setattr(atomic_files, "PATIENCE", 0.2)
+        patch.setattr(store, "PATIENCE", 0.2)
         with pytest.raises(StoppedError, match="E263 the ledger of site"):
             file.charge("one", entry(2))
 
@@ -462,7 +461,7 @@ def test_lines_are_chained_and_hold_digests_only(tmp_path) -> None:
     spend(file, run("one", "a"), 2)
     rows = [json.loads(line) for line in file.path.read_bytes().splitlines()]
     assert [row["seq"] for row in rows] == [1, 2, 3]
-    assert rows[0]["prev"] == GENESIS
+    assert rows[0]["prev"] == FIRST_LINK
     assert len({row["prev"] for row in rows}) == 3
     assert os.stat(file.path).st_mode & 0o777 == 0o600
     assert read_lines([]).runs == ()
@@ -503,7 +502,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from types import SimpleNamespace
-import cape.site.atomic_files as durable
+import cape.site.store as durable
 from cape.site.ledger_file import LedgerFile
 real = os.{function}
 def die(*args):

@@ -12,7 +12,7 @@ import pytest
 from cape.errors import PrivacyBudgetError
 from cape.privacy.cost import FREE, INFINITE, Cost
 from cape.privacy.spending import Charge, RunSpending, Spending
-from cape.site.ledger_lines import GENESIS, charge_line, read_lines, run_line, unpromised_line
+from cape.site.ledger_file import FIRST_LINK, charge_line, read_lines, run_line, unpromised_line
 
 
 def run(name: str = "one", **changes: Any) -> RunSpending:
@@ -54,7 +54,7 @@ def made(**document: Any):
     """A line that follows from the last, whatever it says."""
 
     def add(lines: list[bytes]) -> bytes:
-        previous = hashlib.sha256(lines[-1]).hexdigest() if lines else GENESIS
+        previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
         place = {"v": 2, "seq": len(lines) + 1, "prev": previous}
         return json.dumps({**place, **document}).encode()
 

@@ -163,10 +163,10 @@ class Charged(MemoryStore):
         self.charge = lines.append if isinstance(lines, list) else lines
 
 
-def party(**changed: Any) -> SiteContext:
+def party(source: Any = None, **changed: Any) -> SiteContext:
     fields: dict[str, Any] = {
         "site": "B", "computation": "toy", "config": CONFIG, "policy": SitePolicy(),
-        "source": None, "store": MemoryStore("B"), "request": NO_REQUEST,
+        "open_source": lambda: source, "store": MemoryStore("B"), "request": NO_REQUEST,
     }  # fmt: skip
     return SiteContext(**(fields | changed))
 

@@ -20,9 +20,9 @@ from cape.report.site_page import render_site as drawn
 from cape.simulation import run_loop, transports
 from cape.simulation import simulate as module
 from cape.simulation.simulate import resume, simulate
-from cape.site.atomic_files import folder_lock
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
+from cape.site.store import folder_lock
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[2]
@@ -259,6 +259,14 @@ def test_another_version_does_not_go_on_with_a_run(stopped) -> None:
     refused(stopped, "E264 the run was started by version 0.0.0, this is .*; continue it with")
 
 
+def test_a_checkpoint_of_an_older_build_is_refused_by_the_number_of_its_format(stopped) -> None:
+    path = stopped / ".work" / "run.json"
+    document = json.loads(path.read_bytes())
+    del document["format"]  # as builds of the same version wrote it before the number was there
+    path.write_bytes(json.dumps({**document, "state": {"sites": {}}}).encode())
+    refused(stopped, "E264 the run was started by checkpoint format 1, this is 2; continue it with")
+
+
 def test_data_that_changed_in_between_end_the_run(data, tmp_path) -> None:
     mine = tmp_path / "data"
     shutil.copytree(data, mine)
@@ -289,9 +297,9 @@ def test_a_new_run_takes_the_place_of_a_stopped_one(data, stopped, undisturbed) 
 def test_the_command_says_how_to_go_on_and_shows_progress(
     data, undisturbed, tmp_path, monkeypatch, capsys
 ) -> None:
-    real = run_loop._line
+    real = run_loop.progress_line
     monkeypatch.setattr(
-        run_loop, "_line",
+        run_loop, "progress_line",
         lambda exchange, *rest: stop() if exchange == 5 else real(exchange, *rest),
     )  # fmt: skip
 
@@ -303,7 +311,7 @@ def test_the_command_says_how_to_go_on_and_shows_progress(
     code = main(["simulate", str(data), "--out", str(out), "--seed", "3", *given])
     assert code == 130
     assert f"it goes on with: cape resume {out}" in capsys.readouterr().err
-    monkeypatch.setattr(run_loop, "_line", real)
+    monkeypatch.setattr(run_loop, "progress_line", real)
     assert main(["resume", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "6/8 iterate 1/2" in printed
