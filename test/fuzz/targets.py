@@ -66,7 +66,7 @@ from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_stages import ReadySite
 from cape.simulation.dropout import read_drop
-from cape.simulation.run_loop import CHECKPOINT_FILE, read_checkpoint
+from cape.simulation.run_loop import CHECKPOINT_FILE, CHECKPOINT_FORMAT, read_checkpoint
 from cape.site.identity import IdentityFiles
 from cape.site.ledger_file import FIRST_LINK, LINE_FORMAT, read_lines
 from cape.site.policy import read_policy
@@ -462,7 +462,8 @@ _CALL = {
     },
 }  # fmt: skip
 _STOPPED = {
-    "version": VERSION, "exchange": 1, "last": None, "ended": False, "state": None,
+    "version": VERSION, "format": CHECKPOINT_FORMAT,
+    "exchange": 1, "last": None, "ended": False, "state": None,
     "setup": {"directory": "d", "through": "memory", "settings": {}, "policy": {}, "drops": [],
               "image": "", "memory": ""},
 }  # fmt: skip
