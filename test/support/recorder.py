@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cape.coinstac.documents import encode_broadcast, encode_reply
+from cape.coinstac.documents import encode_broadcast, reply_document
 from cape.computations import load
 from cape.errors import CapeError, public_text
 from cape.privacy import noise
@@ -275,7 +275,7 @@ class Listening(MemoryTransport):
         def advance(state: Any, inbox: Any, party: Any) -> Any:
             self.transcript.replies.append(dict(inbox))
             for site, reply in inbox.items():
-                self.transcript.note(f"reply of {site}", wire.dumps(encode_reply(reply)))
+                self.transcript.note(f"reply of {site}", wire.dumps(reply_document(reply)))
             after = real(state, inbox, party)
             self.transcript.note("broadcast", wire.dumps(encode_broadcast(after[1])))
             return after
