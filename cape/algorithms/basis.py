@@ -108,8 +108,11 @@ def led_by(leaders: Array, basis: Array) -> Array:
     n, d = leaders.shape[1], basis.shape[1]
     if d <= n:
         raise ConfigError(
-            "E011", setting="n_basis", got=d, allowed=f"{n + 1} or more",
+            "E011",
+            setting="n_basis",
+            got=d,
+            allowed=f"{n + 1} or more",
             do="the basis holds the templates and more.",
-        )  # fmt: skip
+        )
     scaled = leaders / np.maximum(np.linalg.norm(leaders, axis=0), 1e-300)
     return _orthonormal(np.concatenate([scaled, basis[:, : d - n]], axis=1))

@@ -10,8 +10,6 @@ the covariances.  Source: Imtiaz and Sarwate, capeCCA (Alg. 1).  Deviations (doc
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from cape.algorithms.estimators import (
@@ -19,6 +17,7 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     PlannedRelease,
+    ReleaseStatus,
     StepRecord,
     SubjectQuery,
     clip_rows,
@@ -27,21 +26,17 @@ from cape.algorithms.estimators import (
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
-Status = Literal["waiting", "released", "budget_exhausted"]
-
-# Eigenvalues below this share of the largest are rounding, not variance.
-LEAST_EIGENVALUE = 1e-9
+LEAST_EIGENVALUE = 1e-9  # eigenvalues below this share of the largest are rounding, not variance
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Canonical:
     """Pairs of directions of two views."""
 
-    # U, V: (D_x, K), (D_y, K): weights of the columns; variates U' x and V' y have unit variance.
-    # Largest weight of every column of U positive.
-    U: Array
-    V: Array
-    correlations: Array  # (K,): canonical correlations, descending, in 0..1
+    # Weights; variates U' x and V' y have unit variance.  Largest weight of a column of U positive.
+    U: Array  # (D_x, K)
+    V: Array  # (D_y, K)
+    correlations: Array  # (K,): descending, in 0..1
     # What noise of the given std alone gives as the largest correlation at most, on average
     noise_bound: float
 
@@ -51,14 +46,9 @@ def canonical_pairs(
 ) -> Canonical:
     """Canonical pairs of a joint covariance (D, D) of z = [x ; y]; symmetric, maybe noisy.
 
-    Parameters
-    ----------
-    n_x, n_pairs : int
-        D_x, rows of the first view; K <= min(D_x, D_y).
-    noise_std : float
-        Std of the noise on an entry off the diagonal.
-    ridge : float
-        Added to the diagonal of C_xx and C_yy, in units of their mean eigenvalue.
+    `n_x, n_pairs`: D_x, rows of the first view; K <= min(D_x, D_y). `noise_std`: Std of the noise
+    on an entry off the diagonal. `ridge`: Added to the diagonal of C_xx and C_yy, in units of their
+    mean eigenvalue.
     """
     x, y = slice(0, n_x), slice(n_x, len(covariance))
     A = _inverse_root(covariance[x, x], noise_std=noise_std, ridge=ridge)
@@ -98,16 +88,15 @@ def _inverse_root(C: Array, *, noise_std: float, ridge: float) -> Array:
 class CanonicalState:
     """State of `SecondMomentCca`; released quantities only, in units of the data."""
 
-    # U, V: (D_x, K), (D_y, K)
-    U: Array
-    V: Array
+    U: Array  # (D_x, K)
+    V: Array  # (D_y, K)
     correlations: Array  # (K,)
     noise_bound: float  # as in `Canonical`
     mean: Array  # (D,): of every column: released, or the middles of the ranges
     # (D,): of every column, from the released covariance; 0 where noise made the variance negative
     std: Array
     covariance: Array  # (D, D): released, centred
-    status: Status  # {"waiting", "released", "budget_exhausted"}
+    status: ReleaseStatus
     record: StepRecord
 
 
@@ -115,12 +104,10 @@ class CanonicalState:
 class SecondMomentCca:
     """Canonical pairs of all subjects from one release: the mean of [z ; c] [z ; c]'."""
 
-    # low, high: Public range of every column, both views
-    low: tuple[float, ...]
+    low: tuple[float, ...]  # public range of every column, both views
     high: tuple[float, ...]
-    # n_x, n_pairs: D_x; K
-    n_x: int
-    n_pairs: int
+    n_x: int  # D_x
+    n_pairs: int  # K
     norm_bound: float  # largest norm of z, at most 1
     constant: float  # c; 0: ranges are centred at the means already
     ridge: float  # as in `canonical_pairs`

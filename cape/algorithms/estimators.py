@@ -1,7 +1,7 @@
 """The one shape of every private step: ask each subject a question, bound it, average, step.
 
 PCA, whitening and both solvers differ in the question and in the step, in nothing else.  An
-estimator knows no site, no phase, no noise generator and no budget: `cape.computations` sums the
+estimator knows no site, no phase, no noise generator and no budget: `cape.protocol` sums the
 clipped answers, adds the noise, and hands the noisy mean back to `Estimator.step`.
 """
 
@@ -17,8 +17,10 @@ from cape.frozen import dataclass
 
 Array = npt.NDArray[np.float64]
 Data = npt.NDArray[np.float32]
+Floats = npt.NDArray[np.floating]  # of either precision
 
-Shape = Literal["ball", "psd"]
+_Shape = Literal["ball", "psd"]
+ReleaseStatus = Literal["waiting", "released", "budget_exhausted"]
 
 # Clip norm of runs with ``private=false``: far above any answer, only there to bound integers.
 UNCLIPPED = 4096.0
@@ -33,9 +35,8 @@ class PlannedRelease:
 
     size: int  # largest length n of one answer (shorter ones are allowed and cost the same)
     clip: float  # C, L2 bound of one subject's answer; a public constant
-    # {"ball", "psd"}: replace-one distance of two answers: 2 C, or sqrt(2) C for svec of PSD
-    # matrices
-    shape: Shape
+    # Replace-one distance of two answers: 2 C, or sqrt(2) C ("psd") for svec of PSD matrices
+    shape: _Shape
     # Share of the mu^2 of this estimator, relative to the other releases of the same one
     weight: float
 
@@ -48,10 +49,9 @@ class PlannedRelease:
 class SubjectQuery:
     """The question put to every subject in one release."""
 
-    # size, clip, shape: As in `PlannedRelease`; `size` is now exact
-    size: int
+    size: int  # exact; this and the next two as in `PlannedRelease`
     clip: float
-    shape: Shape
+    shape: _Shape
     # ``answer(stack) -> (n_subjects, size)`` for a stack of equally long subjects, shape
     # (n_subjects, rows, T), float32.  Row m depends on subject m alone: stacking is for speed, and
     # a test compares every row with the answer of its subject alone.
@@ -62,10 +62,8 @@ class SubjectQuery:
 class StepRecord:
     """What the last step looked like; released quantities only."""
 
-    # statistic_norm, noise_norm: L2 norm of the noisy mean, and the norm expected of the noise
-    # alone
-    statistic_norm: float
-    noise_norm: float
+    statistic_norm: float  # L2 norm of the noisy mean
+    noise_norm: float  # norm expected of the noise alone
     step_norm: float  # size of the update, in the units of the state
     # Mean |cos| of the rows of W now and some rounds before, 0 while unknown (solvers only)
     stability: float = 0.0
@@ -119,19 +117,19 @@ class Estimator(Protocol[S]):
     """A frozen dataclass built from settings; every method is pure."""
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
-        """Return all planned releases in order, for subjects with at most `rows` rows."""
+        """All planned releases in order, for subjects with at most `rows` rows."""
         ...
 
     def start(self, rows: int) -> S:
-        """Return the state before the first release, for subjects with `rows` rows."""
+        """State before the first release, for subjects with `rows` rows."""
         ...
 
     def query(self, state: S) -> SubjectQuery:
-        """Return the next question, from public values only."""
+        """Next question, from public values only."""
         ...
 
     def step(self, state: S, mean: Array, noise_std: float) -> S:
-        """Return the state after a release: post-processing, costs no budget.
+        """State after a release: post-processing, costs no budget.
 
         `mean` has shape (size,); `noise_std` is the true std of the noise on each entry.
         """

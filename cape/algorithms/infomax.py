@@ -20,6 +20,7 @@ from cape.algorithms.estimators import (
     UNCLIPPED,
     Array,
     Data,
+    Floats,
     PlannedRelease,
     SubjectQuery,
     clip_rows,
@@ -29,7 +30,6 @@ from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginnin
 from cape.frozen import dataclass
 
 Clip = Literal["subject", "time_point"]
-Floats = npt.NDArray[np.floating]
 
 # Whitened data are doubled: the logistic nonlinearity then starts near its solution.
 INPUT_SCALE = 2.0
@@ -44,7 +44,7 @@ BIAS_BOUND = sqrt(30.0)
 SUBJECT_BOUND = 2.0
 
 # Numbers per working array: a few such arrays fit the second-level cache of one core.
-CHUNK = 160_000
+_CHUNK = 160_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,7 +64,7 @@ class Channels:
 
     def __init__(self, stack: Floats) -> None:
         n_subjects, self.R, self.T = stack.shape
-        self.n = min(n_subjects, max(1, CHUNK // (self.R * self.T)))
+        self.n = min(n_subjects, max(1, _CHUNK // (self.R * self.T)))
         self.kind = stack.dtype
 
     def pair(self) -> tuple[Floats, Floats]:
@@ -166,14 +166,10 @@ class Infomax:
 
     n_rounds: int  # J, a public constant
     learning_rate: float  # rho; .25 to .5 on doubled white data
-    # {"subject", "time_point"}: what is bounded: a subject's [H_m ; h_m], or each time point's
-    # gradient
-    clip: Clip
+    clip: Clip  # what is bounded: a subject's [H_m ; h_m], or each time point's gradient
     subject_bound: float  # L2 bound of [H_m ; h_m] with ``clip="subject"``
-    # gradient_bound, bias_bound: B_G and B_h with ``clip="time_point"``.  Deviation: B_h counts as
-    # min(B_h, sqrt R), which ||y|| never exceeds.
-    gradient_bound: float
-    bias_bound: float
+    gradient_bound: float  # B_G with ``clip="time_point"``
+    bias_bound: float  # B_h.  Deviation: counts as min(B_h, sqrt R), which ||y|| never exceeds
     private: bool  # false: no clipping, and the tolerance may end the run
     # Without privacy: stop when ||H W||_F falls to this.  Deviation: Alg. 4 tests ||Delta_W||^2,
     # which a small rho passes at once.

@@ -18,24 +18,14 @@ from cape.algorithms.basis import check_size, cosines
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import polar
 
-# Width of the kernel in a brain, mm.
-SIGMA_MM = 12.0
-
-# Width of the kernel in a 2-D image, pixels.
-SIGMA_PIXELS = 2.0
-
-# Neighbouring eigenvalues closer than this share of the larger count as equal.
-TIED = 1e-6
-
-# Largest residual of an eigenvector, over its eigenvalue.
-RESIDUAL = 1e-10
+SIGMA_MM = 12.0  # width of the kernel in a brain, mm
+SIGMA_PIXELS = 2.0  # width of the kernel in a 2-D image, pixels
+TIED = 1e-6  # neighbouring eigenvalues closer than this share of the larger count as equal
+RESIDUAL = 1e-10  # largest residual of an eigenvector, over its eigenvalue
 
 MOST_STEPS = 60
-# Of the polynomial between two looks at the residual.
-DEGREE = 6
-
-# Columns whose volumes are held at once.
-COLUMNS = 32
+DEGREE = 6  # of the polynomial between two looks at the residual
+_COLUMNS = 32  # columns whose volumes are held at once
 
 
 def kernel_image(image_shape: tuple[int, int], n_basis: int) -> Array:
@@ -78,8 +68,7 @@ def kernel_mask(
     """
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
-    box = mask[tuple(slice(low, high + 1) for low, high in zip(
-        voxels.min(axis=0), voxels.max(axis=0), strict=True))]  # fmt: skip
+    box = mask[tuple(map(slice, voxels.min(axis=0), voxels.max(axis=0) + 1))]
     axes = [_gaussian(n, mm / SIGMA_MM) for n, mm in zip(box.shape, voxel_mm, strict=True)]
     width = min(len(voxels), n_basis + max(30, n_basis // 2))
     U = np.linalg.qr(_start(box, width))[0]
@@ -127,13 +116,13 @@ def _start(box: npt.NDArray[np.bool_], width: int) -> Array:
 
 def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
     out = np.empty_like(U)
-    for first in range(0, U.shape[1], COLUMNS):
-        part = U[:, first : first + COLUMNS]
+    for first in range(0, U.shape[1], _COLUMNS):
+        part = U[:, first : first + _COLUMNS]
         volume = np.zeros((*box.shape, part.shape[1]))
         volume[box] = part
         for axis, kernel in enumerate(axes):
             volume = np.moveaxis(np.tensordot(kernel, volume, axes=(1, axis)), 0, axis)
-        out[:, first : first + COLUMNS] = volume[box]
+        out[:, first : first + _COLUMNS] = volume[box]
     return out
 
 

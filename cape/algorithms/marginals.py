@@ -12,7 +12,6 @@ need no weights (H = 1 in Remark 3).
 from __future__ import annotations
 
 import math
-from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -22,12 +21,11 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     PlannedRelease,
+    ReleaseStatus,
     StepRecord,
     SubjectQuery,
 )
 from cape.frozen import dataclass
-
-Status = Literal["waiting", "released", "budget_exhausted"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,7 +37,7 @@ class ColumnStatistic:
     # their range.
     values: Array
     noise_std: float  # std of the noise on every value, known exactly; 0 without noise
-    status: Status  # {"waiting", "released", "budget_exhausted"}
+    status: ReleaseStatus
     record: StepRecord
 
 

@@ -30,7 +30,7 @@ from cape.frozen import dataclass
 SubspaceStatus = Literal["pending", "gap", "reduced", "no_gap", "unguarded"]
 
 # Eigenvalues of a subject below this share of the trace are rounding, not directions.
-RANK_TOLERANCE = 1e-7
+_RANK_TOLERANCE = 1e-7
 
 # Without noise: eigenvalues of the mean below this share of the largest are no directions.
 NUMERICAL_RANK = 1e-6
@@ -49,9 +49,8 @@ class Subspace:
     # Largest drop between neighbouring eigenvalues near n_components, over `edge` (0 if none)
     gap_ratio: float
     noise_std: float  # std of the noise on each svec entry of the mean
-    # {"pending", "gap", "reduced", "no_gap", "unguarded"}: "gap": clear gap at n_components;
-    # "reduced": the guard chose fewer; "no_gap": R may be too large or the budget too small;
-    # "unguarded": the guard does not apply
+    # "gap": clear gap at n_components; "reduced": the guard chose fewer; "no_gap": R may be too
+    # large or the budget too small; "unguarded": the guard does not apply
     status: SubspaceStatus
     record: StepRecord
 
@@ -106,7 +105,7 @@ def leading_projector(Y: Array, n_components: int) -> Array:
     gram = Y.T @ Y if T < d else Y @ Y.T
     values, vectors = np.linalg.eigh(gram)
     top = slice(-min(n_components, len(values)), None)
-    kept = values[top] > RANK_TOLERANCE * np.trace(gram)
+    kept = values[top] > _RANK_TOLERANCE * np.trace(gram)
     U = vectors[:, top][:, kept]
     if T < d:
         U = np.linalg.qr(Y @ U)[0]

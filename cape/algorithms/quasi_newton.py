@@ -21,6 +21,7 @@ from cape.algorithms.estimators import (
     UNCLIPPED,
     Array,
     Data,
+    Floats,
     PlannedRelease,
     SubjectQuery,
     clip_rows,
@@ -31,28 +32,17 @@ from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
 from cape.frozen import dataclass
 
 Score = Literal["volatility", "tanh"]
-Floats = npt.NDArray[np.floating]
 
 # kappa_0 = E psi' - E psi y per source, a constant: estimating it would cost R more numbers.
 CURVATURE = {"volatility": 0.2, "tanh": 0.09}
-
-# Offset of the volatility score y / (nu + v).
-NU = 0.3
-
-# Samples on each side in the moving mean v of y^2.
-HALF_WINDOW = 5
-
-# Largest angle between two components in one Newton step, before alpha.
-MAX_ENTRY = 0.5
-
-# Spectral limit of a Newton step, before alpha.
-MAX_DIRECTION = 1.5
-
-# Rounds between the matrices whose rows `stability` compares.
-LOOK_BACK = 10
+NU = 0.3  # offset of the volatility score y / (nu + v)
+HALF_WINDOW = 5  # samples on each side in the moving mean v of y^2
+MAX_ENTRY = 0.5  # largest angle between two components in one Newton step, before alpha
+MAX_DIRECTION = 1.5  # spectral limit of a Newton step, before alpha
+LOOK_BACK = 10  # rounds between the matrices whose rows `stability` compares
 
 # Numbers per working array: a few such arrays fit the second-level cache of one core.
-CHUNK = 80_000
+_CHUNK = 80_000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,8 +54,7 @@ class TunedConstants:
     whitening_clip: float  # c_W
     clips: tuple[float, ...]  # C_I: one constant, or first and last of a geometric schedule
     step_limit: float  # spectral limit of a step after alpha
-    # alpha_first, alpha_last: Step lengths, geometric in between
-    alpha_first: float
+    alpha_first: float  # first and last step length, geometric in between
     alpha_last: float
 
 
@@ -153,7 +142,7 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
     n_subjects, R, T = stack.shape
     W = np.asarray(W, dtype=stack.dtype)
     moments = np.empty((n_subjects, R, R), dtype=stack.dtype)
-    step = min(n_subjects, max(1, CHUNK // (R * T)))
+    step = min(n_subjects, max(1, _CHUNK // (R * T)))
     windows = Windows((step, R, T), stack.dtype)
     for first in range(0, n_subjects, step):
         part = stack[first : first + step]
@@ -179,8 +168,7 @@ class QuasiNewton:
     # C_I: one constant, first and last of a geometric schedule, or one per round
     clips: tuple[float, ...]
     step_limit: float  # largest spectral norm of a step alpha_t e
-    # alpha_first, alpha_last: Step length alpha_t, geometric over the rounds
-    alpha_first: float
+    alpha_first: float  # first and last step length alpha_t, geometric over the rounds
     alpha_last: float
     private: bool  # false: no clipping, and the tolerance may end the run
     score: Score = "volatility"  # {"volatility", "tanh"}

@@ -9,8 +9,6 @@ itself, which a study of single records cannot.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from cape.algorithms.estimators import (
@@ -18,6 +16,7 @@ from cape.algorithms.estimators import (
     Array,
     Data,
     PlannedRelease,
+    ReleaseStatus,
     StepRecord,
     SubjectQuery,
     clip_rows,
@@ -25,8 +24,6 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
-
-Status = Literal["waiting", "released", "budget_exhausted"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,7 +35,7 @@ class Principal:
     eigenvalues: Array
     edge: float  # top of the spectrum of the noise alone in units of the data, 0 without noise
     noise_std: float  # of an entry of the released svec, in units of the data
-    status: Status  # {"waiting", "released", "budget_exhausted"}
+    status: ReleaseStatus
     record: StepRecord
 
 

@@ -21,20 +21,13 @@ from cape.algorithms.pca import ProjectorPca, Subspace
 from cape.frozen import dataclass
 
 MOST_ITERATIONS = 150
-# FastICA ends when no row of the rotation turned by more than this (1 - |cos|).
-TOLERANCE = 1e-5
-
-# Smallest singular value of independent maps, over the largest.
-DEPENDENT = 1e-10
-
-# Features on which sparseness is judged; more would only cost time.
-MOST_FEATURES = 2000
+_TOLERANCE = 1e-5  # FastICA ends when no row of the rotation turned by more than this (1 - |cos|)
+DEPENDENT = 1e-10  # smallest singular value of independent maps, over the largest
+MOST_FEATURES = 2000  # features on which sparseness is judged; more would only cost time
 
 N_SURROGATES = 20
-SURROGATE_SEED = 20_260_101
-
-# Standard deviations above the surrogates from which maps count as sparse.
-MARGIN = 3.0
+_SURROGATE_SEED = 20_260_101
+MARGIN = 3.0  # standard deviations above the surrogates from which maps count as sparse
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -66,7 +59,7 @@ def spatial_ica(maps: Array) -> Rotation:
         new = polar(Z.T @ Y / n - Q * np.mean(1.0 - Y**2, axis=0))
         turned = 1.0 - np.abs(np.sum(new * Q, axis=0))
         Q = new
-        if float(turned.max()) <= TOLERANCE:
+        if float(turned.max()) <= _TOLERANCE:
             converged = True
             break
     whitener = (right.T / strength) * np.sqrt(float(n))
@@ -108,7 +101,7 @@ def sparseness(basis: Array | None, V: Array, mixing: Array) -> Sparseness:
     B = B[:: max(1, -(-len(B) // MOST_FEATURES))]
     observed = float(np.median(kurtosis(B @ V @ mixing)))
     size = np.ones(d) if basis is None else np.sqrt(np.sum(V**2, axis=1))
-    rng = np.random.default_rng(SURROGATE_SEED)  # public: no data, no secret
+    rng = np.random.default_rng(_SURROGATE_SEED)  # public: no data, no secret
     null = []
     for _ in range(N_SURROGATES):
         maps = B @ np.linalg.qr(size[:, None] * rng.standard_normal((d, k)))[0]

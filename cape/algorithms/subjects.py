@@ -8,11 +8,8 @@ from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 
-# Longest segment of a spectrum, time points: 32 frequencies above 0.
-SEGMENT = 64
-
-# Fisher z of 1 is infinite.
-LIMIT_R = 1.0 - 1e-9
+SEGMENT = 64  # longest segment of a spectrum, time points: 32 frequencies above 0
+LIMIT_R = 1.0 - 1e-9  # Fisher z of 1 is infinite
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -23,11 +23,8 @@ from cape.algorithms.estimators import (
 )
 from cape.frozen import dataclass
 
-# More were not measured; the released vector grows with each.
-MOST_TEMPLATES = 20
-
-# c = .3 sqrt(K), norm of one subject's clipped deviation.
-CLIP_PER_TEMPLATE = 0.3
+MOST_TEMPLATES = 20  # more were not measured; the released vector grows with each
+CLIP_PER_TEMPLATE = 0.3  # c = .3 sqrt(K), norm of one subject's clipped deviation
 
 # Norm of one subject's deviation before clipping, over sqrt(K); a public constant.
 TYPICAL_PER_TEMPLATE = 0.75

@@ -15,19 +15,17 @@ import numpy as np
 from cape.algorithms.estimators import NO_STEP, Array, StepRecord
 from cape.frozen import dataclass
 
-Status = Literal["running", "converged", "max_rounds", "not_judged", "budget_exhausted", "diverged"]
+SolverStatus = Literal[
+    "running", "converged", "max_rounds", "not_judged", "budget_exhausted", "diverged"
+]
 
 # Smallest stability of a private run that counts as converged (measured: ISI below .1 there).
 STABLE = 0.85
 
 # Norm guard: solutions have norms of a few times sqrt(R); a run past this is blowing up.
 MAX_NORM = 1e4
-
-# Factor on the learning rate after a blow-up (djICA, Baker et al.).
-RESTART_FACTOR = 0.9
-
-# A run whose rate has come down to this is given up.
-LEAST_RATE = 1e-6
+RESTART_FACTOR = 0.9  # factor on the learning rate after a blow-up (djICA, Baker et al.)
+LEAST_RATE = 1e-6  # a run whose rate has come down to this is given up
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -44,7 +42,7 @@ class Unmixing:
     # Mean |cos| between the rows of W and of the previous anchor when the anchor was last renewed,
     # in whitened coordinates; 0 while unknown
     stability: float
-    status: Status
+    status: SolverStatus
     # Signed order of the components, counted from 1; filled in at the end of the run
     order: tuple[int, ...] = ()
     record: StepRecord
@@ -72,9 +70,7 @@ class StopRule:
     # After a blow-up start again from W = I with a rate times `RESTART_FACTOR`, instead of ending
     # as "diverged" (Alg. 4, line 18, Imtiaz et al.); the rounds that blew up stay charged.
     restarts: bool = False
-    # False: a settled W would say nothing, so there is no stability and the run ends as
-    # "not_judged"
-    judged: bool = True
+    judged: bool = True  # false: a settled W would say nothing; the run ends as "not_judged"
 
 
 def beginning(rows: int, rho: float) -> Unmixing:
@@ -161,7 +157,7 @@ def restart(state: Unmixing, record: StepRecord) -> Unmixing | None:
     )
 
 
-def _judge(done: int, stability: float, stop_rule: StopRule, *, settled: bool) -> Status:
+def _judge(done: int, stability: float, stop_rule: StopRule, *, settled: bool) -> SolverStatus:
     if not stop_rule.private and settled:
         return "converged"
     if done < stop_rule.n_rounds:

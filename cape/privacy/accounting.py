@@ -95,22 +95,8 @@ def root_up(square: Fraction) -> float:
 def check_delta(delta: float, *, n_subjects: int) -> None:
     """Refuse a delta that would allow publishing one subject of the run.
 
-    Parameters
-    ----------
-    delta : float
-        Total delta.
-    n_subjects : int
-        M, all subjects of the run.
-
-    Raises
-    ------
-    ConfigError
-        If delta is 1/M or more: publishing one subject chosen at random is (0, 1/M)-DP.
-
-    Warns
-    -----
-    CapeWarning
-        If delta is above 1/(10 M).
+    ConfigError from 1/M on, M all subjects of the run: publishing one subject chosen at random is
+    (0, 1/M)-DP.  CapeWarning above 1/(10 M).
     """
     _require_delta(delta)
     # As fractions: the float product could round down onto the right side of the limit.

@@ -104,15 +104,10 @@ class Cost:
         curious site, which knows its own share.  aggregator: with all assumed colluders, the
         headline.
 
-        Parameters
-        ----------
-        noise_shares : int
-            h = t - S_C, which this cost is charged for.
-        n_sites : int
-            Shares in every sum: S, or the least number of survivors t where sites may drop out.
-        noise : {"correlated", "local"}
-            "local": every site's release is seen alone, so all views are the charged one.
+        `noise_shares` is h = t - S_C, which this cost is charged for; `n_sites` the shares in every
+        sum: S, or the least number of survivors t where sites may drop out.
         """
+        # Every site's release is seen alone there, so all views are the charged one.
         if noise == "local":
             return {"outsider": self, "one_site": self, "aggregator": self}
         # With one site nobody else could look: its view is then the headline.
@@ -177,18 +172,14 @@ class Event:
     Integers, because every party must compute the same cost from it, exactly.  How they are chosen,
     and checked by a site that did not choose them, is `cape.privacy.mechanisms`.
 
-    Raises
-    ------
-    ConfigError
-        If an attribute is of a wrong type or outside its trivial range.  That the numbers fit
-        each other is checked by `verify_event`.
+    ConfigError if an attribute is of a wrong type or outside its trivial range; that the numbers
+    fit each other is checked by `verify_event`.
     """
 
     phase: str  # phase of the computation
     round: int  # round within the phase, from 1
     field: str  # name of the released vector
-    # {"ball", "psd"}: set that holds one subject's vector: a ball, or svec of PSD matrices within a
-    # ball
+    # Set that holds one subject's vector: a ball, or svec of PSD matrices within a ball
     shape: Shape
     size: int  # d, length of the vector
     log2_gamma: int  # units per 1.0 are gamma = 2^log2_gamma

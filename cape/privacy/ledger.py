@@ -26,7 +26,7 @@ from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import INFINITE, Cost, Event, Shape, fits, total_cost
 
-Entry = dict[str, object]
+LedgerEntry = dict[str, object]
 
 # Digest that the first entry is chained to
 GENESIS: Final = hashlib.sha256(b"cape/1/ledger").hexdigest()
@@ -45,7 +45,7 @@ _DO_RAISE: Final = "plan fewer or noisier releases, or raise epsilon"
 class Budget:
     """Total (epsilon, delta) of a run and its exact mu."""
 
-    # epsilon, delta: Total, against the headline viewer, per subject
+    # Totals, against the headline viewer, per subject
     epsilon: float
     delta: float
     mu: float  # mu_B, the largest mu that implies (epsilon, delta); make it with `Budget.of`
@@ -71,10 +71,7 @@ class Budget:
 class Plan:
     """All releases of a run, fixed before the first one.
 
-    Raises
-    ------
-    ConfigError
-        If two releases share phase and round, or only some carry noise.
+    ConfigError if two releases share phase and round, or only some carry noise.
     """
 
     releases: tuple[Event, ...]  # at most one per phase and round; all with noise, or none
@@ -95,10 +92,7 @@ class Plan:
     def find(self, phase: str, round: int) -> Event:
         """Release of this phase and round.
 
-        Raises
-        ------
-        PrivacyBudgetError
-            If the plan has none: a release that was not planned is never free.
+        PrivacyBudgetError if the plan has none: a release that was not planned is never free.
         """
         for event in self.releases:
             if (event.phase, event.round) == (phase, round):
@@ -110,10 +104,7 @@ class Plan:
 class Ledger:
     """What was charged so far.
 
-    Raises
-    ------
-    PrivacyBudgetError
-        If `head` is not the digest of the events: entries were lost or changed.
+    PrivacyBudgetError if `head` is not the digest of the events: entries were lost or changed.
     """
 
     # None in runs with ``private=false`` only: such a ledger takes releases without noise and
@@ -155,18 +146,15 @@ class Ledger:
     def charge(self, event: Event) -> Ledger:
         """Ledger with one more charge.
 
-        Raises
-        ------
-        PrivacyBudgetError
-            If the release does not fit what is left, was charged before, or carries no noise
-            in a run with a budget (or noise in a run without).  This ledger is unchanged.
+        PrivacyBudgetError if the release does not fit what is left, was charged before, or carries
+        no noise in a run with a budget (or noise in a run without).  This ledger is unchanged.
         """
         if do := self._refusal(event):
             raise self._refused(event, do)
         head = next_head(self.head, len(self.events) + 1, event)
         return Ledger(budget=self.budget, events=(*self.events, event), head=head)
 
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[LedgerEntry, ...]:
         """Entries for JSON, in order; `read_entries` checks them."""
         return write_entries(self.events)
 
@@ -200,17 +188,8 @@ class Ledger:
 def split_mu(mu: float, mu2_weights: Sequence[float]) -> tuple[float, ...]:
     """Divide a total mu among releases: mu (1 - 1e-9) sqrt(w_j).
 
-    Parameters
-    ----------
-    mu : float
-        mu_B.
-    mu2_weights : sequence of float
-        Parts of mu_B^2, positive; their sum is 1, or less to leave a part unused.
-
-    Raises
-    ------
-    ConfigError
-        If a weight is not positive, or their sum is above 1.
+    `mu2_weights` are parts of mu_B^2, positive; their sum is 1, or less to leave a part unused.
+    ConfigError otherwise.
     """
     positive = all(weight > 0.0 for weight in mu2_weights)
     if not positive or math.fsum(mu2_weights) > 1.0 + _MARGIN:
@@ -223,11 +202,8 @@ def split_mu(mu: float, mu2_weights: Sequence[float]) -> tuple[float, ...]:
 def check_plan(plan: Plan, budget: Budget | None) -> None:
     """Refuse a plan that does not fit the budget (None: private=false).
 
-    Raises
-    ------
-    PrivacyBudgetError
-        With the mu asked and allowed, the number of releases that fit, and the epsilon that all
-        of them would need.
+    The PrivacyBudgetError names the mu asked and allowed, the number of releases that fit, and the
+    epsilon that all of them would need.
     """
     if budget is None or not plan.private:
         # Noise without a budget or a budget without noise: the ledger's own refusal names it.
@@ -260,7 +236,7 @@ def _mu_text(cost: Cost, *, down: bool = False) -> str:
     return f"{(cost.mu() or 0.0) * (1.0 + (-5e-6 if down else 5e-6)):.6g}"
 
 
-def write_entries(events: Sequence[Event]) -> tuple[Entry, ...]:
+def write_entries(events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
     """Entries of charged releases for JSON, in order.
 
     Keys: seq (from 1), prev_digest, release, phase, round, field, kind, d, log2_gamma, C_int,
@@ -279,17 +255,8 @@ def read_entries(
 ) -> tuple[Event, ...]:
     """Check a chain of entries read back from JSON and give its events.
 
-    Parameters
-    ----------
-    entries : sequence of mapping
-        In order, as made by `write_entries`.
-    head : str or None
-        Digest of the last entry, if known from elsewhere; without it a cut end is not seen.
-
-    Raises
-    ------
-    PrivacyBudgetError
-        If an entry does not follow from the one before it.
+    `head` is the digest of the last entry, if known from elsewhere; without it a cut end is not
+    seen.  PrivacyBudgetError if an entry does not follow from the one before it.
     """
     events: list[Event] = []
     digest = GENESIS
@@ -323,9 +290,9 @@ def next_head(prev_digest: str, seq: int, event: Event) -> str:
     return hashlib.sha256(text.encode("ascii")).hexdigest()
 
 
-def _entry(seq: int, prev_digest: str, event: Event) -> Entry:
+def _entry(seq: int, prev_digest: str, event: Event) -> LedgerEntry:
     # Written ledgers must stay readable: a change here is a new version of the entry.
-    entry: Entry = {
+    entry: LedgerEntry = {
         "seq": seq,
         "prev_digest": prev_digest,
         "release": event.name,

@@ -61,20 +61,9 @@ def plan_event(
 ) -> Event:
     """Choose the integers of a release with at most a given mu.
 
-    Parameters
-    ----------
-    phase, round, field, shape, size, shares, seed_ratio
-        See `Event`.
-    clip : float
-        C > 0, bound of the L2 norm of one subject's vector, in the vector's units.
-    mu : float
-        Allowed mu > 0 against the headline viewer; the event costs at most mu^2, exactly.
-
-    Raises
-    ------
-    ConfigError
-        If clip or mu is not positive and finite, or no scale fits: the noise would be too large
-        for the integers.
+    `clip` is C > 0, bound of the L2 norm of one subject's vector in the vector's units; the event
+    costs at most mu^2 against the headline viewer, exactly.  ConfigError if clip or mu is not
+    positive and finite, or no scale fits: the noise would be too large for the integers.
     """
     # As the rational numbers they are: every party gets the same integers on every machine.
     c, m = _positive("clip", clip), _positive("mu", mu)
@@ -173,12 +162,8 @@ def verify_event(event: Event, clip: float, *, site: str = "(self)") -> None:
     `cape.privacy.ledger.check_plan`; whether a release may be without noise is the caller's.
     `clip` is C as this site knows it from its own settings.
 
-    Raises
-    ------
-    ConfigError
-        If `clip` itself is not positive and finite.
-    PrivacyBudgetError
-        If any of the checks fails; it names `site`.
+    ConfigError if `clip` itself is not positive and finite; PrivacyBudgetError, which names `site`,
+    if any of the checks fails.
     """
     if problem := _misfit(event, _positive("clip", clip)):
         raise PrivacyBudgetError("E231", site=site, problem=f"{event.name}: {problem}")

@@ -32,10 +32,10 @@ import numpy.typing as npt
 from cape.privacy.mechanisms import LARGEST_VARIANCE
 
 Label = Literal["os", "seeded"]
-Integers = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-Bits = npt.NDArray[np.bool_]
-Ratio = Callable[[int], tuple[int, int]]
+_Integers = npt.NDArray[np.int64]
+_Floats = npt.NDArray[np.float64]
+_Bits = npt.NDArray[np.bool_]
+_Ratio = Callable[[int], tuple[int, int]]
 
 # Bytes squeezed at a time: 32 permutations of SHAKE-256, whose rate is 136 bytes.
 _BLOCK: Final = 32 * 136
@@ -140,23 +140,13 @@ def _encode(part: str | int) -> bytes:
 
 def discrete_gaussian(
     variance: int, size: int, source: NoiseSource, *, guard_band: float = GUARD_BAND
-) -> Integers:
+) -> _Integers:
     """Draw `size` independent integers (int64) of the discrete Gaussian law.
 
-    Parameters
-    ----------
-    variance : int
-        s2, the parameter of the law, in squared units of the integer grid; 1 to 2^56.
-    guard_band : float
-        Decisions closer than this to their threshold are made in exact arithmetic.  Larger is
-        slower and gives the same law (1.0 makes every decision exact); smaller is refused.
-
-    Raises
-    ------
-    ValueError
-        If an argument is outside its range.
-    ArithmeticError
-        If the source is so far from uniform that the tail of the method is left.
+    `variance` is s2, in squared units of the integer grid; 1 to 2^56.  Decisions closer than
+    `guard_band` to their threshold are made in exact arithmetic: larger is slower and gives the
+    same law (1.0 makes every decision exact).  ValueError if an argument is outside its range;
+    ArithmeticError if the source is so far from uniform that the tail of the method is left.
     """
     if not 1 <= variance <= LARGEST_VARIANCE:
         raise ValueError("variance: allowed 1 to 2^56")
@@ -175,7 +165,7 @@ def discrete_gaussian(
     return np.concatenate(pieces)
 
 
-def _candidates(variance: int, batch: int, source: NoiseSource, band: float) -> Integers:
+def _candidates(variance: int, batch: int, source: NoiseSource, band: float) -> _Integers:
     """Turn `batch` tries into accepted draws, on average 0.48 of them."""
     # Algorithms 2 and 3 of Canonne, Kamath, Steinke: |x| = u + T0 v has a Laplace law on the
     # integers, and exp(-(|x| - s2/T0)^2 / (2 s2)) turns it into the Gaussian one.
@@ -191,11 +181,11 @@ def _candidates(variance: int, batch: int, source: NoiseSource, band: float) -> 
     bottom = 2 * variance * scale**2
     exponent = gap.astype(np.float64) ** 2 / float(bottom)
     kept = _bernoulli_exp(exponent, lambda i: (int(gap[i]) ** 2, bottom), source, band)
-    accepted: Integers = np.where(negative, -x, x)[kept]
+    accepted: _Integers = np.where(negative, -x, x)[kept]
     return accepted
 
 
-def _uniform_below(bound: int, batch: int, source: NoiseSource) -> Integers:
+def _uniform_below(bound: int, batch: int, source: NoiseSource) -> _Integers:
     """Uniform integers of {0 .. bound - 1}, at most `batch`."""
     words = _words(batch, source)
     # Words of the uneven rest are dropped: a plain remainder would prefer small numbers.
@@ -203,7 +193,7 @@ def _uniform_below(bound: int, batch: int, source: NoiseSource) -> Integers:
     return (words[words <= last] % np.uint64(bound)).astype(np.int64)
 
 
-def _geometric(count: int, source: NoiseSource, band: float) -> Integers:
+def _geometric(count: int, source: NoiseSource, band: float) -> _Integers:
     """Numbers of successes of Bernoulli(exp(-1)) before the first failure."""
     v = np.zeros(count, dtype=np.int64)
     active = np.arange(count)
@@ -215,7 +205,7 @@ def _geometric(count: int, source: NoiseSource, band: float) -> Integers:
     raise ArithmeticError("the entropy source is broken")
 
 
-def _bernoulli_exp(exponent: Floats, ratio: Ratio, source: NoiseSource, band: float) -> Bits:
+def _bernoulli_exp(exponent: _Floats, ratio: _Ratio, source: NoiseSource, band: float) -> _Bits:
     """Independent bits with probability exp(-a) of being true.
 
     `exponent` holds a >= 0 as floats, wrong by a few 2^-53 relative at most; ``ratio(i)`` is the
@@ -224,7 +214,7 @@ def _bernoulli_exp(exponent: Floats, ratio: Ratio, source: NoiseSource, band: fl
     words = _words(exponent.size, source)
     uniform = words.astype(np.float64) * 2.0**-64
     threshold = np.exp(-exponent)
-    bits: Bits = uniform < threshold
+    bits: _Bits = uniform < threshold
     # Where the float could be wrong, and only there, exact arithmetic decides.
     for i in np.flatnonzero(np.abs(uniform - threshold) <= band):
         bits[i] = _below_exp(int(words[i]), *ratio(int(i)), source)
@@ -255,7 +245,7 @@ def _words(count: int, source: NoiseSource) -> npt.NDArray[np.uint64]:
     return np.frombuffer(source.token_bytes(8 * count), dtype="<u8").astype(np.uint64)
 
 
-def _signs(count: int, source: NoiseSource) -> Bits:
+def _signs(count: int, source: NoiseSource) -> _Bits:
     # One byte of entropy gives eight signs.
     packed = np.frombuffer(source.token_bytes((count + 7) // 8), dtype=np.uint8)
     return np.unpackbits(packed, count=count).astype(np.bool_)

@@ -51,11 +51,9 @@ class RunSpending:
     dataset: str  # name that the site's policy gives to the data set, else a digest of its data
     # What each subject is known by: one or more digests, with spaces between
     people: frozenset[str]
-    # computation, date: For people
-    computation: str
+    computation: str  # this and the date are for people
     date: str
-    # epsilon, delta: Planned total
-    epsilon: float
+    epsilon: float  # planned totals
     delta: float
     promised: bool  # false without noise, or with seeded noise: such a run costs infinity
     # Fingerprint of the site's key that digests of names were made with; empty = no names

@@ -294,7 +294,7 @@ def _check_keys(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry])
     salt = _salt(site, model)
     for entry, signature in zip(roster, _signatures(model.keys.signatures, roster), strict=True):
         statement = keys.advertisement(entry.site, entry.public_key, salt=salt)
-        keys.verify(entry.identity_key, statement, signature, site=entry.site)
+        keys.verify_signature(entry.identity_key, statement, signature, site=entry.site)
 
 
 def _check_signatures(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry]) -> None:
@@ -303,7 +303,7 @@ def _check_signatures(site: Site, model: Model, roster: Sequence[keys.KeyRosterE
         return
     digest = keys.roster_digest(roster)
     for entry, signature in zip(roster, _signatures(model.signatures, roster), strict=True):
-        keys.verify(entry.identity_key, digest, signature, site=entry.site)
+        keys.verify_signature(entry.identity_key, digest, signature, site=entry.site)
 
 
 def _signatures(texts: Sequence[str], roster: Sequence[keys.KeyRosterEntry]) -> list[bytes]:

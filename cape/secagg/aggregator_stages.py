@@ -20,16 +20,15 @@ import numpy as np
 from cape.errors import MessageError
 from cape.frozen import dataclass
 from cape.secagg import shamir
-from cape.secagg.field import Integers, decode_sum
+from cape.secagg.field import Integers, Ring, decode_sum
 from cape.secagg.keys import (
     KeyRing,
     MaskLabel,
-    Ring,
     failure,
     shared_keys,
     site_order,
     subtract_stream,
-    verify,
+    verify_signature,
     zero_sum_mask,
 )
 from cape.secagg.messages import (
@@ -119,12 +118,7 @@ def route_shares(
 ) -> tuple[KeyTable, SealedShareBook]:
     """Stage 2: put the ciphertexts of U2 into one book.
 
-    Raises
-    ------
-    MessageError
-        See `inbox_by_site`; or a site did not share with every other one.
-    SecureAggregationError
-        Too few sites.
+    Errors as of `inbox_by_site`; MessageError if a site did not share with every other one.
     """
     roster = roster_of(setup, advertised.entries)
     sites = {entry.site for entry in advertised.entries}
@@ -151,14 +145,8 @@ def collect_masked(
     """Stage 3: sum the vectors that came and fix the survivors U3.
 
     `key_set` counts the releases made from this table so far; `participants` are U2, later the
-    responders of the release before.
-
-    Raises
-    ------
-    MessageError
-        See `inbox_by_site`; or a vector has another form.
-    SecureAggregationError
-        Too few sites.
+    responders of the release before.  Errors as of `inbox_by_site`; MessageError if a vector has
+    another form.
     """
     setup = table.setup
     expected = tuple(site_order(participants))
@@ -189,12 +177,7 @@ def collect_signatures(
 ) -> tuple[PendingSum, SurvivorSignatures]:
     """Stage 3b: collect the signatures on the list of survivors.
 
-    Raises
-    ------
-    MessageError
-        See `inbox_by_site`.
-    SecureAggregationError
-        Too few sites, or a signature on another list.
+    Errors as of `inbox_by_site`; SecureAggregationError for a signature on another list.
     """
     messages = inbox_by_site(
         inbox,
@@ -206,7 +189,9 @@ def collect_signatures(
     # Sites check them again.  Here the error names the site, and nothing was opened.
     statement = survivor_statement(pending.exchange, pending.survivors)
     for site, message in messages.items():
-        verify(pending.table.entry(site).identity_key, statement, message.signature, site=site)
+        verify_signature(
+            pending.table.entry(site).identity_key, statement, message.signature, site=site
+        )
     signatures = {site: message.signature for site, message in messages.items()}
     signed = replace(pending, signers=tuple(messages))
     return signed, SurvivorSignatures(exchange=pending.exchange, signatures=signatures)
@@ -215,14 +200,9 @@ def collect_signatures(
 def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> SurvivorSum:
     """Stage 4: take off the self masks of survivors and what dropped sites left behind.
 
-    `bound` as in `cape.secagg.field.decode_sum`.
-
-    Raises
-    ------
-    MessageError
-        See `inbox_by_site`; or a site did not open exactly what was asked.
-    SecureAggregationError
-        Too few sites, shares that do not lead to the advertised keys, a sum past its bound.
+    `bound` as in `cape.secagg.field.decode_sum`.  Errors as of `inbox_by_site`; MessageError if a
+    site did not open exactly what was asked; SecureAggregationError for shares that do not lead to
+    the advertised keys, or a sum past its bound.
     """
     table, label = pending.table, pending.label
     messages = inbox_by_site(
@@ -261,7 +241,7 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
 def _secret(table: KeyTable, shares: Mapping[str, bytes]) -> bytes:
     coordinates = table.setup.coordinates
     by_x = {coordinates[site]: share for site, share in shares.items()}
-    return shamir.join(by_x, threshold=table.setup.threshold)
+    return shamir.recover(by_x, threshold=table.setup.threshold)
 
 
 def _left_behind(pending: PendingSum, ring: KeyRing) -> Ring:

@@ -20,14 +20,14 @@ import numpy.typing as npt
 from cape.errors import ConfigError, SecureAggregationError
 from cape.frozen import dataclass
 
-Array = npt.NDArray[np.float64]
+_Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 Ring = npt.NDArray[np.uint64]
 Flags = npt.NDArray[np.bool_]
-Shape = Literal["ball", "psd"]
+_Shape = Literal["ball", "psd"]
 
 # A sum must stay below 2^62, so that its sign is never in doubt.
-MAX_LOG2_SUM: Final = 62
+_MAX_LOG2_SUM: Final = 62
 
 # Far inside the exponents of float64, so that scaling can neither overflow nor lose bits.
 _MAX_LOG2_GAMMA: Final = 500
@@ -47,46 +47,22 @@ class QuantizedRows:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuantizedSum:
-    """Integer sum of one site's clipped answers.
+    """Integer sum of one site's clipped answers."""
 
-    Parameters
-    ----------
-    total : ndarray of int64, shape (d,)
-        Exact sum over subjects, unit 1 / gamma.
-    n_clipped : int
-        Subjects scaled down to the bound.  For the site's own log only: depends on data.
-    n_rejected : int
-        Subjects counted as the zero vector.  For the site's own log only: depends on data.
-    """
-
-    total: Integers
+    total: Integers  # exact sum over subjects, unit 1 / gamma
+    # Subjects scaled down to the bound, and subjects counted as the zero vector.  They depend on
+    # data, so they are for the site's own log only.
     n_clipped: int
     n_rejected: int
 
 
-def quantize(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) -> QuantizedRows:
+def quantize(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape) -> QuantizedRows:
     """Clip each subject's answer and round it to integers.
 
-    Parameters
-    ----------
-    answers : ndarray of float64, shape (n_subjects, d)
-        One row per subject, any values; a row with a non-finite entry counts as zeros.
-    log2_gamma : int
-        Scale exponent: gamma = 2^log2_gamma units per 1.0.
-    clip_int : int
-        Bound of a row's Euclidean norm, in units of 1 / gamma.
-    shape : {"ball", "psd"}
-        ``psd`` when rows are svec of positive semidefinite matrices.
-
-    Returns
-    -------
-    QuantizedRows
-        Every row u has ``sum(u**2) <= clip_int**2``, exactly, whatever `answers` holds.
-
-    Raises
-    ------
-    ConfigError
-        The bound is too small for d, or its squares do not fit 63 bits.
+    `answers` (n_subjects, d) may hold anything; a row with a non-finite entry counts as zeros.
+    Every row u of the result has ``sum(u**2) <= clip_int**2``, exactly, in units of 1 / gamma.
+    `shape` is "psd" when rows are svec of positive semidefinite matrices.  ConfigError if the bound
+    is too small for d, or its squares do not fit 63 bits.
     """
     rows = np.asarray(answers, dtype=np.float64)
     rho = _float_bound(rows.shape, log2_gamma=log2_gamma, clip_int=clip_int)
@@ -105,11 +81,10 @@ def quantize(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) ->
     )
 
 
-def quantized_sum(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shape) -> QuantizedSum:
-    """Sum of `quantize` over subjects, without holding all integers at once.
-
-    Arguments and errors as in `quantize`.
-    """
+def quantized_sum(
+    answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape
+) -> QuantizedSum:
+    """Sum of `quantize` over subjects, without holding all integers at once."""
     answers = np.asarray(answers, dtype=np.float64)
     total = np.zeros(answers.shape[-1], dtype=np.int64)
     n_clipped = n_rejected = 0
@@ -125,29 +100,16 @@ def quantized_sum(answers: Array, *, log2_gamma: int, clip_int: int, shape: Shap
 def decode_sum(vectors: Sequence[Ring], *, bound: int) -> Integers:
     """Sum masked vectors modulo 2^64 and read the result as signed integers.
 
-    Parameters
-    ----------
-    vectors : sequence of ndarray of uint64, shape (d,)
-        One per site; summed in this order (the order cannot change the result).
-    bound : int
-        Largest size an entry of the true sum can have (`cape.privacy.mechanisms.overflow_bound`).
-
-    Returns
-    -------
-    ndarray of int64, shape (d,)
-        The sum, unit 1 / gamma.
-
-    Raises
-    ------
-    SecureAggregationError
-        Nothing to sum, unequal shapes, another dtype, or an entry past the bound: masks that do
-        not cancel leave a uniform number, which passes with probability 2 * bound / 2^64.
+    One vector uint64 (d,) per site; the sum is int64, unit 1 / gamma.  `bound` is the largest size
+    of an entry of the true sum (`cape.privacy.mechanisms.overflow_bound`).  SecureAggregationError
+    for nothing to sum, another form, or an entry past the bound: masks that do not cancel leave a
+    uniform number, which passes with probability 2 * bound / 2^64.
     """
     if not vectors or any(
         v.dtype != np.uint64 or v.ndim != 1 or v.shape != vectors[0].shape for v in vectors
     ):
         raise SecureAggregationError("E220", problem="the masked vectors do not have one form")
-    if not 0 <= bound < 1 << MAX_LOG2_SUM:
+    if not 0 <= bound < 1 << _MAX_LOG2_SUM:
         raise SecureAggregationError("E220", problem="the bound of the sum is out of range")
     total = np.zeros(vectors[0].shape, dtype=np.uint64)
     for vector in vectors:
@@ -177,14 +139,14 @@ def _float_bound(form: tuple[int, ...], *, log2_gamma: int, clip_int: int) -> fl
     return math.ldexp(margin, -log2_gamma)
 
 
-def _row_blocks(answers: Array) -> list[Array]:
+def _row_blocks(answers: _Floats) -> list[_Floats]:
     """Cut into views of whole rows, about `_BLOCK` entries each; one empty view for no rows."""
     # A form that `quantize` refuses is handed to it in one piece.
     n_rows = max(1, _BLOCK // max(1, answers.shape[-1]))
     return [answers[i : i + n_rows] for i in range(0, max(1, answers.shape[0]), n_rows)]
 
 
-def _float_clip(rows: Array, *, rho: float) -> tuple[Array, Flags]:
+def _float_clip(rows: _Floats, *, rho: float) -> tuple[_Floats, Flags]:
     """Scale finite rows into the ball of radius `rho`."""
     # Divided by the peak first, so that squares of huge entries do not overflow.
     peak = np.max(np.abs(rows), axis=1, initial=0.0)
@@ -197,7 +159,7 @@ def _float_clip(rows: Array, *, rho: float) -> tuple[Array, Flags]:
     return rows, over
 
 
-def _integer_clip(scaled: Array, *, clip_int: int, shape: Shape) -> QuantizedRows:
+def _integer_clip(scaled: _Floats, *, clip_int: int, shape: _Shape) -> QuantizedRows:
     """Round, then clip exactly (steps 3 and 4): alone carries the bound, for any input.
 
     A row leaves with squared norm n2 <= clip_int^2: with q = ceil(sqrt(n2)) each entry becomes

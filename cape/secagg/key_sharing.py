@@ -117,14 +117,8 @@ def share(
     """Stage 2: check U1 as the aggregator relays it and share the own secrets among its sites.
 
     Once per state: a second call would encrypt other shares under the same key and nonce.  A
-    repeated request is answered with the stored message.
-
-    Raises
-    ------
-    SecureAggregationError
-        The list is not acceptable, or the own entry was changed.
-    MessageError
-        An entry belongs to another exchange, or repeats.
+    repeated request is answered with the stored message.  Errors as of `check_advertisements`;
+    SecureAggregationError if the own entry was changed.
     """
     setup, own, entries = state.setup, state.own, advertised.entries
     check_advertisements(setup, entries, pinned=pinned)
@@ -152,12 +146,8 @@ def share(
 def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
     """Open the shares that U2 sent to this site.
 
-    Raises
-    ------
-    MessageError
-        The book belongs to another exchange.
-    SecureAggregationError
-        Too few sites, the own shares or a ciphertext are missing, changed or malformed.
+    MessageError if the book belongs to another exchange; SecureAggregationError for too few sites,
+    or if the own shares or a ciphertext are missing, changed or malformed.
     """
     first, setup, site = state.first, state.first.setup, state.first.own.site
     if book.exchange != share_id(setup, state.roster):

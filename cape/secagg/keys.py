@@ -24,7 +24,6 @@ from dataclasses import field
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 from cryptography.exceptions import InvalidSignature, InvalidTag
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -35,12 +34,11 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF, HKDFExpand
 
 from cape.errors import SecureAggregationError
 from cape.frozen import dataclass
-
-Ring = npt.NDArray[np.uint64]
+from cape.secagg.field import Ring
 
 KEY_BYTES: Final = 32
 DIGEST_BYTES: Final = 32
-NONCE_BYTES: Final = 12
+_NONCE_BYTES: Final = 12
 
 # Key stream entries made at a time (128 KiB): they stay in the second-level cache.
 _CHUNK: Final = 1 << 14
@@ -50,24 +48,13 @@ _ZEROS: Final = bytes(8 * _CHUNK)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KeyRosterEntry:
-    """What everybody knows of one site.
-
-    Parameters
-    ----------
-    site : str
-        Id of the site.
-    n_subjects : int
-        Its subjects, M_s.
-    public_key : bytes
-        X25519, of this run, 32 bytes (where sites may drop out: `Advertisement.keys`).
-    identity_key : bytes
-        Ed25519, 32 bytes; empty without pinned keys.
-    """
+    """What everybody knows of one site."""
 
     site: str
-    n_subjects: int
+    n_subjects: int  # M_s
+    # X25519, of this run, 32 bytes (where sites may drop out: `Advertisement.keys`)
     public_key: bytes
-    identity_key: bytes = b""
+    identity_key: bytes = b""  # Ed25519, 32 bytes; empty without pinned keys
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -291,7 +278,7 @@ def sign(secret: bytes, message: bytes) -> bytes:
     return _identity(secret).sign(message)
 
 
-def verify(public: bytes, message: bytes, signature: bytes, *, site: str) -> None:
+def verify_signature(public: bytes, message: bytes, signature: bytes, *, site: str) -> None:
     """Raise SecureAggregationError unless `site` signed `message` with its identity key."""
     # ValueError: a relayed key of another length, which is the relay's doing, not a mistake here.
     try:
@@ -327,7 +314,7 @@ def open_sealed(key: bytes, sealed: bytes, *, context: bytes) -> bytes:
     """Plaintext of `seal`; SecureAggregationError if anything was changed."""
     check_length(key, "vault key")
     # One text for every cause: which part was changed is nobody's business.
-    nonce, body = sealed[:NONCE_BYTES], sealed[NONCE_BYTES:]
+    nonce, body = sealed[:_NONCE_BYTES], sealed[_NONCE_BYTES:]
     try:
         return ChaCha20Poly1305(key).decrypt(nonce, body, context)
     except (InvalidTag, ValueError):

@@ -17,7 +17,7 @@ from typing import Annotated, Any, Protocol
 
 from cape.frozen import dataclass
 from cape.markers import OPENED, PUBLIC, RING, SEALED
-from cape.secagg.keys import Ring
+from cape.secagg.field import Ring
 
 
 def _address(empty: Any) -> Any:

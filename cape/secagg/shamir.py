@@ -42,7 +42,7 @@ def split(secret: bytes, *, threshold: int, n_shares: int, token_bytes: TokenByt
     return shares
 
 
-def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
+def recover(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     """Secret from shares by x-coordinate (from 1).
 
     SecureAggregationError for too few or malformed shares, or shares that belong to no 32-byte

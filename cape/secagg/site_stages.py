@@ -19,16 +19,16 @@ import numpy as np
 
 from cape.errors import MessageError
 from cape.frozen import dataclass
+from cape.secagg.field import Ring
 from cape.secagg.keys import (
     KeyRing,
     MaskLabel,
-    Ring,
     add_stream,
     failure,
     shared_keys,
     sign,
     site_order,
-    verify,
+    verify_signature,
     zero_sum_mask,
 )
 from cape.secagg.messages import (
@@ -69,40 +69,20 @@ class OpenRelease:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ReadySite:
-    """State between releases, and during one (`release`).
-
-    Parameters
-    ----------
-    setup : Setup
-        Facts of the run.
-    site : str
-        Own id.
-    roster : bytes
-        Roster digest of U1, whose public keys are `advertised`.
-    alive : tuple of str
-        Sites that may still take part: U2, then the survivors of the last release.
-    used : int
-        Key sets used up; the next release takes the set of this index.
-    identity_secret : bytes
-        Ed25519 key of stage 3b.
-    key_sets : tuple of KeySet
-        Own secrets of the sets that are left.
-    held : tuple of mapping of str to bytes
-        Per set that is left: site to its two shares for this site.
-    release : OpenRelease or None
-        The release under way.
-    """
+    """State between releases, and during one (`release`)."""
 
     setup: Setup
     site: str
-    roster: bytes
+    roster: bytes  # roster digest of U1, whose public keys are `advertised`
     advertised: AdvertisementList
+    # Sites that may still take part: U2, then the survivors of the last release
     alive: tuple[str, ...]
-    used: int
-    identity_secret: bytes = field(repr=False)
-    key_sets: tuple[KeySet, ...] = field(repr=False)
+    used: int  # key sets used up; the next release takes the set of this index
+    identity_secret: bytes = field(repr=False)  # Ed25519 key of stage 3b
+    key_sets: tuple[KeySet, ...] = field(repr=False)  # own secrets of the sets that are left
+    # Per set that is left: site to its two shares for this site
     held: tuple[Mapping[str, bytes], ...] = field(repr=False)
-    release: OpenRelease | None = None
+    release: OpenRelease | None = None  # the release under way
 
 
 def mask_input(
@@ -110,21 +90,9 @@ def mask_input(
 ) -> tuple[ReadySite, MaskedInput]:
     """Stage 3: mask one vector with the next key set, which is used up by this.
 
-    Parameters
-    ----------
-    state : ReadySite
-        No release under way.
-    noisy : ndarray of uint64, shape (d,)
-        x + g: the exact sum of this site plus its noise share, modulo 2^64.
-    label : MaskLabel
-        What is masked.
-    participants : sequence of str
-        Sites of this release: a part of `state.alive` with the own id.
-
-    Raises
-    ------
-    SecureAggregationError
-        A release is under way, no key set is left, the sites are wrong or too few.
+    `noisy` is x + g, the exact sum of this site plus its noise share, modulo 2^64; `participants`
+    are a part of `state.alive` with the own id.  SecureAggregationError if a release is under way,
+    no key set is left, or the sites are wrong or too few.
     """
     # A second vector under the same keys would show the difference of the two.
     if state.release is not None or not state.key_sets:
@@ -169,12 +137,8 @@ def mask_input(
 def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, SurvivorSignature]:
     """Stage 3b: sign the list of survivors, one list per release.
 
-    Raises
-    ------
-    MessageError
-        No release is open, a list was signed already, or it belongs to another release.
-    SecureAggregationError
-        Too few survivors, one that was not asked, or this site is not among them.
+    MessageError if no release is open, a list was signed already, or it belongs to another release;
+    SecureAggregationError for too few survivors, one that was not asked, or without this site.
     """
     release = _open_release(state, listed.exchange)
     # Two lists of one release could have one site's mask key opened and its self mask as well.
@@ -198,12 +162,9 @@ def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, Surv
 def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskShares]:
     """Stage 4: open the self masks of survivors and the mask keys of dropped sites.
 
-    Raises
-    ------
-    MessageError
-        No release is open, or the book belongs to another one: a second answer is refused.
-    SecureAggregationError
-        Survivors were not signed here, or not by t survivors on the same list.
+    MessageError if no release is open, or the book belongs to another one: a second answer is
+    refused.  SecureAggregationError if survivors were not signed here, or not by t survivors on the
+    same list.
     """
     release = _open_release(state, book.exchange)
     # The list that this site signed, not one that the book could bring along.
@@ -214,7 +175,7 @@ def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskS
     statement = survivor_statement(release.exchange, survivors)
     identities = {entry.site: entry.identity_key for entry in state.advertised.entries}
     for signer, signature in book.signatures.items():
-        verify(identities[signer], statement, signature, site=signer)
+        verify_signature(identities[signer], statement, signature, site=signer)
     # Of every site one secret is opened, never both.
     dropped = set(release.participants) - set(survivors)
     message = MaskShares(

@@ -30,7 +30,7 @@ from cape.secagg.keys import (
     sha256,
     site_order,
     u64,
-    verify,
+    verify_signature,
 )
 from cape.secagg.messages import Advertisement, Message
 from cape.secagg.shamir import SHARE_BYTES
@@ -46,33 +46,15 @@ PAIR_BYTES: Final = 2 * SHARE_BYTES
 class Setup:
     """Public facts fixed before stage 1, equal at all parties.
 
-    Parameters
-    ----------
-    salt : bytes
-        `cape.secagg.keys.run_salt`.
-    sizes : mapping of str to int
-        M_s of every joined site: the sites are U0.
-    colluders : int
-        Assumed colluders S_C.
-    batch : int
-        Which time stages 1 and 2 run, from 1.
-    n_sets : int
-        Key sets of this batch: releases that it serves.
-    min_survivors : int
-        Threshold t that the owner wants; see `threshold`.
-
-    Raises
-    ------
-    ConfigError
-        Too many assumed colluders, or a threshold above S.
+    ConfigError for too many assumed colluders, or a threshold above S.
     """
 
-    salt: bytes
-    sizes: Mapping[str, int]
-    colluders: int
-    batch: int
-    n_sets: int
-    min_survivors: int = 0
+    salt: bytes  # `cape.secagg.keys.run_salt`
+    sizes: Mapping[str, int]  # M_s of every joined site: the sites are U0
+    colluders: int  # assumed colluders S_C
+    batch: int  # which time stages 1 and 2 run, from 1
+    n_sets: int  # key sets of this batch: releases that it serves
+    min_survivors: int = 0  # threshold t that the owner wants; see `threshold`
 
     def __post_init__(self) -> None:
         n_sites, t = len(self.sizes), self.threshold
@@ -100,27 +82,23 @@ class Setup:
         return KEY_BYTES + SET_BYTES * self.n_sets
 
 
-M = TypeVar("M", bound=Message)
+_M = TypeVar("_M", bound=Message)
 
 
 def inbox_by_site(
     inbox: Iterable[object],
-    kind: type[M],
+    kind: type[_M],
     *,
     allowed: Collection[str],
     exchange: bytes,
     threshold: int,
-) -> dict[str, M]:
+) -> dict[str, _M]:
     """Messages by sender in `site_order`, whatever the order of arrival.
 
-    Raises
-    ------
-    MessageError
-        A message of another stage, exchange or sender, or two of one sender.
-    SecureAggregationError
-        Fewer than `threshold` sites answered.
+    MessageError for a message of another stage, exchange or sender, or two of one sender;
+    SecureAggregationError if fewer than `threshold` sites answered.
     """
-    messages: dict[str, M] = {}
+    messages: dict[str, _M] = {}
     for message in inbox:
         # The exchange id names run, batch, roster and label, so a replayed message is another's.
         if not isinstance(message, kind) or message.exchange != exchange:
@@ -145,15 +123,9 @@ def check_advertisements(
 ) -> None:
     """Refuse a list for U1 that is not complete, distinct and signed.
 
-    `pinned` are the identity keys stored by this site, if keys are pinned.
-
-    Raises
-    ------
-    MessageError
-        See `inbox_by_site`.
-    SecureAggregationError
-        Too few sites, a wrong length, a repeated key, a bad signature, an identity key that is
-        not the pinned one.
+    `pinned` are the identity keys stored by this site, if keys are pinned.  Errors as of
+    `inbox_by_site`; SecureAggregationError for a wrong length, a repeated key, a bad signature, or
+    an identity key that is not the pinned one.
     """
     exchange, threshold = advertise_id(setup), setup.threshold
     advertised = inbox_by_site(
@@ -166,7 +138,7 @@ def check_advertisements(
         parts += [entry.keys[i : i + KEY_BYTES] for i in range(0, len(entry.keys), KEY_BYTES)]
         parts.append(entry.identity_key)
         signed = advertisement(site, entry.keys, salt=setup.salt)
-        verify(entry.identity_key, signed, entry.signature, site=site)
+        verify_signature(entry.identity_key, signed, entry.signature, site=site)
     # A site that advertises a part of another's keys could be told that site's secrets.
     if len(set(parts)) != len(parts):
         raise failure("an advertised key repeats")

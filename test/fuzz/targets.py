@@ -251,9 +251,9 @@ def secrets(data: bytes) -> None:
     """Shares, keys, signatures and sealed values of any bytes."""
     for read in (
         lambda: shamir.read_share(data),
-        lambda: shamir.join({1: data[:66], 2: data[66:132]}, threshold=2),
+        lambda: shamir.recover({1: data[:66], 2: data[66:132]}, threshold=2),
         lambda: private_key_from_bytes(data),
-        lambda: keys.verify(data[:32], b"", data[32:96], site="x"),
+        lambda: keys.verify_signature(data[:32], b"", data[32:96], site="x"),
         lambda: keys.open_sealed(bytes(32), data, context=b""),
     ):
         try:

@@ -223,7 +223,7 @@ MUTANTS = (
     Mutant(
         "a site opens shares without checking who signed",
         "cape/secagg/site_stages.py",
-        "        verify(identities[signer], statement, signature, site=signer)",
+        "        verify_signature(identities[signer], statement, signature, site=signer)",
         "        len(identities[signer] + statement + signature)",
         UNIT + "test_secagg_stages.py"
         "::test_shares_are_opened_once_and_only_for_enough_valid_signatures",

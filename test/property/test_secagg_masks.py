@@ -76,4 +76,4 @@ def test_any_threshold_of_shares_gives_the_secret_back(secret, data):
         token_bytes=lambda size: hashlib.shake_256(seed).digest(size),
     )
     chosen = data.draw(st.sets(st.integers(1, n), min_size=t))
-    assert shamir.join({x: shares[x - 1] for x in chosen}, threshold=t) == secret
+    assert shamir.recover({x: shares[x - 1] for x in chosen}, threshold=t) == secret

@@ -25,7 +25,7 @@ def test_a_signature_holds_for_its_message_and_key_only():
     public = keys.identity_public_key(SECRET)
     message = keys.advertisement("a", b"k" * 32, salt=bytes(32))
     signature = keys.sign(SECRET, message)
-    keys.verify(public, message, signature, site="a")
+    keys.verify_signature(public, message, signature, site="a")
     other = keys.identity_public_key(bytes(32))
     wrong = [
         (public, message + b"x", signature),
@@ -36,7 +36,7 @@ def test_a_signature_holds_for_its_message_and_key_only():
     ]
     for key, text, mark in wrong:
         with pytest.raises(SecureAggregationError, match="the signature of a is not valid"):
-            keys.verify(key, text, mark, site="a")
+            keys.verify_signature(key, text, mark, site="a")
 
 
 def test_an_advertisement_names_run_site_and_key():

@@ -41,13 +41,13 @@ def test_the_prime_is_the_mersenne_prime_and_fits_a_share():
 def test_any_set_of_threshold_shares_gives_the_secret(threshold, n_shares):
     shares = split(threshold, n_shares)
     for chosen in itertools.combinations(shares, threshold):
-        assert shamir.join({x: shares[x] for x in chosen}, threshold=threshold) == SECRET
-    assert shamir.join(shares, threshold=threshold) == SECRET
+        assert shamir.recover({x: shares[x] for x in chosen}, threshold=threshold) == SECRET
+    assert shamir.recover(shares, threshold=threshold) == SECRET
 
 
 @pytest.mark.parametrize("secret", [bytes(32), b"\xff" * 32, b"\x01" + bytes(31)])
 def test_extreme_secrets_survive(secret):
-    assert shamir.join(split(3, 4, secret), threshold=3) == secret
+    assert shamir.recover(split(3, 4, secret), threshold=3) == secret
 
 
 def test_shares_are_the_polynomial_at_1_2_3_in_little_endian():
@@ -65,7 +65,7 @@ def test_shares_are_the_polynomial_at_1_2_3_in_little_endian():
 def test_fewer_shares_than_the_threshold_are_refused():
     shares = split(3, 5)
     with pytest.raises(SecureAggregationError, match="2 shares came, 3 are needed"):
-        shamir.join({1: shares[1], 4: shares[4]}, threshold=3)
+        shamir.recover({1: shares[1], 4: shares[4]}, threshold=3)
 
 
 def test_one_share_less_is_consistent_with_every_secret():
@@ -77,7 +77,7 @@ def test_one_share_less_is_consistent_with_every_secret():
         # Value at 3 of the parabola through (0, other), (1, .), (2, .): s - 3 p1 + 3 p2 at x = 3.
         third = (other - 3 * known[1] + 3 * known[2]) % p
         forged = {**shares, 3: third.to_bytes(66, "little")}
-        assert shamir.join(forged, threshold=3) == other.to_bytes(32, "little")
+        assert shamir.recover(forged, threshold=3) == other.to_bytes(32, "little")
 
 
 def test_coefficients_fill_the_field_and_all_ones_are_drawn_again():
@@ -99,7 +99,7 @@ def test_a_changed_share_gives_no_32_byte_secret():
     shares = split(3, 3)
     shares[2] = shares[2][:-2] + bytes([shares[2][-2] ^ 1, shares[2][-1]])
     with pytest.raises(SecureAggregationError, match="do not belong together"):
-        shamir.join(shares, threshold=3)
+        shamir.recover(shares, threshold=3)
 
 
 @pytest.mark.parametrize(

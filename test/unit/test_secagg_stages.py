@@ -425,7 +425,7 @@ def test_shares_travel_under_the_documented_key_and_associated_data(run):
     listed = run.listed.entries[1].keys
     assert listed[64:96] == hashlib.sha256(lp(b"cape/1/b") + seed).digest()
     own = [run.ready[s].held[0]["b"][66:] for s in "abc"]
-    assert shamir.join(dict(enumerate(own, start=1)), threshold=3) == seed
+    assert shamir.recover(dict(enumerate(own, start=1)), threshold=3) == seed
 
 
 def test_sites_with_different_lists_share_no_key(run):

@@ -19,12 +19,12 @@ from cape.algorithms.estimators import (
     UNCLIPPED,
     Array,
     Data,
+    Floats,
     PlannedRelease,
     StepRecord,
     SubjectQuery,
     clip_rows,
 )
-from cape.algorithms.infomax import Floats
 from cape.algorithms.pca import Subspace
 from cape.algorithms.templates import unit_columns
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
