@@ -25,7 +25,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
 from cape.privacy.noise import SecureNoise, discrete_gaussian
 from cape.secagg import aggregator_stages as aggregator
-from cape.secagg import key_sharing as sharing
 from cape.secagg import site_stages as at_site
 from cape.secagg.field import quantized_sum
 from cape.secagg.keys import KeyRing, KeyRosterEntry, MaskLabel, pair_keys, zero_sum_mask
@@ -124,7 +123,7 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
     setup = Setup(salt=bytes(32), sizes=sizes, colluders=colluders, batch=1, n_sets=n_sets)
     started = time.perf_counter()
     first = {
-        s: sharing.advertise(
+        s: at_site.advertise(
             setup,
             site=s,
             identity_secret=source.token_bytes(32),
@@ -134,11 +133,11 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
     }
     listed = aggregator.collect_advertisements(setup, [state.own for state in first.values()])
     shared = [
-        sharing.share(state, listed, pinned=None, token_bytes=source.token_bytes)
+        at_site.share(state, listed, pinned=None, token_bytes=source.token_bytes)
         for state in first.values()
     ]
     table, book = aggregator.route_shares(setup, listed, [message for _, message in shared])
-    ready = [sharing.accept_shares(state, book) for state, _ in shared]
+    ready = [at_site.accept_shares(state, book) for state, _ in shared]
     exchanged = time.perf_counter()
     zeros = np.zeros(190, dtype=np.uint64)
     sent = [

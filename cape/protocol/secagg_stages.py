@@ -30,7 +30,7 @@ from cape.protocol.messages import (
 from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, broadcast_roster, pinned
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
-from cape.secagg import aggregator_stages, key_sharing, keys, site_stages, stages
+from cape.secagg import aggregator_stages, keys, site_stages, stages
 from cape.secagg.aggregator_stages import PendingSum
 from cape.secagg.field import Integers
 from cape.secagg.messages import (
@@ -160,7 +160,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
         entropy = site.noise.stream(site.id, "zero-sum", 1, "keys")
         # Drawn even where it is not used, so that seeded runs draw the same keys after it.
         fresh = entropy.token_bytes(keys.KEY_BYTES)
-        state = key_sharing.advertise(
+        state = site_stages.advertise(
             setup_of(site.digest(roster), roster),
             site=site.id,
             identity_secret=site.identity().secret if pinned(site.config) else fresh,
@@ -222,8 +222,8 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 
 def _share(site: Site, model: Model) -> SealedShares:
-    state = kept(site, SECRET, key_sharing.AdvertisedSite)
-    after, message = key_sharing.share(
+    state = kept(site, SECRET, site_stages.AdvertisedSite)
+    after, message = site_stages.share(
         state,
         advertised(state.setup, drop_outs(model).advertised),
         pinned=site.identity().roster if pinned(site.config) else None,
@@ -251,9 +251,9 @@ def _ready(site: Site, model: Model) -> site_stages.ReadySite:
     book = drop_outs(model).shares
     if book is None:
         return kept(site, SECRET, site_stages.ReadySite)
-    state = kept(site, SECRET, key_sharing.SharedSite)
+    state = kept(site, SECRET, site_stages.SharedSite)
     exchange = stages.share_id(state.first.setup, state.roster)
-    return key_sharing.accept_shares(state, replace(book, exchange=exchange))
+    return site_stages.accept_shares(state, replace(book, exchange=exchange))
 
 
 # -- stages 3 and 4: one sum over the sites that remain ------------------------------------------

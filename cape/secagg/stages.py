@@ -3,8 +3,8 @@
 Four stages and a consistency check after Bonawitz et al. 2017, figure 4: advertise keys (1),
 share secrets (2), send masked inputs (3), agree on who survived (3b), unmask (4).  Each stage is
 a pure function of a frozen state and one message (`cape.secagg.messages`), in
-`cape.secagg.key_sharing` (1, 2), `cape.secagg.site_stages` (3 to 4) and
-`cape.secagg.aggregator_stages`.  Any failed check ends the run; nothing is repaired.
+`cape.secagg.site_stages` and `cape.secagg.aggregator_stages`.  Any failed check ends the run;
+nothing is repaired.
 
 Stages 1 and 2 carry `n_sets` key sets at once, one for each coming release.  A set serves one
 release and is gone afterwards: were it used twice, a drop in the second release would open the

@@ -61,10 +61,9 @@ from cape.protocol.model import Model
 from cape.protocol.phases import start
 from cape.secagg import keys, shamir
 from cape.secagg.aggregator_stages import PendingSum
-from cape.secagg.key_sharing import AdvertisedSite, SharedSite
 from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
-from cape.secagg.site_stages import ReadySite
+from cape.secagg.site_stages import AdvertisedSite, ReadySite, SharedSite
 from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import CHECKPOINT_FILE, CHECKPOINT_FORMAT, read_checkpoint
 from cape.site.identity import IdentityFiles

@@ -15,7 +15,6 @@ import pytest
 
 from cape.errors import SecureAggregationError
 from cape.secagg import aggregator_stages as aggregator
-from cape.secagg import key_sharing as sharing
 from cape.secagg import site_stages as site_side
 from cape.secagg.keys import KeyRing, MaskLabel, shared_keys, zero_sum_mask
 from cape.secagg.stages import Setup, mask_public_key
@@ -74,7 +73,7 @@ class World:
         sizes = {f"site{i}": 10 + i for i in range(n_sites)}
         self.setup = Setup(salt=bytes(32), sizes=sizes, colluders=colluders, batch=1, n_sets=n_sets)
         self.first = {
-            site: sharing.advertise(
+            site: site_side.advertise(
                 self.setup,
                 site=site,
                 identity_secret=hashlib.sha256(site.encode()).digest(),
@@ -92,7 +91,7 @@ class World:
         inbox = [self.first[site].own for site in u1]
         listed = aggregator.collect_advertisements(self.setup, inbox)
         return listed, {
-            site: sharing.share(
+            site: site_side.share(
                 self.first[site], listed, pinned=None, token_bytes=entropy(site + "s")
             )
             for site in u1
@@ -102,7 +101,7 @@ class World:
         listed, shared = self.advertised(u1)
         inbox = [shared[site][1] for site in u2]
         table, book = aggregator.route_shares(self.setup, listed, inbox)
-        return table, {site: sharing.accept_shares(shared[site][0], book) for site in u2}
+        return table, {site: site_side.accept_shares(shared[site][0], book) for site in u2}
 
     def _masked(self, u1, u2):
         return mask_all(self.ready(u1, u2)[1], key_set=0, participants=sorted(u2))

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from cape.errors import ConfigError, MessageError, SecureAggregationError
-from cape.secagg import aggregator_stages, key_sharing, shamir, site_stages, stages
+from cape.secagg import aggregator_stages, shamir, site_stages, stages
 from cape.secagg.keys import MaskLabel, identity_public_key
 from cape.secagg.messages import (
     AdvertisementList,
@@ -54,7 +54,7 @@ class Run:
     def __init__(self, setup: Setup = SETUP) -> None:
         self.setup = setup
         self.first = {
-            s: key_sharing.advertise(
+            s: site_stages.advertise(
                 setup, site=s, identity_secret=IDENTITY[s], token_bytes=entropy(s)
             )
             for s in SITES
@@ -74,7 +74,7 @@ class Run:
         self.opened = {s: self.unmask(s, self.signatures) for s in "abc"}
 
     def share(self, site, listed, pinned=PINNED):
-        return key_sharing.share(
+        return site_stages.share(
             self.first[site], listed, pinned=pinned, token_bytes=entropy(site + " shares")
         )
 
@@ -82,7 +82,7 @@ class Run:
         return [message for _, message in self.shared.values()]
 
     def accept(self, site, book):
-        return key_sharing.accept_shares(self.shared[site][0], book)
+        return site_stages.accept_shares(self.shared[site][0], book)
 
     def mask(self, site, label=LABEL, participants=SITES, state=None, noisy=None):
         return site_stages.mask_input(
@@ -295,7 +295,7 @@ def test_changed_keys_break_the_signature(run):
 
 
 def test_a_site_that_repeats_the_keys_of_another_is_refused(run):
-    copied = key_sharing.advertise(
+    copied = site_stages.advertise(
         SETUP, site="b", identity_secret=IDENTITY["b"], token_bytes=entropy("a")
     ).own
     entries = (run.listed.entries[0], copied, *run.listed.entries[2:])
@@ -305,7 +305,7 @@ def test_a_site_that_repeats_the_keys_of_another_is_refused(run):
 
 def test_a_list_with_another_own_entry_is_refused(run):
     """The aggregator in the middle: keys of its own, signed by an identity of its own."""
-    forged = key_sharing.advertise(
+    forged = site_stages.advertise(
         SETUP, site="a", identity_secret=bytes(32), token_bytes=entropy("mallory")
     ).own
     entries = AdvertisementList(entries=(forged, *run.listed.entries[1:]))
@@ -387,7 +387,7 @@ def test_shares_that_open_but_have_a_wrong_form_are_refused(run, monkeypatch):
         (bytes(4 * 66 + 1), "shares of b have a wrong length"),
         (b"\xff" * (4 * 66), "a share is malformed"),
     ):
-        monkeypatch.setattr(key_sharing, "_open", lambda *_a, s=shares, **_k: s)
+        monkeypatch.setattr(site_stages, "_open", lambda *_a, s=shares, **_k: s)
         with pytest.raises(SecureAggregationError, match=problem):
             run.accept("a", run.book)
 
@@ -430,7 +430,7 @@ def test_shares_travel_under_the_documented_key_and_associated_data(run):
 
 def test_sites_with_different_lists_share_no_key(run):
     three = AdvertisementList(entries=run.listed.entries[:3])
-    other = key_sharing.share(
+    other = site_stages.share(
         run.first["b"], three, pinned=PINNED, token_bytes=entropy("b shares")
     )[1]
     with pytest.raises(SecureAggregationError, match="shares of b do not open"):
