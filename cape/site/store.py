@@ -441,11 +441,10 @@ def write_private_results(
     replies: tuple[dict[str, Any], ...],
 ) -> None:
     from cape.report import write_site
-    from cape.site.site_data import FileSource
 
     # Arrays in memory have no files to tell of.
-    known = source.private_summary(policy, replies) if isinstance(source, FileSource) else None
-    write_site(output, result, known)
+    describe = getattr(source, "private_summary", None)
+    write_site(output, result, describe and describe(policy, replies))
 
 
 def append_reply(output: Path, entry: ReplyEntry) -> None:
