@@ -19,8 +19,8 @@ from cape.privacy import accounting
 from cape.protocol import phases
 from support import consortium as helper
 
-MOST_MODULES = 28
-"""As many as there are now; the aim is 25."""
+MOST_MODULES = 25
+"""As many as a reader follows through one round."""
 HOME = str(Path(cape.__file__).parent)
 SITE = "local0"
 

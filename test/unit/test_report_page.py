@@ -325,7 +325,8 @@ def luminance(colour: str) -> float:
     ],
 )  # fmt: skip
 def test_text_has_enough_contrast(ink, paper):
-    style = page_module.style().replace("#fff;", "#ffffff;")
+    style = (page_module.TEMPLATES / "style.css").read_text(encoding="utf-8")
+    style = style.replace("#fff;", "#ffffff;")
     assert ink in style
     assert paper in style
     light, dark = sorted((luminance(ink), luminance(paper)), reverse=True)
