@@ -1,11 +1,9 @@
 """Public bases B, shape (D, d): what subjects are projected on before anything is released.
 
-A basis is a function of public things alone (a grid, a mask, a label image), never of consortium
-data.  Columns are orthonormal and nested: the first d' columns of the d basis are the d' basis.
-Privacy bounds hold for any B; orthonormality matters for quality and for the maps.
-
-Deviation: capePCA (Imtiaz et al., Alg. 3) works on D x D second moments of the voxels themselves.
-A low-dimensional public basis makes the released matrix d x d and the noise (D/d) times smaller.
+Functions of public things alone (a grid, a mask, a label image).  Columns are orthonormal and
+nested: the first d' columns of the d basis are the d' basis.  Privacy bounds hold for any B.
+Deviation: capePCA (Imtiaz et al., Alg. 3) works on D x D second moments of the voxels; here the
+released matrix is d x d and the noise (D/d) times smaller.
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ def check_size(n_basis: int, limit: int) -> None:
 def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
     """2-D product cosine basis (D, d) of an image, pixels row by row; exactly orthonormal.
 
-    Columns are ordered by the larger of the two frequencies relative to its axis, then by row and
-    column frequency: with n_basis = k^2 on a square image they are all products of the k lowest.
+    Ordered by the larger of the two frequencies relative to its axis, then by row and column.
     """
     n_rows, n_columns = image_shape
     check_size(n_basis, n_rows * n_columns)
@@ -62,10 +59,9 @@ def dct_image(image_shape: tuple[int, int], n_basis: int) -> Array:
 def dct_mask(mask: npt.NDArray[np.bool_], n_basis: int) -> Array:
     """3-D cosine basis (D, d) inside a mask (nx, ny, nz), voxels in C order; orthonormal.
 
-    Products of cosines over the bounding box of the mask, sorted by
-    ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` (rounded to 12 digits, ties by a, b, c); the first d columns
-    at the mask voxels, then QR with a positive diagonal, which makes the basis unique and nested.
-    ConfigError (E011) if the mask does not carry that many columns.
+    Cosines over the bounding box, by ``(a/nx)^2 + (b/ny)^2 + (c/nz)^2`` (12 digits, ties by a, b,
+    c), at the mask voxels; QR with a positive diagonal makes them unique and nested.  ConfigError
+    (E011) if the mask does not carry that many columns.
     """
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
@@ -100,10 +96,9 @@ def spanned_by(maps: Array) -> Array:
 
 
 def led_by(leaders: Array, basis: Array) -> Array:
-    """Basis (D, d) that begins with the span of `leaders` (D, K) and goes on with another basis.
+    """Basis (D, d > K) that begins with the span of `leaders` (D, K) and goes on with `basis`.
 
-    Its first d - K columns follow, without what the leaders hold already.  ConfigError (E011) if d
-    is not above K, or columns depend on each other.
+    What the leaders hold is taken out.  ConfigError (E011) if d <= K, or for dependent columns.
     """
     n, d = leaders.shape[1], basis.shape[1]
     if d <= n:

@@ -1,11 +1,10 @@
 """Canonical correlations of two views from one private second moment: capeCCA.
 
-A record is z = [x ; y], both views of one subject.  Columns lie in public ranges, which map to
-[-1, 1]; each view is divided by the root of its number of columns and the joint vector is cut to a
-public norm, so one subject moves the mean of z z' by a bounded amount whatever its values are.
-With ``c > 0`` a constant entry c is appended: the same release then holds the means, which centre
+A record is z = [x ; y], columns mapped from public ranges to [-1, 1], each view divided by the root
+of its number of columns, and z cut to a public norm, which bounds one subject's part in the mean of
+z z'.  With ``c > 0`` a constant entry c is appended: the release then holds the means, which centre
 the covariances.  Source: Imtiaz and Sarwate, capeCCA (Alg. 1).  Deviations (docs/deviations.md no.
-21): joint scaling, and a whitened cross-covariance instead of a matrix that is not symmetric.
+21): joint scaling; whitened cross-covariance, not an asymmetric matrix.
 """
 
 from __future__ import annotations
@@ -46,9 +45,8 @@ def canonical_pairs(
 ) -> Canonical:
     """Canonical pairs of a joint covariance (D, D) of z = [x ; y]; symmetric, maybe noisy.
 
-    `n_x, n_pairs`: D_x, rows of the first view; K <= min(D_x, D_y). `noise_std`: Std of the noise
-    on an entry off the diagonal. `ridge`: Added to the diagonal of C_xx and C_yy, in units of their
-    mean eigenvalue.
+    `n_x` rows of the first view; `noise_std` of an entry off the diagonal; `ridge` is added to the
+    diagonal of C_xx and C_yy, in units of their mean eigenvalue.
     """
     x, y = slice(0, n_x), slice(n_x, len(covariance))
     A = _inverse_root(covariance[x, x], noise_std=noise_std, ridge=ridge)

@@ -46,11 +46,10 @@ def peaks(z: Array) -> npt.NDArray[np.intp]:
 
 
 def arrange(A: Array) -> tuple[int, ...]:
-    """Signed order of the components of maps (D, R), numbers from 1.
+    """Signed order of the components of maps (D, R): +-(k + 1) for the old component k.
 
-    Entry j is ``+(k + 1)`` or ``-(k + 1)``: the new component j is the old component k, with this
-    sign.  Descending variance explained; equal ones by the lower peak index.  The sign makes the
-    skewness of the map positive, or, if that is below 0.05, its largest |z|.
+    Descending variance explained; equal ones by the lower peak index.  The sign makes the skewness
+    of the map positive, or, if that is below 0.05, its largest |z|.
     """
     z = z_scores(A)
     at = peaks(z)
@@ -65,10 +64,7 @@ def arrange(A: Array) -> tuple[int, ...]:
 
 
 def apply_order(order: Sequence[int], matrix: Array, axis: int) -> Array:
-    """Put the components along `axis` into the signed `order` of `arrange`.
-
-    The same call serves A (axis 1), W, W_total and time courses (axis 0): they flip together.
-    """
+    """Put components along `axis` (A: 1; W, W_total, time courses: 0) into signed `order`."""
     index = np.abs(np.asarray(order, dtype=np.intp)) - 1
     shape = [1] * matrix.ndim
     shape[axis] = index.size

@@ -82,10 +82,9 @@ def step_record(mean: Array, noise_std: float, *, step_norm: float) -> StepRecor
 
 
 def clip_rows(rows: Array, bound: float) -> Array:
-    """Rows (n_rows, n) in float64, scaled into the L2 ball of radius `bound` > 0.
+    """Rows (n_rows, n) in float64, scaled into the L2 ball of radius `bound` > 0, up to rounding.
 
-    Rows that are not finite become 0; norms exceed `bound` by rounding at most (the exact clip is
-    `cape.secagg.field`).
+    Rows that are not finite become 0.  The exact clip is `cape.secagg.field`.
     """
     # Rows contiguous and summed one by one: the result must not depend on the layout of the stack.
     rows = np.ascontiguousarray(rows, dtype=np.float64)

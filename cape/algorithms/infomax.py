@@ -1,11 +1,10 @@
 """Infomax of capeDJICA (Imtiaz et al., Alg. 4), with the printed clip or one per subject.
 
-Data are whitened and scaled by 2 (djICA's sphere, Baker et al.); Z = W X + b 1', the printed
-1 - 2 g(Z) is ``Y = -tanh(Z/2)``.  `clip="time_point"` is Alg. 4 to the letter, one joint release of
-(G, h); `clip="subject"` bounds the relative gradient of a subject and needs about ten times less
-noise.  Deviations: learning rate .25-.5 instead of .015/log R, which does not converge in 1000
-rounds even without noise; no annealing and no stopping rule in private runs, where noise alone
-would drive both.
+Data are whitened and scaled by 2 (djICA's sphere, Baker et al.); Z = W X + b 1', the printed 1 - 2
+g(Z) is ``Y = -tanh(Z/2)``.  `clip="time_point"` is Alg. 4 to the letter, one joint release of (G,
+h); `clip="subject"` bounds a subject's relative gradient: about ten times less noise.  Deviations:
+rate .25-.5, not .015/log R, which does not converge in 1000 rounds even without noise; no
+annealing, no stopping rule in private runs, where noise alone would drive both.
 """
 
 from __future__ import annotations
@@ -58,8 +57,7 @@ class Moments:
 class Channels:
     """Working arrays (R, n_subjects T), reused chunk by chunk, and their per-subject views.
 
-    One row holds a channel of all subjects of a chunk, so that elementwise work runs over long
-    rows, while products stay per subject and do not depend on what else is in the chunk.
+    Elementwise work runs over long rows; products stay per subject, whatever else is in the chunk.
     """
 
     def __init__(self, stack: Floats) -> None:
@@ -83,8 +81,7 @@ def _operands(W: Array, b: Array, stack: Floats) -> tuple[Floats, Floats, Floats
 def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
     """H_m = I + mean_t y z' and h_m = mean_t y of every subject, float64, not clipped.
 
-    W (R, R) applies to the doubled data; the stack (n_subjects, R, T) is whitened, not doubled, and
-    the work is done in its precision.
+    W is for doubled data; the stack (n_subjects, R, T), whose precision is used, is not doubled.
     """
     n_subjects, R, T = stack.shape
     half_W, half_b, ones = _operands(W, b, stack)
@@ -199,7 +196,6 @@ class Infomax:
         return (self._release(rows),) * self.n_rounds
 
     def start(self, rows: int) -> Unmixing:
-        """Return W = I, b = 0 (Alg. 4, line 1)."""
         return beginning(rows, self.learning_rate)
 
     def query(self, state: Unmixing) -> SubjectQuery:

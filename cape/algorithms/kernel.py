@@ -1,12 +1,9 @@
 """The template-free kernel basis: leading eigenvectors of a Gaussian kernel over the features.
 
-``K_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))`` with the places x of voxels or pixels.  Its first d
-eigenvectors hold the smooth patterns that a mask can carry, whatever its shape.  Like every public
-basis it is a function of public things alone, orthonormal and nested.
-
-Eigenvectors are unique up to sign, and up to a rotation where eigenvalues coincide (masks with
-symmetries).  Both are settled by one rule, `_settled`, so that every host gets the same columns.
-Deviation: hosts agree within rounding, not on bytes; privacy bounds hold for any basis.
+``K_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))``, x the places of voxels or pixels: the smooth patterns
+that a mask can carry, public, orthonormal and nested.  Eigenvectors are unique up to sign, and up
+to a rotation where eigenvalues coincide; `_settled` gives every host the same columns.  Deviation:
+within rounding, not on bytes; privacy bounds hold for any basis.
 """
 
 from __future__ import annotations
@@ -29,10 +26,7 @@ _COLUMNS = 32  # columns whose volumes are held at once
 
 
 def kernel_image(image_shape: tuple[int, int], n_basis: int) -> Array:
-    """Kernel basis (D, d) of a 2-D image, pixels row by row.
-
-    By falling eigenvalue, ties by row and column index.
-    """
+    """Kernel basis (D, d) of an image, row by row; falling eigenvalue, ties by row, column."""
     check_size(n_basis, image_shape[0] * image_shape[1])
     (down, lower), (across, upper) = (_axis(n) for n in image_shape)
     strength = np.multiply.outer(lower, upper)
@@ -141,8 +135,7 @@ def _filtered(
 def _settled(U: Array, values: Array) -> Array:
     """Eigenvectors with sign, and rotation among equal eigenvalues, fixed by one rule.
 
-    A group of equal eigenvalues is turned so that its product with fixed, irregular columns is
-    symmetric and positive (for a single one: positive), which singles out one basis of the group.
+    The product of a group of equals with fixed, irregular columns becomes symmetric and positive.
     """
     settled = U.copy()
     rows = np.arange(1.0, len(U) + 1.0)

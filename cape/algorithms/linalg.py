@@ -1,8 +1,7 @@
 """Small dense linear algebra of the private steps: isometric vectors, matrix functions.
 
-Nothing here knows subjects or noise.  Matrix functions go through ``eigh`` and ``svd`` of numpy, so
-a round never imports scipy.  Section III of capeDJICA (Imtiaz et al.) needs only symmetric noise on
-symmetric matrices; `svec` is what makes independent noise on a vector symmetric noise on a matrix.
+By ``eigh`` and ``svd`` of numpy, so a round never imports scipy.  `svec` makes independent noise on
+a vector symmetric noise on a matrix (section III of capeDJICA, Imtiaz et al.).
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from cape.algorithms.estimators import Array
 def svec(matrix: Array) -> Array:
     """Isometric vectors (..., n (n + 1) / 2) of symmetric matrices (..., n, n).
 
-    The diagonal comes first, then sqrt(2) times the upper triangle row by row, so that
-    ``norm(svec(A)) == norm(A, "fro")`` and independent noise is GOE noise on the matrix.  The lower
-    triangle is not read.
+    The diagonal, then sqrt(2) times the upper triangle row by row (the lower is not read): norms
+    stay, and independent noise is GOE noise on the matrix.
     """
     n = matrix.shape[-1]
     rows, columns = np.triu_indices(n, 1)
@@ -59,10 +57,9 @@ def skew(upper: Array, n: int) -> Array:
 
 
 def top_eigenspace(matrix: Array) -> tuple[Array, Array]:
-    """All eigenvalues (n,), descending, and orthonormal eigenvectors (n, n) of a symmetric matrix.
+    """Eigenvalues (n,), descending, and orthonormal eigenvectors (n, n) of a symmetric matrix.
 
-    Deviation: Alg. 3, line 6 (Imtiaz et al.) prints an SVD, which orders by absolute value and
-    takes a large negative noise eigenvalue for a component; ``eigh`` keeps the sign.
+    Deviation: no SVD (Alg. 3, line 6, Imtiaz et al.), which puts large negative noise first.
     """
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[::-1].copy(), vectors[:, ::-1]
@@ -80,16 +77,12 @@ def sym_log(matrix: Array, floor: float) -> Array:
 
 
 def sym_exp(matrix: Array) -> Array:
-    """Exponential of a symmetric matrix (n, n)."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray((vectors * np.exp(values)) @ vectors.T)
 
 
 def skew_exp(matrix: Array) -> Array:
-    """Exponential of a skew-symmetric matrix (n, n): a rotation.
-
-    With the Hermitian ``i E = V diag(w) V^H`` it is the real part of ``V diag(exp(-i w)) V^H``.
-    """
+    """Rotation exp(E), E skew (n, n): Re V diag(exp(-i w)) V^H with ``i E = V diag(w) V^H``."""
     # No series and no scipy: i E is Hermitian, so this is exact to rounding for any size of E.
     values, vectors = np.linalg.eigh(1j * matrix)
     rotation: Array = ((vectors * np.exp(-1j * values)) @ vectors.conj().T).real

@@ -1,12 +1,9 @@
 """Mean and histogram of every column (feature) over subjects: the two simplest estimators.
 
-Each subject answers for itself, from its own matrix X_m (D, T_m), and every subject weighs the
-same, however many time points it has.  Values lie in a public range [low, high]; what is outside
-counts as its end (mean), or in the two open bins (histogram).
-
-Source: Imtiaz et al., Alg. 2 with the mean of [0, 1] as its example.  Deviation: sums over
-subjects are divided by the public M, not averages of site means, so that sites of unequal size
-need no weights (H = 1 in Remark 3).
+Each subject answers from its own matrix X_m (D, T_m), with equal weight whatever T_m is.  Values
+outside the public range [low, high] count as its end (mean), or in the two open bins (histogram).
+Source: Imtiaz et al., Alg. 2 with the mean of [0, 1] as its example.  Deviation: sums over subjects
+are divided by the public M, so that sites of unequal size need no weights (H = 1 in Remark 3).
 """
 
 from __future__ import annotations
@@ -45,8 +42,7 @@ class ColumnStatistic:
 class ColumnMean:
     """Mean of each column: one release of D numbers.
 
-    One subject's answer is its own mean in units of half the range, a vector of [-1, 1]^D, so its
-    norm is at most sqrt(D) and nothing is lost to a clip.
+    Answers are in [-1, 1]^D (units of half the range): norm at most sqrt(D), no loss to a clip.
     """
 
     low: float
@@ -79,11 +75,10 @@ class ColumnMean:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ColumnHistogram:
-    """Histogram of each column: one release of D (n_bins + 2) fractions.
+    """Histogram of each column: one release of D (n_bins + 2) fractions of a subject's time points.
 
-    One subject's answer is the fraction of its own time points in each bin.  Fractions of a column
-    are not negative and sum to 1, so the norm of all is at most sqrt(D), and two answers have an
-    inner product >= 0: their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
+    Fractions of a column are >= 0 with sum 1: norms are at most sqrt(D), inner products of two
+    answers >= 0, so their distance is at most sqrt(2) sqrt(D), which is the shape "psd".
     """
 
     low: float

@@ -67,8 +67,7 @@ class Rank:
 def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
     """Choose how many directions to keep from the released spectrum (d,); costs no budget.
 
-    Fitting more components than the data have is the most harmful setting: the surplus directions
-    are noise, and whitening blows them up.  The largest drop l_j - l_(j+1) over
+    Surplus directions are noise, and whitening blows them up.  The largest drop l_j - l_(j+1) over
     floor(R/2) <= j <= R decides if it is at least .15 of the noise edge (0 without noise).
     """
     R = n_components
@@ -91,10 +90,9 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
 
 
 def leading_projector(Y: Array, n_components: int) -> Array:
-    """Projector (d, d) on at most R leading directions of one subject (d, T), time mean removed.
+    """Projector U U' (d, d) on at most R leading directions of one subject (d, T), mean removed.
 
-    U U', formed as a Gram product (positive semidefinite, norm sqrt(rank)); zeros when Y is zero or
-    not finite.
+    A Gram product (PSD, norm sqrt(rank)); zeros when Y is zero or not finite.
     """
     d, T = Y.shape
     peak = float(np.max(np.abs(Y), initial=0.0))
@@ -121,7 +119,6 @@ class _MeanMatrixPca:
 
     @property
     def _bound(self) -> float:
-        """Frobenius norm of one subject's matrix at most."""
         raise NotImplementedError
 
     def _matrix(self, Y: Array) -> Array:
@@ -195,9 +192,8 @@ class ProjectorPca(_MeanMatrixPca):
 class CovariancePca(_MeanMatrixPca):
     """capePCA (Imtiaz et al., Alg. 3): mean of second moments, clipped per subject.
 
-    Deviation: Alg. 3 bounds every time point by ||x|| <= 1 and divides by N_s; here the record is a
-    subject, its matrix is X_m X_m'/T_m scaled into a Frobenius ball, and the sum is over subjects.
-    `clip` is the radius of that ball, at most 1, because the trace of a subject's matrix is 1.
+    Deviation: the record is a subject, not a time point with ||x|| <= 1; X_m X_m'/T_m is scaled
+    into a Frobenius ball of radius `clip` <= 1 (its trace is 1), and the sum is over subjects.
     """
 
     clip: float

@@ -1,11 +1,9 @@
 """Default solver: rotations of whitened data, by noisy quasi-Newton steps on the orthogonal group.
 
-After private whitening only R (R - 1)/2 numbers per round are unknown: the skew part of the score
-moment.  Each subject's vector is clipped far below its usual norm on purpose; the attenuation is
-absorbed by a constant curvature.
-
-Deviation: replaces Infomax (Alg. 4, lines 3-12, Imtiaz et al.), which releases R^2 + R numbers a
-round with a sensitivity so large that subject-level privacy leaves nothing of the answer.
+Only R (R - 1)/2 numbers per round are unknown: the skew part of the score moment.  Each subject's
+vector is clipped far below its usual norm on purpose; a constant curvature absorbs that.
+Deviation: replaces Infomax (Alg. 4, lines 3-12, Imtiaz et al.): R^2 + R numbers a round, with a
+sensitivity so large that subject-level privacy leaves nothing of the answer.
 """
 
 from __future__ import annotations
@@ -84,9 +82,8 @@ def tuned_constants(g_eff: float | None) -> TunedConstants:
 class Windows:
     """Working arrays for the volatility score of a chunk of subjects, reused chunk by chunk.
 
-    Rows carry 5 free places at both ends.  Sums of 11 neighbours come from sums of 2, 4 and 8 over
-    the whole buffer at once: windows that cross two rows land in the free places.  All terms are
-    positive, so float32 keeps 6 digits.
+    Sums of 11 neighbours come from sums of 2, 4 and 8 over the whole buffer; windows across two
+    rows land in 5 free places at both ends.  All terms are positive: float32 keeps 6 digits.
     """
 
     def __init__(self, shape: tuple[int, int, int], kind: npt.DTypeLike) -> None:
@@ -120,8 +117,7 @@ class Windows:
 def score(y: Floats, name: Score) -> Floats:
     """psi(y) along the last axis of (n_subjects, R, T), elementwise or over a moving window.
 
-    "tanh" is the derivative of log cosh.  "volatility" is y / (nu + v), v the mean of y^2 over 11
-    samples with the border value repeated: the score of a Gaussian whose variance moves in time.
+    "tanh", or "volatility": y / (nu + v), v the mean of y^2 over 11 samples, border repeated.
     """
     if name == "tanh":
         return np.asarray(np.tanh(y))
@@ -135,9 +131,8 @@ def score(y: Floats, name: Score) -> Floats:
 def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
     """Skew part of every subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped.
 
-    ``K_ij = g_ij - g_ji`` with ``g = psi(y) y'/T`` and ``y = W z``: the gradient of the contrast
-    along rotations (i, j), i < j row by row.  The stack (n_subjects, R, T) is whitened; the work is
-    done in its precision.
+    ``K_ij = g_ij - g_ji``, i < j row by row, ``g = psi(y) y'/T``, ``y = W z``: the gradient along
+    rotations.  The stack (n_subjects, R, T) is whitened; the work is done in its precision.
     """
     n_subjects, R, T = stack.shape
     W = np.asarray(W, dtype=stack.dtype)

@@ -1,10 +1,9 @@
 """PCA from one private second moment of bounded records: capePCA and DPdisPCA.
 
 Each subject answers with the second moment of its own columns x (paper: one record each), cut to
-``||x|| <= norm_bound``, a public constant, and divided by it.  Sources: Imtiaz and Sarwate,
-capePCA (Alg. 3 of capeDJICA) and DPdisPCA (Alg. 1: each site sends the leading part of its own
-noisy second moment).  `cape.algorithms.pca` is what joint ICA uses; it scales every subject by
-itself, which a study of single records cannot.
+``||x|| <= norm_bound``, a public constant, and divided by it.  Sources: Imtiaz and Sarwate, capePCA
+(Alg. 3 of capeDJICA) and DPdisPCA (Alg. 1: each site sends the leading part of its own noisy second
+moment).  Scaling by subject, as in joint ICA, is `cape.algorithms.pca`.
 """
 
 from __future__ import annotations

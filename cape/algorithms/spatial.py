@@ -1,12 +1,9 @@
 """Spatial components of a released subspace: rotate its maps until they are independent in space.
 
-Another model than joint temporal ICA: it asks for sparse, spatially independent maps and nothing of
-time courses, and it needs the subspace only.  So one private projector release can take the whole
-budget, and for a subspace that was released anyway the components cost nothing.
-
-It always returns something: also from smooth noise.  `sparseness` measures what the same steps make
-of random subspaces that are as smooth, without any data; only maps clearly sparser than those say
-that the model fits.
+Another model than joint temporal ICA: sparse, spatially independent maps, nothing of time courses.
+It needs the subspace only, so one private projector release can take the whole budget.  It
+returns something also from smooth noise: only maps clearly sparser than the data-free surrogates of
+`sparseness` say that the model fits.
 """
 
 from __future__ import annotations
@@ -78,9 +75,8 @@ def kurtosis(maps: Array) -> Array:
 class Sparseness:
     """Whether spatial components are sparser than those of equally smooth noise.
 
-    `kurtosis` is the median excess kurtosis of the components, `surrogate` and `surrogate_std` its
-    mean and std over surrogate subspaces, made without data; `fits` if it lies more than three of
-    these above.
+    Median excess `kurtosis` against mean and std over surrogates; `fits` if more than three std
+    above.
     """
 
     kurtosis: float
@@ -92,9 +88,8 @@ class Sparseness:
 def sparseness(basis: Array | None, V: Array, mixing: Array) -> Sparseness:
     """Compare spatial components with those of random subspaces of the same smoothness.
 
-    A surrogate has Gaussian coefficients in the public basis B (D, d) whose size follows the
-    released subspace V (d, k) direction by direction, so it is as smooth as the maps, and is not
-    sparse.  Without a basis all features weigh the same.  `mixing` (k, k) is from `spatial_ica`.
+    Surrogates are Gaussian in the public basis B (D, d), sized direction by direction like the
+    released V (d, k).  No basis: all features weigh the same.  `mixing` (k, k): `spatial_ica`.
     """
     d, k = V.shape
     B = np.eye(d) if basis is None else basis

@@ -21,10 +21,9 @@ class Spectrum:
 
 
 def subject_maps(X: Data, S: Data) -> Array:
-    """Z-maps (D, R) of one subject: least squares of its time courses (R, T) on its data (D, T).
+    """Z-maps (D, R): least squares of time courses (R, T) on data (D, T); 0 where none fits.
 
-    The second step of dual regression; the first is the common unmixing matrix.  Zeros for what
-    cannot be fitted.
+    The second step of dual regression; the first is the common unmixing matrix.
     """
     courses = S.astype(np.float64) - S.mean(axis=1, keepdims=True, dtype=np.float64)
     with np.errstate(all="ignore"):
@@ -50,11 +49,9 @@ def fisher(r: Array) -> Array:
 
 
 def spectrum(S: Data, tr: float) -> Spectrum:
-    """Power density of every time course (R, T) by Welch's method.
+    """Power density of every time course (R, T) by Welch's method; `tr` in s, 0 if unknown.
 
-    Hann windows of at most 64 points that overlap by half; the mean of each is taken out.  Runs of
-    a subject are joined in time, so a segment may span two of them.  `tr` in s; 0 if unknown: then
-    frequencies are per time point.
+    Hann windows of at most 64 points, overlap half, own means out; they may span two joined runs.
     """
     T = S.shape[1]
     n = min(SEGMENT, T)

@@ -1,9 +1,8 @@
 """Private dual regression: how the consortium's data change public template maps.
 
-Every subject regresses the templates on its data and its data on the resulting time courses, which
-gives one map per template.  Released is the mean deviation of those maps from what the same steps
-make of smooth noise (the centre C, computed without any data).  So a result that looks like the
-templates proves nothing; only the deviation E comes from the data.
+Every subject regresses the templates on its data, and its data on the resulting time courses.
+Released is the mean deviation E of those maps from the centre C, what the same steps make of smooth
+noise without data: a result like the templates proves nothing, only E is from the data.
 """
 
 from __future__ import annotations
@@ -60,8 +59,7 @@ def unit_columns(matrix: Array) -> Array:
 def regressed(stack: Array, templates: Array) -> Array:
     """Regress maps (n_subjects, d, K) of each subject (d, T) by dual regression, unit columns.
 
-    Subjects are in the basis, time mean removed.  Zeros for one that is not finite, or whose
-    regression is singular.
+    Time mean removed.  Zeros for one that is not finite, or whose regression is singular.
     """
     K = templates.shape[1]
     if stack.shape[2] == 0:

@@ -1,9 +1,7 @@
 """Second stage: a common whitener U of the reduced data, and the per-subject reduction before it.
 
 `LogEuclidean` (default) releases the mean logarithm of the subjects' covariances, a few looks;
-`EigenWhitening` needs no release but the covariance eigenvalues of `CovariancePca`.  Whitening once
-and privately lets the solver search rotations only.
-
+`EigenWhitening` needs only the eigenvalues of `CovariancePca`.  Solvers then search rotations.
 Deviation: Alg. 4 (Imtiaz et al.) feeds V_R' X to Infomax as it is; djICA (Baker et al.) whitens
 every site by its own covariance, which makes the sites' mixings differ.
 """
@@ -50,10 +48,8 @@ class Whitener:
 def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) -> Data:
     """One subject (d, T) in the subspace V (d, k): filtered, scaled to unit trace, float32.
 
-    Shape (k, T - 1) with "ar1", else (k, T).  The AR(1) filter is one number per subject, common to
-    all its channels, so it leaves the mixing unchanged; smooth time courses become more nearly
-    white and easier to separate.  Zeros for a subject that is zero or not finite, which then counts
-    as the zero vector in every release.
+    Shape (k, T - 1) with "ar1", else (k, T).  One AR(1) number for all channels leaves the mixing
+    unchanged and whitens time courses.  A subject that is zero or not finite counts as zeros.
     """
     with np.errstate(all="ignore"):
         Z = V.T @ Y.astype(np.float64)
@@ -161,7 +157,6 @@ class EigenWhitening:
         raise ValueError("EigenWhitening makes no release")
 
     def step(self, state: Whitener, mean: Array, noise_std: float) -> Whitener:
-        """Refuse: there is nothing to step on."""
         raise ValueError("EigenWhitening makes no release")
 
     def done(self, state: Whitener) -> bool:

@@ -1,14 +1,13 @@
 """Exact Gaussian differential privacy: mu to (epsilon, delta) and back.
 
-Unit: one subject; relation: replace one.  A release that adds N(0, s^2 I) to a statistic of L2
-sensitivity Delta is mu-GDP with mu = Delta / s, s being the noise that the viewer cannot subtract
-(Dong, Roth, Su, "Gaussian differential privacy", JRSS B 2022); it satisfies (epsilon, delta)-DP
-for exactly the pairs with
+Unit: one subject; relation: replace one.  N(0, s^2 I) on a statistic of L2 sensitivity Delta is
+mu-GDP with mu = Delta / s, s being the noise that the viewer cannot subtract (Dong, Roth, Su,
+"Gaussian differential privacy", JRSS B 2022); it is (epsilon, delta)-DP for exactly the pairs
 
     delta(epsilon; mu) = Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2)
 
-(Balle and Wang, "Improving the Gaussian mechanism", ICML 2018, Theorem 8).  This is the only
-accountant that decides anything.  Several releases together are `cape.privacy.cost`.
+(Balle and Wang, "Improving the Gaussian mechanism", ICML 2018, Theorem 8).  The only accountant
+that decides anything; several releases together are `cape.privacy.cost`.
 """
 
 from __future__ import annotations
@@ -49,10 +48,7 @@ def gdp_delta(*, epsilon: float, mu: float) -> float:
 
 
 def gdp_epsilon(*, mu: float, delta: float) -> float:
-    """Smallest epsilon for which mu-GDP implies (epsilon, delta)-DP.
-
-    ConfigError if mu is negative or not finite, or delta is not between 0 and 1.
-    """
+    """Smallest epsilon for which mu-GDP implies (epsilon, delta)-DP; ConfigError as of `gdp_mu`."""
     _require("mu", mu)
     _require_delta(delta)
     if gdp_delta(epsilon=0.0, mu=mu) <= delta:
@@ -95,8 +91,7 @@ def root_up(square: Fraction) -> float:
 def check_delta(delta: float, *, n_subjects: int) -> None:
     """Refuse a delta that would allow publishing one subject of the run.
 
-    ConfigError from 1/M on, M all subjects of the run: publishing one subject chosen at random is
-    (0, 1/M)-DP.  CapeWarning above 1/(10 M).
+    ConfigError from 1/M on (a random one of all M is (0, 1/M)-DP); CapeWarning above 1/(10 M).
     """
     _require_delta(delta)
     # As fractions: the float product could round down onto the right side of the limit.
@@ -115,13 +110,7 @@ def check_delta(delta: float, *, n_subjects: int) -> None:
 
 
 def display_epsilon(epsilon: float | None, *, digits: int = 4) -> str:
-    """Epsilon as text, rounded up to significant digits; None and inf are "infinite".
-
-    Examples
-    --------
-    >>> display_epsilon(0.85404901)
-    '0.8541'
-    """
+    """Epsilon as text, rounded up (.85404901: "0.8541"); None and inf are "infinite"."""
     if epsilon is None or math.isinf(epsilon):
         return "infinite"
     # repr, not the binary value: 0.1 is shown as 0.1, not rounded up to 0.1001.
@@ -133,10 +122,7 @@ def display_epsilon(epsilon: float | None, *, digits: int = 4) -> str:
 
 
 def _mills(x: float) -> float:
-    """Mills ratio Phi(-x) / phi(x) for x >= 0.
-
-    Written without scipy.special, because a round of the protocol must not wait for its import.
-    """
+    """Mills ratio Phi(-x) / phi(x), x >= 0; no scipy.special, whose import a round would await."""
     if x < _SERIES_FROM:
         return math.sqrt(math.pi / 2.0) * math.exp(0.5 * x * x) * math.erfc(x / _SQRT2)
     # 1/x (1 - 1/x^2 + 3/x^4 - 15/x^6 + ...), stopped before its terms grow again.

@@ -1,12 +1,10 @@
 """The record of a release, planned or charged, and what releases cost: mu squared, exact.
 
-A release is mu-GDP against a viewer (`cape.privacy.accounting`).  Several releases together, also
-if later ones are chosen by earlier ones, are sqrt(sum mu_j^2)-GDP (Dong, Roth and Su 2022, Cor.
-3.3), so mu^2 is what adds.  The cost of a release without noise is infinite, and so is every sum
-that holds it.  Epsilon is read off at the end, once: sums of epsilons would be wrong.
-
-Calibration of one share (Imtiaz et al., Alg. 2, with the share count h = t - S_C of the parties
-whose noise nobody can subtract): tau_g^2 = Delta^2 / (mu^2 h), hence mu = Delta / (tau_g sqrt(h)).
+Several mu-GDP releases, also if later ones are chosen by earlier ones, are sqrt(sum mu_j^2)-GDP
+(Dong, Roth and Su 2022, Cor. 3.3), so mu^2 adds; it is infinite without noise, and so is a sum that
+holds it.  Epsilon is read off at the end, once: sums of epsilons would be wrong.  One share (Imtiaz
+et al., Alg. 2, h = t - S_C shares of parties whose noise nobody can subtract): tau_g^2 = Delta^2 /
+(mu^2 h), hence mu = Delta / (tau_g sqrt(h)).
 """
 
 from __future__ import annotations
@@ -100,12 +98,10 @@ class Cost:
     def by_viewer(self, *, noise_shares: int, n_sites: int, noise: Noise) -> dict[Viewer, Cost]:
         """Cost against the three viewers of a run, for subjects of other sites.
 
-        outsider: sees the results and the decoded sums, knows nobody's noise share.  one_site: a
-        curious site, which knows its own share.  aggregator: with all assumed colluders, the
-        headline.
-
-        `noise_shares` is h = t - S_C, which this cost is charged for; `n_sites` the shares in every
-        sum: S, or the least number of survivors t where sites may drop out.
+        outsider: sees results and decoded sums, knows no noise share.  one_site: curious, knows its
+        own.  aggregator: with all assumed colluders, the headline.  `noise_shares` is h = t - S_C,
+        charged for; `n_sites` the shares in every sum: S, or the least number of survivors t if
+        sites may drop out.
         """
         # Every site's release is seen alone there, so all views are the charged one.
         if noise == "local":
@@ -124,10 +120,9 @@ INFINITE: Final = Cost(mu2=None)
 
 
 def total_cost(costs: Iterable[Cost], *, bits: int = BITS) -> Cost:
-    """Sum, each cost rounded up to a multiple of 2^-bits.
+    """Sum, each cost rounded up to a multiple of 2^-bits: never too small.
 
-    Denominators of exact sums grow with every release; this stays fast for thousands of them and
-    is never too small.  Where a decision could hang on the last bit, `fits` is exact.
+    Exact sums have denominators that grow; `fits` is exact where a decision hangs on the last bit.
     """
     units = 0
     for cost in costs:
@@ -167,13 +162,10 @@ _LEAST: Final = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Event:
-    """One release: all that its privacy depends on.
-
-    Integers, because every party must compute the same cost from it, exactly.  How they are chosen,
-    and checked by a site that did not choose them, is `cape.privacy.mechanisms`.
+    """One release: all that its privacy depends on, as integers, so that all compute the same cost.
 
     ConfigError if an attribute is of a wrong type or outside its trivial range; that the numbers
-    fit each other is checked by `verify_event`.
+    fit each other is checked by `cape.privacy.mechanisms.verify_event`.
     """
 
     phase: str  # phase of the computation

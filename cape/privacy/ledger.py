@@ -1,14 +1,11 @@
 """Budget, plan and ledger: what may be released, and what was.
 
-A plan is made from (epsilon, delta) before any release.  A ledger only grows: a charge comes
-before the noise is drawn, there is no refund, and a release past the budget is refused.  The
-filter sum mu_j^2 <= mu_B^2 holds for adaptively chosen releases with the same constants (Smith
-and Thakurta, arXiv 2210.17520) and is compared in exact fractions, without a tolerance.  Queries
-are pure.
-
-No I/O here: `Ledger.entries` is what gets written down.  An entry holds everything that its mu^2
-follows from, as integers, and the SHA-256 of the entry before it; so a changed, dropped or
-reordered entry is seen, by anybody, without the run.  A cut end is seen only by who knows the head
+A plan is made from (epsilon, delta) before any release.  A ledger only grows: a charge comes before
+the noise is drawn, no refund, and a release past the budget is refused.  The filter sum mu_j^2 <=
+mu_B^2 holds for adaptively chosen releases with the same constants (Smith and Thakurta, arXiv
+2210.17520) and is compared in exact fractions.  No I/O here: `Ledger.entries` is what gets written.
+An entry holds, as integers, all that its mu^2 follows from, and the SHA-256 of the entry before it:
+anybody sees a changed, dropped or reordered one.  A cut end is seen only by who knows the head
 digest from elsewhere.
 """
 
@@ -69,10 +66,7 @@ class Budget:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
-    """All releases of a run, fixed before the first one.
-
-    ConfigError if two releases share phase and round, or only some carry noise.
-    """
+    """All releases of a run.  ConfigError: two share phase and round, or only some have noise."""
 
     releases: tuple[Event, ...]  # at most one per phase and round; all with noise, or none
 
@@ -90,10 +84,7 @@ class Plan:
         return all(event.private for event in self.releases)
 
     def find(self, phase: str, round: int) -> Event:
-        """Release of this phase and round.
-
-        PrivacyBudgetError if the plan has none: a release that was not planned is never free.
-        """
+        """Release of phase and round; PrivacyBudgetError if not planned: none is ever free."""
         for event in self.releases:
             if (event.phase, event.round) == (phase, round):
                 return event
@@ -102,10 +93,7 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ledger:
-    """What was charged so far.
-
-    PrivacyBudgetError if `head` is not the digest of the events: entries were lost or changed.
-    """
+    """Charges so far.  PrivacyBudgetError if `head` is not their digest: lost or changed ones."""
 
     # None in runs with ``private=false`` only: such a ledger takes releases without noise and
     # reports an infinite epsilon
@@ -133,10 +121,7 @@ class Ledger:
         return self.budget.cost - self.spent
 
     def epsilon_spent(self) -> float | None:
-        """Epsilon of the charges at the total delta; None (infinite) without a budget.
-
-        A reading ("spent so far"), rounded up; the guarantee is the budget.
-        """
+        """Epsilon charged at the total delta, rounded up; None (infinite) without a budget."""
         return None if self.budget is None else self.spent.epsilon(self.budget.delta)
 
     def allows(self, event: Event) -> bool:
@@ -186,11 +171,7 @@ class Ledger:
 
 
 def split_mu(mu: float, mu2_weights: Sequence[float]) -> tuple[float, ...]:
-    """Divide a total mu among releases: mu (1 - 1e-9) sqrt(w_j).
-
-    `mu2_weights` are parts of mu_B^2, positive; their sum is 1, or less to leave a part unused.
-    ConfigError otherwise.
-    """
+    """Parts mu (1 - 1e-9) sqrt(w_j) of a total mu; ConfigError unless w_j > 0 with a sum <= 1."""
     positive = all(weight > 0.0 for weight in mu2_weights)
     if not positive or math.fsum(mu2_weights) > 1.0 + _MARGIN:
         problem = "the shares of the budget are not positive or add up to more than 1"
@@ -202,8 +183,7 @@ def split_mu(mu: float, mu2_weights: Sequence[float]) -> tuple[float, ...]:
 def check_plan(plan: Plan, budget: Budget | None) -> None:
     """Refuse a plan that does not fit the budget (None: private=false).
 
-    The PrivacyBudgetError names the mu asked and allowed, the number of releases that fit, and the
-    epsilon that all of them would need.
+    PrivacyBudgetError: mu asked and allowed, how many releases fit, epsilon that all would need.
     """
     if budget is None or not plan.private:
         # Noise without a budget or a budget without noise: the ledger's own refusal names it.
@@ -239,9 +219,7 @@ def _mu_text(cost: Cost, *, down: bool = False) -> str:
 def write_entries(events: Sequence[Event]) -> tuple[LedgerEntry, ...]:
     """Entries of charged releases for JSON, in order.
 
-    Keys: seq (from 1), prev_digest, release, phase, round, field, kind, d, log2_gamma, C_int,
-    Delta_int, s2, h, mu2 ("p/q" in lowest terms, or "infinite"), view, unit; with
-    Gaussian zero-sum noise also seed_ratio.
+    "mu2" is "p/q" in lowest terms, or "infinite"; with Gaussian zero-sum noise also "seed_ratio".
     """
     entries, head = [], GENESIS
     for seq, event in enumerate(events, start=1):

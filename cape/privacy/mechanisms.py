@@ -1,11 +1,10 @@
 """The integers of one release: scale, clip, sensitivity, noise variance, and their checks.
 
-A release sums one clipped integer vector per subject and adds one discrete Gaussian share per
-site; unit one subject, relation replace one.  Everything here is computed from public numbers in
-exact arithmetic (a float enters as the rational number it is), so all parties get the same
-integers on every machine, and a site can check a plan that it did not make.  No noise is drawn
-here (`cape.privacy.noise`) and no vector is clipped (`cape.secagg.field`).  The record that they
-fill, and its mu, is `cape.privacy.cost`.
+A release sums one clipped integer vector per subject and one discrete Gaussian share per site; unit
+one subject, relation replace one.  All is computed from public numbers in exact arithmetic (a float
+is the rational number it is): equal integers on every machine, and a site can check a plan that it
+did not make.  Drawing is `cape.privacy.noise`, clipping `cape.secagg.field`, mu
+`cape.privacy.cost`.
 """
 
 from __future__ import annotations
@@ -59,11 +58,10 @@ def plan_event(
     shares: int,
     seed_ratio: int = 0,
 ) -> Event:
-    """Choose the integers of a release with at most a given mu.
+    """Choose the integers of a release that costs at most mu^2 to the headline viewer, exactly.
 
-    `clip` is C > 0, bound of the L2 norm of one subject's vector in the vector's units; the event
-    costs at most mu^2 against the headline viewer, exactly.  ConfigError if clip or mu is not
-    positive and finite, or no scale fits: the noise would be too large for the integers.
+    `clip` is C, bound of the L2 norm of one subject's vector in its units.  ConfigError if clip or
+    mu is not positive and finite, or no scale fits: the noise would be too large for the integers.
     """
     # As the rational numbers they are: every party gets the same integers on every machine.
     c, m = _positive("clip", clip), _positive("mu", mu)
@@ -105,8 +103,7 @@ def plan_event_without_noise(
 ) -> Event:
     """Choose the integers of a release of a run with ``private=false``: variance 0.
 
-    `clip` is only there to bound the integers of all `n_subjects` of the run.  ConfigError if it
-    is not positive and finite, or no scale fits.
+    `clip` only bounds the integers.  ConfigError if not positive and finite, or no scale fits.
     """
     c = _positive("clip", clip)
     # The largest scale for which sums stay below 2^62 and squares below 2^63.
@@ -155,15 +152,12 @@ def check_overflow(event: Event, n_sites: int, n_subjects: int) -> None:
 
 
 def verify_event(event: Event, clip: float, *, site: str = "(self)") -> None:
-    """Check, as a site, a planned release that somebody else wrote down.
+    """Check, as a site, a planned release that somebody else wrote down; `clip` is this site's C.
 
-    Exact: C_int <= gamma C, Delta_int as by `integer_sensitivity`, the noise std between 2^10 and
-    2^28 units, room for rounding and for squares in int64.  That mu fits the budget is
-    `cape.privacy.ledger.check_plan`; whether a release may be without noise is the caller's.
-    `clip` is C as this site knows it from its own settings.
-
-    ConfigError if `clip` itself is not positive and finite; PrivacyBudgetError, which names `site`,
-    if any of the checks fails.
+    Exact: C_int <= gamma C, Delta_int as by `integer_sensitivity`, noise std between 2^10 and 2^28
+    units, room for rounding and for squares in int64.  Not here: the budget (`check_plan`), and
+    whether it may be without noise (the caller).  ConfigError if `clip` is not positive and finite;
+    PrivacyBudgetError, which names `site`, if any of the checks fails.
     """
     if problem := _misfit(event, _positive("clip", clip)):
         raise PrivacyBudgetError("E231", site=site, problem=f"{event.name}: {problem}")

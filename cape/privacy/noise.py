@@ -1,18 +1,13 @@
 """Where noise comes from: bytes of the operating system or of a seed, and exact Gaussian integers.
 
-Everything random in a release is drawn through `NoiseSource.token_bytes`; there is no other
-entropy, no global state and no numpy generator.  This is the only module of the audit unit that
-may import `secrets`.  Keys and masks are not made here (`cape.secagg`).
-
-N_Z(0, s2) has the mass exp(-x^2 / (2 s2)) / (normalisation) on every integer x.  The method is
-rejection from a discrete Laplace law (Canonne, Kamath, Steinke, "The Discrete Gaussian for
-Differential Privacy", NeurIPS 2020).  Every accept or reject decision is the exact one: a float
-decides only where it cannot be wrong, integers and decimals decide inside a guard band around the
-threshold.  No rounding of a continuous draw: its low bits tell data apart (Mironov, "On
-significance of the least significant bits for differential privacy", CCS 2012).
-
-No variance is chosen here (`cape.privacy.mechanisms`); the running time depends on the noise
-drawn, never on data.
+Everything random in a release is drawn through `NoiseSource.token_bytes`: no other entropy, no
+global state, no numpy generator.  The only module of the audit unit that may import `secrets`.
+N_Z(0, s2) has mass proportional to exp(-x^2 / (2 s2)) on every integer x, by rejection from a
+discrete Laplace law (Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy",
+NeurIPS 2020).  Every decision is the exact one: a float decides only where it cannot be wrong,
+integers and decimals inside a guard band around the threshold.  No rounding of a continuous draw:
+its low bits tell data apart (Mironov, "On significance of the least significant bits for
+differential privacy", CCS 2012).  The running time depends on the noise drawn, never on data.
 """
 
 from __future__ import annotations
@@ -83,10 +78,9 @@ class SecureNoise:
 
 
 class SeededNoise:
-    """A reproducible byte stream of SHAKE-256, for simulations and tests only.
+    """A reproducible byte stream for simulations and tests only: SHAKE-256(seed and context, k).
 
-    Block k of the stream is SHAKE-256(encoding of seed and context, k).  Cutting the requests
-    differently does not change the bytes.  The seed is an int, not negative, of any size; the
+    However requests are cut, the bytes are the same.  The seed is an int >= 0 of any size; the
     context names the stream: by custom site, phase, round, purpose.  ValueError for other types.
     """
 
@@ -141,12 +135,11 @@ def _encode(part: str | int) -> bytes:
 def discrete_gaussian(
     variance: int, size: int, source: NoiseSource, *, guard_band: float = GUARD_BAND
 ) -> _Integers:
-    """Draw `size` independent integers (int64) of the discrete Gaussian law.
+    """Draw `size` independent integers (int64) of the discrete Gaussian law, s2 in 1 .. 2^56.
 
-    `variance` is s2, in squared units of the integer grid; 1 to 2^56.  Decisions closer than
-    `guard_band` to their threshold are made in exact arithmetic: larger is slower and gives the
-    same law (1.0 makes every decision exact).  ValueError if an argument is outside its range;
-    ArithmeticError if the source is so far from uniform that the tail of the method is left.
+    Decisions within `guard_band` of their threshold are exact: larger is slower, the law is the
+    same (1.0: all of them).  ValueError if an argument is outside its range; ArithmeticError if the
+    source is so far from uniform that the tail of the method is left.
     """
     if not 1 <= variance <= LARGEST_VARIANCE:
         raise ValueError("variance: allowed 1 to 2^56")
@@ -206,10 +199,9 @@ def _geometric(count: int, source: NoiseSource, band: float) -> _Integers:
 
 
 def _bernoulli_exp(exponent: _Floats, ratio: _Ratio, source: NoiseSource, band: float) -> _Bits:
-    """Independent bits with probability exp(-a) of being true.
+    """Independent bits with probability exp(-a); ``ratio(i)``, the exact a, decides within `band`.
 
-    `exponent` holds a >= 0 as floats, wrong by a few 2^-53 relative at most; ``ratio(i)`` is the
-    exact a of entry i as (numerator, denominator), which decides within `band`.
+    `exponent` holds a >= 0 as floats, wrong by a few 2^-53 relative at most.
     """
     words = _words(exponent.size, source)
     uniform = words.astype(np.float64) * 2.0**-64

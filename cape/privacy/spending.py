@@ -1,10 +1,9 @@
 """What several runs on the same people have spent together, from the lines of a site's ledger.
 
-Costs of runs add (Dong, Roth and Su 2022, Cor. 3.3).  A person is known by digests, never by
-names: of each file and of the name at the site.  Whoever ever stood in a line with a digest in
-common is the same person, through any number of runs.  A run counts for a person if it held the
-person, or was made on a data set of that name which held the person in some run.  The person who
-spent most decides.  No I/O here; `cape.site.ledger_file` reads and writes them.
+Costs of runs add (Dong, Roth and Su 2022, Cor. 3.3).  A person is known by digests, never names: of
+each file and of the name at the site; lines with a digest in common, through any number of runs,
+are one person.  A run counts for a person if it held the person, or was made on a data set of that
+name which held the person in some run.  The person who spent most decides.  No I/O here.
 """
 
 from __future__ import annotations

@@ -107,12 +107,8 @@ def make_card(
 def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
     """Raise an error naming sites and field unless all cards agree.
 
-    Raises
-    ------
-    ConsortiumError
-        Versions, settings, grids, numbers of features, repetition times or nonces do not fit.
-    ConfigError
-        Fewer sites than the owner allows.
+    ConsortiumError if versions, settings, grids, numbers of features, repetition times or nonces do
+    not fit; ConfigError for fewer sites than the owner allows.
     """
     for code, field, read in (
         ("E155", "protocol version", lambda c: c.protocol),

@@ -1,8 +1,6 @@
-"""What the parties say to each other.
+"""What the parties say to each other: frozen records (those of SecureAgg: `cape.secagg.messages`).
 
-A message is a frozen record.  Every field of a site's reply carries a marker that says why it may
-leave (`cape.markers`).  Messages of the sum that survives drop-outs are those of
-`cape.secagg.messages`.
+Every field of a site's reply carries a marker that says why it may leave (`cape.markers`).
 """
 
 from __future__ import annotations
@@ -86,10 +84,7 @@ class RosterEntry:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Roster:
-    """Broadcast of `join`: the fixed list of sites, the feature space and the whole plan.
-
-    `n_basis` is d; `plan` holds the integers of every release, which each site verifies by itself.
-    """
+    """Broadcast of `join`: sites, features (`n_basis` is d), plan, which each site verifies."""
 
     sites: tuple[RosterEntry, ...]  # sorted by the bytes of the id
     config: str

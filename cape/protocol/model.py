@@ -42,8 +42,7 @@ class DropOuts:
 class Model:
     """The public state: released values and what follows from them; equal bit for bit everywhere.
 
-    Every computation has these; it adds one field per stage, the state of its estimator, which is
-    None before the first release of the stage.
+    A computation adds a field per stage, its estimator's state; None before the first release.
     """
 
     roster: Roster | None = None  # from `join`

@@ -35,8 +35,7 @@ class Table:
 class Outcome:
     """The result of the consortium: released quantities, settings, ledger.
 
-    What every computation has.  One whose result is tables needs no more; another extends it, and
-    `cape.report` its writers.
+    One whose result is tables needs no more; another extends it, and `cape.report` its writers.
     """
 
     computation: str
@@ -93,24 +92,12 @@ class TemplateReading:
 class IcaOutcome(Outcome):
     """The result of joint ICA.
 
-    Attributes
-    ----------
-    status : str
-        converged | max_rounds | budget_exhausted | diverged.
-    stability : float
-        Agreement of the directions now and some rounds before.
-    V, U, W, W_total, A : ndarray
-        Basis directions (d, k), whitener (k, k), unmixing of white data (k, k), unmixing of
-        features (k, D), maps (D, k); rows of W, W_total and columns of A in final order and sign.
-    eigenvalues, edge, gap_ratio, rank_status
-        Spectrum of the released PCA statistic (d,), top of its pure-noise spectrum, largest gap
-        over the edge, and what the rank guard said.
-    rounds_planned : int
-        Planned rounds of the solver.
-    spatial : SpatialSet or None
-        Spatial components of the released subspace, free of cost; None in a template run.
-    template : TemplateReading or None
-        Of a template run.
+    V (d, k) basis directions, U (k, k) whitener, W (k, k) unmixing of white data, W_total (k, D) of
+    features, A (D, k) maps; rows of W, W_total and columns of A in final order and sign.
+    `stability`: agreement of the directions now and some rounds before.  `eigenvalues` (d,) of the
+    released PCA statistic, `edge` the top of its pure-noise spectrum, `gap_ratio` the largest gap
+    over the edge, `rank_status` from the rank guard.  `spatial` is free of cost, None in a template
+    run; `template` only there.  `status`: converged | max_rounds | budget_exhausted | diverged.
     """
 
     stability: float

@@ -1,14 +1,11 @@
 """The engine: a computation is a table of phases, and a phase is three verbs.
 
-In round k every site *answers*, the aggregator *combines*, everybody *absorbs* the broadcast::
-
-    answer(site, model) -> reply ; combine(aggregator, replies, model) -> broadcast, next phase
-    absorb(model, broadcast) -> model
-
-The model is public, frozen and the same bit for bit at all parties, because all fold the same
-broadcasts.  Data and keys are never in it.  Only the aggregator opens phases; each site checks
-the choice against the same table from its own cursor.  This module is the only place that checks
-transitions; it reads no byte and no clock (the drivers do).
+In round k every site *answers*, the aggregator *combines*, everybody *absorbs* the broadcast:
+answer(site, model) -> reply; combine(aggregator, replies, model) -> broadcast, next phase;
+absorb(model, broadcast) -> model.  The model is public, frozen and the same bit for bit at all
+parties, because all fold the same broadcasts; data and keys are never in it.  Only the aggregator
+opens phases; each site checks the choice against the same table from its own cursor.  Only here are
+transitions checked; bytes and clocks are the drivers'.
 """
 
 from __future__ import annotations
@@ -60,9 +57,8 @@ class Phase(Generic[R, B, M]):
     """One row of the protocol: what a site sends, what the aggregator answers, the three verbs.
 
     `then` lists what may open next: itself, later phases, or an earlier phase of the same stage
-    (`stage_of`), which begins the next round of that stage; so (phase, round) never repeats in a
-    run.  Empty for the last phase, whose `combine` returns None as the next phase.  `check` is
-    what a site asks of a broadcast before it absorbs it: MessageError for arrays of another form.
+    (`stage_of`), which begins its next round, so (phase, round) never repeats; empty for the last,
+    whose `combine` returns None.  `check` raises MessageError for broadcast arrays of another form.
     """
 
     name: str
@@ -122,10 +118,7 @@ class Computation(Generic[M]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BoundComputation(Generic[M]):
-    """A computation under the settings of one run: its phases by name, in order, checked.
-
-    Made by `Computation.bind`, once for each process and run.
-    """
+    """A computation under the settings of one run and process: its phases in order, checked."""
 
     computation: Computation[M]
     config: Config
@@ -253,12 +246,8 @@ def _out_of_phase(run: Run[M], name: str) -> OutOfPhaseError:
 def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
     """Return a site's state after absorbing a broadcast; refuses whatever does not follow on.
 
-    Draws, charges and stores nothing: a message that does not belong here ends nothing.
-
-    Raises
-    ------
-    ProtocolError
-        Another format, run, order, settings or form than the site's own; nothing was changed.
+    Draws, charges and stores nothing.  ProtocolError, nothing changed, for another format, run,
+    order, settings or form than the site's own: a message that does not belong here ends nothing.
     """
     if request.seq != run.cursor.seq + 1:
         raise ProtocolError("E205", allowed=run.cursor.seq + 1, got=request.seq)
@@ -311,10 +300,7 @@ def advance_site(
 def advance_aggregator(
     run: Run[M], inbox: Mapping[str, AnyEnvelope], party: Aggregator
 ) -> tuple[Run[M], AnyEnvelope, bool]:
-    """Combine the replies of one round; returns the new state, the broadcast, and whether it ended.
-
-    Replies are combined in sorted order of the site ids, so their order of arrival never matters.
-    """
+    """Combine a round's replies, in order of site ids: state, broadcast, and whether it ended."""
     phase = run.phase
     _agree(run, inbox, joined=bool(run.run))
     # Who is missing is settled before anything is combined: never a silently smaller sum.

@@ -29,10 +29,7 @@ PROTECTS_NOBODY = "No noise is added: this run protects nobody."
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedStage:
-    """Releases of one phase, and their weight in mu^2 of the budget.
-
-    `fixed_mu` > 0 sets the mu of every release instead.
-    """
+    """Releases of one phase, and their weight in mu^2 of the budget; `fixed_mu` > 0 replaces it."""
 
     phase: str
     releases: tuple[PlannedRelease, ...]
@@ -41,10 +38,7 @@ class PlannedStage:
 
 
 def noise_shares_of(config: Config, n_sites: int) -> int:
-    """Return how many noise shares must by themselves give the planned mu.
-
-    h = t - S_C with correlated noise; with ``noise=local`` each site carries all of it alone.
-    """
+    """Noise shares that alone give the planned mu: h = t - S_C, or 1 with ``noise=local``."""
     return 1 if config.noise == "local" else config.survivors(n_sites) - config.colluders(n_sites)
 
 
@@ -53,12 +47,8 @@ def make_plan(
 ) -> tuple[Event, ...]:
     """Return every release of a run.
 
-    Raises
-    ------
-    PrivacyBudgetError
-        The releases do not fit the budget: asked, allowed, and what would fit.
-    ConfigError
-        delta is too large for M, or a sum could leave the integers modulo 2^64.
+    PrivacyBudgetError if they do not fit the budget (asked, allowed, what would fit); ConfigError
+    if delta is too large for M, or a sum could leave the integers modulo 2^64.
     """
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
@@ -141,12 +131,7 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[PlannedStage]) -> N
     """Check, as a site, the plan that the aggregator sent: in integers, against own settings.
 
     The aggregator is trusted with nothing: clips, sensitivities, noise and the total must hold for
-    the budget and the number of colluders of this site's own settings.
-
-    Raises
-    ------
-    PrivacyBudgetError
-        Anything is off; nothing was released.
+    this site's own budget and number of colluders.  PrivacyBudgetError; nothing was released.
     """
     config = site.config
 

@@ -1,7 +1,4 @@
-"""Ports: all that a computation may ask of the outside.
-
-Protocols only; each driver brings its own site, aggregator and source of data.
-"""
+"""Ports: all a computation may ask of the outside; each driver brings site, aggregator, source."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
 """`report`: the sites write what is theirs, then the aggregator writes what is everybody's.
 
-A phase of its own, because sites are not called again after the aggregator has ended the run.
-Signs and order of the components were fixed by the aggregator in the broadcast that opened this
-phase, so no host's arithmetic can flip a map.
+A phase of its own, because sites are not called after the aggregator has ended the run.  Its
+broadcast fixes signs and order of the components, so no host's arithmetic can flip a map.
 """
 
 from __future__ import annotations
@@ -76,10 +75,7 @@ def outcome_in_tables(
     tables: tuple[Table, ...],
     reasons: Mapping[str, str] = ONE_RELEASE,
 ) -> Outcome:
-    """Return the result of a computation whose released values are tables, a file each.
-
-    `reasons` has a sentence for every status.
-    """
+    """Return a result of released tables, a file each; `reasons` has a text for every status."""
     roster = joined(model)
     # One site with seeded noise is enough: who knows the seed can take its share off.
     private = party.config.private and not roster.seeded
@@ -132,8 +128,7 @@ Scales = tuple[tuple[str, tuple[float, ...]], ...]
 def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> Scales:
     """Return how much clipping shortens each subject's answer under the last released state.
 
-    1 is not clipped, 0 counts as nothing (not finite).  Asked again under the final state, with
-    the clip of the phase's last release; earlier rounds are not looked at.
+    1: not clipped, 0: counts as nothing (not finite).  By the clip of the last release only.
     """
     if not site.config.private:
         return ()

@@ -1,12 +1,10 @@
 """The secure sum where sites may drop out: protocol stages as phases of a table.
 
 ``aggregation=secagg`` (Bonawitz et al. 2017).  Once per run the sites advertise keys and share
-their secrets, one key set for every release to come (`key_phases`).  Each sum then takes three
-phases (`DroppableSum`): ``X`` brings the masked vectors and names the survivors, ``X.consistency``
-their signatures on that list, ``X.unmask`` the shares that open the sum over the survivors, and
-nothing else.  The mathematics is `cape.secagg`; here is only who says what when.
-
-Secrets of a site stay in its vault between phases; what the model holds is public.
+their secrets, one key set per release (`key_phases`).  Each sum takes three phases
+(`DroppableSum`): ``X`` brings masked vectors and names survivors, ``X.consistency`` their
+signatures on that list, ``X.unmask`` the shares that open the sum over the survivors, and nothing
+else.  Secrets of a site stay in its vault between phases; what the model holds is public.
 """
 
 from __future__ import annotations
@@ -102,8 +100,7 @@ def key_digest(party: Site | Aggregator, model: Model) -> bytes:
 def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
     """Return what one vector of masks is for.
 
-    Bound to the broadcast that is being answered: were sites told different things, their masks
-    would not cancel, and the sum would be noise.
+    Bound to the broadcast answered: told different things, masks do not cancel, the sum is noise.
     """
     return keys.MaskLabel(
         phase=party.cursor.phase,

@@ -1,16 +1,11 @@
 """`SecureSum`: the only door through which a number computed from data leaves a site.
 
 One release asks every subject one question, bounds the answer, and sums.  A `Release` is one stage
-under the settings of a run, and holds the whole road: `Release.noisy_sum` clips, charges and adds
-noise, `Release.masked_sum` hides the result.  How sums travel is a carrier, a class that takes the
-release:
-
-`MaskedSum`     masks that cancel over all sites; nobody sees anything but the modular sum
-`DroppableSum`  the same over the sites that remain (`cape.protocol.secagg_stages`)
-`GaussianSum`   Gaussian zero-sum noise in place of masks, for comparison (``zero_sum=gaussian``)
-`LocalSum`      all noise at every site, whose sum is then seen (``noise=local``); `ReducedSum`
-                if the site sends a function of it only
-
+under the settings of a run: `noisy_sum` clips, charges and adds noise, `masked_sum` hides the
+result.  How sums travel is a carrier: `MaskedSum` (masks that cancel over all sites; nobody sees
+anything but the modular sum), `DroppableSum` (the same over the sites that remain), `GaussianSum`
+(Gaussian zero-sum noise in place of masks, for comparison), `LocalSum` (all noise at every site,
+whose sum is then seen; `ReducedSum` if only a function of it is sent).
 Here, and nowhere else, the accountant's half (`cape.privacy`) and the cryptographer's half
 (`cape.secagg`) meet.
 """
@@ -250,10 +245,9 @@ class Release(Generic[M]):
     # Everybody.
 
     def check(self, model: M, state: Any) -> None:
-        """Raise MessageError unless a broadcast state has the form that its first one has here.
+        """MessageError unless a broadcast state has the form that its first one has here.
 
-        A site computes with what it receives: an array with an axis more would ask every subject
-        many times for one charge, a large one would fill the memory.
+        Arrays with an axis more ask subjects many times for one charge; large ones fill memory.
         """
         estimator, rows = self.stage.estimator(self.config, model), self.stage.rows(model)
         components = getattr(estimator, "n_components", 0)
@@ -295,10 +289,7 @@ class Release(Generic[M]):
 
 
 def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
-    """Tell whether every array of a state has the shape that it has in the first state.
-
-    Axes of length `most` may be shorter, but not empty: a rank guard keeps fewer directions.
-    """
+    """Whether arrays have their first shape; axes of length `most` may be shorter, not empty."""
     # A site checks a broadcast state with this before it asks its subjects anything under it.
     for spec in dataclasses.fields(first):
         one, other = getattr(first, spec.name), getattr(state, spec.name)
@@ -312,13 +303,7 @@ def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
 
 
 def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> npt.NDArray[np.int64]:
-    """Exact sum of all subjects' bounded integer answers, shape (size,).
-
-    Raises
-    ------
-    PrivacyBudgetError
-        An answer is not one vector of that size for each subject.
-    """
+    """Exact sum (size,) of bounded integer answers; PrivacyBudgetError for one of another form."""
     total = np.zeros(query.size, dtype=np.int64)
     for stack in stacks:
         answers = query.answer(stack)

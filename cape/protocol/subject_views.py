@@ -1,8 +1,7 @@
 """What one stage sees of a subject.
 
 Voxels never leave their file: a subject is kept as ``B' X_m`` (d x T_m) in a public basis B, then
-reduced to ``V' Y_m`` after the PCA release, then whitened by U.  Each step is a working file that
-can be made again from the one before, so a site that lost them only loses time.
+``V' Y_m``, then whitened by U.  Each working file can be made again from the one before.
 """
 
 from __future__ import annotations

@@ -337,23 +337,11 @@ def decode_document(
     *,
     unknown: Literal["refuse", "ignore"] = "refuse",
 ) -> T:
-    """Return the record in a document that is no message.
+    """Return the record in a document (of `loads`, or of another parser of plain values: TOML).
 
-    Parameters
-    ----------
-    document
-        What `loads` returned, or another parser of plain values (TOML).
-    kind : type
-        The record; its fields with a default may be missing.
-    where : str
-        First word of every refusal: what people call this document.
-    unknown : {"refuse", "ignore"}
-        Keys that the record does not have; an engine may add some, a person mistypes them.
-
-    Raises
-    ------
-    MessageError
-        Path of the field, and what is allowed there.
+    Fields with a default may be missing.  `where` is the first word of every refusal: what people
+    call this document.  `unknown` keys: an engine may add some, a person mistypes them.
+    MessageError: path of the field, and what is allowed there.
     """
     record: T = decode(document, kind, where, form="open" if unknown == "ignore" else "document")
     return record

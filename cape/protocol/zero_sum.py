@@ -1,15 +1,13 @@
 """`zero-sum` and `zero-sum.probe`: key agreement, and proof that the masks cancel.
 
 Every site makes one X25519 key pair for this run; pairwise keys then give every release its
-zero-sum noise e_s, uniform over the integers modulo 2^64, without another exchange.  The probe
-masks a vector of zeros: its sum must be zero before any budget is spent.  Where sites may drop
-out, keys and masks are those of `cape.protocol.secagg_stages`.
-
-``key_trust=pinned``: the sites exchanged Ed25519 keys beforehand, past the aggregator, and each
-keeps the list in its own files.  A site signs the key that it makes for this run (`zero-sum`) and
-then the whole key roster as it sees it (`zero-sum.probe`); every site checks all of it before
-anything computed from data leaves it, so that a lying relay is detected.  Where sites may drop out,
-`cape.secagg.stages` does the same, and signs every list of survivors.
+zero-sum noise e_s, uniform modulo 2^64, without another exchange.  The probe masks a vector of
+zeros: its sum must be zero before any budget is spent.  ``key_trust=pinned``: the sites exchanged
+Ed25519 keys beforehand, past the aggregator, and each keeps the list in its own files.  A site
+signs its key of this run (`zero-sum`), then the whole key roster as it sees it (`zero-sum.probe`);
+every site checks all of it before anything computed from data leaves it, so that a lying relay is
+detected.  Where sites may drop out, see `cape.protocol.secagg_stages` and `cape.secagg.stages`,
+which signs every list of survivors.
 """
 
 from __future__ import annotations
@@ -257,8 +255,7 @@ def _mask(
 ) -> RingVector:
     """Zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
 
-    Bound to the broadcast that is being answered: if sites were told different things, their
-    masks do not cancel and the sum is noise.
+    Bound to the broadcast answered: told different things, masks do not cancel.
     """
     ring = keys.KeyRing(site=site.id, secret_key=site.secret(KEY_NAME))
     sizes = {entry.site: entry.n_subjects for entry in broadcast_roster(model).sites}

@@ -1,12 +1,8 @@
 """SecureAgg, the aggregator's side: one function per stage.
 
-::
-
-    collect_advertisements -> route_shares
-        -> [collect_masked -> collect_signatures -> unmask_sum] per release
-
-Each takes the messages that came in time, in any order; a later one is refused by the next
-stage, as it belongs to another exchange or type.  The aggregator learns the sum over the
+`collect_advertisements`, `route_shares`, then per release `collect_masked`, `collect_signatures`,
+`unmask_sum`.  Each takes the messages that came in time, in any order; a later one is refused by
+the next stage, as it belongs to another exchange or type.  The aggregator learns the sum over the
 survivors and who they are.  Source: see `cape.secagg.stages`.
 """
 
@@ -86,11 +82,9 @@ class PendingSum:
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class SurvivorSum:
-    """Result of one release.
+    """Result of one release: `total` over survivors (U3) of x + g, int64 (d,), unit 1 / gamma.
 
-    `total` is the sum over survivors (U3) of x + g, int64 (d,), unit 1 / gamma, with `n_subjects`
-    subjects in it; `responders`, who answered the last stage, are the participants of the next
-    release.
+    `n_subjects` are in it; `responders` of the last stage are the participants of the next release.
     """
 
     total: Integers
@@ -142,11 +136,10 @@ def collect_masked(
     label: MaskLabel,
     participants: Sequence[str],
 ) -> tuple[PendingSum, Survivors]:
-    """Stage 3: sum the vectors that came and fix the survivors U3.
+    """Stage 3: sum the vectors that came and fix the survivors U3; `key_set` counts earlier ones.
 
-    `key_set` counts the releases made from this table so far; `participants` are U2, later the
-    responders of the release before.  Errors as of `inbox_by_site`; MessageError if a vector has
-    another form.
+    `participants` are U2, later the responders of the release before.  Errors as of
+    `inbox_by_site`; MessageError if a vector has another form.
     """
     setup = table.setup
     expected = tuple(site_order(participants))
@@ -175,10 +168,7 @@ def collect_masked(
 def collect_signatures(
     pending: PendingSum, inbox: Iterable[object]
 ) -> tuple[PendingSum, SurvivorSignatures]:
-    """Stage 3b: collect the signatures on the list of survivors.
-
-    Errors as of `inbox_by_site`; SecureAggregationError for a signature on another list.
-    """
+    """Stage 3b; errors as of `inbox_by_site`; SecureAggregationError if another list is signed."""
     messages = inbox_by_site(
         inbox,
         SurvivorSignature,
@@ -198,11 +188,10 @@ def collect_signatures(
 
 
 def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> SurvivorSum:
-    """Stage 4: take off the self masks of survivors and what dropped sites left behind.
+    """Stage 4: take off self masks of survivors and what dropped sites left; `bound`: `decode_sum`.
 
-    `bound` as in `cape.secagg.field.decode_sum`.  Errors as of `inbox_by_site`; MessageError if a
-    site did not open exactly what was asked; SecureAggregationError for shares that do not lead to
-    the advertised keys, or a sum past its bound.
+    Errors as of `inbox_by_site`; MessageError if a site did not open exactly what was asked;
+    SecureAggregationError for shares that miss the advertised keys, or a sum past its bound.
     """
     table, label = pending.table, pending.label
     messages = inbox_by_site(

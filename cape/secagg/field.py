@@ -1,11 +1,9 @@
 """Fixed point: one subject's real answer to bounded integers, and the modular sum back to integers.
 
-What it is: the clip that carries the sensitivity, done in exact integer arithmetic, and the
-decoding of a sum modulo 2^64.  What it is not: it draws no noise, makes no mask and knows no
-site.  Source: docs/threat-model.md, "Secure sum, step by step".
-
-Scale: an integer u stands for the real number u / gamma with gamma = 2^log2_gamma.  A power of
-two, so that scaling a float64 is exact and only the rounding to integers changes a value.
+The clip that carries the sensitivity, in exact integer arithmetic, and the decoding of a sum modulo
+2^64; no noise, masks or sites.  Source: docs/threat-model.md, "Secure sum, step by step".
+An integer u stands for u / gamma, gamma = 2^log2_gamma: scaling a float64 by a power of two is
+exact, only the rounding to integers changes a value.
 """
 
 from __future__ import annotations
@@ -57,12 +55,11 @@ class QuantizedSum:
 
 
 def quantize(answers: _Floats, *, log2_gamma: int, clip_int: int, shape: _Shape) -> QuantizedRows:
-    """Clip each subject's answer and round it to integers.
+    """Clip each subject's answer and round it: ``sum(u**2) <= clip_int**2``, exactly, for each row.
 
     `answers` (n_subjects, d) may hold anything; a row with a non-finite entry counts as zeros.
-    Every row u of the result has ``sum(u**2) <= clip_int**2``, exactly, in units of 1 / gamma.
-    `shape` is "psd" when rows are svec of positive semidefinite matrices.  ConfigError if the bound
-    is too small for d, or its squares do not fit 63 bits.
+    Unit 1 / gamma; `shape` "psd": svec of PSD matrices.  ConfigError if the bound is too small for
+    d, or its squares do not fit 63 bits.
     """
     rows = np.asarray(answers, dtype=np.float64)
     rho = _float_bound(rows.shape, log2_gamma=log2_gamma, clip_int=clip_int)
@@ -98,12 +95,10 @@ def quantized_sum(
 
 
 def decode_sum(vectors: Sequence[Ring], *, bound: int) -> Integers:
-    """Sum masked vectors modulo 2^64 and read the result as signed integers.
+    """Sum masked vectors (d,) modulo 2^64 as int64, unit 1 / gamma; `bound` as of `overflow_bound`.
 
-    One vector uint64 (d,) per site; the sum is int64, unit 1 / gamma.  `bound` is the largest size
-    of an entry of the true sum (`cape.privacy.mechanisms.overflow_bound`).  SecureAggregationError
-    for nothing to sum, another form, or an entry past the bound: masks that do not cancel leave a
-    uniform number, which passes with probability 2 * bound / 2^64.
+    SecureAggregationError for nothing to sum, another form, or an entry past the bound: masks that
+    do not cancel leave a uniform number, which passes with probability 2 * bound / 2^64.
     """
     if not vectors or any(
         v.dtype != np.uint64 or v.ndim != 1 or v.shape != vectors[0].shape for v in vectors

@@ -1,18 +1,12 @@
 """Keys of one run, the zero-sum noise e_s over Z_2^64, signatures of sites and sealed storage.
 
-Every pair of sites shares a key that the aggregator does not know; from it both stretch the same
-key stream, one adds it, the other subtracts it.  The terms of all sites cancel, one site's term
-alone is uniform.  Source: docs/threat-model.md, "Zero-sum noise"; Bonawitz et al. 2017, section 4.
-
-Ed25519 and ChaCha20-Poly1305 are as they are in `cryptography`; here stand only the bytes that are
-signed and the refusals.  With pinned keys `advertisement` is signed in phase `zero-sum`, then the
-32 bytes of `roster_digest` in phase `zero-sum.probe` (docs/threat-model.md, "Active aggregator" and
-"Vault").
-
-Not here: entropy (callers hand in bytes) and messages.  Throughout, lp(b) is the length of b as 4
-bytes little endian, then b; integers are 8 bytes little endian, text is UTF-8.
-
-No exception text and no repr holds key bytes.
+Every pair of sites shares a key that the aggregator does not know; both stretch it to one key
+stream, one adds it, the other subtracts it.  All terms cancel, one site's alone is uniform.
+Source: docs/threat-model.md, "Zero-sum noise"; Bonawitz et al. 2017, section 4.  With pinned keys
+`advertisement` is signed in phase `zero-sum`, the 32 bytes of `roster_digest` in `zero-sum.probe`
+(docs/threat-model.md, "Active aggregator" and "Vault").  Not here: entropy (callers hand in bytes)
+and messages.  lp(b) is the length of b as 4 bytes little endian, then b; integers are 8 bytes
+little endian, text is UTF-8.  No exception text and no repr holds key bytes.
 """
 
 from __future__ import annotations
@@ -82,10 +76,9 @@ class PairKeys:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MaskLabel:
-    """What one vector of masks is for: `field` of the reply in this round, with `size` entries.
+    """What one vector of masks, `size` entries, is for: `field` of the reply in this round.
 
-    Two releases never have equal labels: the same masks under two vectors would show their
-    difference.
+    Never equal for two releases: the same masks twice would show the difference of the vectors.
     """
 
     phase: str
@@ -160,10 +153,9 @@ def roster_fingerprint(digest: bytes) -> str:
 def check_roster(
     entries: Sequence[KeyRosterEntry], *, own: KeyRosterEntry, sizes: Mapping[str, int]
 ) -> None:
-    """Refuse a key roster that is not the one this site joined; SecureAggregationError.
+    """Refuse a relayed key roster that is not the one this site joined; SecureAggregationError.
 
-    `entries` is what the aggregator relays, `own` what this site sent, and `sizes` M_s of every
-    site as fixed in `join`.
+    `own` is what this site sent, `sizes` M_s of every site as fixed in `join`.
     """
     # A site too many would be one of the aggregator's own making, whose masks it can take off.
     if len(entries) != len(sizes) or {e.site: e.n_subjects for e in entries} != dict(sizes):
@@ -224,8 +216,7 @@ def exchange(
 def zero_sum_mask(pairs: PairKeys, label: MaskLabel) -> Ring:
     """Zero-sum noise e_s of one site, uint64 (d,): the sum over all sites is 0 modulo 2^64.
 
-    ``sum(P_sj for j > s) - sum(P_js for j < s)`` modulo 2^64, P the stream of a pair.  The label
-    must never be used twice.
+    ``sum(P_sj, j > s) - sum(P_js, j < s)``, P the stream of a pair.  Never use a label twice.
     """
     total = np.zeros(label.size, dtype=np.uint64)
     for peer, key in pairs.keys.items():
@@ -251,7 +242,6 @@ def add_stream(total: Ring, key: bytes, label: MaskLabel) -> None:
 
 
 def subtract_stream(total: Ring, key: bytes, label: MaskLabel) -> None:
-    """Subtract what `add_stream` adds."""
     _apply_stream(np.subtract, total, key, label)
 
 

@@ -1,12 +1,9 @@
 """The messages of SecureAgg, one record per stage and side, here and on the wire.
 
-Ids of exchanges, keys, signatures and shares are bytes; a masked vector is uint64 (d,).
-What a message must hold to be accepted is `cape.secagg.stages`.
-
-`site` and `exchange` say who sent a message and what it answers.  The stages compare both, so that
-a replayed or misplaced message is refused.  Where a transport has an envelope that says the same,
-they stay out of the body: the sender clears them, the receiver fills them in from the envelope
-(`cape.protocol.secagg_stages`).
+Ids of exchanges, keys, signatures and shares are bytes; a masked vector is uint64 (d,).  `site` and
+`exchange` say who sent a message and what it answers; the stages (`cape.secagg.stages`) compare
+both, so that a replayed or misplaced message is refused.  Where a transport's envelope says the
+same, the sender clears them and the receiver fills them in from the envelope.
 """
 
 from __future__ import annotations

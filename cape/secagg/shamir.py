@@ -1,8 +1,7 @@
-"""Shamir sharing of 32-byte secrets over the prime field of 2^521 - 1.
+"""Shamir sharing of 32-byte secrets over the prime field of 2^521 - 1 (Shamir 1979).
 
-Any `threshold` shares give the secret back, fewer say nothing about it.  Shares carry no check
-of their own: callers compare the result with a public commitment.  Source: Shamir 1979; layout
-in docs/threat-model.md, "SecureAgg".
+Fewer than `threshold` shares say nothing.  Shares carry no check of their own: callers compare with
+a public commitment.  Layout in docs/threat-model.md, "SecureAgg".
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ TokenBytes = Callable[[int], bytes]
 
 
 def split(secret: bytes, *, threshold: int, n_shares: int, token_bytes: TokenBytes) -> list[bytes]:
-    """Key shares of a 32-byte secret, 66 bytes each, little endian, below the prime.
+    """Key shares, 66 bytes each, little endian, below the prime; index i has x-coordinate 1 + i.
 
-    The share at index i belongs to x-coordinate 1 + i.  SecureAggregationError for a secret of
-    another length, or a threshold out of range.
+    SecureAggregationError for a secret that has not 32 bytes, or a threshold out of range.
     """
     check_length(secret, "shared secret")
     if not 1 <= threshold <= n_shares:
@@ -45,8 +43,7 @@ def split(secret: bytes, *, threshold: int, n_shares: int, token_bytes: TokenByt
 def recover(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     """Secret from shares by x-coordinate (from 1).
 
-    SecureAggregationError for too few or malformed shares, or shares that belong to no 32-byte
-    secret.
+    SecureAggregationError for too few or malformed shares, or shares of no 32-byte secret.
     """
     if len(shares) < threshold:
         raise failure(f"{len(shares)} shares came, {threshold} are needed")

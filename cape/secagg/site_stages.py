@@ -1,12 +1,9 @@
 """SecureAgg, the site's side: one function per stage.
 
-::
-
-    advertise -> share -> accept_shares -> [mask_input -> sign_survivors -> unmask] per release
-
+`advertise`, `share`, `accept_shares`, then per release `mask_input`, `sign_survivors`, `unmask`.
 Every function takes the state that the one before it returned; a stage asked twice, or out of
-order, finds no open release and is refused.  States hold secrets: none is shown by repr, and a
-key set is gone from the state once it was used.  Source: see `cape.secagg.stages`.
+order, finds no open release and is refused.  States hold secrets: none is shown by repr, and a key
+set is gone from the state once it was used.  Source: see `cape.secagg.stages`.
 """
 
 from __future__ import annotations
@@ -197,10 +194,9 @@ def share(
 
 
 def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
-    """Open the shares that U2 sent to this site.
+    """Open the shares that U2 sent to this site; MessageError if the book is of another exchange.
 
-    MessageError if the book belongs to another exchange; SecureAggregationError for too few sites,
-    or if the own shares or a ciphertext are missing, changed or malformed.
+    SecureAggregationError: too few sites; own shares or a ciphertext missing, changed or malformed.
     """
     first, setup, site = state.first, state.first.setup, state.first.own.site
     if book.exchange != share_id(setup, state.roster):
@@ -284,11 +280,10 @@ def _pair(shares: bytes, key_set: int) -> bytes:
 def mask_input(
     state: ReadySite, noisy: Ring, *, label: MaskLabel, participants: Sequence[str]
 ) -> tuple[ReadySite, MaskedInput]:
-    """Stage 3: mask one vector with the next key set, which is used up by this.
+    """Stage 3: mask `noisy` = x + g, modulo 2^64, with the next key set, which is used up by this.
 
-    `noisy` is x + g, the exact sum of this site plus its noise share, modulo 2^64; `participants`
-    are a part of `state.alive` with the own id.  SecureAggregationError if a release is under way,
-    no key set is left, or the sites are wrong or too few.
+    `participants` are in `state.alive`, with the own id.  SecureAggregationError if a release is
+    under way, no key set is left, or the sites are wrong or too few.
     """
     # A second vector under the same keys would show the difference of the two.
     if state.release is not None or not state.key_sets:
@@ -356,11 +351,10 @@ def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, Surv
 
 
 def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskShares]:
-    """Stage 4: open the self masks of survivors and the mask keys of dropped sites.
+    """Stage 4: open the self masks of survivors and the mask keys of dropped sites, once.
 
-    MessageError if no release is open, or the book belongs to another one: a second answer is
-    refused.  SecureAggregationError if survivors were not signed here, or not by t survivors on the
-    same list.
+    MessageError if no or another release is open.  SecureAggregationError if survivors were not
+    signed here, or not by t survivors on the same list.
     """
     release = _open_release(state, book.exchange)
     # The list that this site signed, not one that the book could bring along.

@@ -1,14 +1,10 @@
 """SecureAgg for engines where sites may drop out: facts and checks of both sides.
 
-Four stages and a consistency check after Bonawitz et al. 2017, figure 4: advertise keys (1),
-share secrets (2), send masked inputs (3), agree on who survived (3b), unmask (4).  Each stage is
-a pure function of a frozen state and one message (`cape.secagg.messages`), in
-`cape.secagg.site_stages` and `cape.secagg.aggregator_stages`.  Any failed check ends the run;
-nothing is repaired.
-
-Stages 1 and 2 carry `n_sets` key sets at once, one for each coming release.  A set serves one
-release and is gone afterwards: were it used twice, a drop in the second release would open the
-first.  Source: docs/threat-model.md, "SecureAgg".
+After Bonawitz et al. 2017, figure 4: advertise keys (1), share secrets (2), send masked inputs (3),
+agree on who survived (3b), unmask (4).  Each stage is a pure function of a frozen state and one
+message.  Any failed check ends the run; nothing is repaired.  Stages 1 and 2 carry `n_sets` key
+sets at once, one for each coming release, gone afterwards: used twice, a drop in the second release
+would open the first.  Source: docs/threat-model.md, "SecureAgg".
 """
 
 from __future__ import annotations
@@ -44,10 +40,7 @@ PAIR_BYTES: Final = 2 * SHARE_BYTES
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Setup:
-    """Public facts fixed before stage 1, equal at all parties.
-
-    ConfigError for too many assumed colluders, or a threshold above S.
-    """
+    """Public facts fixed before stage 1.  ConfigError for too many colluders, threshold > S."""
 
     salt: bytes  # `cape.secagg.keys.run_salt`
     sizes: Mapping[str, int]  # M_s of every joined site: the sites are U0
@@ -93,10 +86,9 @@ def inbox_by_site(
     exchange: bytes,
     threshold: int,
 ) -> dict[str, _M]:
-    """Messages by sender in `site_order`, whatever the order of arrival.
+    """Messages by sender in `site_order`; SecureAggregationError for fewer than `threshold`.
 
-    MessageError for a message of another stage, exchange or sender, or two of one sender;
-    SecureAggregationError if fewer than `threshold` sites answered.
+    MessageError for a message of another stage, exchange or sender, or two of one sender.
     """
     messages: dict[str, _M] = {}
     for message in inbox:
@@ -121,11 +113,10 @@ def check_enough(sites: Collection[str], *, threshold: int) -> None:
 def check_advertisements(
     setup: Setup, entries: Sequence[Advertisement], *, pinned: Mapping[str, bytes] | None
 ) -> None:
-    """Refuse a list for U1 that is not complete, distinct and signed.
+    """Refuse a list for U1 that is not complete, distinct and signed; `pinned`: keys stored here.
 
-    `pinned` are the identity keys stored by this site, if keys are pinned.  Errors as of
-    `inbox_by_site`; SecureAggregationError for a wrong length, a repeated key, a bad signature, or
-    an identity key that is not the pinned one.
+    Errors as of `inbox_by_site`; SecureAggregationError for a wrong length, a repeated key, a bad
+    signature, or an identity key that is not the pinned one.
     """
     exchange, threshold = advertise_id(setup), setup.threshold
     advertised = inbox_by_site(
@@ -187,12 +178,10 @@ def commit(seed: bytes) -> bytes:
 
 
 def advertise_id(setup: Setup) -> bytes:
-    """Exchange id of stage 1."""
     return sha256(lp(b"cape/1/advertise") + setup.salt + u64(setup.batch) + u64(setup.n_sets))
 
 
 def share_id(setup: Setup, roster: bytes) -> bytes:
-    """Exchange id of stage 2."""
     return sha256(lp(b"cape/1/shares") + setup.salt + u64(setup.batch) + roster)
 
 
