@@ -1,8 +1,4 @@
-"""Array files of NumPy, read by their headers within what the file can hold; nothing is unpickled.
-
-`numpy.load` allocates what a header declares before it looks whether the data are there.  Here the
-declared size is compared with the bytes first.
-"""
+"""NumPy files: unlike in numpy, a declared size meets the bytes first; nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -44,10 +40,7 @@ def read_header(stream: IO[bytes]) -> Header:
 
 
 def read_bounded_header(stream: IO[bytes], size: int) -> Header:
-    """Return the header of a .npy of `size` bytes that can hold what it declares.
-
-    One of `BROKEN`: no array, one of Python objects ("pickle" in the text), or larger than `size`.
-    """
+    """Return the header of a .npy; one of `BROKEN`: none, objects ("pickle" in it), over `size`."""
     shape, fortran, dtype = read_header(stream)
     # Unpickling runs whatever the file says: no array is worth that.
     if dtype.hasobject:

@@ -1,9 +1,4 @@
-"""Settings: one dataclass gives validation, compspec inputs, command-line options and docs.
-
-A `Config` subclass lists its settings with `option`; `from_input` turns what a form or a file gives
-(numbers as text included) into a checked instance, and says for each mistake what was got, what is
-allowed and what to do.
-"""
+"""Settings: one dataclass gives validation, compspec inputs, command-line options and docs."""
 
 from __future__ import annotations
 
@@ -325,7 +320,6 @@ class Config:
 
     @property
     def needs_templates(self) -> bool:
-        """Whether every site maps the owner's template maps."""
         return self.basis == "templates"
 
     def widest_smooth_basis(self) -> int:

@@ -54,12 +54,10 @@ def read_file(path: Path) -> dict[str, object]:
 
 
 def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
-    """Return the settings of a run: those given, over those of the file that are meant for it.
+    """Return the settings given, over those of the file that are meant for the same run.
 
-    If `given` chooses another computation than the file, a setting of the file stays if every
-    computation has it, the chosen one has no default of its own for it, and allows its value.  So
-    ``standardize`` and ``n_basis`` stay, while ``n_components``, ``n_rounds`` and
-    ``learning_rate``, tuned for another algorithm, do not; a CapeWarning names those left out.
+    If `given` chooses another computation, a setting of the file stays if every computation has it,
+    the chosen one has no default of its own, and allows it; a CapeWarning names the others.
     """
     named = in_file.get("computation", PRODUCT)
     chosen = given.get("computation") or named

@@ -1,8 +1,4 @@
-"""Delimited text, CSV and TSV: the one reader for the tables of sites, of results and of others.
-
-A table is UTF-8 with or without a byte order mark, one row a line.  What a wrong table means is
-for the caller to say: nothing here knows whose it is.
-"""
+"""The one reader of delimited text: UTF-8, byte order mark or not, one row a line."""
 
 from __future__ import annotations
 
@@ -49,8 +45,7 @@ def split_lines(
 ) -> list[Line]:
     """Return the lines of a table that are not blank; UnicodeDecodeError for bytes of no UTF-8.
 
-    Lines that begin with ``#`` are `comments`, or rows where those are off; without `quoted`
-    quotation marks are letters.
+    With `comments`, lines that begin with ``#`` are none; without `quoted`, quotes are letters.
     """
     # Spreadsheets put a byte order mark first, which would become part of the first column's name.
     text = content if isinstance(content, str) else content.decode("utf-8-sig")

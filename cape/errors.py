@@ -1,10 +1,7 @@
-"""Exceptions of cape, and the only texts that may leave a site.
+"""Exceptions of cape, and the only texts that may leave a site: COINSTAC shows and stores them.
 
-An exception text is a publication: COINSTAC shows it to every site and stores it centrally.
-So each error has a `public` text, filled from the catalogue below, and a `detail` that stays in
-the private log of the site.  Placeholders of the catalogue take public things only: settings,
-versions, hashes, phase names, round numbers, site ids.  Never a path, a file name, a subject
-label, a number computed from data.
+Placeholders take public things only: settings, versions, hashes, phase names, round numbers, site
+ids.  Never a path, a file name, a subject label, a number computed from data.
 """
 
 from __future__ import annotations
@@ -135,10 +132,7 @@ CATALOGUE: Final[dict[str, str]] = {
 
 
 class CapeError(Exception):
-    """Base of all errors: a code of `CATALOGUE` and the values of its placeholders, all public.
-
-    `detail` is what the people at the site need: file names, shapes, values.  It never leaves.
-    """
+    """Base of all errors: a code and its public values; `detail` (files, shapes) never leaves."""
 
     def __init__(self, code: str, *, detail: str = "", **fields: object) -> None:
         self.code = f"CAPE-{code}"

@@ -1,7 +1,4 @@
-"""The public feature space of a run: what the D rows of every subject's data are.
-
-Sites compare digests first; the labels of a mask or atlas travel only when all of them agree.
-"""
+"""The public space of the D rows; digests are compared first, labels travel only when all agree."""
 
 from __future__ import annotations
 
@@ -85,10 +82,7 @@ class FeatureSpace:
     def of_matrix(
         cls, n_features: int, image_shape: tuple[int, ...] = (), names: tuple[str, ...] = ()
     ) -> FeatureSpace:
-        """Return the space of plain columns, or of a 2-D image (row-major).
-
-        The names of the columns, if they have any, enter the digest: they must agree everywhere.
-        """
+        """Return the space of columns or a 2-D image (row-major); `names` enter the digest."""
         text = f"cape-matrix-1 {n_features} {image_shape}"
         if names:
             text += f" {json.dumps(names)}"
@@ -110,10 +104,9 @@ class FeatureSpace:
         return np.frombuffer(raw, dtype="<i4").reshape(self.shape).astype(np.int32)
 
     def with_templates(self, templates: Array) -> FeatureSpace:
-        """Return the space with template maps, shape (D, K), kept as float32.
+        """Return the space with template maps (D, K), kept as float32.
 
-        The digest is the SHA-256 of ``cape-templates-1``, the digest of the space, K (int32 LE) and
-        the float32 LE numbers in C order.
+        Digest: SHA-256 of ``cape-templates-1``, the space's, K (int32 LE), float32 LE in C order.
         """
         stored = np.ascontiguousarray(templates, dtype="<f4")
         n = stored.shape[1]

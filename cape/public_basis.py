@@ -1,8 +1,4 @@
-"""The public basis B in which every subject is written: which one, how wide, and its columns.
-
-It follows from the settings and the feature space alone, so every party builds the same one and
-nothing of it is ever sent.
-"""
+"""The public basis B, from settings and feature space alone: all build it, nobody sends it."""
 
 from __future__ import annotations
 

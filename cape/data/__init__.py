@@ -1,8 +1,4 @@
-"""The data of a site: discover, read, check, clean, project (`cape.data.pipeline`).
-
-Not here: scaling, noise, anything that looks at two subjects together.  nibabel is imported only
-when an image is opened.
-"""
+"""The data of a site: discover, read, check, clean, project; no two subjects meet (`pipeline`)."""
 
 from cape.data.checks import Subject
 from cape.data.issues import Finding, Findings, IssueCode

@@ -1,9 +1,7 @@
 """Where the mask's voxels lie in an image, and what brings a volume onto another grid.
 
-An image lies on the consortium's grid if after flips and permutations of its axes the shape is that
-of the mask, and no corner of the grid is displaced by more than a hundredth of the smallest voxel
-edge.  Flips and swapped axes are undone, no more, unless the owner asks for resampling.
-Everything works on one volume, so that one is in memory at a time, whatever the length of a run.
+On the grid: same shape after flips and permutations of axes, and no corner off by more than a
+hundredth of the smallest voxel edge.  One volume is in memory at a time.
 """
 
 from __future__ import annotations
@@ -55,8 +53,7 @@ def align_to_grid(
 ) -> Alignment:
     """Find the mask's voxels in a volume of `shape`; without a grid the image alone is checked.
 
-    `issues` receives warnings.  With `trust` an image without affine is accepted if its shape fits,
-    with `to_mask` one on another grid, to be resampled.
+    `trust` accepts an image without affine if its shape fits, `to_mask` another grid, to resample.
     """
     affine = _affine_of(header, shape, issues)
     if affine is None:
@@ -164,10 +161,7 @@ def smooth_volume(volume: Array, affine: Array, fwhm: float) -> Array:
 
 
 def resample_volume(volume: Array, affine: Array, shape: tuple[int, ...], target: Array) -> Array:
-    """Return a volume (x, y, z) on another grid, trilinear; 0 outside its field of view.
-
-    `affine` and `target` are the old and the new voxel to mm, (4, 4).
-    """
+    """Return (x, y, z) on another grid, trilinear, 0 outside; affines (4, 4) are voxel to mm."""
     from scipy import ndimage
 
     matrix = np.linalg.inv(affine) @ target

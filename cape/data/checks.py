@@ -1,7 +1,6 @@
 """The checks that need the content of a subject, or several subjects of a site.
 
-Acceptance looks at each subject alone and at public limits: whether somebody takes part must not
-depend on other people's data.
+Acceptance looks at one subject and public limits: it must not depend on other people's data.
 """
 
 from __future__ import annotations
@@ -65,10 +64,7 @@ def components_of(config: Config) -> int:
 
 
 def judge(subject: Subject, config: Config, findings: Findings) -> bool:
-    """Note what is wrong with a subject; return whether it is accepted.
-
-    Of an unread subject only length and repetition time can be judged.
-    """
+    """Return whether a subject is accepted; of an unread one only length and TR can be judged."""
     severities = _length(subject, config, findings) + _repetition_time(subject, config, findings)
     if subject.quality is not UNREAD:
         severities += _content(subject, findings)
@@ -167,7 +163,6 @@ def judge_site(
 
 
 def check_equal_values(shapes: Sequence[RunShape], findings: Findings) -> None:
-    """Note runs with equal values, whatever their files are called."""
     # Somebody copied to a second name would count as two people, and lose twice the promised mu.
     first: dict[str, str] = {}
     for shape in shapes:
@@ -180,7 +175,6 @@ def check_equal_values(shapes: Sequence[RunShape], findings: Findings) -> None:
 
 
 def column_names(shapes: Sequence[RunShape], findings: Findings) -> tuple[str, ...]:
-    """Return the names that the features of text tables have, () without."""
     named = [shape for shape in shapes if shape.columns]
     if not named:
         return ()

@@ -67,10 +67,7 @@ UNREAD: Final = Quality(n_values=0, n_bad=0, n_features=0, n_zero=0, n_constant=
 
 
 def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Array:
-    """Return orthonormal columns that span a polynomial and `others`, shape (T, k).
-
-    The first column is the intercept.  `others` (T, K) may be collinear or constant.
-    """
+    """Return orthonormal (T, k), intercept first; `others` (T, K) may be collinear or constant."""
     columns = [np.full(n_times, 1 / np.sqrt(n_times))]
     line = np.arange(n_times) - (n_times - 1) / 2
     for power in range(1, min(degree, n_times - 1) + 1):
@@ -90,10 +87,9 @@ def regressors(n_times: int, *, degree: int, others: Array | None = None) -> Arr
 
 
 def stop_band_cosines(n_times: int, tr: float, *, high_pass: float, low_pass: float) -> Array:
-    """Return the cosines outside the pass band, shape (T, K).
+    """Return cosines ``cos(pi k (t + 1/2) / T)`` outside the pass band, shape (T, K).
 
-    Cosine k, ``cos(pi k (t + 1/2) / T)``, has the frequency k / (2 T TR).  Those at or below
-    `high_pass` (as in SPM) and those above `low_pass`, in Hz, are returned; 0 is no limit.
+    Frequency k / (2 T TR) at or below `high_pass` (as in SPM) or above `low_pass`, Hz; 0: no limit.
     """
     k = np.arange(1, n_times)
     at_one = 2 * n_times * tr  # k at 1 Hz
@@ -109,10 +105,7 @@ def stop_band_cosines(n_times: int, tr: float, *, high_pass: float, low_pass: fl
 def nuisance(
     n_times: int, n_dummy: int, config: Config, tr: float, confounds: Array | None
 ) -> Array:
-    """Return confounds and cosines of a run after its dummies, shape (T - n_dummy, K).
-
-    `n_times` and `confounds` (T, K) are of the volumes as stored.
-    """
+    """Return (T - n_dummy, K); `n_times` and `confounds` (T, K) are of the volumes as stored."""
     n_left = max(n_times - n_dummy, 0)
     parts = [np.zeros((n_left, 0))]
     if confounds is not None:
@@ -126,10 +119,9 @@ def nuisance(
 def clean(
     values: Data, n_dummy: int, config: Config, others: Array | None = None
 ) -> tuple[Data, Quality]:
-    """Return a preprocessed run (D, T - n_dummy), float32, and the counts behind its checks.
+    """Return `values` (D, T) less dummies and `others` (T - n_dummy, K), float32, and counts.
 
-    Every row has mean 0; constant rows are 0.  With ``standardize=none`` rows keep their mean and
-    scale, constant ones too.  `values` (D, T); `others` (T - n_dummy, K) are regressed out.
+    Rows of mean 0, constant ones 0; with ``standardize=none`` all keep mean and scale.
     """
     values = values[:, n_dummy:]
     n_features, n_times = values.shape

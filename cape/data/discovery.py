@@ -1,9 +1,7 @@
 """Which files a site supplies, and whose they are.  Looks at names, never at image content.
 
-A site gives exactly one of `data` (names or a glob), `manifest` (a table) and `bids` (a folder of
-derivatives); with none of them, the folder's own manifest is used, else all data files in it, else
-the images of its BIDS layout.  All runs of one subject are joined, because the unit of privacy is
-the person.
+One of `data`, `manifest` and `bids`; without, the folder's manifest, else all data files, else its
+BIDS layout.  All runs of one subject are joined, because the unit of privacy is the person.
 """
 
 from __future__ import annotations
@@ -52,11 +50,7 @@ class ListedRun:
 def discover(
     base: Path, listing: Mapping[str, object], config: Config, findings: Findings
 ) -> tuple[SubjectFiles, ...]:
-    """Return the subjects of a site in natural order of their labels.
-
-    Nothing outside `base` is opened.  `listing` is what the site gave: `data`, `manifest` or
-    `bids`, or nothing; None counts as not given.  `findings` receives what is wrong.
-    """
+    """Return subjects in natural order; None counts as not given, only `base` is opened."""
     chosen = {name: value for name, value in listing.items() if value is not None and value != ""}
     for name in chosen:
         if name not in SOURCES:
@@ -242,7 +236,6 @@ def _hidden_names(base: Path, listed: Sequence[ListedRun], findings: Findings) -
 
 
 def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> Path | None:
-    """Return the file of an entry, or None after noting what is wrong with it."""
     if _leads_out(entry):
         findings.add(IssueCode.OUTSIDE_FOLDER, entry)
         return None
@@ -277,7 +270,6 @@ def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> Non
 
 
 def _expand_records(listed: Sequence[SubjectFiles], findings: Findings) -> tuple[SubjectFiles, ...]:
-    """Replace every table of records by its rows."""
     subjects: list[SubjectFiles] = []
     headers: dict[tuple[str, ...], str] = {}
     for files in listed:
@@ -342,7 +334,6 @@ def read_manifest(base: Path, name: str, findings: Findings) -> tuple[ListedRun,
 
 
 def _check_header(name: str, first: Line, header: list[str], findings: Findings) -> bool:
-    """Tell whether rows can be read."""
     every = ", ".join(MANIFEST_COLUMNS)
     for column in header:
         if column == "mask":
@@ -419,7 +410,6 @@ def entities_of(name: str) -> dict[str, str]:
 
 
 def confounds_beside(image: Path) -> Path | None:
-    """Return the confound table beside an image that has a BIDS name, None without one."""
     # One table serves all versions of a run: its name has none of their entities.
     run = [f"{k}-{v}" for k, v in entities_of(image.name).items() if k not in VERSIONS]
     if not run:

@@ -66,10 +66,7 @@ def suffix_of(name: str) -> str:
 
 
 def check_type(path: Path, accepted: tuple[str, ...]) -> None:
-    """Raise `UnusableFile` for a file that is empty, a pointer or of another type than its name.
-
-    `accepted` are the endings that this feature space can use.
-    """
+    """Raise `UnusableFile` if empty, a pointer, not `accepted` or not the type of its name."""
     suffix = suffix_of(path.name)
     if path.name.lower().endswith(_SURFACE):
         raise UnusableFile(IssueCode.SURFACE_DATA, "named as a surface or CIFTI file")

@@ -1,7 +1,6 @@
 """4-D NIfTI images, read volume by volume: only the voxels of the mask are ever kept.
 
-The file is read to its end, which alone finds truncated and damaged files, and hashed on the way.
-Rounding of affines is judged in mm at the corners of the grid, not number by number.
+Read to the end, which alone finds damage, and hashed on the way.  Affines are judged in mm.
 """
 
 from __future__ import annotations
@@ -104,10 +103,7 @@ class _OpenImage:
 
 
 def read_image(run: RunFile, grid: Grid | None, how: Resampling = AS_STORED) -> Series:
-    """Return an image as features by time; without a grid it is checked and gives no values.
-
-    UnusableFile: it is no 4-D series of real numbers on the grid, or not whole.
-    """
+    """Return features by time, none without a grid; UnusableFile: no whole, real 4-D series."""
     with _opened(run, grid, how) as image:
         values = _read_volumes(image, _picker(image.layout, image.alignment, grid, how), grid)
         if image.compressed:

@@ -1,8 +1,7 @@
-"""What can be wrong with a site's data: the catalogue of rules, and the list of what a site has.
+"""The catalogue of rules for a site's data, and the list of what a site has; see docs/errors.md.
 
-The texts of a rule, filled with names and numbers of the data, stay at the site.  The only text
-that may leave it is the fixed public sentence of the code in `cape.errors.CATALOGUE`.
-docs/errors.md is made from both.
+Texts filled with names and numbers of the data stay at the site; only the fixed public sentence of
+a code in `cape.errors.CATALOGUE` may leave.
 """
 
 from __future__ import annotations
@@ -36,8 +35,7 @@ _LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
 class IssueCode(Enum):
     """The rules, one a line: number, severity, what is wrong, what was expected, the remedy.
 
-    The number gives the code: CAPE-E1nn stops the site, CAPE-W1nn warns or leaves a subject out.
-    A subject of severity "X" stops the site if the owner does not exclude bad subjects.
+    CAPE-E1nn stops the site, CAPE-W1nn warns or leaves a subject out; without `exclude`, X stops.
     """
 
     # Several rules share a number: others read the same sentence about all of them.
@@ -165,7 +163,6 @@ class IssueCode(Enum):
 
     @property
     def public_key(self) -> str:
-        """Key of the public sentence in `cape.errors.CATALOGUE`."""
         key = f"E1{self.number:02d}"
         # What an image holds is the site's affair: others learn that a check failed, not which.
         return "E100" if key not in CATALOGUE or self.number in UNSPOKEN else key
@@ -181,10 +178,7 @@ class Issue:
 
 
 class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on one file
-    """A file that cannot be used: what was observed, and what fills the texts of the rule.
-
-    The reader of the site turns it into a finding and adds the name of the file.
-    """
+    """What was observed in a file that cannot be used; the reader of the site adds its name."""
 
     def __init__(self, code: IssueCode, observed: str, **values: object) -> None:
         super().__init__(code.problem)
@@ -193,11 +187,7 @@ class UnusableFile(Exception):  # noqa: N818 - no error of ours: the verdict on 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Finding:
-    """One problem of a site, at all places where it was seen.
-
-    `private` says what is wrong, where and what was observed, what was expected, and how to fix it.
-    `public` is the only text that may leave the site; empty unless the site stops for this finding.
-    """
+    """One problem at all its places; only `public` may leave, empty unless the site stops."""
 
     code: str
     severity: Severity
@@ -225,10 +215,7 @@ class _Entry:
 
 
 class Findings:
-    """Collects the problems of one site; equal problems at several places become one.
-
-    Without `exclude` a bad subject stops the site, else it is left out.
-    """
+    """The problems of one site, equal ones joined; without `exclude` a bad subject stops it."""
 
     def __init__(self, site: str, *, exclude: bool = True) -> None:
         self.site = site
@@ -243,11 +230,7 @@ class Findings:
         public: Mapping[str, object] | None = None,
         **values: object,
     ) -> Severity:
-        """Note a problem and return how bad it is.
-
-        `place` and `values`, which fill the texts of the rule, are private; `public` fills the
-        sentence for others and may hold public things only.
-        """
+        """Note a problem; `place` and `values` are private, `public` holds public things only."""
         severity = code.severity
         if severity == "X" and not self._exclude:
             severity = "E"
@@ -279,11 +262,9 @@ class Findings:
 
     @property
     def blocked(self) -> bool:
-        """Whether the site must stop."""
         return any(entry.severity == "E" for entry in self._entries)
 
     def listing(self) -> tuple[Finding, ...]:
-        """Return all findings, worst first, then by number."""
         return tuple(self._finding(entry) for entry in self._sorted())
 
     def raise_if_blocked(self) -> None:

@@ -1,7 +1,4 @@
-"""Array files, one run each: .npy; a variable of .npz or .mat; .csv and .tsv with a header.
-
-Nothing is ever unpickled.  scipy is imported when a .mat file is opened, h5py for version 7.3.
-"""
+"""Array files, one run each; nothing is unpickled, scipy and h5py are imported for .mat only."""
 
 from __future__ import annotations
 
@@ -44,10 +41,7 @@ MOST_VARIABLES: Final = 12
 
 
 def read_matrix(run: RunFile, orientation: Orientation, variable: str = "X") -> Series:
-    """Return an array file as features by time; `variable` names the matrix in .npz and .mat files.
-
-    UnusableFile: it is no whole matrix of real numbers, or lacks the variable.
-    """
+    """Return features by time; UnusableFile: no whole matrix of real numbers, or no `variable`."""
     check_type(run.path, MATRIX_SUFFIXES)
     # Read once: the digest and the numbers must be those of the same bytes.
     content = run.path.read_bytes()
@@ -80,7 +74,6 @@ def _check(shape: tuple[int, ...], dtype: np.dtype[np.generic], orientation: str
 
 
 def _header(path: Path, stream: BinaryIO, variable: str) -> tuple[tuple[int, ...], np.dtype[Any]]:
-    """Return shape and type of the array of a .npy, .npz or .mat file, without its numbers."""
     size = path.stat().st_size
     if suffix_of(path.name) != ".mat":
         with _opened(stream, size, variable) as (member, held):

@@ -1,7 +1,4 @@
-"""One run read, checked and cleaned: nothing of other runs, nothing of other subjects.
-
-The same files give the same bits, so that a site that lost its working files can make them again.
-"""
+"""One run read, checked and cleaned; the same files give the same bits, so it can be made again."""
 
 from __future__ import annotations
 
@@ -29,10 +26,7 @@ LEAST_FREEDOM: Final = 3
 def read_run(
     run: RunFile, config: Config, grid: Grid | None, *, headers_only: bool = False
 ) -> Series:
-    """Return one run as stored with its confounds; of headers only, values are `unread`.
-
-    UnusableFile says what is wrong with its file; OSError that it cannot be read.
-    """
+    """Return a run as stored with its confounds; UnusableFile, or OSError if it cannot be read."""
     if run.row >= 0:
         return _read_record(run)
     if run.values is not None:

@@ -1,8 +1,6 @@
 """The public feature space of a run, from files: bundled masks, a mapped mask, atlas, templates.
 
-Everything is reoriented to the closest RAS axes before it is hashed, so that the same mask in
-another storage order has the same digest.  Every site maps the same files; digests are compared in
-`join` before any site shows its own.
+All are reoriented to the closest RAS axes before hashing: storage order does not change a digest.
 """
 
 from __future__ import annotations
@@ -100,10 +98,7 @@ def grid_of(space: FeatureSpace) -> Grid:
 def mask_space(
     config: Config, base: Path | None = None, *, site: str = "this site"
 ) -> FeatureSpace:
-    """Return the feature space of a mask or an atlas; bundled masks need no folder `base`.
-
-    DataError: the file is missing, no mask, empty, too large, or not the owner's `mask_hash`.
-    """
+    """As `read_space`, without `base` if bundled; DataError: no usable file, not `mask_hash`."""
     findings = Findings(site)
     space = read_space(config, base, findings)
     findings.raise_if_blocked()
@@ -232,11 +227,10 @@ def check_feature_count(n_features: int, config: Config, findings: Findings) -> 
 
 
 def with_templates(space: FeatureSpace, base: Path, *, site: str) -> FeatureSpace:
-    """Return the space with the template maps of a site's folder.
+    """Return the space with the maps of ``templates.nii.gz`` (4-D), ``.npy``, ``.npz`` or ``.csv``.
 
-    ``templates.nii.gz`` (4-D, on the consortium's grid), or for matrices ``templates.npy``,
-    ``.npz`` with one array, or ``.csv`` (a row per feature, a column per map).  DataError
-    CAPE-E280: no file, another grid, numbers that are not finite, constant or too many maps.
+    A csv has a row per feature, a column per map.  DataError CAPE-E280: no file, another grid,
+    numbers that are not finite, constant or too many maps.
     """
     # Templates must be public: never computed from the consortium's data.  Nothing can check that,
     # so the owner sends the file, and the digests of all sites are compared.

@@ -1,7 +1,4 @@
-"""Tables of text that a site supplies: matrices, records of subjects, confounds.
-
-All are read by `cape.delimited`; what breaks a rule of the catalogue is refused with its line.
-"""
+"""Tables of text that a site supplies: a broken rule of the catalogue is refused with its line."""
 
 from __future__ import annotations
 
@@ -109,10 +106,7 @@ def _check_numbers(line: Line, width: int) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Records:
-    """One row per subject, one column per feature: names, labels, values (n, D) float32.
-
-    A missing value is NaN, so that its subject is left out.
-    """
+    """Names, labels, values (n, D) float32; a missing one is NaN, so its subject is left out."""
 
     names: tuple[str, ...]
     labels: tuple[str, ...]
@@ -156,10 +150,7 @@ def _record(cell: str, line: Line) -> float:
 
 
 def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> tuple[Array, str]:
-    """Return the named columns of a confound table, shape (T, K), and the SHA-256 of the file.
-
-    `issues` receives empty cells of the first row.
-    """
+    """Return columns (T, K) and the file's SHA-256; `issues` gets empty cells of the first row."""
     # fMRIPrep's tables are small; somebody's 10 GB file is not to be held in memory.
     if path.stat().st_size > MOST_CONFOUND_BYTES:
         observed = f"{path.name}: {path.stat().st_size} bytes"

@@ -1,7 +1,6 @@
 """G, the effective size of a run, and what every rule says of it: will it work, what would help.
 
-The thresholds were measured on synthetic data unless a sentence says otherwise; they are no promise
-for real data, and the sentences say so.
+Thresholds were measured on synthetic data unless a sentence says otherwise: no promise for real.
 """
 
 from __future__ import annotations
@@ -183,7 +182,6 @@ class ForecastRule(ABC):
         )
 
     def _changes(self, size: RunSize, g: float) -> tuple[str, ...]:
-        """Return single changes that reach the needed G, computed from the same rule."""
         needed = self.needed_g()
         changes = [
             f"subjects: at least {math.ceil(size.n_subjects * needed / g)}",
@@ -197,7 +195,6 @@ class ForecastRule(ABC):
         return tuple(changes)
 
     def curve(self, size: RunSize, *, epsilon: float) -> tuple[CurvePoint, ...]:
-        """Return what the same consortium gives at other budgets, the planned one among them."""
         points = []
         for at in sorted({*EPSILONS, epsilon}):
             g = size.g(at)

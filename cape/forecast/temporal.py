@@ -1,7 +1,4 @@
-"""Joint temporal ICA: what the maps of a planned run will be worth, by the G rule.
-
-The thresholds were measured on synthetic data (two generators, recovery error q below 0.1).
-"""
+"""Joint temporal ICA by the G rule, measured on synthetic data (two generators, q below 0.1)."""
 
 from __future__ import annotations
 
@@ -94,10 +91,7 @@ def choose_n_basis(
     limit: int = 1000,
     energies: Mapping[float, float] = BRAIN_ENERGY,
 ) -> int:
-    """Return d, the measured size up to `limit` that maximises energy(d) (1 - R d / (f_P G^2)).
-
-    So a small budget gets few, smooth directions.  ConfigError if `limit` is not above R.
-    """
+    """Return measured d <= `limit` maximising energy(d) (1 - R d / (f_P G^2)); ConfigError E149."""
     if limit <= n_components:
         raise ConfigError(
             "E149",

@@ -57,9 +57,8 @@ class PlannedRun:
 
 
 def budget_of(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> PlannedRun:
-    """Return what the plan of a run means that has these settings, without any data.
+    """Return the plan that a real handshake makes from the same numbers, with its errors.
 
-    It is the plan that the handshake of a real run makes from the same numbers, with its errors.
     `settings` have epsilon and delta at least (or ``private = false``).
     """
     config = capedjica.CapeDjicaConfig.from_input(_of_product(settings))

@@ -1,8 +1,4 @@
-"""What a site runs alone before a consortium starts: the checks of `join`, with all their reasons.
-
-Opens no socket, releases nothing.  A consortium that lies in one folder gets the checks of every
-site and then the handshake itself.
-"""
+"""What a site runs alone before a consortium starts, with all reasons: no socket, no release."""
 
 from __future__ import annotations
 
@@ -119,7 +115,6 @@ def check_folder(
     on_progress: OnSubject | None = None,
     headers_only: bool = False,
 ) -> FolderCheck:
-    """Check the site whose data lie in a folder, or all sites that have a folder in it."""
     alone = is_site(folder)
     folders = {site or folder.resolve().name: folder} if alone else site_folders(folder)
     checks = tuple(
@@ -150,12 +145,7 @@ def check_site(
     working: Path | None = None,
     headers_only: bool = False,
 ) -> SiteCheck:
-    """Read all data of a site and return everything that `join` would find there.
-
-    `given` has `data`, `manifest` or `bids`, or nothing for all of the folder `base`; `working` is
-    for working files, the current folder by default.  `headers_only` is faster, and blind to what
-    is wrong with the data themselves.
-    """
+    """Return all that `join` would find; `headers_only` is faster, blind to the data themselves."""
     began = time.monotonic()
     inspection = inspect_site(
         base,
@@ -192,10 +182,7 @@ def _with_templates(inspection: Inspection, base: Path, config: Config, site: st
 
 
 def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding, ...]:
-    """Return what the aggregator of a run would find: differences of sites, a plan that fails.
-
-    Without a budget, or while a site is not ready, sites are compared and nothing is planned.
-    """
+    """As the aggregator: differences of sites, a plan that fails; no plan without a budget."""
     computation, config = owner.computation, owner.config
     # The cards that the sites would send, so that the code of a run compares them.
     cards: dict[str, SiteCard] = {}

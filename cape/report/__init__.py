@@ -1,7 +1,6 @@
 """The files people get: released quantities for all, private ones for the site they belong to.
 
-The two never share a page.  Pictures need the extra ``report`` (matplotlib, nilearn), imported in
-the last phase only; without it all files are written and the pages have tables only.
+The two never share a page.  Without the extra ``report`` pages have tables only, no pictures.
 """
 
 from __future__ import annotations

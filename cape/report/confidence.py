@@ -1,10 +1,9 @@
 """How much of a map is the noise that was added, and how many components rise above it.
 
-First-order propagation of the noise of every release, whose size is public; costs no budget.
-Noise of the subspace release turns directions out of the true subspace (spiked symmetric matrix:
-error per outside coordinate s_off^2 / theta^2); noise of the last whitening look and of the solver
-rounds mixes the maps.  Nothing was fitted: test/unit/test_report_confidence.py compares with
-planted maps, and outside its conditions nothing is said.
+First-order propagation of public noise, so it costs no budget.  Noise of the subspace release turns
+directions out of it (spiked symmetric matrix: s_off^2 / theta^2 per outside coordinate); noise of
+the last whitening look and the rounds mixes maps.  Nothing was fitted: its test compares with
+planted maps (test/unit/test_report_confidence.py), and outside its conditions nothing is said.
 """
 
 from __future__ import annotations
@@ -183,11 +182,7 @@ def hint(
     n_components: int,
     g: float | None,
 ) -> ModelOrderHint:
-    """Suggest by the spectrum (d,) of the released subspace statistic.
-
-    `edge` is the top of the spectrum of the noise alone (0 without noise), `g` the effective size
-    of the run, by which the rule of the model says how many components the budget carries.
-    """
+    """Suggest R by the released spectrum (d,); `edge` is the top of noise alone, 0 without."""
     requested = int(str(settings.get("n_components", n_components)))
     kind = separation_of(settings)
     values = np.sort(eigenvalues)[::-1]

@@ -63,11 +63,7 @@ def add_score(
     simulation: bool,
     synthetic: bool = False,
 ) -> None:
-    """Add to the files how close a simulated result is to planted maps, and render again.
-
-    `q_ngi` is the inter-symbol interference of unmixing and planted mixing (0 is perfect),
-    `map_correlation` the mean |r| of matched maps.
-    """
+    """Add closeness to planted maps (`q_ngi` 0 is perfect; mean |r| of matched maps); render."""
     results = replace(read_results(folder), simulation=simulation, synthetic=synthetic)
     if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
@@ -79,10 +75,7 @@ def add_score(
 
 
 def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
-    """Match the maps of a result with a public image of the user's, and render again.
-
-    `names` is a text file with one name per volume.  ConfigError: CAPE-E270 to E274.
-    """
+    """Match with the user's public image, `names` one a line; ConfigError: CAPE-E270 to E274."""
     table, results_path = folder / "components.tsv", folder / "results.json"
     if not (table.is_file() and results_path.is_file()):
         raise ConfigError("E274")

@@ -1,7 +1,4 @@
-"""The page of the consortium, made from the files of its folder and from nothing else.
-
-So it cannot show what was not released.  A run whose result is tables has other chapters.
-"""
+"""The page of the consortium, from its folder only: it cannot show what was not released."""
 
 from __future__ import annotations
 
@@ -343,7 +340,6 @@ def _methods(folder: MapFolder, drawn: bool) -> Values:
 
 
 def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Settings) -> Values:
-    """Paragraph for the methods section of a paper, and what to cite."""
     kind = separation_of(settings)
     words = {"pca": "subspace", "whitening": "whitening", "solver": "solver"}
     # Only the temporal model has these stages, whatever else its settings may name.

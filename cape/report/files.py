@@ -1,7 +1,4 @@
-"""JSON and tables of typed records, written and read back.
-
-Equal results give equal bytes: no clock, no host name, no order that the code does not fix.
-"""
+"""Typed records as JSON and tables; no clock, no host name: equal results give equal bytes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,8 @@
 """Names for components: the best matching network of a public atlas, or of the user's own maps.
 
-A label is a reading aid, nothing is rotated towards it.  Any smooth map resembles some network, so
-every match stands beside what chance gives: the 95th percentile of the best correlation over random
-directions in the span of the released maps.  The built-in atlas are the networks of 160 regions by
-Dosenbach et al. (2010), whose coordinates nilearn installs.
+A reading aid; any smooth map resembles some network, so each match stands beside chance: the 95th
+percentile of the best r over random directions in the span of the maps.  Built-in: networks of 160
+regions by Dosenbach et al. (2010), whose coordinates nilearn installs.
 """
 
 from __future__ import annotations
@@ -109,10 +108,7 @@ def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Temp
 def of_user(
     result: Path, template: Path, names: Path | None, *, feature_space: str
 ) -> tuple[Array, Template]:
-    """Return the z-maps of a group_maps.nii.gz, and the user's image on their voxels.
-
-    If there is no such file, the refusal names `feature_space`.
-    """
+    """Return the z-maps of a group_maps.nii.gz, and the user's image on their voxels."""
     if not result.is_file():
         raise ConfigError("E270", got=feature_space)
     image = files.load_image(result)

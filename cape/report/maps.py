@@ -1,7 +1,4 @@
-"""The released maps A as files and as numbers: z-scores, peaks, images.
-
-Everything here is post-processing of released quantities and of the public feature space.
-"""
+"""The released maps A as files and numbers: post-processing of released and public things only."""
 
 from __future__ import annotations
 
@@ -101,11 +98,7 @@ def write_maps(
     digits: str = ".9g",
     level: int = 9,
 ) -> None:
-    """Write maps (D, R) as ``name.nii.gz`` on a grid, as ``name.csv`` without one.
-
-    The stamp stands in the header of the image; `digits` is the format of a number in the CSV,
-    `level` that of the compression.
-    """
+    """Write maps (D, R) as ``name.nii.gz`` on a grid, as ``name.csv`` without one."""
     if space is not None and space.kind != "matrix":
         image = _nifti(maps, space, stamp=stamp, mni=mni, level=level)
         (folder / f"{name}.nii.gz").write_bytes(image)

@@ -1,7 +1,6 @@
 """The one composer of pages: Python computes values, templates hold sentences and markup.
 
-A page is one file without scripts and without anything that a browser would have to load from
-elsewhere.  In a template an indented line continues the line above it.
+One file, no scripts, nothing to load.  An indented line of a template continues the one above.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
-"""All pictures of the pages, as small PNGs in one style; matplotlib is imported on the first call.
+"""All pictures of the pages, small PNGs in one style; matplotlib is imported on the first call.
 
-Colours are safe for colour-blind readers (RdBu_r, Okabe-Ito) and no meaning rests on colour alone.
-Every picture comes with one sentence that states what it shows, for those who cannot see it.
+Colours are safe for the colour-blind (RdBu_r, Okabe-Ito); no meaning rests on colour alone.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The privacy statement of a run: figures per viewer, every release, and sentences for people.
-
-All of it comes from ledger and plan; for a run with label "none" nothing is claimed.
-"""
+"""The privacy statement of a run, from ledger and plan; label "none" claims nothing."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What stays at one site: everything about its own subjects, its ledger, as files and back.
-
-Nothing here is ever sent; the folder is called `private` so that nobody copies it by accident.
-"""
+"""What stays at one site and is never sent; called `private` so that nobody copies it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""The files of the consortium as typed records, fields in the order of the files.
-
-What is written is what pages are made from.
-"""
+"""The files of the consortium as typed records, fields in the order of the files."""
 
 from __future__ import annotations
 
