@@ -6,9 +6,8 @@
     result = consortium.run(epsilon=8.0, delta=1e-5, settings={"n_components": 10})
     result.maps                                     # (D, R), released
 
-All sites are in this process, so nothing is hidden from whoever runs it: the figures say what the
-released results would reveal to others.  Noise comes from the operating system unless a seed is
-given; with a seed the result is labelled not private.
+Nothing is hidden from whoever runs it: the figures say what the results would reveal to others.
+Noise comes from the operating system; with a seed the result is labelled not private.
 """
 
 from __future__ import annotations
@@ -96,9 +95,9 @@ def _result(outcome: IcaOutcome, truth: Array | None) -> Result:
 class Consortium:
     """Sites whose subjects are arrays (D, T_m) in this process: features by time, runs joined.
 
-    `space` says what the D features are: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images,
-    ``FeatureSpace.of_labels("mask", ...)`` for voxels; plain columns without it.  `truth` (D, R)
-    are true maps to compare with.  ConfigError CAPE-E284: no subjects, or other arrays.
+    `space`: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)``
+    for voxels; plain columns without it.  `truth`: true maps (D, R), to compare with.
+    ConfigError CAPE-E284: no subjects, or other arrays.
     """
 
     def __init__(
@@ -145,8 +144,8 @@ class Consortium:
         """Run the whole protocol: keys, masks, exact noise, ledger.
 
         Without `epsilon` only if `settings` (docs/config.md) have ``private = False``; with a
-        `seed`, 0 to 2^63 - 1, the result is not private.  Subjects go through the checks of files:
-        DataError, or a CapeWarning for those that are left out.  Other errors as between sites.
+        `seed`, 0 to 2^63 - 1, the result is not private.  DataError for bad subjects, or a
+        CapeWarning for those that are left out.
         """
         simulation.check_seed(seed)
         # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
@@ -198,10 +197,9 @@ def simulate_folder(
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
-    `directory` has ``settings.toml`` and one folder per site, as `cape synth` writes them; `out`
-    gets ``consortium/`` and one folder per site.  Settings here go over those of the file.
-    `through` is how messages travel (memory, wire, process); with a `seed` the result is not
-    private; `surrogate` runs smooth noise too and shows its figures beside the others.
+    `directory` has ``settings.toml``, which `settings` override, and one folder per site; `out`
+    gets ``consortium/`` and one per site.  `through`: memory, wire, process.  With a `seed` the
+    result is not private; `surrogate` runs smooth noise too and shows its figures.
     """
     budget_settings = {"epsilon": epsilon, "delta": delta}
     chosen = dict(settings or {})
@@ -233,7 +231,6 @@ def budget(
 ) -> PlannedRun:
     """Return what a planned run would cost and whether it will work; touches no data.
 
-    `settings` are further ones, such as ``{"separation": "spatial"}``.  Of the plan,
     ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
     ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
     """

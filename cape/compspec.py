@@ -1,9 +1,4 @@
-"""Files that are generated from the code: compspec.json, inputspec.json, pages of docs/.
-
-The settings dataclass of a computation is the only place where a setting is described; forms,
-documents and checks all come from it.  ``cape compspec`` writes the files, ``cape compspec
---check`` says which of them are stale.  Nothing here takes part in a run.
-"""
+"""Files generated from settings dataclasses: compspec.json, inputspec.json, pages of docs/."""
 
 from __future__ import annotations
 
@@ -81,7 +76,6 @@ class Generated:
 
 
 def groups(config: type[Config]) -> list[str]:
-    """Return the groups of settings in the order of forms and pages: privacy, analysis, others."""
     found = dict.fromkeys(spec.metadata["group"] for spec in dataclasses.fields(config))
     # The budget first: nobody should have to scroll to what decides about privacy.
     first = [group for group in ("Privacy", "Analysis") if group in found]
@@ -96,11 +90,7 @@ def compspec_document(
     description: str = DESCRIPTION,
     chosen: str = "",
 ) -> dict[str, Any]:
-    """Return compspec.json: settings become inputs of the owner, in order within each group.
-
-    `chosen` names a computation that is not the product: one more input names it, and its results
-    are tables.
-    """
+    """Return compspec.json; `chosen`: a computation that is not the product, an input too."""
     inputs: dict[str, Any] = {"data": _DATA, "policy": _POLICY, **_owner_inputs(config)}
     if chosen:
         # The image has all computations; a form with one choice says which one it starts.
@@ -236,7 +226,7 @@ def stale(root: Path) -> list[str]:
 
 
 def write(root: Path) -> list[str]:
-    """Write the generated files that are stale, and return their names."""
+    """Return the names of the stale files, written anew."""
     written = []
     for file in generated(root):
         target = root / file.path

@@ -1,10 +1,8 @@
 """`dataclass` without source text: the methods of a frozen record are shared functions.
 
-The standard decorator writes the source of six methods for every class and compiles it at import.
-COINSTAC's first version starts a process for every round; without these compilations that process
-starts in 1.6 instead of 2.9 times `import numpy`.  The fields are those of `dataclasses`, so that
-`fields`, `replace` and `asdict` work.  Only what this package uses is there: frozen, keyword-only,
-with slots.  A record that inherits from one of these is made by this decorator too.
+The standard one compiles six methods per class at import; without that a process of COINSTAC's
+first version, one per round, starts in 1.6 instead of 2.9 times `import numpy`.  Records that
+inherit from one of these need this decorator too.
 """
 
 from __future__ import annotations
@@ -19,7 +17,6 @@ if TYPE_CHECKING:
 else:
 
     def dataclass(*, frozen: bool, kw_only: bool, slots: bool, eq: bool = True):
-        """Return the decorator; `eq` as in `dataclasses`, the others must be true."""
         # The arguments stand at every class, so that readers and type checkers see what it is.
         if not (frozen and kw_only and slots):
             raise TypeError("these records are frozen, keyword-only and have slots")

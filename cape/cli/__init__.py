@@ -1,4 +1,4 @@
-"""The command ``cape``: what people type, and what it prints.
+"""The command ``cape``.
 
 Exit codes: 0 ok; 1 findings, or an error in data or protocol; 2 usage, settings included; 3 a
 site's policy refuses; 4 the budget refuses; 70 internal error.
@@ -32,7 +32,6 @@ def exit_code(err: BaseException) -> int:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command, by default that of the process, and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug, as_json = "--debug" in words, "--json" in words
     # Anywhere in the line, before or after the command: typer would take it before only.

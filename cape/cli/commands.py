@@ -1,7 +1,4 @@
-"""The program ``cape``: its commands in the order of its help.
-
-Each command imports what it needs when it runs, so that ``cape --help`` is quick.
-"""
+"""The program ``cape``; commands import what they need when run, so ``--help`` is quick."""
 
 from __future__ import annotations
 

@@ -1,7 +1,4 @@
-"""What commands share: options, and how things are printed.
-
-Tables and lines are for people; machines get one JSON document a line (``--json``).
-"""
+"""What commands share: tables and lines for people, a JSON document a line for machines."""
 
 from __future__ import annotations
 
@@ -130,7 +127,7 @@ def print_results(folder: Path, *, as_json: bool) -> None:
 
 
 def json_line(document: Mapping[str, object]) -> None:
-    """Print one JSON document on one line; NaN and infinity, which JSON lacks, become null."""
+    """Print one line of JSON; NaN and infinity, which JSON lacks, become null."""
     # Past rich, which would wrap a long line in the middle of the document.
     OUT.file.write(json.dumps(_without_infinities(document), allow_nan=False) + "\n")
     OUT.file.flush()

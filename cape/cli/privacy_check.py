@@ -1,9 +1,4 @@
-"""A privacy.json that somebody hands over: read by declared type, recomputed from its integers.
-
-The check trusts nothing in the file but the integers (clip, sensitivity, noise variance, shares,
-delta): mu of every release, the sensitivity that its clip allows, the sums and every epsilon are
-computed again, exactly, and the claims are compared with them.
-"""
+"""A privacy.json that somebody hands over: only its integers are trusted, the rest recomputed."""
 
 from __future__ import annotations
 
@@ -41,10 +36,7 @@ class Promise:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StatedRelease:
-    """A row of `events`: the integers that everything else follows from.
-
-    The noise variance and mu^2 travel as text: JavaScript and JSON readers round large integers.
-    """
+    """A row of `events`; large integers travel as text, which JavaScript does not round."""
 
     phase: str
     round: int
@@ -111,10 +103,7 @@ class Figures:
 
 
 def read_privacy_file(path: Path, figures: type[F]) -> tuple[Promise, F | None]:
-    """Return what a file promises and, of a private run, the record `figures`; else None.
-
-    The papers' accountants have a record of their own.  ConfigError E017: not the file of a run.
-    """
+    """Return the promise and, of a private run, `figures`; ConfigError E017: not a run's file."""
     try:
         document = wire.loads(path.read_bytes(), LARGEST_FILE)
         # Later versions may say more, and a check needs a part only: other keys do not matter.
@@ -135,11 +124,9 @@ def no_privacy_file(path: Path, detail: str) -> ConfigError:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CheckedFile:
-    """One file, recomputed.
+    """One file, recomputed; `run` is the fingerprint of the roster, or empty.
 
-    `cost` and `epsilon` are what its releases give, against the headline viewer; `claimed` is what
-    the file says of the plan, which may be more; `findings` are claims that the recomputed figures
-    contradict; `run` is the fingerprint of the roster, which no other run has, or empty.
+    `cost`, `epsilon`: of its releases, for the headline viewer; `claimed`: of the plan, maybe more.
     """
 
     path: str
@@ -154,10 +141,9 @@ class CheckedFile:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Together:
-    """Several runs on the same subjects, every run that promises something counted once.
+    """Several runs on the same subjects; `epsilon` at the smallest delta, as in a site's ledger.
 
-    `epsilon` is that of all of them at the smallest of their deltas, as in a site's ledger; None
-    without any.  `same`: position of a file -> path of an earlier file of the same run.
+    `same`: position of a file -> path of an earlier file of the same run, counted once.
     """
 
     runs: int

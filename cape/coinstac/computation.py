@@ -1,9 +1,7 @@
-"""COINSTAC: one document in, one document out, the same for every way the engine calls us.
+"""COINSTAC: one document in, one document out; `run` is the border for every way it calls us.
 
-`run(role, document)` is the whole border; `answer_once` (a process per round, COINSTAC's first
-version) and `service` (its second) carry documents to it, `site` and `aggregator` answer them.
-State lives in the JSON cache under the one key ``cape`` (public values and the vault key), in the
-journal below ``outputDirectory/.cape`` and, if it can be made again, below ``cacheDirectory``.
+State: the JSON cache under ``cape`` (public values, the vault key), ``outputDirectory/.cape``, and
+``cacheDirectory`` for what can be made again.
 """
 
 from __future__ import annotations
@@ -30,10 +28,7 @@ from cape.site.store import folder_lock
 
 
 def run(role: str, document: Mapping[str, Any]) -> Document:
-    """Answer one request of the engine, which calls a site "local", the aggregator "remote".
-
-    Of an error the public text may be shown to everybody; details are in the party's own files.
-    """
+    """Answer the engine, which says "local" for a site; an error's public text is for everybody."""
     request = EngineRequest.of(role, document)
     try:
         try:
@@ -87,7 +82,6 @@ def _write_down(request: EngineRequest, err: Exception) -> None:
 
 
 def program(role: str) -> NoReturn:
-    """Be ``local.py`` or ``remote.py``."""
     # The imports were made with the collector off: what they made lives as long as the process, and
     # is looked at neither now nor at the end.
     gc.freeze()

@@ -1,10 +1,7 @@
-"""The engine's documents: envelopes and party states by the types that the table declares.
+"""The engine's documents: checked on the way in before anything is believed, and on the way out.
 
-What the engine hands over is checked for shape before anything is believed; what it gets back is
-checked once for every way an answer goes out.  The engine hangs without a word on an answer without
-``output``, leaves a site out of the sum whose ``output`` is null, and lets all other sites wait for
-ever once one site says ``success``.  None of that can leave here: the answer is an error then, and
-an error ends the run for everybody at once.
+The engine hangs on an answer without ``output``, leaves a null one out of the sum, and lets others
+wait for ever once a site says ``success``: such an answer becomes an error, which ends the run.
 """
 
 from __future__ import annotations
@@ -92,10 +89,7 @@ class Head:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cache:
-    """What a party finds under the key ``cape`` of the engine's cache; `kept` is in hex.
-
-    `model` is of the type that the computation declares, so it is decoded when that is known.
-    """
+    """The cache's key ``cape``: `kept` in hex, `model` decoded once the computation is known."""
 
     head: Head
     model: Any

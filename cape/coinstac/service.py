@@ -1,14 +1,10 @@
-"""The service of the image: COINSTAC's engine calls it over a websocket on port 8881.
-
-``python -m cape.coinstac.service``.  One connection is one call of one party in one round:
+"""The image's service, ``python -m cape.coinstac.service``: a websocket on port 8881, a call each.
 
 version 2   a text ``{"mode": "local" | "remote", "data": document}``, one answer
-version 1   the dialogue of COINSTAC's base image: a text that names the command, standard input
-            in pieces, an empty binary message; the streams and the exit code come back.  The two
-            commands of our compspec are all it starts.
+version 1   COINSTAC's base image: command, standard input in pieces, an empty binary message; then
+            the streams and the exit code.  Only the two commands of our compspec are started.
 
-Before every call the engine opens and closes an empty connection to see whether we listen.  The
-log holds phase, round and milliseconds; no value, path or name.
+The engine probes with an empty connection.  The log holds no value, path or name.
 """
 
 from __future__ import annotations
@@ -170,7 +166,6 @@ def _frame(**fields: object) -> str:
 
 
 async def main() -> None:
-    """Serve until SIGTERM or SIGINT."""
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -173,7 +173,6 @@ def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: Featur
 
 
 def _verify(site: Site, roster: Roster) -> None:
-    """Check, as a site, the plan that the aggregator sent against the site's own settings."""
     # Nothing of the roster is believed: the same plan is made again from what this site has.
     config, D = settings_of(CapeCcaConfig, site.config), roster.space.n_features
     verify_basis(site, roster, D)

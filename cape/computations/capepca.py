@@ -90,7 +90,6 @@ def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: Featur
 
 
 def verify(site: Site, roster: Roster) -> None:
-    """Check, as a site, the plan that the aggregator sent against the site's own settings."""
     # Nothing of the roster is believed: the same plan is made again from what this site has.
     config = settings_of(CapePcaConfig, site.config)
     d = widest_basis(config, roster.space)

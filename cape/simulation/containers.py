@@ -1,12 +1,8 @@
 """A simulated consortium in containers: one per site, one for the aggregator.
 
-Needs the extra ``docker`` and any service that speaks Docker's API (`DOCKER_HOST`).  A container
-has no network, a read-only root, no capabilities, a memory limit, the data of its own site
-read-only and nothing of another site's.  Documents go in and out through exec, as COINSTAC calls a
-version 1 computation: ``python /computation/local.py`` for every round.
-
-Nothing stays behind: containers are removed at the end, after an error, Ctrl-C or SIGTERM, and
-those of a killed simulation when the next one starts with the same folder of results.
+Needs the extra ``docker`` and a service with Docker's API (`DOCKER_HOST`).  No network, a read-only
+root, no capabilities, a memory limit; only the own site's data, read-only.  Containers are removed
+at the end, or by the next simulation into the same folder.
 """
 
 from __future__ import annotations
@@ -37,12 +33,7 @@ STDOUT, STDERR = 1, 2
 
 
 class Containers:
-    """Calls each party in its own container; a context manager that removes them all.
-
-    Below `work` each party has ``output``, ``transfer``, ``base`` and its policy file; `logs` gets
-    a file per party: a line per call, and whatever its container printed.  CapeError (E290) if
-    there is no Docker service, no such image, or a container that ended by itself.
-    """
+    """A container per party, removed at exit; CapeError (E290): no Docker, no image, one ended."""
 
     def __init__(
         self,

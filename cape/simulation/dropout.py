@@ -1,7 +1,6 @@
-"""Drop-outs on purpose: which site of a simulation falls silent, and when.
+"""Drop-outs on purpose: ``local2@iterate:5`` is silent from round 5 of `iterate` on.
 
-``local2@iterate:5`` is silent from round 5 of `iterate` on; ``local2@iterate.unmask:5`` from the
-last stage of that release.  A site that is gone stays out: it has missed a broadcast.
+``local2@iterate.unmask:5`` from the last stage of that release; it has missed a broadcast for good.
 """
 
 from __future__ import annotations
@@ -44,11 +43,7 @@ def read_drop(text: str, *, sites: Collection[str], phases: Collection[str]) -> 
 
 
 class ActiveSites:
-    """Who still answers in a simulation.
-
-    With `survives` a site that fails counts as one that dropped out (``aggregation=secagg``);
-    else its error ends the run.
-    """
+    """Who still answers; with `survives` (``aggregation=secagg``) a site that fails drops out."""
 
     def __init__(self, sites: Sequence[str], drops: Sequence[Drop], *, survives: bool) -> None:
         self._left = list(sites)

@@ -1,9 +1,7 @@
-"""COINSTAC's own engine as a way to run a consortium on one computer.
+"""COINSTAC's own engine, driven by ``engine_program/engine.js``, on one computer.
 
-Starts ``engine_program/engine.js`` with node, which drives the engine's two packages, and gives it
-folders in the engine's layout.  Needs node, the packages (`NODE_PATH`), a Docker service
-(`DOCKER_HOST`) and the image of this project; ``packaging/with-engine.sh COMMAND`` makes all of
-them on Debian.
+Needs node, the engine's packages (`NODE_PATH`), Docker (`DOCKER_HOST`) and this project's image;
+``packaging/with-engine.sh COMMAND`` makes all of them on Debian.
 """
 
 from __future__ import annotations
@@ -53,13 +51,7 @@ def run_engine(
     others: Mapping[str, Mapping[str, Any]] | None = None,
     on_iteration: Callable[[int], None] = lambda iteration: None,
 ) -> tuple[PartyEnd, ...]:
-    """Run a computation in the engine and return how it ended for every party.
-
-    `folder` holds ``input/<site>/simulatorRun/`` and gets ``output/<party>/simulatorRun/`` and
-    ``logs/``; `specification` is a compspec, `others` those of parties that have another one;
-    `inputs` by site and name; `on_iteration` hears of every iteration that the aggregator begins.
-    CapeError E241 if node, the engine's packages or a Docker service is missing.
-    """
+    """`folder` has ``input/<site>/simulatorRun/``; CapeError E241: no node, packages, Docker."""
     _check_parts()
     all_of_them = {"default": specification, **(others or {})}
     (folder / "compspecs.json").write_text(json.dumps(all_of_them), encoding="utf-8")
@@ -159,11 +151,7 @@ def simulate_in_engine(
     version: int = 2,
     on_progress: OnProgress | None = None,
 ) -> None:
-    """Run a consortium and leave its results below `work` as other ways of a simulation do.
-
-    The data of sites are linked or copied, never changed; the policy is mapped as a file, as
-    members map theirs.  `version` of the compspec: 1 is a process per round, 2 the service.
-    """
+    """Leave results as other ways do; compspec `version` 1: a process per round, 2: the service."""
     folder = work / "engine"
     inputs = {}
     for site, data in sites.items():

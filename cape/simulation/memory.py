@@ -63,10 +63,7 @@ class StoredRun:
 
 
 class MemoryTransport:
-    """All parties of a run; `folders` has their identity keys, the same `policy` is everybody's.
-
-    Results go below `out`, to ``<site>/output`` and ``remote/transfer``; without it, to `outcome`.
-    """
+    """All parties of a run; results go below `out`, without it to `outcome`."""
 
     def __init__(
         self,

@@ -1,9 +1,7 @@
-"""Playing a simulated run exchange by exchange: progress for people, a checkpoint after each.
+"""A simulated run, exchange by exchange, with a checkpoint ``.work/run.json`` after each.
 
-The checkpoint is ``.work/run.json`` of the results folder, readable by its owner only, replaced
-whole.  What was answered in an unfinished exchange is asked for again: sites with a journal repeat
-stored bytes, and what parties in memory had drawn has left no process.  So no statistic is released
-twice.
+An unfinished exchange is asked for again: sites with a journal repeat stored bytes, and what
+parties in memory had drawn left no process.  So no statistic is released twice.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
-"""All sites on this computer, through the code of a real run.
+"""All sites on this computer, through the code of a real run; a seed gives the same maps, exactly.
 
 ``memory``   typed messages by reference, one process
 ``wire``     every document encoded and decoded as the engine would, one process
 ``process``  a new ``python local.py`` or ``python remote.py`` per site and round
 ``docker``   the same in containers without network, one per site and one for the aggregator
-``coinstac`` in COINSTAC's own engine, where node, its packages and containers are at hand
-
-With the same simulation seed all give the same maps, bit for bit.
+``coinstac`` in COINSTAC's own engine
 """
 
 from __future__ import annotations
@@ -76,12 +74,8 @@ def simulate(
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
-    `directory` holds ``settings.toml``, one folder per site, and ``truth.npz`` if the maps are
-    known.  `out` gets ``consortium/`` and one folder per site; an error leaves an earlier result
-    there.  `settings` go over those of the file.  With a `seed`, 0 to 2^63 - 1, noise can be
-    repeated and the result is stamped not private; without one it comes from the operating system
-    and counts.  `drops` are ``site@phase:round``.  `policy` is every site's, its files named by
-    absolute paths.  `image` and `memory` are of the containers, for ``docker``.
+    `settings` go over ``settings.toml``.  With a `seed`, 0 to 2^63 - 1, the result is not private.
+    `drops` are ``site@phase:round``; `policy` is every site's, its paths absolute.
     """
     sites = site_folders(directory)
     check_seed(seed)
@@ -133,11 +127,7 @@ def check_seed(seed: int | None) -> None:
 
 
 def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
-    """Go on with a simulated run that was stopped, from its last complete exchange.
-
-    ConfigError E264 if nothing in this folder can go on, StoppedError E263 if the run is still
-    going, DataError E161 if data changed in between.
-    """
+    """Go on after the last exchange; ConfigError E264, still going: E263, data changed: E161."""
     work = out.resolve() / ".work"
     if not work.is_dir():
         raise ConfigError("E264", problem="this folder holds no stopped run", do="start one.")
@@ -282,11 +272,7 @@ def _keep_errors(work: Path, out: Path) -> None:
 
 
 def add_surrogate(directory: Path, consortium: Path) -> None:
-    """Run the same settings on smooth noise; `consortium` gets ``surrogate.json`` and new pages.
-
-    Of `directory` only the numbers of subjects and time points are used.  ConfigError E282 for a
-    computation that has no maps.
-    """
+    """Run on smooth noise of the same sizes; ConfigError E282: a computation without maps."""
     results = files.read_json(consortium / "results.json")
     computation = load(str(results["computation"]))
     config = computation.config.from_input(

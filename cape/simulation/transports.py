@@ -1,8 +1,4 @@
-"""How the messages of a simulated run travel as documents.
-
-``DocumentTransport`` plays the engine, with every document encoded and decoded, and calls the
-parties in this process or in a new one each.  `cape.simulation.memory` needs no documents.
-"""
+"""How the messages of a simulated run travel as documents; `memory` needs none."""
 
 from __future__ import annotations
 
@@ -84,11 +80,7 @@ ATTEMPTS = 3
 
 
 class NewProcess(_OnThisComputer):
-    """Starts ``python local.py`` or ``python remote.py`` as the engine does.
-
-    A process that is killed is started again with the same document, as often as `ATTEMPTS` says:
-    it repeats what it had stored, or had sent nothing.
-    """
+    """A process per call; if killed, again up to `ATTEMPTS`: it repeats, or had sent nothing."""
 
     def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
         super().__init__(sites, work)
@@ -234,7 +226,6 @@ class DocumentTransport:
 
 
 def make_places(parties: Iterable[str], policy: SitePolicy, work: Path) -> None:
-    """Make the directories of every party, and the policy file of its own."""
     for party in parties:
         for place in ("output", "cache", "transfer", "base"):
             (work / party / place).mkdir(parents=True, exist_ok=True)

@@ -48,12 +48,7 @@ class _Party:
 
 
 class SiteContext(_Party):
-    """One site for one round: what `cape.protocol.ports.Site` asks for.
-
-    `open_source` opens the data: once at most, and not in a round that finds its working arrays.
-    `request` is the SHA-256 of the broadcast that is answered, `owner` the engine's word for whose
-    run this is.  The policy chooses the source of noise too.
-    """
+    """One site for one round; `request`: SHA-256 of the broadcast, `owner`: whose run it is."""
 
     def __init__(
         self,
@@ -131,7 +126,6 @@ class SiteContext(_Party):
         self.ledger = ledger
 
     def admit(self, facts: object) -> None:
-        """Let the policy look at the settings, and at card and roster once there are any."""
         self.policy.check_origin(self.id, owner=self._owner, digests=software(self.policy))
         self.policy.check_settings(self.id, self._computation, self.config)
         if isinstance(facts, SiteCard):
@@ -179,7 +173,6 @@ class SiteContext(_Party):
                 raise self.policy.over_total(self.id)
 
     def publish(self, result: object) -> None:
-        """Write the site's own record, and what only it may see if its policy wants that."""
         if not isinstance(result, SiteOutcome):
             return
         if self._all_runs is not None and self.store.card is not None:
@@ -197,11 +190,7 @@ def _outline(space: FeatureSpace) -> str:
 
 
 class AggregatorContext(_Party):
-    """The aggregator for one round: what `cape.protocol.ports.Aggregator` asks for.
-
-    `request` is the SHA-256 of the broadcast that the sites answered, `kept` what only the
-    aggregator holds between rounds (changed in place), `folder` gets the consortium's files.
-    """
+    """The aggregator for one round; `kept`: private between rounds, changed in place."""
 
     def __init__(
         self,

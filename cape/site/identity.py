@@ -1,11 +1,7 @@
-"""Identity keys of sites: a file of the site's own, and the list of all sites' public keys.
+"""Identity keys: a site's secret Ed25519 key (hex, mode 0600) and the roster of public ones.
 
-``identity_key``  64 hex digits, the secret Ed25519 key of this site (``cape keygen``), mode 0600
-``roster.json``   site id to public key, hex; exchanged past the aggregator, kept by every site
-
-Both lie in the folder of the site's data or of its policy, never among the owner's settings: those
-come through the aggregator.  What it sends in a run lands with the data, so the files that stood
-there in `join`, before it had sent anything, hold for the whole run.
+Both lie with the data or the policy, never among the owner's settings: those come through the
+aggregator.  What it sends lands with the data, so files as in `join` hold for the whole run.
 """
 
 from __future__ import annotations
@@ -30,10 +26,7 @@ NO_FILES = hashlib.sha256(b"no identity").hexdigest()
 
 
 def make_key(path: Path) -> str:
-    """Write a new secret key to `path`, mode 0600; returns the public key, hex.
-
-    ConfigError if the file exists: a key in use is not replaced.
-    """
+    """Write a new secret key, mode 0600; returns the public key, hex.  ConfigError: file exists."""
     # Of the operating system: a seed never makes an identity.
     secret = SecureNoise().token_bytes(SECRET_BYTES)
     try:

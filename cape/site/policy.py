@@ -65,11 +65,7 @@ class SitePolicy:
         return cls(**_values(given))._checked()  # type: ignore[arg-type]
 
     def with_mapped(self, site: str, given: Mapping[str, object]) -> SitePolicy:
-        """Return this policy, tightened by one that lies among the mapped files.
-
-        What the mapped file does not name stays as it is.  ConfigError E266 if it names another
-        seed, data set or ledger.
-        """
+        """Tighten by a mapped policy; ConfigError E266 for another seed, data set or ledger."""
         values = _values(given)
         silent = {spec.name: spec.default for spec in dataclasses.fields(self)}
         # Another seed or ledger is neither tighter nor looser: it is somebody else's.
@@ -89,8 +85,7 @@ class SitePolicy:
     def tightened(self, site: str, later: SitePolicy) -> SitePolicy:
         """Return this policy, as accepted in `join`, tightened by how its file reads now.
 
-        Files that a site receives land beside those it mapped, so a policy that is read again may
-        forbid more, never allow more; another seed or ledger ends the run (PrivacyBudgetError).
+        Received files land beside it: never allow more.  PrivacyBudgetError: other seed or ledger.
         """
         values: dict[str, object] = {}
         unrelated = False
@@ -220,7 +215,6 @@ def noise_of(policy: SitePolicy) -> NoiseSource:
 
 
 def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
-    """Return the site's own policy, tightened by a mapped one; the defaults without either."""
     # The mapped file is within reach of the aggregator, which sends files into that folder: only
     # one that the environment names is not, so a mapped one never takes its place.
     mapped = _mapped(base, given)
@@ -237,7 +231,7 @@ def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
 
 
 def unusable_policy(site: str, err: ConfigError) -> ConfigError:
-    """Return the error without what the policy says, which nobody but its site may read."""
+    """Leave out what the policy says, which nobody but its site may read."""
     if err.code == "CAPE-E266":
         return err
     detail = "\n".join(filter(None, (err.public, err.detail)))
@@ -269,7 +263,6 @@ def _parsed(path: Path) -> dict[str, Any]:
 
 
 def policy_text(policy: SitePolicy) -> str:
-    """Return the policy as a file that `load_policy` reads; defaults are left out."""
     lines = []
     for spec in dataclasses.fields(policy):
         value = getattr(policy, spec.name)

@@ -26,12 +26,7 @@ if TYPE_CHECKING:
 
 
 class FileSource:
-    """The data of a site in its folder, read and checked when first needed.
-
-    Most rounds need working arrays only: they never come here.  Arguments are those of
-    `cape.data.load_site`; `listing` may hold ``contents`` as well, the fingerprint of the files
-    that were accepted in `join`: then nothing but these is read (CAPE-E161).
-    """
+    """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161)."""
 
     def __init__(
         self,
@@ -74,7 +69,7 @@ class FileSource:
 
     @property
     def people(self) -> list[Person]:
-        """Every accepted subject: its name, and digests of its files; never leave the site."""
+        """Names and digests of files; never leave the site."""
         from cape.site.ledger_file import Person
 
         people = []

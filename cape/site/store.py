@@ -1,18 +1,15 @@
 """What a site keeps between rounds: one `SiteStore`, in files for a real site, in memory for tests.
 
-A file store lies below ``outputDirectory/.cape/``, readable by the site's own user only::
+Below ``outputDirectory/.cape/``, readable by the site's own user only, until `report`::
 
     receipt.json           nonce, seq, request digest: proof that a round was answered
-    <nonce>/<seq>.json     request digest and the answer of the last round, without the vault key
+    <nonce>/<seq>.json     request digest and the last answer, without the vault key
     <nonce>/ledger.jsonl   charges, written before any noise of a round is drawn
     <nonce>/vault-<name>   a secret of this run, sealed under a key that stands in the cache alone
     <nonce>/sent.jsonl     fields, bytes and SHA-256 of every reply
     <nonce>/given.json     what the site mapped and said in `join`: private, stays here
 
-A repeated request gets the stored bytes; another request for an answered round is refused; a
-request that is older than the receipt ends in "state lost".  The folder is removed by `report`.
-Working arrays, which can be made again, lie in ``cacheDirectory``.  docs/decisions.md says why
-these are files and no database.
+docs/decisions.md says why these are files and no database.
 """
 
 from __future__ import annotations
@@ -62,10 +59,7 @@ class Card(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JoinRecord:
-    """What stood in the site's folder in `join`: it holds for the whole run.
-
-    What the aggregator sends lands beside the mapped files, so none of them is believed anew.
-    """
+    """The site's folder in `join`: received files land there, so none is believed anew."""
 
     card: tuple[str, int, str, str]
     policy_at_join: SitePolicy
@@ -77,7 +71,6 @@ class JoinRecord:
 
     @property
     def inputs(self) -> dict[str, Any]:
-        """What the site mapped, and the fingerprint of the files that were accepted."""
         names = ("data", "manifest", "policy", "contents")
         return {name: value for name in names if (value := getattr(self, name))}
 
@@ -182,8 +175,7 @@ class FileStore:
     def answered(self, seq: int, request: str) -> dict[str, Any] | None:
         """Return the stored answer if round `seq` was answered, None if it may be computed.
 
-        ReplayError for another request of an answered round; StateLostError if the cache is older
-        than the receipt, or the stored answer is gone.
+        ReplayError: another request of this round.  StateLostError: older cache, or answer gone.
         """
         receipt = self.receipt()
         if receipt.nonce != self.nonce:
@@ -290,7 +282,6 @@ class FileStore:
 
     @property
     def _contents(self) -> str:
-        """Fingerprint of the data: arrays that were made of other data count as lost."""
         if self.record is not None:
             return self.record.contents
         return "" if self.data is None else self.data.contents
@@ -455,10 +446,7 @@ def append_reply(output: Path, entry: ReplyEntry) -> None:
 
 
 def write_site_record(output: Path, result: SiteOutcome) -> None:
-    """Write ``cape-site.json``: what this site itself knows of the run, whatever others say.
-
-    People compare the fingerprint of the keys with those of the other sites.
-    """
+    """Write ``cape-site.json``, with the fingerprint of keys that people compare between sites."""
     document: dict[str, Any] = {
         "site": result.site,
         "status": result.outcome_status,
@@ -508,11 +496,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextmanager
 def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
-    """Hold a file of lines for one writer; yields its whole lines and a function that adds one.
-
-    The function returns when the line is on disk.  StoppedError (E263) if another process holds the
-    file for longer than `PATIENCE`.
-    """
+    """Yield a held file's lines and a durable append; StoppedError (E263) after `PATIENCE`."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
     with os.fdopen(handle, "r+b") as file:
         _take(handle, party, PATIENCE)
@@ -541,10 +525,7 @@ def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[b
 
 @contextmanager
 def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
-    """Hold a folder for this process; a second one waits until the first is done.
-
-    StoppedError (E263) if that takes longer than `patience` seconds (`PATIENCE` by default).
-    """
+    """Hold a folder for this process; StoppedError (E263) after `patience` s, else `PATIENCE`."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         handle = _lockable(handle, folder)

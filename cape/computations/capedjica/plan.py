@@ -39,7 +39,6 @@ def model_of(config: CapeDjicaConfig) -> SeparationModel:
 
 
 def rule(config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
-    """Return the rule by which `cape budget` and a run say whether maps can be expected."""
     return model_of(config).rule(config, n_basis)
 
 
@@ -59,7 +58,6 @@ def plan_run(
 
 
 def verify(site: Site, roster: Roster) -> None:
-    """Check, as a site, the plan that the aggregator sent against the site's own settings."""
     # The site plans again from what it has itself, and nothing of the roster is believed.
     config, S, M = settings_of(CapeDjicaConfig, site.config), roster.n_sites, roster.n_subjects
     d = basis_size(config, roster.space, effective_g(config, S, M))

@@ -115,7 +115,6 @@ class CapeDjicaConfig(Config):
 
 
 def separates(separation: Separation) -> Callable[[CapeDjicaConfig], bool]:
-    """Return the test for a stage that only runs of one model have."""
     return lambda config: config.separation == separation
 
 

@@ -32,7 +32,6 @@ def _released(model: IcaModel) -> SpatialComponents:
 
 
 def _arranged(config: CapeDjicaConfig, model: IcaModel) -> SpatialComponents:
-    """Return the last state: rotated, with the signed order of its components."""
     # The aggregator alone rotates, and everybody takes its result: another host's FastICA could
     # stop at another step.
     state, roster = _released(model), joined(model)

@@ -215,7 +215,6 @@ def unmixed(model: IcaModel, U: Array) -> FinalState:
 
 
 def arranged(config: Config, model: IcaModel, U: Array) -> Unmixing:
-    """Return the last state of the solver with the signed order of its components."""
     end = unmixed(model, U)
     if model.unmixing is None:
         raise RuntimeError("no unmixing before the first round")
