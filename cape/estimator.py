@@ -1,4 +1,8 @@
-"""`JointICA`: scikit-learn's interface, without needing it; arrays are (time points, features)."""
+"""`JointICA`: a consortium behind the interface of scikit-learn, for notebooks.
+
+Needs neither scikit-learn nor nilearn; with a nilearn masker it takes images, and
+``sklearn.base.clone`` works on it.  As there, arrays are (time points, features).
+"""
 
 from __future__ import annotations
 
@@ -20,11 +24,13 @@ class JointICA:
     """Joint ICA of several sites with differential privacy for every subject.
 
     ``epsilon=None`` runs without noise and protects nobody; with a `random_state` the result is not
-    private.  `separation`: temporal, spatial or template.  A nilearn `masker` turns images into
-    arrays, projected on the public basis.  `settings`: see docs/config.md.
+    private.  `separation` is temporal, spatial or template.  A nilearn `masker` turns images into
+    arrays; voxels of its mask are then projected on the public basis.  `settings` are further ones
+    of docs/config.md.
 
-    Fitted: `components_` (n_components, n_features), z-scores of the released maps; `unmixing_`,
-    same shape, gives time courses of centred data; `result_`, everything that was released.
+    After the fit: `components_` (n_components, n_features), z-scores of the released maps;
+    `unmixing_` of the same shape, which gives time courses of centred data; `result_`, everything
+    that was released.
     """
 
     def __init__(
@@ -99,9 +105,10 @@ class JointICA:
         return self
 
     def transform(self, X: Sequence[Any]) -> list[Array]:
-        """Return the private time courses (T_m, n_components); a few NaN count as the mean.
+        """Return the time courses (T_m, n_components) of subjects; they are private.
 
-        ConfigError CAPE-E284: not fitted, no list, other features, too many values not finite.
+        As in the fit, a few NaN or infinite values count as the mean of their feature.  ConfigError
+        CAPE-E284: not fitted, no list of subjects, other features, too many that are not finite.
         """
         if not hasattr(self, "unmixing_"):
             problem = "JointICA.transform before JointICA.fit"
@@ -113,6 +120,7 @@ class JointICA:
         return [np.asarray(_centred(one) @ self.unmixing_.T) for one in arrays]
 
     def fit_transform(self, X: Any, y: None = None) -> list[Array]:
+        """Fit, then transform the subjects of all sites in order."""
         self.fit(X, y)
         subjects = X.values() if isinstance(X, Mapping) else X
         return self.transform([one for site in subjects for one in site])

@@ -1,6 +1,13 @@
-"""From the folder of a site to reduced arrays; no group mean, no scale from several people.
+"""From the folder of a site to reduced arrays: discover, read, check, clean, project.
 
-`load_site`: `start_scan`, `accepted_subjects` (one in memory at a time), `project`, `conclude`.
+`load_site` is the whole road, in this order::
+
+    start_scan         which files there are, whose they are, in which feature space
+    accepted_subjects  reads, checks and cleans: one subject in memory at a time
+    project            Y_m = B' X_m in the public basis, while X_m is in memory
+    conclude           the checks of the site as a whole
+
+Nothing here mixes subjects: no group mean, no scale from several people.
 """
 
 from __future__ import annotations
@@ -64,7 +71,11 @@ class SiteData:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Inspection:
-    """What a pass found, worst first; `accepted` is None, `error` set, if it must stop."""
+    """All that a pass over a site brought to light: findings, worst first.
+
+    `subjects` are those that could be read, `labels` those that were listed.  `accepted` is None if
+    the site must stop; `error` is what `load_site` raises then.
+    """
 
     subjects: tuple[Subject, ...]
     findings: tuple[Finding, ...]
@@ -95,7 +106,11 @@ def load_site(
     site: str,
     working: Path | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
-    """Return accepted subjects, label and Y_m (d, T_m) of each; DataError: the worst finding."""
+    """Check all data of a site; return its accepted subjects, and label and Y_m (d, T_m) of each.
+
+    `listing` is as for `discover`, `working` the folder whose disk must hold the working files.
+    DataError has the public text of the worst finding; its detail holds all private texts.
+    """
     scan = start_scan(base, listing, config, site=site)
     reduced: list[tuple[str, Data]] = []
     B: Array | None = None
@@ -120,7 +135,10 @@ def inspect_site(
     on_subject: OnSubject | None = None,
     headers_only: bool = False,
 ) -> Inspection:
-    """As `load_site`, but never stops early; with `headers_only` no data are read."""
+    """Return everything that is wrong at a site, and its accepted subjects; never stops early.
+
+    As `load_site`; with `headers_only` headers and tables are read, no data.
+    """
     scan = start_scan(base, listing, config, site=site)
     for _ in accepted_subjects(scan, on_subject=on_subject, headers_only=headers_only):
         pass
@@ -157,7 +175,10 @@ def scan_of_arrays(
 def accepted_subjects(
     scan: SiteScan, *, on_subject: OnSubject | None = None, headers_only: bool = False
 ) -> Iterator[tuple[str, Data]]:
-    """Yield label and cleaned X_m (D, T_m) of each accepted; nothing with `headers_only`."""
+    """Read every subject; yield label and cleaned X_m (D, T_m) of those that may take part.
+
+    With `headers_only` subjects are judged by headers and tables, and nothing is yielded.
+    """
     for done, files in enumerate(scan.listed, start=1):
         # A row of a table of records has no header: the table was read to list its subjects.
         whole = not headers_only or any(run.row >= 0 for run in files.runs)
@@ -176,8 +197,9 @@ def accepted_subjects(
 def read_subject(
     files: SubjectFiles, scan: SiteScan, *, headers_only: bool
 ) -> tuple[Subject | None, list[Data]]:
-    """Return a subject with its cleaned runs (D, T_run), float32; None if it cannot be judged.
+    """Read and clean all runs of a subject; return it with its cleaned runs (D, T_run), float32.
 
+    None and nothing if it cannot be judged: a run cannot be read, or runs differ in their features.
     Of headers only, the runs are `unread`, the counts `UNREAD` and the rank is its bound.
     """
     parts: list[Data] = []
@@ -222,6 +244,7 @@ def read_subject(
 
 
 def _read_noting(run: RunFile, scan: SiteScan, *, headers_only: bool) -> Series | None:
+    """Return one run as stored, or None after noting why it cannot be used."""
     try:
         grid = _grid_of(run, scan.space)
         series = read_run(run, scan.config, grid, headers_only=headers_only)
@@ -301,7 +324,10 @@ def project(values: Data, basis: Array | None) -> Data:
 
 
 def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Data:
-    """Read X_m (D, T_m) again, rows of mean 0 over each run; DataError E161: other files."""
+    """Read an accepted subject again; return X_m (D, T_m), every row of mean 0 over each run.
+
+    DataError CAPE-E161: the files are not those that were accepted.
+    """
     parts = []
     for run, digest in zip(subject.runs, subject.digests, strict=True):
         try:
@@ -325,6 +351,7 @@ def reduce_again(site: SiteData, basis: Array | None, config: Config) -> Iterato
 
 
 def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
+    """Return what a finished pass brought to light, after the checks of the site as a whole."""
     config, findings = scan.config, scan.findings
     check_equal_values(scan.shapes, findings)
     space = scan.space

@@ -1,9 +1,14 @@
 """The ledger that outlives a run: one file of a site, for all runs on its data.
 
-JSON lines chained by SHA-256, only ever grown, under a lock, on disk before any noise is drawn.  A
-repeated charge costs nothing; a stopped run stays counted.  ``<ledger_file>.key``, mode 0600:
-subjects are known by an HMAC under it, so the ledger alone tells no name.  ``<ledger_file>.head``:
-number of lines and SHA-256 of the last; never ahead of the ledger, so lost lines are noticed.
+Named by ``ledger_file`` of the site's policy.  Lines of JSON, each with the SHA-256 of the line
+before it; only ever grown, under a lock, on disk before any noise is drawn.  A charge that is
+there already is not charged again, so a repeated or resumed round costs nothing; a run that was
+stopped stays counted.  Two runs at the same time see each other's charges.
+
+Beside it lies ``<ledger_file>.key``, mode 0600: names of subjects are known by an HMAC under it, so
+that other files of a person are still that person's, and the ledger alone tells no name; and
+``<ledger_file>.head``: how many lines there were, and the SHA-256 of the last.  A crash may leave
+the ledger a line ahead of it, never behind: whole lines that are gone are noticed.
 """
 
 from __future__ import annotations
@@ -81,7 +86,11 @@ class LedgerFile:
                 append(run_line(run, lines))
 
     def key(self) -> tuple[bytes, str]:
-        """Key and fingerprint; StateLostError (E262) if key and runs do not belong together."""
+        """Return the key for names and its fingerprint; both are made with the first run.
+
+        StateLostError (E262) if earlier runs know people by another key, so that they would look
+        new, or if these runs are gone and the key is there.
+        """
         self.path.parent.mkdir(parents=True, exist_ok=True)
         path = self.path.with_name(f"{self.path.name}.key")
         if path.exists():  # made after the file, which is not made anew beside it
@@ -100,6 +109,7 @@ class LedgerFile:
         return key, fingerprint
 
     def unpromised(self, nonce: str) -> None:
+        """Write down, once, that a run turned out to promise nothing: another site is seeded."""
         self._check_there()
         with self._held() as (spending, lines, append):
             run = spending.find(nonce)
@@ -113,7 +123,11 @@ class LedgerFile:
         return run
 
     def charge(self, nonce: str, entry: Mapping[str, Any]) -> bool:
-        """Write an entry once; False: no room; StateLostError (E262): other run or charge."""
+        """Write down a charge, once, if it fits beside all that was charged; False if it does not.
+
+        `entry` is one of `Ledger.entries`.  StateLostError (E262) if the file does not know the
+        run, or knows another charge for this round.
+        """
         charge = Charge.of(
             phase=entry["phase"], round=entry["round"], field=entry["field"], mu2=entry["mu2"]
         )
@@ -148,6 +162,7 @@ class LedgerFile:
 
     @contextmanager
     def _held(self) -> Iterator[tuple[Spending, list[bytes], Callable[[bytes], None]]]:
+        """Hold the file; yields what it says, its lines, and a function that adds one."""
         with appending(self.path, f"the ledger of site {self.site}") as (lines, append):
 
             def add(line: bytes) -> None:
@@ -222,7 +237,7 @@ class AllRuns:
 
 
 def read_ledger(path: Path) -> Spending:
-    """Raise PrivacyBudgetError if the file is damaged; it is left unchanged."""
+    """Return what a ledger file says, unchanged; PrivacyBudgetError if it is damaged."""
     text = path.read_bytes()
     lines = text[: text.rfind(b"\n") + 1].split(b"\n")[:-1]
     if text and not lines:
@@ -241,8 +256,8 @@ def all_runs_of(
 ) -> AllRuns | None:
     """Return the ledger of all runs that a policy in that folder names, or None.
 
-    ConfigError if it is among the mapped files: an engine makes them anew for every run, and what
-    the aggregator sends lands there, so earlier runs would not be counted.
+    ConfigError if it lies in the folder of the mapped files: an engine makes that one anew for
+    every run, and what the aggregator sends lands there, so earlier runs would not be counted.
     """
     if not policy.ledger_file:
         return None
@@ -279,7 +294,7 @@ class RunLine:
     key: str = ""
 
     def spending(self) -> RunSpending:
-        """Raise ValueError for values that no run of ours has."""
+        """Return the run without charges; ValueError for values that no run of ours has."""
         if not 0.0 < self.delta < 1.0:
             raise ValueError("delta")
         if not all(person.split() for person in self.people):
