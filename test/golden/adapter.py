@@ -61,6 +61,15 @@ def command(arguments: list[str]) -> int:
     return main(arguments)
 
 
+def defect(folder: Path) -> None:
+    """Break the data of the second site as the folder's name says."""
+    from support.defects import make_defect
+
+    site = folder / "local1"
+    kind = "image" if list(site.glob("*.nii*")) else "matrix"
+    make_defect(folder.name.removeprefix("data-"), site, kind=kind)
+
+
 def pinned_keys(folder: Path) -> None:
     """Give every site of a consortium a fixed identity key and the list of all public keys."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey

@@ -165,9 +165,12 @@ TABLE_DEFECTS = (
 
 
 def _defects(data: str, names: tuple[str, ...]) -> tuple[str, ...]:
-    made = [data.replace("data", f"data-{name}", 1) + f" --defect {name}" for name in names]
-    seen = [f"validate data-{name} --strict" for name in names]
-    return tuple(step for pair in zip(made, seen, strict=True) for step in pair)
+    """Data as they should be, what a person did to those of one site, and what is said of it."""
+    steps: list[str] = []
+    for name in names:
+        steps += [data.replace("data", f"data-{name}", 1), f"@defect data-{name}"]
+        steps.append(f"validate data-{name} --strict")
+    return tuple(steps)
 
 
 COMMANDS = {
