@@ -9,6 +9,7 @@ Subjects arrive as Y_m = B' X_m, shape (d, T_m) float32, time mean removed, cova
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from typing import Literal
 
 import numpy as np
@@ -111,19 +112,19 @@ def leading_projector(Y: Array, n_components: int) -> Array:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _MeanMatrixPca:
+class _MeanMatrixPca(ABC):
     """Top eigenvectors of a noisy mean of positive semidefinite d x d matrices, one per subject."""
 
     n_components: int  # R
     private: bool  # false: bounds are only there for the integers of the secure sum
 
     @property
-    def _bound(self) -> float:
-        raise NotImplementedError
+    @abstractmethod
+    def _bound(self) -> float: ...
 
+    @abstractmethod
     def _matrix(self, Y: Array) -> Array:
         """Matrix of one subject, Y of shape (d, T)."""
-        raise NotImplementedError
 
     def schedule(self, rows: int) -> tuple[PlannedRelease, ...]:
         clip = self._bound if self.private else UNCLIPPED

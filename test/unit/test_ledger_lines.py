@@ -13,25 +13,7 @@ from cape.errors import PrivacyBudgetError
 from cape.privacy.cost import FREE, INFINITE, Cost
 from cape.privacy.spending import Charge, RunSpending, Spending
 from cape.site.ledger_file import FIRST_LINK, charge_line, read_lines, run_line, unpromised_line
-
-
-def run(name: str = "one", **changes: Any) -> RunSpending:
-    values: dict[str, Any] = {
-        "run": name,
-        "dataset": "D",
-        "people": frozenset({"a b", "c"}),
-        "computation": "capedjica",
-        "date": "2026-01-01",
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "promised": True,
-        "key": "k",
-    }
-    return RunSpending(**{**values, **changes})
-
-
-def charge(round: int = 1, mu2: str = "1/4") -> Charge:
-    return Charge.of(phase="pca", round=round, field="total", mu2=mu2)
+from support.spending import charge, run
 
 
 def written(*adding) -> list[bytes]:

@@ -3,29 +3,10 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Any
 
 from cape.privacy.cost import FREE, INFINITE, Cost
-from cape.privacy.spending import Charge, RunSpending, Spending
-
-
-def run(name: str = "one", **changes: Any) -> RunSpending:
-    values: dict[str, Any] = {
-        "run": name,
-        "dataset": "D",
-        "people": frozenset({"a b", "c"}),
-        "computation": "capedjica",
-        "date": "2026-01-01",
-        "epsilon": 1.0,
-        "delta": 1e-5,
-        "promised": True,
-        "key": "k",
-    }
-    return RunSpending(**{**values, **changes})
-
-
-def charge(round: int = 1, mu2: str = "1/4") -> Charge:
-    return Charge.of(phase="pca", round=round, field="total", mu2=mu2)
+from cape.privacy.spending import Spending
+from support.spending import charge, run
 
 
 def test_a_total_is_compared_with_its_limit_at_the_smallest_delta():
