@@ -50,14 +50,13 @@ from cape.synthetic import (
     generate,
     match_maps,
     network_maps,
+    random_fields,
 )
 
 NOISE_SEED = 7_100_000
 DELTA = 1e-5
 PIXELS = 30
 T = 120
-FIELD_WIDTH = 2.0
-"""Pixels; smoothness of the Gaussian random fields, as smooth as the blobs of the presets."""
 
 
 @dataclass(frozen=True)
@@ -126,18 +125,10 @@ def image_study(preset: str, M: int, seed: int, maps: Array | None) -> tuple[Arr
     return A, subject
 
 
-def smooth_fields(seed: int, n: int) -> Array:
-    """Return Gaussian random fields on the image, shape (900, n): smooth, not sparse."""
-    white = np.random.default_rng([seed, 6]).standard_normal((PIXELS * PIXELS, n))
-    place = np.arange(PIXELS)
-    axis = np.exp(-((place[:, None] - place[None, :]) ** 2) / (2 * FIELD_WIDTH**2))
-    images = white.reshape(PIXELS, PIXELS, n)
-    return np.einsum("ai,bj,ijn->abn", axis, axis, images, optimize=True).reshape(-1, n)
-
-
 def spatial(arguments: argparse.Namespace, seed: int, *, smooth: bool) -> dict[str, Any]:
     """Return how well spatial maps match the planted ones, and whether the model is said to fit."""
-    fields = smooth_fields(seed, arguments.components) if smooth else None
+    rng = np.random.default_rng([seed, 6])
+    fields = random_fields(rng, PIXELS, arguments.components) if smooth else None
     A, subject = image_study("realistic", arguments.subjects, seed, fields)
     outcome = run(
         FeatureSpace.of_matrix(PIXELS * PIXELS, (PIXELS, PIXELS)), subject, arguments, seed,

@@ -33,15 +33,14 @@ if TYPE_CHECKING:
 
 # What typer offers as choices; `cape.simulation` and `cape.synthetic` know what they mean.
 Through = StrEnum("Through", ["MEMORY", "WIRE", "PROCESS", "DOCKER", "COINSTAC"])
-
-
-class SyntheticPreset(StrEnum):
-    """Synthetic consortia."""
-
-    BRAIN = "brain"
-    PAPER = "paper"
-    REALISTIC = "realistic"
-    RECORDS = "records"
+SyntheticPreset = StrEnum(
+    "SyntheticPreset",
+    [
+        "BRAIN", "PAPER", "REALISTIC", "WEAK", "HEAVY", "GAUSSIAN", "GAUSSIAN-HET", "SUB-GAUSSIAN",
+        "CORRELATED", "JITTER", "FIELDS", "GAUSSIAN-FIELDS", "LENGTHS", "SMOOTH-COURSES", "NOISY",
+        "SITES", "SPIKES", "SUBGROUPS", "RECORDS",
+    ],
+)  # fmt: skip
 
 
 class SyntheticLayout(StrEnum):
@@ -159,7 +158,8 @@ def synth_command(
     preset: Annotated[
         SyntheticPreset,
         typer.Option(
-            help="brain: NIfTI in MNI space; paper, realistic: matrices; records: tables."
+            help="brain: NIfTI in MNI space; records: tables; all others: matrices of images, "
+            "realistic and what each of its relatives changes (docs/results.md)."
         ),
     ] = SyntheticPreset.BRAIN,
     sites: Annotated[int, typer.Option(min=1, help="Number of sites.")] = 4,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from cape.synthetic.brain import NETWORKS, Scanner, network_maps
     from cape.synthetic.consortium import Summary, split_unequally, write_consortium
+    from cape.synthetic.differences import random_fields
     from cape.synthetic.generators import (
-        PRESETS,
         Study,
         blob_maps,
         correlated_maps,
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         standardise,
         two_views,
     )
+    from cape.synthetic.presets import PRESETS, Preset
     from cape.synthetic.scores import (
         calinski_harabasz,
         captured_energy,
@@ -40,6 +41,7 @@ __all__ = [
     "NETWORKS",
     "PRESETS",
     "SMOOTH_NOISE_SEED",
+    "Preset",
     "Scanner",
     "Study",
     "Summary",
@@ -60,6 +62,7 @@ __all__ = [
     "mdi",
     "network_maps",
     "principal_cosines",
+    "random_fields",
     "split_unequally",
     "standardise",
     "two_views",
@@ -68,7 +71,7 @@ __all__ = [
 
 # Searched in this order: the scores of a run must not wait for the readers that the writer of
 # consortia imports.
-_MODULES = ("scores", "generators", "surrogate", "brain", "consortium")
+_MODULES = ("scores", "presets", "differences", "generators", "surrogate", "brain", "consortium")
 
 
 def __getattr__(name: str) -> Any:

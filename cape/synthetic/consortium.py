@@ -2,7 +2,8 @@
 
 ``brain``      4-D NIfTI images on an MNI152 grid with named networks; the demo of the README.
 ``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free).
-``realistic``  the same with autocorrelation, noise and differing amplitudes.
+``realistic``  the same with autocorrelation, noise and differing amplitudes; the others of
+               `cape.synthetic.presets` are this one with one thing changed.
 ``records``    a table per site, two views of one person a row, for capecca and the PCAs.
 
 Everything is drawn from the seed: equal arguments give equal bytes.
@@ -13,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -24,14 +24,7 @@ from cape.data import Grid, grid_of, mask_space
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.synthetic.brain import NETWORKS, STORAGES, Scanner, network_maps
-from cape.synthetic.generators import (
-    AUTOCORRELATION,
-    PRESETS,
-    correlated_maps,
-    garch_sources,
-    generate,
-    two_views,
-)
+from cape.synthetic.generators import correlated_maps, garch_sources, generate, two_views
 from cape.synthetic.layouts import (
     LAYOUTS,
     Layout,
@@ -41,18 +34,17 @@ from cape.synthetic.layouts import (
     maps_in_layout,
     write_subject,
 )
+from cape.synthetic.presets import AUTOCORRELATION, PRESETS
 
 OnWritten = Callable[[int, int], None]
-PresetName = Literal["brain", "paper", "realistic", "records"]
 
 # Lognormal sd of the amplitude of a network in a subject.
 HETEROGENEITY = 0.3
 
 # Subjects, time points, components unless told otherwise.
-DEFAULTS: dict[PresetName, tuple[int, int, int]] = {
+DEFAULTS: dict[str, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
-    "paper": (128, 250, 20),
-    "realistic": (128, 250, 20),
+    **dict.fromkeys(PRESETS, (128, 250, 20)),
     "records": (4000, 1, 3),
 }
 
@@ -60,7 +52,7 @@ DEFAULTS: dict[PresetName, tuple[int, int, int]] = {
 # never have equally long runs, and a bug that assumes so must show.
 SPREAD_OF_T = 0.15
 
-# Edge of the images of `paper` and `realistic`, and the cosines that their settings keep.
+# Edge of the images of all other presets, and the cosines that their settings keep.
 IMAGE_EDGE = 30
 IMAGE_BASIS = 100
 
@@ -76,7 +68,7 @@ class Summary:
     """What `write_consortium` wrote."""
 
     folder: Path  # of the consortium
-    preset: PresetName  # which kind
+    preset: str  # which kind
     site_sizes: tuple[int, ...]  # subjects of ``local0``, ``local1``
     names: tuple[str, ...]  # networks, or S01 ... for images.
     n_features: int  # D
@@ -87,7 +79,7 @@ class Summary:
 class Request:
     """A request for a consortium; fields as the parameters of `write_consortium`."""
 
-    preset: PresetName
+    preset: str
     sizes: tuple[int, ...]
     n_timepoints: int
     n_networks: int
@@ -110,7 +102,7 @@ class Request:
 def write_consortium(
     out: Path,
     *,
-    preset: PresetName = "brain",
+    preset: str = "brain",
     n_sites: int = 4,
     n_subjects: int = 0,
     site_sizes: Sequence[int] = (),
@@ -173,10 +165,9 @@ def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
 
 
 def _preset(name: str) -> tuple[int, int, int]:
-    for preset, sizes in DEFAULTS.items():
-        if name == preset:
-            return sizes
-    raise _impossible("preset", name, ", ".join(DEFAULTS), "choose one of them.")
+    if name not in DEFAULTS:
+        raise _impossible("preset", name, ", ".join(DEFAULTS), "choose one of them.")
+    return DEFAULTS[name]
 
 
 def _impossible(name: str, got: object, allowed: str, do: str = "correct it.") -> ConfigError:
@@ -255,9 +246,9 @@ def _write_matrices(
         image_size=IMAGE_EDGE,
         n_basis=IMAGE_BASIS,
     ).in_voxels()
-    for m, block in enumerate(study.blocks(1)):
+    for m, subject in enumerate(study.each()):
         path = out / f"local{request.owners[m]}" / f"sub-{m + 1:03d}.npy"
-        np.save(path, np.asarray(block[0], dtype=np.float32), allow_pickle=False)
+        np.save(path, np.asarray(subject, dtype=np.float32), allow_pickle=False)
         progress(m + 1, len(request.owners))
     return study.A, tuple(f"S{k + 1:02d}" for k in range(request.n_networks))
 
@@ -288,8 +279,7 @@ def _write_records(
 
 WRITERS = {
     "brain": _write_brain,
-    "paper": _write_matrices,
-    "realistic": _write_matrices,
+    **dict.fromkeys(PRESETS, _write_matrices),
     "records": _write_records,
 }
 
@@ -302,7 +292,7 @@ def write_templates(out: Path, request: Request, maps: Array, r: float) -> None:
     rng = np.random.default_rng([request.seed, 3])
     folders = [out / f"local{site}" for site in range(len(request.sizes))]
     white = rng.standard_normal(maps.shape)
-    if request.preset in ("paper", "realistic"):
+    if request.preset in PRESETS:
         noise = kernel.smooth_image((IMAGE_EDGE, IMAGE_EDGE), white)
         for folder in folders:
             path = folder / "templates.npy"
@@ -347,7 +337,8 @@ def _of_records(request: Request) -> list[str]:
 
 
 def _of_series(request: Request) -> list[str]:
-    shortest = 1 - SPREAD_OF_T if request.preset == "brain" else 1.0
+    brain = request.preset == "brain"
+    shortest = 1 - SPREAD_OF_T if brain else min(1.0, PRESETS[request.preset].lengths[0])
     lines = [
         f"n_components = {request.n_networks}",
         f"min_timepoints = {min(100, int(shortest * request.n_timepoints))}",

@@ -1,6 +1,6 @@
 """Synthetic studies with known maps and sources; every draw in a fixed order.
 
-`generate` makes the presets "paper" and "realistic" in a public basis, `djica_sim` the study on
+`generate` makes the presets (`cape.synthetic.presets`) in a public basis, `djica_sim` the study on
 which the papers' own systems are judged.  Nothing here is fMRI; blobs stand for networks, GARCH
 processes for their time courses (the kind of source of Sec. V of capeDJICA, Imtiaz et al.).
 """
@@ -17,6 +17,8 @@ import numpy.typing as npt
 from cape.algorithms.basis import dct_image
 from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
+from cape.synthetic.differences import Differences, random_fields
+from cape.synthetic.presets import Preset
 
 # Samples that are thrown away, so that the volatility forgets where it started.
 BURN_IN = 50
@@ -25,41 +27,11 @@ SIM_BURN_IN = 100
 # alpha + beta of the GARCH(1, 1) sources.
 PERSISTENCE = 0.9
 
-# AR(1) coefficient of time courses and noise where fMRI is imitated, at a TR of about 2 s.
-AUTOCORRELATION = 0.4
-
 # Edge of the images of `djica_sim`.
 SIM_SIZE = 30
 
 # Rejected maps after which the list of accepted maps starts afresh.
 TRIES = 400
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Preset:
-    """How hard a synthetic study is."""
-
-    blob_sd: tuple[float, float]  # range of blob standard deviations, pixels
-    max_cosine: float  # largest |cos| of two maps
-    ar: float  # AR(1) coefficient of the time courses
-    noise: float  # trace of the voxel noise covariance over the trace of the signal covariance
-    heterogeneity: float  # lognormal sd of the amplitude per subject and source
-    strength: float  # lognormal sd of the map norms
-
-
-PRESETS = {
-    "paper": Preset(
-        blob_sd=(1.4, 2.6), max_cosine=0.35, ar=0.0, noise=0.0, heterogeneity=0.0, strength=0.0
-    ),
-    "realistic": Preset(
-        blob_sd=(1.6, 3.0),
-        max_cosine=0.5,
-        ar=AUTOCORRELATION,
-        noise=0.5,
-        heterogeneity=0.3,
-        strength=0.25,
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -68,10 +40,12 @@ class Study:
 
     A: Array  # (D, R): true maps
     B: Array  # (D, d): public basis the data are seen in
-    S: Data  # (M, R, T): true time courses, time mean removed
+    S: Data  # (M, R, T): true time courses, time mean removed, 0 after the end of a subject
     noise_std: float  # of every entry in the basis
     # Of the generator after the sources, so that the noise can be drawn in blocks
     rng_state: dict[str, object]
+    differences: Differences | None = None  # None: all subjects have the maps A
+    lengths: npt.NDArray[np.intp] | None = None  # (M,): time points; None: all have T
 
     def blocks(self, size: int) -> Iterator[Data]:
         """Yield subjects in the basis, (size, d, T) float32 each, the same draws for any size."""
@@ -80,14 +54,30 @@ class Study:
         in_basis = (self.B.T @ self.A).astype(np.float32)
         for first in range(0, len(self.S), size):
             block = in_basis @ self.S[first : first + size]
+            if self.differences is not None:
+                block = self._differing(self.differences, first, len(block))
             if self.noise_std > 0.0:
                 noise = rng.standard_normal(block.shape, dtype=np.float32)
                 noise *= np.float32(self.noise_std)
                 block += noise
             yield block
 
+    def _differing(self, differences: Differences, first: int, count: int) -> Data:
+        """Return the signal and the artefacts of `count` subjects, (count, d, T)."""
+        signals = []
+        for m in range(first, first + count):
+            signal = (self.B.T @ differences.maps_of(m)) @ self.S[m]
+            artefacts = differences.artefacts(m, self.S.shape[2])
+            signals.append(signal if artefacts is None else signal + self.B.T @ artefacts)
+        return np.asarray(signals, dtype=np.float32)
+
+    def each(self) -> Iterator[Data]:
+        """Yield subjects in the basis one by one, (d, T_m) float32, every one at its own length."""
+        for m, block in enumerate(self.blocks(1)):
+            yield block[0] if self.lengths is None else block[0, :, : self.lengths[m]]
+
     def subjects(self) -> Data:
-        """Return all subjects in the basis, shape (M, d, T) float32: 4 M d T bytes."""
+        """Return all subjects in the basis, (M, d, T) float32: 4 M d T bytes; T is the longest."""
         return np.concatenate(list(self.blocks(max(1, len(self.S) // 8))))
 
     def in_voxels(self) -> Study:
@@ -119,6 +109,19 @@ def blob_maps(rng: np.random.Generator, n: int, n_components: int, preset: Prese
         if all(abs(float(candidate @ other)) < preset.max_cosine for other in accepted):
             accepted.append(candidate)
     return np.stack(accepted, axis=1)
+
+
+def uniform_sources(
+    rng: np.random.Generator, n_subjects: int, n_components: int, n_timepoints: int, *, ar: float
+) -> Data:
+    """Draw AR(1) time courses (M, R, T) of unit variance with uniform innovations."""
+    y = np.zeros((n_subjects, n_components))
+    courses = np.empty((*y.shape, n_timepoints), dtype=np.float32)
+    for t in range(-BURN_IN, n_timepoints):
+        y = ar * y + np.sqrt(3.0 * (1.0 - ar**2)) * rng.uniform(-1.0, 1.0, y.shape)
+        if t >= 0:
+            courses[:, :, t] = y
+    return courses
 
 
 def garch_sources(
@@ -169,20 +172,50 @@ def generate(
     """Draw a study: maps, strengths, sources, amplitudes, in this order; D = image_size^2."""
     # Offsets keep the streams of the generators of this module apart for equal seeds.
     rng = np.random.default_rng(1000 + seed)
-    maps = blob_maps(rng, image_size, n_components, preset)
+    apart = np.random.default_rng([4004, seed])  # what `realistic` does not draw
+    if preset.fields:
+        maps = random_fields(rng, image_size, n_components)
+    else:
+        maps = blob_maps(rng, image_size, n_components, preset)
     A = maps * np.exp(preset.strength * rng.standard_normal(n_components))
-    S = garch_sources(rng, n_subjects, n_components, n_timepoints, ar=preset.ar)
+    longest = round(preset.lengths[1] * n_timepoints)
+    S = garch_sources(
+        rng, n_subjects, n_components, longest,
+        ar=preset.ar, alpha=preset.alpha, innovations=preset.innovations,
+    )  # fmt: skip
+    if k := round(preset.sub_gaussian * n_components):
+        S[:, :k] = uniform_sources(apart, n_subjects, k, longest, ar=preset.ar)
+    if r := preset.correlation:
+        n_pairs = n_components // 2
+        first, second = S[:, 0 : 2 * n_pairs : 2], S[:, 1 : 2 * n_pairs : 2]
+        second[:] = r * first + np.sqrt(1.0 - r * r) * second
     if preset.heterogeneity > 0.0:
         amplitude = rng.standard_normal((n_subjects, n_components, 1))
         S *= np.exp(preset.heterogeneity * amplitude).astype(np.float32)
-    # The data of a site are centred in time; sources that were not would not be found again.
-    S -= S.mean(axis=2, keepdims=True)
+    lengths = None
+    if preset.lengths != (1.0, 1.0):
+        shortest = round(preset.lengths[0] * n_timepoints)
+        lengths = apart.integers(shortest, longest, size=n_subjects, endpoint=True)
+        within = np.arange(longest) < lengths[:, None, None]
+        S *= within
+        # Without the mean of its own time points; what lies behind them stays 0.
+        S -= (S.sum(axis=2) / lengths[:, None])[..., None] * within
+    else:
+        # The data of a site are centred in time; sources that were not would not be found again.
+        S -= S.mean(axis=2, keepdims=True)
+    elsewhere = blob_maps(apart, image_size, n_components, preset) if preset.subgroup else maps
+    differences = Differences(
+        preset=preset, seed=seed, n_subjects=n_subjects, maps=A,
+        elsewhere=elsewhere * np.linalg.norm(A, axis=0),
+    )  # fmt: skip
     return Study(
         A=A,
         B=dct_image((image_size, image_size), n_basis),
         S=S,
         noise_std=float(np.sqrt(preset.noise * np.sum(A**2) / len(A))),
         rng_state=dict(rng.bit_generator.state),
+        differences=differences if differences.any else None,
+        lengths=lengths,
     )
 
 

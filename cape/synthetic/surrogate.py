@@ -17,7 +17,7 @@ from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.ports import Source
 from cape.public_basis import public_basis, voxel_mm
-from cape.synthetic.generators import AUTOCORRELATION
+from cape.synthetic.presets import AUTOCORRELATION
 
 # Fixed: two runs of the same settings have to be compared with the same noise.
 SMOOTH_NOISE_SEED = 20_260_103

@@ -70,7 +70,9 @@ def test_a_folder_with_templates_runs_and_its_report_has_the_surrogate_beside(tm
 def test_an_unfit_spatial_run_says_so_on_its_page(tmp_path) -> None:
     from cape.report import write_results
 
-    _, subject = bench.image_study("realistic", 96, 621, bench.smooth_fields(621, 8))
+    _, subject = bench.image_study(
+        "realistic", 96, 621, bench.random_fields(np.random.default_rng([621, 6]), 30, 8)
+    )
     outcome = bench.run(
         bench.FeatureSpace.of_matrix(900, (30, 30)), subject, arguments(), 621,
         separation="spatial", feature_space="matrix", image_shape="30,30", basis="kernel",

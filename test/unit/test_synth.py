@@ -10,10 +10,12 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+from cape.cli.run_commands import SyntheticPreset
 from cape.config import Config
 from cape.data import reduce_again
 from cape.errors import ConfigError
 from cape.synthetic import NETWORKS, split_unequally, write_consortium
+from cape.synthetic.consortium import DEFAULTS
 from support.defects import make_defect
 from support.sites import load_site
 
@@ -130,6 +132,20 @@ def test_matrix_presets_hold_images_of_30_by_30_pixels(tmp_path, preset):
     assert share < (1e-6 if preset == "paper" else 0.5)
 
 
+def test_the_command_offers_every_preset():
+    assert [str(preset) for preset in SyntheticPreset] == list(DEFAULTS)
+
+
+def test_matrices_of_unequal_lengths_are_written_at_their_own_lengths(tmp_path):
+    write_consortium(
+        tmp_path / "c", preset="lengths", site_sizes=(6,), n_timepoints=50, n_networks=3, seed=1
+    )
+    files = sorted((tmp_path / "c" / "local0").glob("*.npy"))
+    lengths = [np.load(file).shape[1] for file in files]
+    assert len(set(lengths)) > 1
+    assert min(lengths) >= config_of(tmp_path / "c").min_timepoints
+
+
 def test_subjects_are_split_unequally_and_completely():
     assert split_unequally(200, 4) == (82, 56, 37, 25)
     assert split_unequally(4, 4) == (1, 1, 1, 1)
@@ -142,7 +158,7 @@ def test_subjects_are_split_unequally_and_completely():
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ({"preset": "mouse"}, "preset=mouse: allowed brain, paper, realistic, records"),
+        ({"preset": "mouse"}, "preset=mouse: allowed brain, paper, realistic, weak"),
         ({"n_sites": 9, "n_subjects": 3}, "n_sites=9"),
         ({"site_sizes": (2, 0)}, "site_sizes"),
         ({"n_networks": 11}, "n_networks=11: allowed 2 to 10"),
