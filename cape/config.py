@@ -47,6 +47,18 @@ SCALINGS = (
     "the subject's voxels, so that voxels with hardly any signal do not become loud."
 )
 
+# What ``auto`` adds to the help of a setting that `Config.cleaning` resolves
+BY_MODEL = "auto: quadratic, floored and true for spatial maps of images; linear, variance, false."
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cleaning:
+    """How a run is cleaned, every ``auto`` resolved."""
+
+    detrend: str  # {"none", "linear", "quadratic"}
+    standardize: str  # {"variance", "floored", "demean", "none"}
+    global_signal: bool  # whether the mean over the features is regressed out
+
 
 # -- how a setting is declared, and how a value becomes one --------------------------------------
 
@@ -90,6 +102,8 @@ def out_of_range(
 def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
     """Return `got` as the declared type of the setting, or raise ConfigError."""
     if values := choices(hint):
+        # A truth value among words: `global_signal = true` beside "auto".
+        got = str(got).lower() if isinstance(got, bool) else got
         if got not in values:
             near = did_you_mean(str(got), values).lstrip("; ")
             raise out_of_range(spec.name, got, ", ".join(values), near or "choose one of them.")
@@ -275,7 +289,9 @@ class Config:
         group="Data",
         help="to_mask: images on another grid of the same space are brought to the mask's.",
     )
-    detrend: Literal["linear", "quadratic", "none"] = option("linear", "Detrending", group="Data")
+    detrend: Literal["auto", "linear", "quadratic", "none"] = option(
+        "auto", "Detrending", group="Data", help=BY_MODEL
+    )
     high_pass: float = option(
         0.0,
         "High-pass filter",
@@ -302,8 +318,14 @@ class Config:
         help="none, motion6, motion24, motion6+wm_csf, or columns of the confound tables such as "
         "csf,framewise_displacement.",
     )
-    standardize: Literal["variance", "floored", "demean", "none"] = option(
-        "variance", "Scaling of each voxel", group="Data", help=SCALINGS
+    global_signal: Literal["auto", "true", "false"] = option(
+        "auto",
+        "Regress out the global signal",
+        group="Data",
+        help="The mean of the scaled features, computed at the site; needs no table.  " + BY_MODEL,
+    )
+    standardize: Literal["auto", "variance", "floored", "demean", "none"] = option(
+        "auto", "Scaling of each voxel", group="Data", help=f"{SCALINGS}  {BY_MODEL}"
     )
     exclude_bad_subjects: bool = option(True, "Leave out subjects that fail", group="Data")
     max_excluded_fraction: float = option(
@@ -317,6 +339,25 @@ class Config:
     def smooth_basis(self) -> Literal["dct", "kernel"]:
         """What ``basis=auto`` means for voxels."""
         return "dct"
+
+    @property
+    def spatial_brains(self) -> bool:
+        """Whether the recipe for spatial maps of real brains applies."""
+        return False
+
+    @property
+    def cleaning(self) -> Cleaning:
+        brains = self.spatial_brains
+        detrend = ("quadratic" if brains else "linear") if self.detrend == "auto" else self.detrend
+        scaling = self.standardize
+        if scaling == "auto":
+            scaling = "floored" if brains else "variance"
+        auto = self.global_signal == "auto"
+        return Cleaning(
+            detrend=detrend,
+            standardize=scaling,
+            global_signal=brains if auto else self.global_signal == "true",
+        )
 
     @property
     def needs_templates(self) -> bool:

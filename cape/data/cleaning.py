@@ -1,7 +1,7 @@
 """Preprocessing of one run, features by time: numpy only, nothing of other subjects.
 
 Order: drop dummies -> NaN and constant rules -> one least squares for intercept, trend, confounds
-and the cosines outside the pass band -> standardise.
+and the cosines outside the pass band -> standardise -> global signal.
 """
 
 from __future__ import annotations
@@ -130,7 +130,8 @@ def clean(
         return cleaned, dataclasses.replace(UNREAD, n_features=n_features)
     # One least squares for all: of two steps in a row the second brings back what the first
     # removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
-    basis = regressors(n_times, degree=DEGREES[config.detrend], others=others)
+    how = config.cleaning
+    basis = regressors(n_times, degree=DEGREES[how.detrend], others=others)
     n_bad = n_zero = n_constant = 0
     spreads = np.zeros(n_features)
     level = np.zeros(n_times)
@@ -142,22 +143,24 @@ def clean(
         size = np.sqrt(np.mean(block * block, axis=1))
         level += block.sum(axis=0)
         signals = basis[:, 1:]
-        as_is = block - (block @ signals) @ signals.T if config.standardize == "none" else None
+        as_is = block - (block @ signals) @ signals.T if how.standardize == "none" else None
         block -= (block @ basis) @ basis.T
         spread = np.sqrt(np.mean(block * block, axis=1))
         flat = spread <= FLAT * size  # zero rows included
         if n_times > 1:  # a single record varies over subjects, not over time
             n_zero += int(zero.sum())
             n_constant += int((flat & ~zero).sum())
-        if config.standardize == "variance":
+        if how.standardize == "variance":
             block /= np.where(flat, 1.0, spread)[:, None]
         block[flat] = 0.0
         spreads[first : first + BLOCK] = np.where(flat, 0.0, spread)
         cleaned[first : first + BLOCK] = block if as_is is None else as_is
     # A voxel with almost no signal must not be blown up to the size of the others.
-    if config.standardize == "floored" and spreads.any():
+    if how.standardize == "floored" and spreads.any():
         floor = FLOOR * np.median(spreads[spreads > 0])
         cleaned /= np.maximum(spreads, floor).astype(np.float32)[:, None]
+    if how.global_signal:
+        _regress_mean(cleaned)
     quality = Quality(
         n_values=values.size,
         n_bad=n_bad,
@@ -167,6 +170,21 @@ def clean(
         dummy_z=_first_volume_z(level / max(n_features, 1)),
     )
     return cleaned, quality
+
+
+def _regress_mean(cleaned: Data) -> None:
+    """Regress the mean over the features out of every feature (D, T), in place."""
+    # Of features at equal scale, so that no loud voxel decides.  The other regressors are out of
+    # the mean already, so this step brings none of them back.
+    signal = cleaned.mean(axis=0, dtype=np.float64)
+    signal -= signal.mean()
+    power = float(signal @ signal)
+    if power <= 0.0:
+        return
+    for first in range(0, len(cleaned), BLOCK):
+        block = cleaned[first : first + BLOCK].astype(np.float64)
+        block -= np.outer(block @ signal / power, signal)
+        cleaned[first : first + BLOCK] = block
 
 
 def _fill(block: Array) -> int:

@@ -84,7 +84,7 @@ def _with_confounds(
 def _check_freedom(series: Series, run: RunFile, config: Config) -> None:
     n_times = max(series.values.shape[1] - dummies(run, config), 0)
     others = _nuisance(series, run, config)
-    degree = DEGREES[config.detrend]
+    degree = DEGREES[config.cleaning.detrend]
     removed = regressors(n_times, degree=degree, others=others).shape[1] if others.shape[1] else 0
     if removed and n_times - removed < LEAST_FREEDOM:
         observed = f"{removed} signals are regressed out of {n_times} time points"

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from nibabel.processing import resample_from_to
 
-from cape.config import CONFOUND_SETS, Config
+from cape.computations import load
+from cape.config import CONFOUND_SETS, Cleaning, Config
 from cape.data import inspect_site, subject_matrix
 from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
 from cape.data.cleaning import clean, nuisance, regressors, stop_band_cosines
@@ -91,6 +92,39 @@ def test_a_floored_deviation_leaves_quiet_voxels_quiet(monkeypatch):
     assert found[:, 5].any() == False  # noqa: E712
     np.testing.assert_allclose(found.std(axis=0)[[0, 6]], 1.0, rtol=1e-4)
     assert found.std(axis=0)[4] < 0.5
+
+
+def test_the_global_signal_is_that_of_scaled_features_and_brings_nothing_back(monkeypatch):
+    monkeypatch.setattr("cape.data.cleaning.BLOCK", 3)
+    values, confounds = signals(3)
+    values[:, 4] *= 50.0  # a loud voxel decides no more than any other
+    config = replace(CONFIG, detrend="quadratic", standardize="floored")
+    plain = cleaned(values, config, 0.0, confounds)
+    found = cleaned(values, replace(config, global_signal="true"), 0.0, confounds)
+    mean = plain.mean(axis=1, dtype=float)
+    np.testing.assert_allclose(
+        found, plain - np.outer(mean, mean @ plain / (mean @ mean)), atol=1e-5
+    )
+    assert np.abs(found.mean(axis=1)).max() < 1e-5 < np.abs(mean).max()
+    line = np.arange(T) - (T - 1) / 2
+    for removed in (np.ones(T), line, line**2, *confounds.T):
+        assert np.abs(removed @ found).max() < 1e-3 * np.linalg.norm(removed)
+
+
+def test_auto_is_the_recipe_of_spatial_maps_for_images_only():
+    def of(**given: object):
+        base = {"epsilon": 1.0, "delta": 1e-5, **given}
+        return load("capedjica").config.from_input(base).cleaning
+
+    brains = Cleaning(detrend="quadratic", standardize="floored", global_signal=True)
+    plain = Cleaning(detrend="linear", standardize="variance", global_signal=False)
+    assert of(separation="spatial") == brains
+    assert of(separation="spatial", feature_space="atlas", atlas="a.nii.gz") == brains
+    assert of(separation="spatial", feature_space="matrix") == of() == plain
+    assert CONFIG.cleaning == plain  # of every other computation too
+    chosen = of(separation="spatial", detrend="linear", standardize="demean", global_signal=False)
+    assert chosen == Cleaning(detrend="linear", standardize="demean", global_signal=False)
+    assert of(global_signal=True).global_signal
 
 
 def test_cosines_outside_the_pass_band_and_only_these():

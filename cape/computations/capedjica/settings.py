@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Literal
 
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND
-from cape.config import SCALINGS, Config, check_basis, option
+from cape.config import BY_MODEL, SCALINGS, Config, check_basis, option
 from cape.errors import ConfigError
 from cape.forecast.rule import RunSize, Separation
 from cape.frozen import dataclass
@@ -75,14 +75,19 @@ class CapeDjicaConfig(Config):
         help="0: planned from epsilon.  A plan that does not fit is refused.",
     )
 
-    standardize: Literal["variance", "floored", "demean"] = option(
-        "variance", "Scaling of each voxel", group="Data", help=SCALINGS
+    standardize: Literal["auto", "variance", "floored", "demean"] = option(
+        "auto", "Scaling of each voxel", group="Data", help=f"{SCALINGS}  {BY_MODEL}"
     )
 
     @property
     def smooth_basis(self) -> Literal["dct", "kernel"]:
         # The other models want maps as smooth as the noise they are compared with.
         return "dct" if self.separation == "temporal" else "kernel"
+
+    @property
+    def spatial_brains(self) -> bool:
+        # Columns have no place in mm, and synthetic images are not left-right symmetric.
+        return self.separation == "spatial" and self.feature_space != "matrix"
 
     @property
     def needs_templates(self) -> bool:
