@@ -113,6 +113,7 @@ compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages
 bench: $(DEV)  ## speed, memory and quality on this machine, into results/
 	@mkdir -p results
 	$(BIN)/python bench/kernels.py --json > results/kernels.json && cat results/kernels.json
+	$(BIN)/python bench/reading.py --json > results/reading.json && cat results/reading.json
 	$(BIN)/python bench/memory.py --json > results/memory.json && cat results/memory.json
 	$(BIN)/python bench/round_start.py --json > results/round-start.json && cat results/round-start.json
 	$(BIN)/python bench/store.py
@@ -129,7 +130,7 @@ lock:  ## renew the pinned versions in requirements/
 	rm -rf build/lock
 	$(PYTHON) -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --upgrade pip
-	build/lock/bin/python -m pip install --quiet hatchling editables '.[report,matlab73]'
+	build/lock/bin/python -m pip install --quiet hatchling editables '.[report,matlab73,fast]'
 	{ sed -n '/^#/p' requirements/lock.txt; build/lock/bin/python -m pip freeze \
 		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f; } > build/lock.txt
 	build/lock/bin/python -m pip install --quiet --constraint build/lock.txt --group dev

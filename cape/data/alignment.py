@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 # Displacement in voxels below which nothing is said: rounding of single precision.
 SILENT: Final = 0.001
 SD_PER_FWHM: Final = 1 / np.sqrt(8 * np.log(2))
+# Voxels by which one axis may run along another over the whole grid and yet be parallel.
+PARALLEL: Final = 1e-6
 
 _RESAMPLED = {
     IssueCode.GRID_OTHER: IssueCode.GRID_RESAMPLED,
@@ -148,15 +150,36 @@ def _no_affine(observed: str) -> UnusableFile:
 # ------------------------------------------------------------------------------- volumes
 
 
+def edges_of(affine: Array) -> Array:
+    """Return the edges of a voxel, mm, shape (3,)."""
+    return np.asarray(np.linalg.norm(affine[:3, :3], axis=0))
+
+
+def anti_alias_fwhm(affine: Array, target: Array) -> Array:
+    """Return what a volume is smoothed with before it is brought to `target`, mm per old axis."""
+    # Along an axis that becomes coarser, with the new edge as full width at half maximum: else
+    # what is above the new sampling rate is folded back.
+    old = edges_of(affine)
+    new = np.max(np.abs((affine[:3, :3] / old).T @ target[:3, :3]), axis=1)
+    return np.where(new > old * (1 + 1e-6), new, 0.0)
+
+
+def voxel_map(affine: Array, target: Array, shape: tuple[int, ...]) -> Array:
+    """Return (4, 4): place in the volume of `affine` of each voxel of a grid of `shape`."""
+    matrix = np.linalg.inv(affine) @ target
+    # A turn by rounding errors is none: axes that are parallel stay so.
+    matrix[:3, :3][np.abs(matrix[:3, :3]) * np.array(shape) < PARALLEL] = 0.0
+    return np.asarray(matrix)
+
+
 def smooth_volume(volume: Array, affine: Array, fwhm: float) -> Array:
     """Return a volume (x, y, z) convolved with a Gaussian of `fwhm` mm; borders are repeated."""
     from scipy import ndimage
 
     # Entries that are not finite count as 0 and stay what they were: a NaN does not spread.
     bad = ~np.isfinite(volume)
-    edges = np.linalg.norm(affine[:3, :3], axis=0)
     filled = np.where(bad, 0.0, volume)
-    done = ndimage.gaussian_filter(filled, fwhm * SD_PER_FWHM / edges, mode="nearest")
+    done = ndimage.gaussian_filter(filled, fwhm * SD_PER_FWHM / edges_of(affine), mode="nearest")
     return np.where(bad, volume, done)
 
 
@@ -164,17 +187,13 @@ def resample_volume(volume: Array, affine: Array, shape: tuple[int, ...], target
     """Return (x, y, z) on another grid, trilinear, 0 outside; affines (4, 4) are voxel to mm."""
     from scipy import ndimage
 
-    matrix = np.linalg.inv(affine) @ target
+    matrix = voxel_map(affine, target, shape)
     bad = ~np.isfinite(volume)
     filled = np.where(bad, 0.0, volume)
-    old = np.linalg.norm(affine[:3, :3], axis=0)
-    # Edges of the new voxels in mm along each old axis, shape (3,).
-    new = np.max(np.abs((affine[:3, :3] / old).T @ target[:3, :3]), axis=1)
-    # Along an axis that becomes coarser the volume is smoothed first, with the new edge as full
-    # width at half maximum: else what is above the new sampling rate is folded back.
-    wide = np.where(new > old * (1 + 1e-6), new, 0.0)
+    wide = anti_alias_fwhm(affine, target)
     if wide.any():
-        filled = ndimage.gaussian_filter(filled, wide * SD_PER_FWHM / old, mode="nearest")
+        sds = wide * SD_PER_FWHM / edges_of(affine)
+        filled = ndimage.gaussian_filter(filled, sds, mode="nearest")
     done = ndimage.affine_transform(
         filled, matrix[:3, :3], offset=matrix[:3, 3], output_shape=shape, order=1, cval=0.0
     )

@@ -117,15 +117,21 @@ def nuisance(
 
 
 def clean(
-    values: Data, n_dummy: int, config: Config, others: Array | None = None
+    values: Data,
+    n_dummy: int,
+    config: Config,
+    others: Array | None = None,
+    *,
+    in_place: bool = False,
 ) -> tuple[Data, Quality]:
     """Return `values` (D, T) less dummies and `others` (T - n_dummy, K), float32, and counts.
 
-    Rows of mean 0, constant ones 0; with ``standardize=none`` all keep mean and scale.
+    Rows of mean 0, constant ones 0; with ``standardize=none`` all keep mean and scale.  `in_place`
+    overwrites `values`, which are float32 then.
     """
     values = values[:, n_dummy:]
     n_features, n_times = values.shape
-    cleaned = np.zeros((n_features, n_times), dtype=np.float32)
+    cleaned = values if in_place else np.empty((n_features, n_times), dtype=np.float32)
     if n_times == 0:
         return cleaned, dataclasses.replace(UNREAD, n_features=n_features)
     # One least squares for all: of two steps in a row the second brings back what the first

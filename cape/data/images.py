@@ -5,12 +5,9 @@ Read to the end, which alone finds damage, and hashed on the way.  Affines are j
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import json
 import math
-import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,8 +21,10 @@ from cape.arrays import MOST_PACKED
 from cape.data.alignment import Alignment, align_to_grid, resample_volume, smooth_volume
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
+from cape.data.parallel_axes import parallel_axes
 from cape.data.runs import RunFile, Series, unread
 from cape.data.space import Grid
+from cape.data.unpacking import DAMAGED, Unpacked
 from cape.feature_space import MOST_LABELS
 from cape.frozen import dataclass
 
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 LONGEST_TR: Final = 20.0
 # Of NIfTI-2, the longer one.
 HEADER_BYTES: Final = 540
+# Volumes that are turned at a time: 16 numbers of 4 bytes are what a processor fetches at once.
+TURNED: Final = 16
 _CIFTI_INTENTS = range(3000, 3100)
 _LABEL_INTENT = 1002
 
@@ -64,10 +65,6 @@ class HashingReader:
         block = self._stream.read(size)
         self._hash.update(block)
         return block
-
-    # What was skipped would not be hashed; gzip never asks for it when reading forward.
-    def seek(self, offset: int) -> None:
-        raise io.UnsupportedOperation(f"seek to {offset}")
 
     def finish(self) -> str:
         """Read to the end and return the SHA-256 of the whole file, 64 hex digits."""
@@ -131,7 +128,7 @@ def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenI
     pair = run.path.with_suffix(".hdr").read_bytes() if suffix_of(run.path.name) == ".img" else b""
     with run.path.open("rb") as raw:
         reader = HashingReader(raw)
-        stream = gzip.GzipFile(fileobj=reader, mode="rb") if compressed else reader
+        stream = Unpacked(reader) if compressed else reader
         try:
             head = pair[:HEADER_BYTES] or stream.read(HEADER_BYTES)
             header = _header(head, run.path)
@@ -152,7 +149,7 @@ def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenI
                 issues=issues,
             )
         # Whatever reading goes wrong inside the `with` of a caller ends here, too.
-        except (EOFError, zlib.error, gzip.BadGzipFile) as err:
+        except DAMAGED as err:
             raise UnusableFile(IssueCode.GZIP_DAMAGED, str(err)) from err
 
 
@@ -250,20 +247,52 @@ def _read_volumes(image: _OpenImage, pick: Picker, grid: Grid | None) -> Data:
     size = int(np.prod(layout.shape[:3])) * layout.dtype.itemsize
     n_times = layout.shape[3]
     features = 0 if grid is None else grid.sizes.size
-    # A volume fills one row at a time; turned once at the end, so that each feature is one row.
-    by_time = np.empty((n_times, features), dtype=np.float32)
+    values = np.empty((features, n_times), dtype=np.float32)
+    # Turned a few volumes at a time, so that each feature is one row and nothing is held twice.
+    by_time = np.empty((TURNED, features), dtype=np.float32)
     for t in range(n_times):
         block = before[:size]
         before = before[size:]
         block += read(size - len(block))
         if len(block) < size:
             raise EOFError(f"{t} of {n_times} volumes")
-        if grid is not None:
-            by_time[t] = grid.gather(pick(np.frombuffer(block, dtype=layout.dtype)))
-    return np.ascontiguousarray(by_time.T)
+        if grid is None:
+            continue
+        row = t % TURNED
+        by_time[row] = grid.gather(pick(np.frombuffer(block, dtype=layout.dtype)))
+        if row == TURNED - 1 or t == n_times - 1:
+            values[:, t - row : t + 1] = by_time[: row + 1].T
+    return values
 
 
 def _picker(layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resampling) -> Picker:
+    general = _general_picker(layout, alignment, grid, how)
+    if grid is None or (alignment.index is not None and not how.smoothing_fwhm):
+        return general
+    parallel = parallel_axes(
+        (layout.shape[0], layout.shape[1], layout.shape[2]),
+        alignment.affine,
+        grid,
+        index=alignment.index,
+        smoothing_fwhm=how.smoothing_fwhm,
+    )
+    if parallel is None:
+        return general
+
+    def pick(stored: npt.NDArray[np.generic]) -> Array:
+        # An entry that is not finite would spoil all that one product makes of its row.
+        if stored.dtype.kind == "f" and not np.isfinite(stored).all():
+            return general(stored)
+        return parallel.voxels(stored.reshape(layout.shape[2::-1]), layout.slope, layout.inter)
+
+    return pick
+
+
+def _general_picker(
+    layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resampling
+) -> Picker:
+    """Return what brings one stored volume to the mask's voxels, whatever the grid and entries."""
+
     def pick(stored: npt.NDArray[np.generic]) -> Array:
         if alignment.index is not None and not how.smoothing_fwhm:
             return stored[alignment.index].astype(np.float64) * layout.slope + layout.inter

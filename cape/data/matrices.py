@@ -48,7 +48,8 @@ def read_matrix(run: RunFile, orientation: Orientation, variable: str = "X") -> 
     columns, array = _read(run.path, content, variable)
     _check(array.shape, array.dtype, orientation)
     by_time = orientation == "time_by_feature"
-    values = np.ascontiguousarray(array.T if by_time else array, dtype=np.float32)
+    # Its own memory, which cleaning overwrites.
+    values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
     digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
     return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)
 

@@ -271,7 +271,8 @@ def _shape(run: RunFile, series: Series) -> RunShape:
     digest = ""
     if series.digest:
         # Two people may well have given the same answers: a row of a table counts as its own.
-        values = f"{run.name} {run.row}".encode() if run.row >= 0 else series.values.tobytes()
+        rows = f"{run.name} {run.row}".encode()
+        values = rows if run.row >= 0 else np.ascontiguousarray(series.values).data
         digest = hashlib.sha256(values).hexdigest()
     return RunShape(
         name=run.name,

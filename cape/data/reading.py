@@ -53,12 +53,12 @@ def _read_record(run: RunFile) -> Series:
     # Of the row, not of the file: a row more must not make other people of the ones before.
     content = json.dumps(table.names).encode() + row.astype("<f4").tobytes()
     digest = hashlib.sha256(content).hexdigest()
-    return Series(values=row[:, None], tr=0.0, digest=digest, grid="-")
+    return Series(values=row[:, None].copy(), tr=0.0, digest=digest, grid="-")
 
 
 def _read_array(run: RunFile, config: Config) -> Series:
     with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
-        values = np.asarray(run.values, dtype=np.float32)
+        values = np.array(run.values, dtype=np.float32)  # a copy: it is cleaned in place
     return Series(values=values, tr=config.tr, digest=run.name, grid="-")
 
 
@@ -98,9 +98,11 @@ def _nuisance(series: Series, run: RunFile, config: Config) -> Array:
 
 
 def clean_run(series: Series, run: RunFile, config: Config) -> tuple[Data, Quality]:
-    """Return the preprocessed run, shape (D, T), and the counts behind its checks."""
+    """Return the preprocessed run (D, T), in the memory of `series`; and the counts for checks."""
     others = _nuisance(series, run, config)
-    return clean(series.values, dummies(run, config), config, others if others.shape[1] else None)
+    n_dummy = dummies(run, config)
+    # A run may be half of the memory that a site has.
+    return clean(series.values, n_dummy, config, others if others.shape[1] else None, in_place=True)
 
 
 def dummies(run: RunFile, config: Config) -> int:

@@ -643,4 +643,32 @@ MUTANTS = (
         "cape/coinstac/site.py", "stat = path.lstat()", "stat = path.stat()",
         "test/e2e/test_drivers.py::test_links_in_the_folder_of_mapped_files_are_not_followed",
     ),
+    # -- data: reading
+    Mutant(
+        "interpolation goes on past the last voxel of an image",
+        "cape/data/parallel_axes.py", "    weights[~within] = 0.0\n", "",
+        UNIT + "test_data_parallel_axes.py"
+        "::test_another_grid_with_parallel_axes_gives_the_bits_of_the_general_form",
+    ),
+    Mutant(
+        "the three matrices take the axes of the mask for those of the image",
+        "cape/data/parallel_axes.py", "positions.transpose(np.argsort(along))",
+        "positions.reshape(grid.shape)",
+        UNIT + "test_data_parallel_axes.py"
+        "::test_axes_stored_in_any_order_and_direction_give_the_bits_of_the_general_form",
+    ),
+    Mutant(
+        "a NaN spreads along the axes of its volume",
+        "cape/data/images.py",
+        'stored.dtype.kind == "f" and not', 'stored.dtype.kind == "c" and not',
+        UNIT + "test_data_parallel_axes.py"
+        "::test_a_volume_with_nan_and_a_turned_grid_take_the_general_form",
+    ),
+    Mutant(
+        "a gzip member that is cut off counts as a whole one",
+        "cape/data/unpacking.py",
+        "                if not self._started:\n                    break\n",
+        "                break\n",
+        UNIT + "test_data_parallel_axes.py::test_damage_of_every_kind_is_told",
+    ),
 )  # fmt: skip

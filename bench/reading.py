@@ -1,0 +1,265 @@
+"""CPU time and peak memory of reading and resampling one run, beside zlib and nilearn.
+
+    python bench/reading.py [--json] [--timepoints 100] [--fine 20]
+
+One run of int16 volumes at 2 mm (97 x 115 x 97, gzip) is brought to the 3 mm mask and cleaned
+(linear trend, six confounds, cosines up to .008 Hz, unit variance).  Measured on the same file, in
+processes of their own so that a peak belongs to one task, each task `--repeats` times, minimum:
+
+    gunzip     zlib unpacks the file and throws the bytes away: the floor of reading
+    read       `cape.data.images.read_image`: voxels of the mask
+    general    the same by the form for any grid, whose bits `read` must give
+    whole      read, judged and cleaned: `cape.data.pipeline.read_subject`
+    nilearn    NiftiMasker.fit_transform with the same steps (its interpolation is a cubic spline
+               by default and linear here; signal.clean is inside): other work in part
+
+Then 1 mm (193 x 229 x 193, not packed) to the 1 mm mask half a voxel away: one volume by three
+matrices and by the form for any grid.  The file has a head with noise everywhere, as fMRIPrep
+writes it; how well it packs is printed, because gunzip is most of the time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+SHAPES = {2: (97, 115, 97), 1: (193, 229, 193)}
+CORNER = (-96.0, -132.0, -78.0)
+CONFOUNDS = 6
+HIGH_PASS = 0.008
+TR = 2.0
+TARGETS = {
+    "read / gunzip": 1.6,
+    "read / nilearn": 0.12,
+    "whole / nilearn": 0.30,
+    "memory whole / nilearn": 0.35,
+    "1 mm read / general": 0.10,
+}
+
+
+def affine(mm: float) -> np.ndarray:
+    matrix = np.diag([mm, mm, mm, 1.0])
+    matrix[:3, 3] = CORNER
+    return matrix
+
+
+def head(mm: int) -> np.ndarray:
+    """Return an ellipsoid of 9,000 in a field of 300, as a scanner would give."""
+    axes = [np.linspace(-1, 1, n) / 0.8 for n in SHAPES[mm]]
+    x, y, z = np.meshgrid(*axes, indexing="ij")
+    return np.where(x**2 + y**2 + z**2 < 1, 9000.0, 300.0).astype(np.float32)
+
+
+def write_run(folder: Path, mm: int, n_times: int, name: str) -> Path:
+    import nibabel as nib
+
+    rng = np.random.default_rng(7)
+    still = head(mm)
+    values = np.empty((*still.shape, n_times), dtype=np.int16)
+    for t in range(n_times):
+        noise = rng.standard_normal(still.shape, dtype=np.float32)
+        values[..., t] = still + noise * (0.02 * still + 30)
+    image = nib.Nifti1Image(values, affine(mm))
+    image.header.set_xyzt_units("mm", "sec")
+    image.header["pixdim"][4] = TR
+    nib.save(image, folder / name)
+    table = rng.standard_normal((n_times, CONFOUNDS))
+    lines = ["\t".join(f"c{k}" for k in range(CONFOUNDS))]
+    lines += ["\t".join(f"{v:.6f}" for v in row) for row in table]
+    (folder / "confounds.tsv").write_text("\n".join(lines) + "\n")
+    return folder / name
+
+
+# ------------------------------------------------------------------------------- one task each
+
+
+def peak_mb() -> float:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) / 1024
+    raise RuntimeError("this system does not tell the peak memory of a process")
+
+
+def gunzip(path: Path) -> object:
+    engine, total = zlib.decompressobj(31), 0
+    with path.open("rb") as raw:
+        while block := raw.read(1 << 18):
+            total += len(engine.decompress(block))
+    return total
+
+
+def settings() -> Any:
+    from cape.config import Config
+
+    columns = ",".join(f"c{k}" for k in range(CONFOUNDS))
+    return Config(
+        epsilon=1.0,
+        delta=1e-5,
+        mask="MNI152-3mm",
+        resample="to_mask",
+        confounds=columns,
+        high_pass=HIGH_PASS,
+        min_timepoints=3,
+    )
+
+
+def read(path: Path, *, general: bool = False) -> object:
+    from cape.data import RunFile, grid_of, images, mask_space
+
+    if general:
+        vars(images)["parallel_axes"] = lambda *given, **named: None
+    grid = grid_of(mask_space(settings()))
+    how = images.Resampling(to_mask=True)
+    return images.read_image(RunFile(path=path, name=path.name), grid, how).values
+
+
+def whole(path: Path) -> object:
+    from cape.data import RunFile, SubjectFiles, mask_space
+    from cape.data.pipeline import read_subject, scan_of_arrays
+
+    config = settings()
+    scan = scan_of_arrays("bench", [], mask_space(config), config)
+    run = RunFile(path=path, name=path.name, confounds=path.with_name("confounds.tsv"))
+    subject, parts = read_subject(SubjectFiles(label="one", runs=(run,)), scan, headers_only=False)
+    assert subject is not None
+    return parts[0]
+
+
+def nilearn(path: Path) -> object:
+    import nibabel as nib
+    from nilearn.maskers import NiftiMasker
+
+    from cape.data.space import MASKS
+
+    table = np.loadtxt(path.with_name("confounds.tsv"), skiprows=1)
+    # fit_transform hands the steps to signal.clean.
+    masker = NiftiMasker(
+        mask_img=nib.load(MASKS / "MNI152-3mm.nii.gz"),
+        target_affine=nib.load(MASKS / "MNI152-3mm.nii.gz").affine,
+        target_shape=nib.load(MASKS / "MNI152-3mm.nii.gz").shape,
+        standardize="zscore_sample",
+        detrend=True,
+        high_pass=HIGH_PASS,
+        t_r=TR,
+        clean_args={"filter": "cosine"},
+    )
+    return masker.fit_transform(str(path), confounds=table)
+
+
+TASKS = {
+    "gunzip": gunzip,
+    "read": read,
+    "general": lambda path: read(path, general=True),
+    "whole": whole,
+    "nilearn": nilearn,
+}
+
+
+def child(task: str, path: Path, repeats: int) -> None:
+    import warnings
+
+    warnings.simplefilter("ignore")
+    seconds, result = [], None
+    for _ in range(repeats):
+        began = time.process_time()
+        result = TASKS[task](path)
+        seconds.append(time.process_time() - began)
+    digest = zlib.crc32(np.ascontiguousarray(result).data) if task in ("read", "general") else 0
+    # The first time pays for the imports, the least of several does not.
+    print(json.dumps({"s": min(seconds), "MB": peak_mb(), "crc": digest}))
+
+
+def measure(task: str, path: Path, repeats: int) -> dict[str, float]:
+    command = [sys.executable, __file__, "--child", task, str(path), "--repeats", str(repeats)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{task}: {done.stderr[-400:]}")
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def fine(n_times: int) -> tuple[float, float]:
+    """Return CPU seconds a volume of 1 mm takes, by three matrices and by the general form."""
+    from cape.data import grid_of, images
+    from cape.feature_space import FeatureSpace
+
+    rng = np.random.default_rng(8)
+    stored = (head(1) + 100 * rng.standard_normal(SHAPES[1], dtype=np.float32)).astype(np.int16)
+    moved = affine(1)
+    moved[:3, 3] += 0.5
+    grid = grid_of(FeatureSpace.of_labels("mask", (head(1) > 1000).astype(np.int32), moved))
+    layout = images._Layout(
+        shape=(*SHAPES[1], 1), dtype=stored.dtype, offset=0, slope=1.0, inter=0.0
+    )
+    alignment = images.Alignment(index=None, word="resampled", affine=affine(1))
+    how = images.Resampling(to_mask=True)
+    flat = stored.ravel(order="F")
+    values, seconds = [], []
+    for make in (images._picker, images._general_picker):
+        pick = make(layout, alignment, grid, how)
+        times = []
+        for _ in range(n_times):
+            began = time.process_time()
+            picked = grid.gather(pick(flat))
+            times.append(time.process_time() - began)
+        values.append(picked)
+        seconds.append(min(times))
+    assert np.array_equal(*values)
+    return seconds[0], seconds[1]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--timepoints", type=int, default=100)
+    parser.add_argument("--fine", type=int, default=3, help="times that a 1 mm volume is read")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--child", nargs=2, metavar=("TASK", "FILE"))
+    given = parser.parse_args()
+    if given.child:
+        child(given.child[0], Path(given.child[1]), given.repeats)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        path = write_run(Path(name), 2, given.timepoints, "run.nii.gz")
+        packed = path.stat().st_size / (np.prod(SHAPES[2]) * 2.0 * given.timepoints)
+        rows = {task: measure(task, path, given.repeats) for task in TASKS}
+    assert rows["read"]["crc"] == rows["general"]["crc"], "not the bits of the general form"
+    matrices, any_grid = fine(given.fine)
+    ratios = {
+        "read / gunzip": rows["read"]["s"] / rows["gunzip"]["s"],
+        "read / general": rows["read"]["s"] / rows["general"]["s"],
+        "read / nilearn": rows["read"]["s"] / rows["nilearn"]["s"],
+        "whole / nilearn": rows["whole"]["s"] / rows["nilearn"]["s"],
+        "memory whole / nilearn": rows["whole"]["MB"] / rows["nilearn"]["MB"],
+        "1 mm read / general": matrices / any_grid,
+    }
+    try:
+        import isal  # noqa: F401
+
+        engine = "isal"
+    except ImportError:
+        engine = "zlib"
+    if given.json:
+        print(json.dumps({"engine": engine, "packed": packed, "tasks": rows, "ratios": ratios}))
+        return
+    print(f"{given.timepoints} volumes, packed to {packed:.2f}; unpacked by {engine}\n")
+    print("| task | CPU s | peak MB |\n|---|---|---|")
+    for task, row in rows.items():
+        print(f"| {task} | {row['s']:.2f} | {row['MB']:.0f} |")
+    print("\n| ratio | measured | target | met |\n|---|---|---|---|")
+    for ratio, value in ratios.items():
+        target = TARGETS.get(ratio)
+        met = "" if target is None else "yes" if value <= target else "no"
+        print(f"| {ratio} | {value:.3f} | {'' if target is None else target} | {met} |")
+
+
+if __name__ == "__main__":
+    main()
