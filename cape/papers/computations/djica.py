@@ -50,7 +50,7 @@ from cape.protocol.zero_sum import ZeroSum
 from cape.public_basis import widest_basis
 
 _NAME = "djica"
-# Of mean gradients on doubled white data; converges in 200 to 400 rounds.
+# Of the first mean gradient on doubled white data; later ones choose their own.
 FULL_BATCH_RATE = 0.5
 
 # -- settings ------------------------------------------------------------------------------------
@@ -76,11 +76,19 @@ class DjicaConfig(Config):
         400, "Most rounds of the solver", low=1, high=9000, help="Broadcasts; a block is a round."
     )
     learning_rate: float = option(
-        0.0, "Learning rate", low=0.0, high=2.0, help="0: .5 (full), .015/ln R (block)."
+        0.0,
+        "Learning rate",
+        low=0.0,
+        high=2.0,
+        help="0: .5 (full, its first round only), .015/ln R (block).",
     )
-    anneal: bool = option(True, "Lower the rate when the step of an epoch turns")
+    anneal: bool = option(True, "Lower the rate of blocks when the step of an epoch turns")
     tolerance: float = option(
-        1e-6, "Squared change of an epoch that ends the run", low=0.0, high=1.0
+        1e-6,
+        "Squared change that ends the run",
+        low=0.0,
+        high=1.0,
+        help="full: of the mean gradient; block: change of an epoch.",
     )
     private: bool = option(False, "Add noise", group="Privacy", help="Only false: no noise here.")
     standardize: Literal["variance", "floored", "demean"] = option(
