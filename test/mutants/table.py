@@ -671,4 +671,18 @@ MUTANTS = (
         "                break\n",
         UNIT + "test_data_parallel_axes.py::test_damage_of_every_kind_is_told",
     ),
+    Mutant(
+        "djica keeps its first rate on full batches",
+        "cape/papers/algorithms/djica.py", "    if not bend > 0.0:\n", "    if True:\n",
+        UNIT + "test_algorithms_djica.py"
+        "::test_the_length_of_a_full_batch_is_the_inverse_curvature_along_the_last_step",
+    ),
+    Mutant(
+        "a preset of Gaussian courses still has amplitudes that separate it",
+        "cape/synthetic/presets.py",
+        '"gaussian": replace(_REALISTIC, alpha=STATIONARY, heterogeneity=0.0),',
+        '"gaussian": replace(_REALISTIC, alpha=STATIONARY),',
+        UNIT + "test_synthetic_presets.py"
+        "::test_gaussian_courses_of_equal_amplitude_have_nothing_to_separate",
+    ),
 )  # fmt: skip

@@ -218,7 +218,7 @@ class DjicaInfomax:
     order of a site's columns is drawn anew for every epoch, from a public seed.  Full batch: the
     mean gradient over all subjects, W += rho mean(I + (1 - 2y) z') W; every round is an epoch.  A
     fixed rho needs 170 to 2000 rounds there; that of Barzilai and Borwein (1988), which costs no
-    further number, 20 to 100, about twice the time of FastICA (measured, docs/results.md).
+    further number, 20 to 100, about twice the time of FastICA (docs/computations/djica.md).
     """
 
     n_rounds: int  # most rounds
