@@ -305,6 +305,7 @@ def errors_page() -> str:
         "28": "Separations and the Python interface",
         "29": "Containers of a simulation",
         "30": "Pinned keys",
+        "31": "NVIDIA FLARE",
     }
     lines = [
         "# Errors",

@@ -128,6 +128,10 @@ CATALOGUE: Final[dict[str, str]] = {
     "E301": "{files} of site {site} changed since the run began; find out who changed them, then start a new run.",
     "E302": "{file} exists already, and a key in use is not replaced; choose another name.",
     "E303": "key_trust=pinned is not possible here; use key_trust=aggregator.",
+    # 31n: NVIDIA FLARE
+    "E310": "{problem}; write it with cape flare site.",
+    "E311": "The own file of site {site} for FLARE is missing or cannot be used; write it there with cape flare site.",
+    "E312": "{problem}; {do}",
 }
 
 
@@ -184,6 +188,17 @@ class SecureAggregationError(CapeError):
 
 class PrivacyBudgetError(CapeError):
     """A release does not fit the budget, or the policy of the site refuses it."""
+
+
+class ReportedError(CapeError):
+    """An error that another process or party reported by its public text."""
+
+    def __init__(self, public: str, detail: str = "") -> None:
+        super().__init__("E000", detail=detail)
+        words = public.split(" ", 1)
+        self.public = public if words[0].startswith("CAPE-") else f"CAPE-E000 {public}"
+        self.code = self.public.split(" ", 1)[0]
+        self.args = (self.public,)
 
 
 class CapeWarning(UserWarning):

@@ -12,6 +12,7 @@ import typer
 
 from cape.cli.budget_command import budget_command
 from cape.cli.common import AsJson, json_line, say
+from cape.cli.flare_commands import flare
 from cape.cli.run_commands import (
     report_command,
     resume_command,
@@ -92,6 +93,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "compspec": compspec_command,
     "report": report_command,
 }
+app.add_typer(flare)
 for _wing in filter(importlib.util.find_spec, WINGS):
     _COMMANDS |= importlib.import_module(f"{_wing}.commands").COMMANDS
 for _name, _function in _COMMANDS.items():

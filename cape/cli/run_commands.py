@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 # What typer offers as choices; `cape.simulation` and `cape.synthetic` know what they mean.
-Through = StrEnum("Through", ["MEMORY", "WIRE", "PROCESS", "DOCKER", "COINSTAC"])
+Through = StrEnum("Through", ["MEMORY", "WIRE", "PROCESS", "DOCKER", "COINSTAC", "NVFLARE"])
 SyntheticPreset = StrEnum(
     "SyntheticPreset",
     [
@@ -63,7 +63,8 @@ def simulate_command(
         Through,
         typer.Option(
             help="process: a new process per site and round, as COINSTAC does it; "
-            "docker: in containers without network; coinstac: in COINSTAC's own engine."
+            "docker: in containers without network; coinstac: in COINSTAC's own engine; "
+            "nvflare: in FLARE's simulator."
         ),
     ] = Through.MEMORY,
     epsilon: Annotated[float | None, typer.Option(help="Total epsilon per subject.")] = None,

@@ -12,6 +12,7 @@ import os
 import sys
 import traceback
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NoReturn
 
 from cape.coinstac.documents import (
@@ -42,7 +43,7 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
         except OSError as err:  # not burnt: the same document may come again
             raise StoppedError("E261", party=request.who, detail=str(err)) from err
     except Exception as err:  # passed on
-        _write_down(request, err)
+        write_down(request.output, err)
         raise
 
 
@@ -66,14 +67,15 @@ def _answer(request: EngineRequest) -> Document:
     return combine_replies(request)
 
 
-def _write_down(request: EngineRequest, err: Exception) -> None:
+def write_down(output: Path, err: Exception) -> None:
+    """Write ``site-error.txt``: the public text of an error, then what only its party may read."""
     public = public_text(err)
     # The public text is shown to everybody; what happened here may name files, so it stays.
     detail = err.detail if isinstance(err, CapeError) else traceback.format_exc()
     try:
-        request.output.mkdir(parents=True, exist_ok=True)
+        output.mkdir(parents=True, exist_ok=True)
         text = f"{public}\n\n{detail}".rstrip() + "\n"
-        (request.output / "site-error.txt").write_text(text, encoding="utf-8")
+        (output / "site-error.txt").write_text(text, encoding="utf-8")
     except OSError:
         return  # the public text still goes to the engine
 

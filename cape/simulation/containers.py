@@ -20,8 +20,8 @@ from types import FrameType, TracebackType
 from typing import Any, Self
 
 from cape.config import VERSION
-from cape.errors import CapeError
-from cape.simulation.transports import ReportedError, error_detail
+from cape.errors import CapeError, ReportedError
+from cape.simulation.transports import error_detail
 from cape.site import policy as site_policy
 
 DEFAULT_IMAGE = f"coinstac-cape:{VERSION}"

@@ -19,11 +19,10 @@ from typing import Any
 
 from cape import compspec
 from cape.config import PRODUCT
-from cape.errors import CapeError
+from cape.errors import CapeError, ReportedError
 from cape.frozen import dataclass
 from cape.simulation.containers import DEFAULT_IMAGE, connect
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
-from cape.simulation.transports import ReportedError
 from cape.site.policy import SitePolicy, policy_text
 
 RUN = "simulatorRun"

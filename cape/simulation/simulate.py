@@ -5,6 +5,7 @@
 ``process``  a new ``python local.py`` or ``python remote.py`` per site and round
 ``docker``   the same in containers without network, one per site and one for the aggregator
 ``coinstac`` in COINSTAC's own engine
+``nvflare``  in FLARE's own simulator
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 DOCUMENTS = ("wire", "process", "docker")
 ENGINE = "coinstac"
+FLARE = "nvflare"
 # What a site's policy file can hold: TOML has no larger whole numbers.
 LARGEST_SEED = 2**63 - 1
 
@@ -142,7 +144,7 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
     work, directory = out / ".work", Path(begin.setup.directory)
     sites = site_folders(directory)
     try:
-        if begin.setup.through == ENGINE:
+        if begin.setup.through in (ENGINE, FLARE):
             _play_in_engine(begin, sites, work, on_progress)
         elif not begin.ended:
             with _link(begin, sites, work) as link:
@@ -165,18 +167,25 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
 def _play_in_engine(
     begin: Checkpoint, sites: Mapping[str, Path], work: Path, on_progress: OnProgress | None
 ) -> None:
+    setup, logs = begin.setup, work.parent / CONTAINER_LOGS
+    if setup.drops:
+        problem = "in an engine no site falls silent by itself"
+        raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
+    if setup.through == FLARE:
+        from cape.simulation.flare import simulate_in_flare
+
+        simulate_in_flare(
+            sites, setup.settings, setup.policy, work, logs=logs, on_progress=on_progress
+        )
+        return
     from cape.simulation.engine import simulate_in_engine
 
-    setup = begin.setup
-    if setup.drops:
-        problem = "a site that falls silent lets COINSTAC wait for ever"
-        raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
     simulate_in_engine(
         sites,
         setup.settings,
         setup.policy,
         work,
-        logs=work.parent / CONTAINER_LOGS,
+        logs=logs,
         image=setup.image,
         on_progress=on_progress,
     )
@@ -228,7 +237,7 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
         yield transport
         return
     if setup.through not in DOCUMENTS:
-        allowed = ", ".join(("memory", *DOCUMENTS, ENGINE))
+        allowed = ", ".join(("memory", *DOCUMENTS, ENGINE, FLARE))
         do = "choose one of them."
         raise ConfigError("E011", setting="through", got=setup.through, allowed=allowed, do=do)
     make_places((*sites, "remote"), setup.policy, work)

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from cape.coinstac.computation import run
 from cape.coinstac.documents import MAX_DOCUMENT, inline
-from cape.errors import CapeError, StoppedError
+from cape.errors import CapeError, ReportedError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
@@ -119,17 +119,6 @@ def error_detail(output: Path) -> str:
         return ""
     # The first line is the public text, which came by itself.
     return path.read_text(encoding="utf-8").partition("\n")[2].strip()
-
-
-class ReportedError(CapeError):
-    """An error that another process reported by its public text."""
-
-    def __init__(self, public: str, detail: str) -> None:
-        super().__init__("E000", detail=detail)
-        words = public.split(" ", 1)
-        self.public = public if words[0].startswith("CAPE-") else f"CAPE-E000 {public}"
-        self.code = self.public.split(" ", 1)[0]
-        self.args = (self.public,)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

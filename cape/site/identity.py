@@ -18,6 +18,8 @@ from cape.protocol.ports import Identity
 from cape.secagg.keys import identity_public_key
 from cape.site.policy import POLICY_VARIABLE
 
+# Names a folder of a site's own for them, where its policy lies elsewhere or is none.
+IDENTITY_VARIABLE = "CAPE_SITE_IDENTITY"
 KEY_FILE = "identity_key"
 ROSTER_FILE = "roster.json"
 SECRET_BYTES = 32
@@ -66,9 +68,10 @@ class IdentityFiles:
 
 
 def identity_folders(base: Path) -> tuple[Path, ...]:
-    policy = os.environ.get(POLICY_VARIABLE)
-    # The folder of the policy comes first, because files that a site receives land with its data.
-    return (Path(policy).parent, base) if policy else (base,)
+    policy, own = os.environ.get(POLICY_VARIABLE), os.environ.get(IDENTITY_VARIABLE)
+    # The site's own folders come first, because files that a site receives land with its data.
+    named = ([Path(own)] if own else []) + ([Path(policy).parent] if policy else [])
+    return (*named, base)
 
 
 def _read(folder: Path, site: str) -> Identity:

@@ -39,6 +39,7 @@ class Mutant:
 
 
 UNIT, PROTOCOL, STATISTICAL = "test/unit/", "test/protocol/", "test/statistical/"
+FLARE = UNIT + "test_flare_rounds.py::"
 
 MUTANTS = (
     # -- privacy: sensitivity, calibration, accountant, sampler
@@ -637,6 +638,49 @@ MUTANTS = (
         "cape/coinstac/computation.py", "with folder_lock(request.output, request.who):",
         "with folder_lock(request.output.parent, request.who):",
         "test/faults/test_faults.py::test_a_fault_has_its_declared_outcome[folder-held]",
+    ),
+    Mutant(
+        "FLARE carries what an exception says",
+        "cape/flare/rounds.py", "answer = Answer(error=public_text(err))",
+        "answer = Answer(error=str(err))",
+        FLARE + "test_nothing_but_a_public_text_leaves_a_site_that_fails",
+    ),
+    Mutant(
+        "a question that comes again meets the cache after its answer",
+        "cape/flare/rounds.py", "cache = caches.before", "cache = caches.after",
+        FLARE + "test_a_lost_answer_is_repeated_and_costs_nothing",
+    ),
+    Mutant(
+        "a lost site is asked in the next exchange",
+        "cape/flare/rounds.py", "return tuple(site for site in state.left if site in inbox)",
+        "return state.left",
+        FLARE + "test_with_drop_outs_the_survivors_finish_as_they_do_in_memory",
+    ),
+    Mutant(
+        "the aggregator names a folder of the site",
+        "cape/flare/rounds.py",
+        "        if not RUN_NAME.fullmatch(run):\n"
+        '            raise MessageError("E202", problem="the name of a run is 32 hex digits")\n'
+        "        home = Path(own.runs) / run\n",
+        "        home = Path(own.runs) / run\n",
+        FLARE + "test_a_run_names_no_other_folder",
+    ),
+    Mutant(
+        "a result is written where its name leads",
+        "cape/flare/rounds.py", "if len(parts) > 2 or not all(", "if False and not all(",
+        FLARE + "test_a_result_names_no_other_folder",
+    ),
+    Mutant(
+        "a file of the site is named by the owner",
+        "cape/flare/rounds.py", 'if k not in ("data", "policy")}', 'if k not in ("data",)}',
+        FLARE + "test_a_site_takes_no_file_of_its_own_from_the_owners_settings",
+    ),
+    Mutant(
+        "logs of a site leave it",
+        "cape/flare/own_file.py", '(wanted, "allow_log_streaming", False),',
+        '(wanted, "allow_log_streaming", True),',
+        UNIT + "test_flare_job.py"
+        "::test_a_site_names_what_its_kit_must_allow_and_writes_it_when_asked",
     ),
     Mutant(
         "links among the mapped files are followed",

@@ -1,0 +1,163 @@
+"""Commands for NVIDIA FLARE: ``cape flare job``, ``site``, ``server``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cape.cli.common import (
+    AsJson,
+    SetValues,
+    assignments,
+    file_option,
+    folder_argument,
+    json_line,
+    say,
+)
+
+if TYPE_CHECKING:
+    from cape.flare.own_file import AggregatorFile, SiteFile
+
+flare = typer.Typer(
+    name="flare",
+    help="NVIDIA FLARE: write a job, and what each party keeps for itself.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+Kit = Annotated[Path, folder_argument("The kit that FLARE's provisioning made for this party.")]
+Runs = Annotated[Path, typer.Option(help="Folder for journals and results, one for every run.")]
+Allow = Annotated[
+    bool, typer.Option("--allow", help="Write these lines into local/resources.json too.")
+]
+
+
+@flare.command("job")
+def job_command(
+    folder: Annotated[Path, typer.Argument(help="Folder to write.")],
+    settings: Annotated[Path | None, file_option("The owner's settings.toml.")] = None,
+    sites: Annotated[int, typer.Option(min=0, help="Number of sites.")] = 0,
+    site: Annotated[
+        list[str] | None, typer.Option(help="Name of a site in FLARE; repeat it for all of them.")
+    ] = None,
+    least: Annotated[
+        int, typer.Option(min=0, help="Sites that must be connected; 0: all of them.")
+    ] = 0,
+    patience: Annotated[
+        float, typer.Option(min=1, help="Seconds for an answer; twice that, and a site is lost.")
+    ] = 600.0,
+    join_patience: Annotated[
+        float, typer.Option(min=1, help="Seconds for the first answer: sites read their data.")
+    ] = 3600.0,
+    resume: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="A job before, whose run goes on."),
+    ] = None,
+    set_values: SetValues = None,
+    as_json: AsJson = False,
+) -> None:
+    """Write a run as a job of FLARE: three JSON files, and no code in them."""
+    import dataclasses
+
+    from cape.consortium_folder import merged, read_file
+    from cape.flare.job import JobPlan, new_run, read_job, write_job
+
+    if resume is not None:
+        if settings or set_values or sites or site:
+            raise typer.BadParameter("--resume takes settings and sites of the job before")
+        plan = read_job(resume)
+        plan = dataclasses.replace(plan, least=least or plan.least)
+    else:
+        names = tuple(site or ())
+        if not (sites or names):
+            raise typer.BadParameter("--sites N or --site NAME: who takes part is settled before")
+        given = assignments(set_values)
+        n_sites = sites or len(names)
+        plan = JobPlan(
+            run=new_run(),
+            settings=merged({} if settings is None else read_file(settings), given),
+            sites=n_sites,
+            least=least or n_sites,
+            names=names,
+            patience=patience,
+            join_patience=join_patience,
+        )
+    write_job(folder, plan)
+    if as_json:
+        json_line({"event": "result", "run": plan.run, "job": str(folder)})
+        return
+    say(f"{folder}: run {plan.run}, {plan.sites} sites")
+    say(f"next: nvflare job submit -j {folder}")
+
+
+@flare.command("site")
+def site_command(
+    kit: Kit,
+    data: Annotated[Path, typer.Option(exists=True, file_okay=False, help="The site's data.")],
+    runs: Runs,
+    manifest: Annotated[str, typer.Option(help="Name of a manifest in the data folder.")] = "",
+    policy: Annotated[Path | None, file_option("The site's site-policy.toml.")] = None,
+    identity: Annotated[
+        Path | None,
+        typer.Option(exists=True, file_okay=False, help="Folder of identity_key and roster.json."),
+    ] = None,
+    allow: Allow = False,
+    as_json: AsJson = False,
+) -> None:
+    """Write the site's own file, and name what its kit must allow."""
+    from cape.flare.own_file import SITE_CLASSES, SiteFile
+
+    own = SiteFile(
+        data=str(data.resolve()),
+        runs=str(runs.resolve()),
+        manifest=manifest,
+        policy="" if policy is None else str(policy.resolve()),
+        identity="" if identity is None else str(identity.resolve()),
+    )
+    _prepare(kit, "cape-site.toml", own, SITE_CLASSES, allow=allow, as_json=as_json)
+
+
+@flare.command("server")
+def server_command(kit: Kit, runs: Runs, allow: Allow = False, as_json: AsJson = False) -> None:
+    """Write the aggregator's own file, and name what the server's kit must say."""
+    from cape.flare.own_file import SERVER_CLASSES, AggregatorFile
+
+    own = AggregatorFile(runs=str(runs.resolve()))
+    _prepare(kit, "cape-aggregator.toml", own, SERVER_CLASSES, allow=allow, as_json=as_json)
+
+
+def _prepare(
+    kit: Path,
+    name: str,
+    own: SiteFile | AggregatorFile,
+    classes: tuple[str, ...],
+    *,
+    allow: bool,
+    as_json: bool,
+) -> None:
+    from cape.flare.own_file import (
+        AggregatorFile,
+        allowing,
+        file_text,
+        settings_of_flare,
+        write_resources,
+    )
+
+    local = kit / "local"
+    found = settings_of_flare(local)
+    # A server's jobs and snapshots: FLARE's default is a folder that a restart may empty.
+    stores = Path(own.runs) / "flare" if isinstance(own, AggregatorFile) else None
+    wanted, lines = allowing(found, classes, stores=stores)
+    local.mkdir(exist_ok=True)
+    Path(own.runs).mkdir(parents=True, exist_ok=True)
+    (local / name).write_text(file_text(own), encoding="utf-8")
+    if allow:
+        write_resources(local, wanted)
+    if as_json:
+        json_line({"event": "result", "file": str(local / name), "lines": lines, "written": allow})
+        return
+    say(str(local / name))
+    say("written into resources.json:" if allow else "needed in resources.json (or: --allow):")
+    for line in lines or ["nothing more"]:
+        say(f"  {line}")

@@ -1,0 +1,344 @@
+"""The rounds of a run over calls that carry bytes, without FLARE: `SiteRounds`, `AggregatorRounds`.
+
+Both call the border of COINSTAC (`cape.coinstac.computation.run`) once per exchange and keep on
+disk what COINSTAC's engine would keep for them, so a run goes on after any of the processes died::
+
+    <runs>/<run>/caches.json       a site: its cache before and after its last answer
+    <runs>/<run>/output/           its journal until `report`, then its private results
+    <runs>/<run>/consortium/       the results of all, as the aggregator sent them at the end
+    <runs>/<run>/aggregator.json   the aggregator: where the run stands after a complete exchange
+    <runs>/<run>/results/          the results of all: once `ended` is on record, they are complete
+
+A site that does not answer is asked once more, with the same bytes; then it is lost for good.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cape.coinstac.computation import run as border
+from cape.coinstac.computation import write_down
+from cape.coinstac.documents import FILE_NAME, MAX_DOCUMENT, inline
+from cape.computations import load
+from cape.config import PRODUCT
+from cape.errors import (
+    CapeError,
+    ConfigError,
+    ConsortiumError,
+    MessageError,
+    ReportedError,
+    public_text,
+)
+from cape.flare.own_file import SiteFile
+from cape.frozen import dataclass
+from cape.protocol import wire
+from cape.protocol.messages import Progress
+from cape.site.identity import IDENTITY_VARIABLE
+from cape.site.policy import POLICY_VARIABLE
+from cape.site.store import folder_lock, write_atomically
+
+RUN_NAME = re.compile(r"[0-9a-f]{32}")
+# A part of the name of a result file: no path, nothing hidden.
+FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+# Calls of the same question: a late answer is in the journal by the second one.
+ATTEMPTS = 2
+# Public texts after which nothing had left the site: a question may come again.
+MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
+CACHE_LIMIT = 2 * MAX_DOCUMENT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What the aggregator sends: the engine's number of the exchange, and the broadcast."""
+
+    run: str
+    iteration: int
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a site sends back: a reply, or the public text of an error."""
+
+    output: dict[str, Any] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteCaches:
+    """The cache of a site before and after its last answer, which may have been lost."""
+
+    iteration: int = 0
+    before: dict[str, Any]
+    after: dict[str, Any]
+
+
+class SiteRounds:
+    """One site; `answer` and `deliver` never raise: FLARE would send the traceback away."""
+
+    def __init__(self, site: str, open_own: Callable[[], SiteFile]) -> None:
+        self._site, self._open_own = site, open_own
+        # A question that comes again while the first is computed waits for it.
+        self._one_at_a_time = threading.Lock()
+
+    def answer(self, blob: bytes, owner: str) -> bytes:
+        return self._caught(lambda: self._answer(blob, owner))
+
+    def deliver(self, run: str, files: Mapping[str, bytes]) -> bytes:
+        """Write the results of all, which end the run here."""
+        return self._caught(lambda: self._deliver(run, files))
+
+    def _caught(self, action: Callable[[], dict[str, Any]]) -> bytes:
+        try:
+            with self._one_at_a_time:
+                answer = Answer(output=action())
+        except Exception as err:  # its public text is all that leaves
+            answer = Answer(error=public_text(err))
+        return encode(answer, Answer)
+
+    def _home(self, own: SiteFile, run: str) -> Path:
+        # The aggregator names the run, and must not name a folder by it.
+        if not RUN_NAME.fullmatch(run):
+            raise MessageError("E202", problem="the name of a run is 32 hex digits")
+        home = Path(own.runs) / run
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return home
+
+    def _answer(self, blob: bytes, owner: str) -> dict[str, Any]:
+        question = decode(blob, Question)
+        try:
+            own = self._open_own()
+        except Exception as err:
+            raise _named(err, self._site) from err
+        home = self._home(own, question.run)
+        try:
+            with folder_lock(home, f"site {self._site}"):
+                return self._exchange(question, owner, own, home)
+        except Exception as err:
+            # The border wrote its own errors down; this one may be of the files around it.
+            write_down(home / "output", err)
+            raise
+
+    def _exchange(
+        self, question: Question, owner: str, own: SiteFile, home: Path
+    ) -> dict[str, Any]:
+        caches = read_record(home / "caches.json", SiteCaches)
+        if question.iteration == 1:
+            cache: dict[str, Any] = {}
+        elif caches is not None and question.iteration == caches.iteration:
+            cache = caches.before  # its answer was lost: the journal has it
+        else:
+            # Any other number is refused by the border, which counts by itself.
+            cache = {} if caches is None else caches.after
+        _use_own_files(own)
+        document = {
+            "input": self._input(question, own),
+            "cache": cache,
+            "state": {
+                "clientId": self._site,
+                "baseDirectory": own.data,
+                "outputDirectory": str(home / "output"),
+                "cacheDirectory": str(home / "working"),
+                "transferDirectory": str(home / "transfer"),
+                "iteration": question.iteration,
+                "owner": owner,
+            },
+        }
+        answer = border("local", document)
+        write_record(
+            home / "caches.json",
+            SiteCaches(iteration=question.iteration, before=cache, after=answer["cache"]),
+        )
+        return carried_inline(answer["output"], home / "transfer")
+
+    def _input(self, question: Question, own: SiteFile) -> dict[str, Any]:
+        if question.iteration > 1:
+            return question.input
+        # What a site maps is its own affair: the owner's settings cannot name its files.
+        settings = {k: v for k, v in question.input.items() if k not in ("data", "policy")}
+        settings.pop("manifest", None)
+        return {**settings, **({"manifest": [own.manifest]} if own.manifest else {})}
+
+    def _deliver(self, run: str, files: Mapping[str, bytes]) -> dict[str, Any]:
+        home = self._home(self._open_own(), run)
+        for name, content in files.items():
+            parts = name.split("/") if isinstance(name, str) else [""]
+            if len(parts) > 2 or not all(FILE_PART.fullmatch(part) for part in parts):
+                raise MessageError("E202", problem="a result has a name that is no file's")
+            path = home.joinpath("consortium", *parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        # Nothing is asked any more: the key of the vault, which is empty by now, goes too.
+        (home / "caches.json").unlink(missing_ok=True)
+        shutil.rmtree(home / "transfer", ignore_errors=True)
+        return {}
+
+
+def _use_own_files(own: SiteFile) -> None:
+    # One process is one site: FLARE starts one for every job.
+    for variable, value in ((POLICY_VARIABLE, own.policy), (IDENTITY_VARIABLE, own.identity)):
+        if value:
+            os.environ[variable] = value
+
+
+def _named(err: Exception, site: str) -> Exception:
+    if isinstance(err, CapeError) and err.code == "CAPE-E310":
+        return ConfigError("E311", site=site, detail=f"{err.public}\n{err.detail}")
+    return err
+
+
+# -- the aggregator --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunState:
+    """Where a run stands after `iteration` complete exchanges, and what is asked next."""
+
+    iteration: int = 0
+    cache: dict[str, Any]
+    input: dict[str, Any]
+    left: tuple[str, ...]
+    ended: bool = False
+    # Bytes of one reply of the last exchange
+    size: int = 0
+
+
+# Asks these sites with these bytes, `timeout` s: yields each answer as it arrives, and no others.
+Ask = Callable[[Iterable[str], bytes, float], Iterator[tuple[str, bytes]]]
+Deliver = Callable[[Iterable[str], Mapping[str, bytes]], None]
+
+
+class AggregatorRounds:
+    """A run named `run`; `settings` are the owner's, with the computation's name among them."""
+
+    def __init__(self, run: str, settings: Mapping[str, Any], runs: Path) -> None:
+        if not RUN_NAME.fullmatch(run):
+            raise MessageError("E202", problem="the name of a run is 32 hex digits")
+        values = dict(settings)
+        computation = load(str(values.pop("computation", PRODUCT)))
+        self._survives = computation.config.from_input(values).aggregation == "secagg"
+        self._run, self._settings = run, dict(settings)
+        self.home = runs / run
+
+    def state(self) -> RunState | None:
+        """Return where the run stands; None before its first exchange is complete."""
+        state: RunState | None = read_record(self.home / "aggregator.json", RunState)
+        return state
+
+    @property
+    def results(self) -> Path:
+        return self.home / "results"
+
+    def play(self, sites: Iterable[str], ask: Ask, *, join: float, round: float) -> RunState:
+        """Go on after the last complete exchange, to the end; CapeError, also from a site."""
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with folder_lock(self.home, "the aggregator", patience=0.0):
+            state = self.state() or RunState(
+                cache={}, input=self._settings, left=tuple(sorted(sites))
+            )
+            while not state.ended:
+                state = self._exchange(state, ask, join if state.iteration == 0 else round)
+                write_record(self.home / "aggregator.json", state)
+        return state
+
+    def _exchange(self, state: RunState, ask: Ask, timeout: float) -> RunState:
+        number = state.iteration + 1
+        question = Question(run=self._run, iteration=number, input=state.input)
+        blob, inbox, size = encode(question, Question), dict[str, Any](), 0
+        refused: dict[str, str] = {}
+        for _ in range(ATTEMPTS):
+            missing = [site for site in state.left if site not in inbox and site not in refused]
+            for site, raw in ask(missing, blob, timeout) if missing else ():
+                answer = decode(raw, Answer)
+                if answer.output is not None:
+                    inbox[site], size = answer.output, len(raw)
+                elif not answer.error.startswith(MAY_ASK_AGAIN):
+                    refused[site] = answer.error
+        left = self._still_there(state, inbox, refused)
+        document = {
+            "input": inbox,
+            "cache": state.cache,
+            "state": {
+                "clientId": "remote",
+                "baseDirectory": str(self.home / "arrived"),
+                "outputDirectory": str(self.home / "output"),
+                "cacheDirectory": str(self.home / "working"),
+                "transferDirectory": str(self.results),
+                "iteration": number,
+            },
+        }
+        answer = border("remote", document)
+        output = carried_inline(answer["output"], self.results)
+        return RunState(
+            iteration=number,
+            cache={**state.cache, **answer["cache"]},
+            input=output,
+            left=left,
+            ended=bool(answer["success"]),
+            size=size,
+        )
+
+    def _still_there(
+        self, state: RunState, inbox: Mapping[str, Any], refused: Mapping[str, str]
+    ) -> tuple[str, ...]:
+        lost = [site for site in state.left if site not in inbox]
+        # The first exchange needs everybody: who takes part is settled there.
+        if refused and (not self._survives or state.iteration == 0 or not inbox):
+            raise ReportedError(refused[min(refused)])
+        if lost and (state.iteration == 0 or not inbox):
+            phase, number = state.input.get("phase", "join"), state.input.get("round", 1)
+            raise ConsortiumError("E156", site=min(lost), phase=phase, round=number)
+        # Without drop-outs the border names who is missing; with them these are lost for good.
+        return tuple(site for site in state.left if site in inbox)
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            path.relative_to(self.results).as_posix(): path.read_bytes()
+            for path in sorted(self.results.rglob("*"))
+            if path.is_file()
+        }
+
+
+def progress_of(state: RunState) -> Progress | None:
+    document = state.input.get("progress")
+    return None if document is None else wire.decode(document, Progress)
+
+
+# -- bytes and files -------------------------------------------------------------------------------
+
+
+def encode(record: Any, kind: type) -> bytes:
+    return wire.dumps(wire.encode(record, kind))
+
+
+def decode(blob: Any, kind: type) -> Any:
+    if not isinstance(blob, bytes):
+        raise MessageError("E202", problem="a call carries bytes")
+    return wire.decode_document(wire.loads(blob, MAX_DOCUMENT), kind, kind.__name__.lower())
+
+
+def read_record(path: Path, kind: type) -> Any:
+    """Return what `write_record` wrote, None if nothing was; MessageError if it is damaged."""
+    if not path.is_file():
+        return None
+    return wire.decode_document(wire.loads(path.read_bytes(), CACHE_LIMIT), kind, path.name)
+
+
+def write_record(path: Path, record: Any) -> None:
+    write_atomically(path, wire.dumps(wire.encode(record, type(record))))
+
+
+def carried_inline(output: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Put arrays that the border left in files back into the message: calls carry any size."""
+    whole: dict[str, Any] = inline(output, folder)
+    if whole is not output and folder.is_dir():
+        for path in folder.iterdir():
+            if FILE_NAME.fullmatch(path.name):
+                path.unlink()
+    return whole

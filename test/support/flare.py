@@ -1,0 +1,70 @@
+"""FLARE's part in a test without FLARE: `Calls` carries bytes between parties, and loses some."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from cape.flare.own_file import SiteFile
+from cape.flare.rounds import AggregatorRounds, RunState, SiteRounds
+from cape.site.policy import POLICY_VARIABLE, SitePolicy, policy_text
+
+RUN = "0123456789abcdef" * 2
+
+
+class Calls:
+    """All sites in this process, made anew for every call, as if each had just been started."""
+
+    def __init__(self, data: Path, work: Path, policy: SitePolicy) -> None:
+        self.data, self.work = data, work
+        self.own: dict[str, SiteFile] = {}
+        for folder in sorted(p for p in data.iterdir() if p.is_dir()):
+            home = work / folder.name
+            home.mkdir(parents=True)
+            (home / "site-policy.toml").write_text(policy_text(policy))
+            self.own[folder.name] = SiteFile(
+                data=str(folder), runs=str(home), policy=str(home / "site-policy.toml")
+            )
+        self.asked: list[tuple[str, ...]] = []
+        self.said: list[bytes] = []
+        self.lose: Callable[[int, str], bool] = lambda call, site: False
+        """Whether the answer of this site to this call (from 1) is lost on its way."""
+        self.hang: Callable[[int, str], bool] = lambda call, site: False
+        """Whether the site never gets this call."""
+
+    def site(self, name: str) -> SiteRounds:
+        return SiteRounds(name, lambda: self.own[name])
+
+    def ask(self, sites: Iterable[str], blob: bytes, timeout: float) -> Iterator[tuple[str, bytes]]:
+        del timeout
+        self.asked.append(tuple(sites))
+        call = len(self.asked)
+        for site in self.asked[-1]:
+            if self.hang(call, site):
+                continue
+            try:
+                answer = self.site(site).answer(blob, "owner@cape.org")
+            finally:
+                os.environ.pop(POLICY_VARIABLE, None)
+            self.said.append(answer)
+            if not self.lose(call, site):
+                yield site, answer
+
+    def aggregator(self, settings: Mapping[str, object]) -> AggregatorRounds:
+        return AggregatorRounds(RUN, settings, self.work / "remote")
+
+    def play(self, settings: Mapping[str, object]) -> RunState:
+        return self.aggregator(settings).play(self.own, self.ask, join=1.0, round=1.0)
+
+    @property
+    def results(self) -> Path:
+        return self.work / "remote" / RUN / "results"
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }

@@ -1,0 +1,160 @@
+"""A job of FLARE holds no code, and what each party keeps for itself stands in its own file."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cape.cli import main
+from cape.errors import ConfigError
+from cape.flare import own_file
+from cape.flare.job import JobPlan, read_job, write_job
+from cape.flare.own_file import AggregatorFile, SiteFile
+from support.flare import RUN, contents
+
+SETTINGS = {"epsilon": 8.0, "delta": 1e-5, "n_components": 5}
+KIT = {
+    "class_allow_list": ["nvflare.app_common.X"],
+    "allow_log_streaming": True,
+    "snapshot_persistor": {"args": {"storage": {"args": {"root_dir": "/tmp/nvflare/snapshots"}}}},
+    "components": [{"id": "job_manager", "args": {"uri_root": "/tmp/nvflare/jobs"}}],
+}
+
+
+def plan(**changed) -> JobPlan:
+    return JobPlan(**{"run": RUN, "settings": SETTINGS, "sites": 4, "least": 4, **changed})
+
+
+def test_a_job_is_three_json_files_that_name_classes_and_hold_the_settings(tmp_path):
+    write_job(tmp_path, plan(sites=200, least=150))
+    files = {name: json.loads(text) for name, text in contents(tmp_path).items()}
+    assert sorted(files) == [
+        "app/config/config_fed_client.json", "app/config/config_fed_server.json", "meta.json",
+    ]  # fmt: skip
+    server = files["app/config/config_fed_server.json"]
+    assert server["components"][0]["args"]["settings"] == {"config_type": "dict", **SETTINGS}
+    controller = server["workflows"][0]["args"]
+    # One thread for each site that may be asked at the same time, and time for all to begin.
+    assert controller["max_call_threads"] == 200
+    assert controller["sync_task_timeout"] == 1000
+    assert files["meta.json"]["min_clients"] == 150
+    paths = set(own_file.SITE_CLASSES) | set(own_file.SERVER_CLASSES)
+    assert {path for path in _paths(list(files.values()))} == paths
+
+
+def _paths(node):
+    if isinstance(node, dict):
+        yield from ([node["path"]] if "path" in node else [])
+    for item in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _paths(item)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"settings": {**SETTINGS, "mask_hash": "{ROOT}"}},
+        {"settings": {**SETTINGS, "mask_hash": "@x"}},
+        {"settings": {**SETTINGS, "mask_hash": "${x}"}},
+        {"settings": {**SETTINGS, "n_component": 5}},
+        {"least": 5},
+        {"least": 0},
+        {"names": ("a", "b")},
+    ],
+)
+def test_a_job_that_flare_would_change_or_nobody_could_run_is_not_written(tmp_path, wrong):
+    with pytest.raises(ConfigError):
+        write_job(tmp_path, plan(**wrong))
+    assert contents(tmp_path) == {}
+
+
+def test_a_job_is_read_again_to_go_on_with_its_run(tmp_path):
+    whole = plan(names=("a", "b", "c", "d"), patience=7.0, join_patience=9.0)
+    write_job(tmp_path / "one", whole)
+    assert read_job(tmp_path / "one") == whole
+    code = main(["flare", "job", str(tmp_path / "two"), "--resume", str(tmp_path / "one"),
+                 "--least", "3"])  # fmt: skip
+    assert code == 0
+    assert read_job(tmp_path / "two") == plan(
+        names=("a", "b", "c", "d"), patience=7.0, join_patience=9.0, least=3
+    )
+    (tmp_path / "one" / "meta.json").write_text("{}")
+    with pytest.raises(ConfigError, match="CAPE-E312"):
+        read_job(tmp_path / "one")
+
+
+def test_a_new_job_has_a_run_of_its_own(tmp_path):
+    for name in "ab":
+        words = [str(tmp_path / name), "--sites", "3", "--set", "epsilon=8", "--set", "delta=1e-5"]
+        assert main(["flare", "job", *words]) == 0
+    assert read_job(tmp_path / "a").run != read_job(tmp_path / "b").run
+    assert main(["flare", "job", str(tmp_path / "c")]) == 2
+
+
+def kit(folder):
+    (folder / "local").mkdir(parents=True)
+    (folder / "local" / "resources.json.default").write_text(json.dumps(KIT))
+    return folder
+
+
+def test_a_site_names_what_its_kit_must_allow_and_writes_it_when_asked(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    words = ["flare", "site", str(kit(tmp_path / "kit")), "--data", str(tmp_path / "data"),
+             "--runs", str(tmp_path / "runs")]  # fmt: skip
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    for line in ('+ "cape.flare.collab.Site"', "allow_log_streaming: false"):
+        assert line in said
+    local = tmp_path / "kit" / "local"
+    assert not (local / "resources.json").exists()
+    assert main([*words, "--allow"]) == 0
+    written = json.loads((local / "resources.json").read_text())
+    assert written["allow_log_streaming"] is False
+    assert written["class_list_enforcement_mode"] == "enforce"
+    assert written["class_allow_list"] == ["nvflare.app_common.X", *own_file.SITE_CLASSES]
+    assert own_file.read_site_file(local, "any") == SiteFile(
+        data=str(tmp_path / "data"), runs=str(tmp_path / "runs")
+    )
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "nothing more" in capsys.readouterr().out
+
+
+def test_a_server_keeps_jobs_and_snapshots_out_of_the_temporary_folder(tmp_path):
+    words = ["flare", "server", str(kit(tmp_path / "kit")), "--runs", str(tmp_path / "runs")]
+    assert main([*words, "--allow"]) == 0
+    local = tmp_path / "kit" / "local"
+    text = (local / "resources.json").read_text()
+    assert "/tmp/nvflare" not in text
+    assert str(tmp_path / "runs" / "flare" / "jobs") in text
+    assert str(tmp_path / "runs" / "flare" / "snapshots") in text
+    own = own_file.read_aggregator_file(local, tmp_path)
+    assert own == AggregatorFile(runs=str(tmp_path / "runs"))
+    assert own_file.read_aggregator_file(tmp_path, tmp_path).runs == str(tmp_path / "cape-runs")
+
+
+def test_in_the_simulator_each_site_has_a_file_of_its_name(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        own = SiteFile(data=str(tmp_path / name), runs=str(tmp_path / f"runs-{name}"))
+        (tmp_path / f"cape-site-{name}.toml").write_text(own_file.file_text(own))
+    assert own_file.read_site_file(tmp_path, "b").data == str(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None, "data = 1", "data = ", 'data = "{0}"', 'data = "data"\nruns = "{0}/runs"',
+        'data = "{0}/none"\nruns = "{0}/runs"', 'data = "{0}/data"\nruns = "{0}/data"',
+        'data = "{0}/data"\nruns = "{0}/data/runs"', 'data = "{0}/data"\nruns = "runs"',
+        'data = "{0}/data"\nruns = "{0}/runs"\nextra = "x"',
+        'data = "{0}/data"\nruns = "{0}/runs"\nmanifest = "../m.tsv"',
+    ],
+)  # fmt: skip
+def test_an_own_file_that_cannot_be_used_says_so_and_nothing_of_it_is_public(tmp_path, text):
+    (tmp_path / "data").mkdir()
+    if text is not None:
+        (tmp_path / "cape-site.toml").write_text(text.format(tmp_path))
+    with pytest.raises(ConfigError, match="CAPE-E310") as caught:
+        own_file.read_site_file(tmp_path, "any")
+    assert str(tmp_path) not in caught.value.public

@@ -1,0 +1,223 @@
+"""FLARE's rounds without FLARE: bytes in, bytes out, whatever is lost or killed on the way."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+
+from cape.errors import CapeError
+from cape.flare import rounds
+from cape.flare.rounds import SiteRounds
+from cape.report import add_score
+from cape.simulation.simulate import simulate
+from cape.site.policy import SitePolicy
+from cape.synthetic import compare_with_truth
+from support import consortium as helper
+from support.flare import RUN, Calls, contents
+
+SEED = 11
+POLICY = SitePolicy(
+    min_subjects=1, allow_not_private=True, private_results=True, simulation_seed=SEED
+)
+SETTINGS = helper.settings_of("capedjica")
+SECAGG = {**SETTINGS, "aggregation": "secagg", "min_survivors": 3}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("flare") / "data"
+    arrays = helper.datasets()
+    arrays["local9"] = helper.subjects(5, seed=99)
+    return helper.write_data(folder, arrays)
+
+
+@pytest.fixture(scope="module")
+def expected(data, tmp_path_factory):
+    """What `memory` makes of the same seed."""
+    with helper.without_pages():
+        out = tmp_path_factory.mktemp("memory")
+        simulate(data, out=out, settings=SETTINGS, seed=SEED, policy=POLICY)
+    return out
+
+
+def scored(calls) -> dict[str, bytes]:
+    """Results of a run after the step that `simulate` adds to those of every carrier."""
+    folder = calls.work / "scored"
+    shutil.copytree(calls.results, folder)
+    truth = calls.data / "truth.npz"
+    q_ngi, correlation = compare_with_truth(truth, folder / "unmixing.npz")
+    add_score(
+        folder, q_ngi=q_ngi, map_correlation=correlation, simulation=True,
+        synthetic=truth.is_file(),
+    )  # fmt: skip
+    return contents(folder)
+
+
+@pytest.fixture
+def calls(data, tmp_path, no_pages):
+    return Calls(data, tmp_path / "work", POLICY)
+
+
+def test_the_same_seed_gives_the_files_of_memory(calls, expected):
+    state = calls.play(SETTINGS)
+    assert state.ended
+    assert scored(calls) == contents(expected / "consortium")
+    for site in calls.own:
+        private = calls.work / site / RUN / "output"
+        assert contents(private / "private") == contents(expected / site / "private")
+
+
+def test_a_lost_answer_is_repeated_and_costs_nothing(calls, expected):
+    calls.lose = lambda call, site: site == "local1" and call % 2 == 1
+    state = calls.play(SETTINGS)
+    assert len(calls.asked) == 2 * state.iteration
+    assert calls.asked[1] == ("local1",)
+    assert scored(calls) == contents(expected / "consortium")
+
+
+class Killed(BaseException):
+    """As if the process had ended there."""
+
+
+def test_a_new_job_goes_on_after_the_aggregator_was_killed_in_any_exchange(calls, expected):
+    """Also after half of the sites had answered the exchange that is asked again."""
+
+    def kill(call: int, site: str) -> bool:
+        if site == "local1" and call % 2 == 1:
+            raise Killed
+        return False
+
+    calls.hang, kills, state = kill, 0, None
+    while state is None:
+        try:
+            state = calls.play(SETTINGS)
+        except Killed:
+            kills += 1
+    assert kills == state.iteration
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_a_site_goes_on_that_was_killed_before_it_wrote_down_its_cache(
+    calls, expected, monkeypatch
+):
+    """The journal is ahead of the cache then, by one answer that nobody has seen."""
+    write, killed = rounds.write_record, set()
+
+    def dying(path, record):
+        key = (path, getattr(record, "iteration", 0))
+        if path.name == "caches.json" and key not in killed:
+            killed.add(key)
+            raise MemoryError
+        write(path, record)
+
+    monkeypatch.setattr(rounds, "write_record", dying)
+    for _ in range(100):
+        try:
+            state = calls.play(SETTINGS)
+            break
+        except CapeError:
+            continue
+    assert state.ended
+    assert len(killed) == 4 * state.iteration
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_without_drop_outs_a_silent_site_ends_the_run_which_can_go_on(calls, expected):
+    calls.hang = lambda call, site: site == "local1" and 3 <= call <= 4
+    with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 is missing.* in .* round 1"):
+        calls.play(SETTINGS)
+    assert calls.asked[2:] == [tuple(sorted(calls.own)), ("local1",)]  # once more, then the end
+    assert calls.play(SETTINGS).ended
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_a_site_that_is_silent_in_join_ends_the_run_of_any_kind(calls):
+    calls.hang = lambda call, site: site == "local1"
+    with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 .* join round 1"):
+        calls.play(SECAGG)
+
+
+def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, tmp_path):
+    def hang(call: int, site: str) -> bool:
+        state = calls.aggregator(SECAGG).state()
+        return site == "local1" and state is not None and state.input["phase"] == "iterate"
+
+    calls.hang = hang
+    state = calls.play(SECAGG)
+    first = calls.asked.index(("local1",))
+    assert state.ended
+    assert "local1" not in state.left
+    assert all("local1" not in sites for sites in calls.asked[first + 1 :])
+    with helper.without_pages():
+        out = simulate(
+            data, out=tmp_path / "memory", settings=SECAGG, seed=SEED, policy=POLICY,
+            drops=["local1@iterate:1"],
+        )  # fmt: skip
+    assert scored(calls) == contents(out)
+
+
+def test_nothing_but_a_public_text_leaves_a_site_that_fails(calls, monkeypatch):
+    def fail(*_: object) -> None:
+        raise RuntimeError("CANARY-7f3a /data/sub-01.nii")
+
+    monkeypatch.setattr(rounds, "border", fail)
+    with pytest.raises(CapeError, match=r"^CAPE-E000 internal error"):
+        calls.play(SETTINGS)
+    assert b"CANARY" not in b"".join(calls.said)
+    error = (calls.work / "local0" / RUN / "output" / "site-error.txt").read_text()
+    assert "CANARY-7f3a" in error
+
+
+@pytest.mark.parametrize("name", ["../x", "a" * 31, "0" * 32 + "\n", "", "G" * 32])
+def test_a_run_names_no_other_folder(calls, name):
+    question = rounds.Question(run=name, iteration=1, input=SETTINGS)
+    answer = calls.site("local0").answer(rounds.encode(question, rounds.Question), "")
+    assert b"CAPE-E202" in answer
+    assert b"CAPE-E202" in calls.site("local0").deliver(name, {"results.json": b"{}"})
+    assert [path.name for path in (calls.work / "local0").iterdir()] == ["site-policy.toml"]
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../x", "a/b/c", ".x", "", "a//b", "x\n", 7])
+def test_a_result_names_no_other_folder(calls, name):
+    calls.play(SETTINGS)
+    before = contents(calls.work / "local0")
+    assert b"CAPE-E202" in calls.site("local0").deliver(RUN, {name: b"x"})
+    assert contents(calls.work / "local0") == before
+
+
+def test_the_end_brings_the_results_to_a_site_and_takes_the_key_of_its_vault(calls):
+    calls.play(SETTINGS)
+    home = calls.work / "local0" / RUN
+    assert "vault_key" in (home / "caches.json").read_text()
+    assert (home / "caches.json").stat().st_mode & 0o077 == 0
+    files = calls.aggregator(SETTINGS).files()
+    assert calls.site("local0").deliver(RUN, files) == b'{"error":"","output":{}}'
+    assert contents(home / "consortium") == files == contents(calls.results)
+    assert not (home / "caches.json").exists()
+    assert not any("vault" in name for name in contents(home))
+
+
+def test_a_site_takes_no_file_of_its_own_from_the_owners_settings(calls):
+    settings = {**SETTINGS, "data": ["x.npy"], "manifest": ["m.tsv"], "policy": ["p.toml"]}
+    question = rounds.Question(run=RUN, iteration=1, input=settings)
+    taken: list[dict] = []
+
+    class Taking(SiteRounds):
+        def _input(self, question, own):
+            taken.append(super()._input(question, own))
+            return taken[-1]
+
+    Taking("local0", lambda: calls.own["local0"]).answer(
+        rounds.encode(question, rounds.Question), ""
+    )
+    assert taken == [SETTINGS]
+
+
+def test_a_large_array_travels_inside_the_call(calls, expected, monkeypatch):
+    from cape.coinstac import documents
+
+    monkeypatch.setattr(documents, "LARGEST_INLINE", 40)
+    assert calls.play(SETTINGS).ended
+    assert scored(calls) == contents(expected / "consortium")
+    assert not any(name.endswith(".bin") for name in contents(calls.work))
