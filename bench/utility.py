@@ -41,7 +41,7 @@ NOISE_SEED = 7_000_000
 
 @dataclass(frozen=True)
 class BlockSource:
-    """Subjects first..last of a study, made block by block in the coordinates of its basis."""
+    """Subjects first..last of an image study, in the coordinates of the public cosine basis."""
 
     study: Study
     data: Data
@@ -50,7 +50,7 @@ class BlockSource:
 
     @property
     def space(self) -> FeatureSpace:
-        return FeatureSpace.of_matrix(self.data.shape[1])
+        return FeatureSpace.of_matrix(len(self.study.A))
 
     @property
     def n_subjects(self) -> int:
@@ -67,8 +67,14 @@ class BlockSource:
 
 def settings(arguments: argparse.Namespace, study: Study) -> dict[str, object]:
     """Return the settings of a run; everything not named here is the shipped default."""
+    D, d = study.B.shape
+    side = math.isqrt(D)
+    # The cosine basis of the program has the columns of the study's, in the same order.
     chosen: dict[str, object] = {
         "feature_space": "matrix",
+        "image_shape": f"{side},{side}",
+        "basis": "dct",
+        "n_basis": d,
         "n_components": study.A.shape[1],
         "max_features": 1000,
         "min_sites": min(3, arguments.sites),
@@ -102,15 +108,16 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     run_to_end(link, None)
     outcome = link.outcome
     assert isinstance(outcome, IcaOutcome)
-    planted = study.B.T @ study.A  # the maps in the basis; W_total applies to it
-    lifted = study.B @ outcome.A
-    square = outcome.W_total.shape[0] == planted.shape[1]
+    square = outcome.W_total.shape[0] == study.A.shape[1]
+    said = outcome.verdict
     return {
         "seed": seed,
-        "q_ngi": float(isi(outcome.W_total @ planted)) if square else None,
-        "map_correlation": float(match_maps(lifted, study.A).mean),
+        "q_ngi": float(isi(outcome.W_total @ study.A)) if square else None,
+        "map_correlation": float(match_maps(outcome.A, study.A).mean),
         "status": outcome.status,
-        "stability": outcome.stability,
+        "gate": said.gate if said else None,
+        "curvature": said.curvature if said else None,
+        "z": said.z if said else None,
         "n_components": int(outcome.A.shape[1]),
         "seconds_data": made - began,
         "seconds": time.monotonic() - began,

@@ -22,6 +22,7 @@ from cape.algorithms.basis import dct_image
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, clipped_gradients
 from cape.algorithms.pca import CovariancePca, ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton, tuned_constants
+from cape.algorithms.spatial_start import spatial_start
 from cape.algorithms.unmixing import MAX_NORM, unit_rows
 from cape.algorithms.whitening import (
     EigenWhitening,
@@ -280,14 +281,16 @@ def strength(n_subjects: int, epsilon: float) -> float:
 def default(n_subjects: int, epsilon: float, seed: int) -> Estimate:
     """Return the shipped default: every stage charged, one subject, S 4, S_C 1."""
     g = strength(n_subjects, epsilon)
-    public, curator, Y = tuned_constants(g), Curator(g, seed), in_basis(seed, n_subjects)
+    public, curator, Y = tuned_constants(R, g), Curator(g, seed), in_basis(seed, n_subjects)
     V = curator.run(
         ProjectorPca(n_components=R, private=True), Y.shape[1], public.mu2_weights[0], Y
     ).V
     Z0 = np.stack([reduce_subject(V, one, "ar1") for one in Y])
     looks = LogEuclidean(n_looks=public.n_looks, clip=public.whitening_clip, private=True)
     U = curator.run(looks, V.shape[1], public.mu2_weights[1], Z0).U
+    start = spatial_start(dct_image((30, 30), 100), V, U)
     solver = QuasiNewton(
+        dither=public.dither, origin=start.W if start.gate else None,
         n_rounds=40, clips=public.clips, step_limit=public.step_limit,
         alpha_first=public.alpha_first, alpha_last=public.alpha_last, private=True,
     )  # fmt: skip

@@ -39,6 +39,13 @@ NUMERICAL_RANK = 1e-6
 # A spectral gap counts from this share of the noise edge on (measured: true gaps .2 and more).
 MIN_GAP = 0.15
 
+# No direction is cut whose eigenvalue is above this and the noise edge: common to a third of the
+# subjects it is a network, and the drop before it one between networks.
+COMMON = 0.35
+
+# Up to so many components the guard would rather lose one of them than find one too many.
+FEW_COMPONENTS = 5
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subspace:
@@ -69,7 +76,8 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
     """Choose how many directions to keep from the released spectrum (d,); costs no budget.
 
     Surplus directions are noise, and whitening blows them up.  The largest drop l_j - l_(j+1) over
-    floor(R/2) <= j <= R decides if it is at least .15 of the noise edge (0 without noise).
+    floor(R/2) <= j <= R decides if it is at least .15 of the noise edge (0 without noise), but
+    never cuts a direction above the edge and .35, and none at all of R <= 5.
     """
     R = n_components
     if edge <= 0.0:
@@ -87,7 +95,11 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
     if ratio < MIN_GAP:
         return Rank(k=R, gap_ratio=ratio, status="no_gap")
     k = first + best
-    return Rank(k=k, gap_ratio=ratio, status="gap" if k == R else "reduced")
+    if k == R:
+        return Rank(k=R, gap_ratio=ratio, status="gap")
+    if R <= FEW_COMPONENTS or eigenvalues[k] > max(edge, COMMON):
+        return Rank(k=R, gap_ratio=ratio, status="no_gap")
+    return Rank(k=k, gap_ratio=ratio, status="reduced")
 
 
 def leading_projector(Y: Array, n_components: int) -> Array:

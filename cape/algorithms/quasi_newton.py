@@ -2,12 +2,17 @@
 
 Only R (R - 1)/2 numbers per round are unknown: the skew part of the score moment.  Each subject's
 vector is clipped far below its usual norm on purpose; a constant curvature absorbs that.
+Rounds begin at W = I with steps of annealed length, or near the solution, at the spatial components
+of the released subspace (`spatial_start`), with the steps of a scalar Kalman filter.  They ask at W
+turned by a small public angle, the dither: its echo tells what was found (`verdict`).
 Deviation: replaces Infomax (Alg. 4, lines 3-12, Imtiaz et al.): R^2 + R numbers a round, with a
 sensitivity so large that subject-level privacy leaves nothing of the answer.
 """
 
 from __future__ import annotations
 
+import hashlib
+import math
 from dataclasses import replace
 from typing import Literal
 
@@ -27,6 +32,7 @@ from cape.algorithms.estimators import (
 )
 from cape.algorithms.linalg import polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
+from cape.algorithms.verdict import judge
 from cape.frozen import dataclass
 
 Score = Literal["volatility", "tanh"]
@@ -43,9 +49,25 @@ LOOK_BACK = 10  # rounds between the matrices whose rows `stability` compares
 _CHUNK = 80_000
 
 
+# The filter of a spatial start: how far off it is, and what a round adds, in rad (measured)
+START_ANGLE = 0.06
+ROUND_ANGLE = 0.01
+FILTER_LIMIT = 0.8  # spectral limit of a step of the filter
+
+# Rounds that are dithered when they begin at W = I: before, W is far from any optimum.
+LAST_DITHERED = 20
+DITHER_RECIPE = b"cape-dither-1"
+
+# Components R -> G that R networks of any shape need, measured with the algorithm before its
+# revision; the revised one needs .92 of it, and 12 R (untested) continues the table above 30.
+_DENSE_G = {5: 65.0, 10: 95.0, 15: 140.0, 20: 180.0, 25: 250.0, 30: 345.0}
+_REVISED = 0.92
+_PER_COMPONENT = 12.0
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TunedConstants:
-    """Public constants of the default algorithm; functions of G_eff = M mu sqrt(h/S) alone."""
+    """Public constants of the default algorithm; functions of R and G = M mu sqrt(h/S) alone."""
 
     mu2_weights: tuple[float, float, float]  # parts of mu^2 for PCA, whitening, solver
     n_looks: int  # whitening releases
@@ -54,6 +76,7 @@ class TunedConstants:
     step_limit: float  # spectral limit of a step after alpha
     alpha_first: float  # first and last step length, geometric in between
     alpha_last: float
+    dither: float = 0.0  # delta, angle of every pair in the rounds that are dithered
 
 
 _ROOMY = TunedConstants(
@@ -64,19 +87,74 @@ _ROOMY = TunedConstants(
     step_limit=3.0,
     alpha_first=2.0,
     alpha_last=0.3,
+    dither=0.03,
 )
 
 
-def tuned_constants(g_eff: float | None) -> TunedConstants:
-    """Measured constants for a size and budget; None means no privacy."""
-    if g_eff is None:
+def dense_g(n_components: int) -> float:
+    """G from which R networks are separated whatever their shape; linear between measured R."""
+    known = sorted(_DENSE_G)
+    if n_components > known[-1]:
+        return _REVISED * _PER_COMPONENT * n_components
+    return _REVISED * float(np.interp(n_components, known, [_DENSE_G[r] for r in known]))
+
+
+def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
+    """Measured constants for R components at a size and budget; None means no privacy."""
+    R = n_components
+    if g is None:
         # Unclipped moments are curved two to three times as much as kappa_0 says: shorter steps.
-        return replace(_ROOMY, step_limit=0.8, alpha_first=1.0)
-    if g_eff < 140.0:
-        return replace(_ROOMY, mu2_weights=(0.4, 0.2, 0.4), n_looks=1, whitening_clip=2.0)
-    if g_eff < 400.0:
-        return replace(_ROOMY, clips=(0.2, 0.4), step_limit=0.8)
-    return _ROOMY
+        return replace(_ROOMY, step_limit=0.8, alpha_first=1.0, dither=0.0)
+    # Norms of the answers grow with the numbers in them: R = 20 is where clips were measured.  A
+    # whitening clip that shrinks as fast leaves two looks too short for the common mean.
+    solver_scale = math.sqrt(R * (R - 1) / 380.0)
+    whitening_scale = (R * (R + 1) / 420.0) ** 0.25
+    dense = dense_g(R)
+    constant = replace(_ROOMY, whitening_clip=4.0 * whitening_scale, clips=(0.35 * solver_scale,))
+    if g < max(0.85 * dense, 33.0 * math.sqrt(R)):
+        # Only sparse maps have a chance, and what is lost there is lost in the subspace.
+        return replace(
+            constant,
+            mu2_weights=(0.55, 0.30, 0.15),
+            whitening_clip=3.0 * whitening_scale,
+            dither=0.06,
+        )
+    if g < 2.4 * dense:
+        return replace(constant, clips=(0.2 * solver_scale, 0.4 * solver_scale), step_limit=0.8)
+    return constant
+
+
+def dither_signs(pair: int, size: int) -> Array:
+    """+1 or -1 for every pair of components, in the pair of rounds `pair`; public.
+
+    Bits of SHAKE-256 of a fixed text and the number, so that every host makes the same.
+    """
+    n_bytes = (size + 7) // 8
+    drawn = hashlib.shake_256(DITHER_RECIPE + pair.to_bytes(4, "big")).digest(n_bytes)
+    bits = np.unpackbits(np.frombuffer(drawn, dtype=np.uint8), count=size)
+    return np.where(bits == 1, 1.0, -1.0)
+
+
+def turned(W: Array, turn: Array) -> Array:
+    """W (R, R) turned by the small angles `turn` of all pairs (R (R - 1)/2,).
+
+    By the Cayley transform ``(I - D/2)^-1 (I + D/2)``: a rotation, exp(D) up to its third order.
+    """
+    half = np.zeros_like(W)
+    half[np.triu_indices(len(W), 1)] = turn / 2.0
+    half -= half.T
+    one = np.eye(len(W))
+    return np.asarray(np.linalg.solve(one - half, (one + half) @ W))
+
+
+def filter_gain(variance: float, angle_noise: float) -> tuple[float, float]:
+    """Gain of a round of the filter, and the variance P of an angle after it.
+
+    `angle_noise` is the std of the noise on an angle, ``s / (2 kappa_0)``.
+    """
+    predicted = variance + ROUND_ANGLE**2
+    gain = predicted / (predicted + angle_noise**2)
+    return gain, (1.0 - gain) * predicted
 
 
 class Windows:
@@ -157,7 +235,7 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class QuasiNewton:
-    """Rotations by noisy Newton steps of annealed length."""
+    """Rotations by noisy Newton steps: of annealed length, or of a filter after a spatial start."""
 
     n_rounds: int  # J, a public constant
     # C_I: one constant, first and last of a geometric schedule, or one per round
@@ -168,6 +246,9 @@ class QuasiNewton:
     private: bool  # false: no clipping, and the tolerance may end the run
     score: Score = "volatility"  # {"volatility", "tanh"}
     tolerance: float = 1e-4  # without privacy: stop when no |K_ij| of the mean is larger
+    dither: float = 0.0  # delta; 0: never, and the run is not judged
+    # (k, k): where the rounds begin if the gate of the spatial start is open; released
+    origin: Array | None = None
 
     @property
     def input_scale(self) -> float:
@@ -194,32 +275,60 @@ class QuasiNewton:
         )
 
     def start(self, rows: int) -> Unmixing:
+        W = np.eye(rows) if self.origin is None else self.origin
         return Unmixing(
-            W=np.eye(rows),
+            W=W,
             b=np.zeros(rows),
             rho=self.alpha_first,
             round=0,
-            anchor=np.eye(rows),
+            anchor=W,
             stability=0.0,
             status="running",
+            variance=START_ANGLE**2,
+            response=np.zeros(rows * (rows - 1) // 2),
+            information=0.0,
             record=NO_STEP,
         )
 
+    def turn(self, done: int, size: int) -> Array | None:
+        """Public angle by which round `done` (from 0) is asked off W, every pair (size,), or None.
+
+        Two rounds after another ask at opposite angles, so that what is constant cancels.
+        """
+        first = 0 if self.origin is not None else max(0, self.n_rounds - LAST_DITHERED)
+        if self.dither <= 0.0 or done < first:
+            return None
+        pair, second = divmod(done - first, 2)
+        return (-self.dither if second else self.dither) * dither_signs(pair, size)
+
     def query(self, state: Unmixing) -> SubjectQuery:
         R = len(state.W)
-        bound = self.clip(state.round)
+        size, bound = R * (R - 1) // 2, self.clip(state.round)
 
         def answer(stack: Data) -> Array:
+            turn = self.turn(state.round, size)
+            # Any matrix may be asked about: the clip bounds a subject whatever it is.
+            W = state.W if turn is None else turned(state.W, turn)
             with np.errstate(all="ignore"):
-                return clip_rows(skew_moments(state.W, stack, self.score), bound)
+                return clip_rows(skew_moments(W, stack, self.score), bound)
 
-        return SubjectQuery(size=R * (R - 1) // 2, clip=bound, shape="ball", answer=answer)
+        return SubjectQuery(size=size, clip=bound, shape="ball", answer=answer)
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
-        """W <- polar(expm(alpha e) W), e the limited Newton direction."""
-        progress = self._progress(state.round)
-        alpha = self.alpha_first * (self.alpha_last / self.alpha_first) ** progress
-        rotation = self._direction(mean, len(state.W), alpha)
+        """W <- polar(expm(E) W), E the limited Newton direction times its gain; W is not turned."""
+        R, turn = len(state.W), self.turn(state.round, len(mean))
+        before = state
+        if self.origin is None:
+            progress = self._progress(state.round)
+            gain = self.alpha_first * (self.alpha_last / self.alpha_first) ** progress
+            limit = gain * min(MAX_DIRECTION, self.step_limit / gain)
+            state = replace(state, rho=gain)
+        else:
+            angle_noise = noise_std / (2.0 * CURVATURE[self.score])
+            gain, variance = filter_gain(state.variance, angle_noise)
+            limit = FILTER_LIMIT
+            state = replace(state, rho=gain, variance=variance)
+        rotation = self._rotation(mean, R, gain, limit)
 
         def propose(scale: float) -> Step:
             if not np.all(np.isfinite(rotation)):
@@ -229,18 +338,32 @@ class QuasiNewton:
         record = step_record(mean, noise_std, step_norm=float(np.linalg.norm(rotation)))
         settled = bool(np.max(np.abs(mean), initial=0.0) <= self.tolerance)
         stop_rule = StopRule(n_rounds=self.n_rounds, look_back=LOOK_BACK, private=self.private)
-        state = replace(state, rho=alpha)
-        return advance(state, propose, stop_rule, settled=settled, record=record)
+        state = advance(state, propose, stop_rule, settled=settled, record=record)
+        if turn is not None and state.status != "diverged":
+            state = replace(
+                state,
+                response=before.response + turn * mean / noise_std**2,
+                information=before.information + (self.dither / noise_std) ** 2,
+            )
+        if state.status == "not_judged" and self.dither > 0.0:
+            found = judge(
+                state.response,
+                state.information,
+                n_components=R,
+                gate=self.origin is not None,
+                dither=self.dither,
+            )
+            state = replace(state, status=found.status)
+        return state
 
-    def _direction(self, mean: Array, R: int, alpha: float) -> Array:
-        """Direction alpha e, skew: e = -K/(2 kappa_0), entries and spectral norm limited."""
+    def _rotation(self, mean: Array, R: int, gain: float, limit: float) -> Array:
+        """Rotation E = gain e: e = -K/(2 kappa_0), its entries and the norm of E limited."""
         if not np.all(np.isfinite(mean)):
             return np.full((R, R), np.nan)
         entries = np.clip(-mean / (2.0 * CURVATURE[self.score]), -MAX_ENTRY, MAX_ENTRY)
         e = skew(entries, R)
         size = float(np.linalg.norm(e, 2)) if R > 1 else 0.0
-        limit = min(MAX_DIRECTION, self.step_limit / alpha)
-        return alpha * e * min(1.0, limit / max(size, 1e-12))
+        return gain * e * min(1.0, limit / gain / max(size, 1e-12))
 
     def done(self, state: Unmixing) -> bool:
         return state.round >= self.n_rounds or state.status != "running"

@@ -8,6 +8,7 @@ every site by its own covariance, which makes the sites' mixings differ.
 
 from __future__ import annotations
 
+from dataclasses import field, replace
 from typing import Literal
 
 import numpy as np
@@ -42,6 +43,10 @@ class Whitener:
 
     U: Array  # (k, k): whitened data are ``U Z0``
     look: int  # releases made
+    # (k, k): where the rounds of the solver begin if `gate` is open; of `spatial_start`, after the
+    # last look
+    origin: Array = field(default_factory=lambda: np.zeros((0, 0)))
+    gate: bool = False
     record: StepRecord
 
 
@@ -94,7 +99,7 @@ class LogEuclidean:
         return (planned,) * self.n_looks
 
     def start(self, rows: int) -> Whitener:
-        return Whitener(U=_identity(rows), look=0, record=NO_STEP)
+        return Whitener(U=_identity(rows), look=0, origin=np.eye(rows), record=NO_STEP)
 
     def query(self, state: Whitener) -> SubjectQuery:
         release = self.schedule(len(state.U))[0]
@@ -116,7 +121,7 @@ class LogEuclidean:
             noise_norm=float(noise_std * np.sqrt(len(mean))),
             step_norm=float(np.linalg.norm(A) / 2.0),
         )
-        return Whitener(U=sym_exp(-A / 2.0) @ state.U, look=state.look + 1, record=record)
+        return replace(state, U=sym_exp(-A / 2.0) @ state.U, look=state.look + 1, record=record)
 
     def done(self, state: Whitener) -> bool:
         return state.look >= self.n_looks

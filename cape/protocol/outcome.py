@@ -11,6 +11,7 @@ from dataclasses import field
 
 from cape.algorithms.estimators import Array, Data
 from cape.algorithms.spatial import Sparseness
+from cape.algorithms.verdict import Verdict
 from cape.config import Value
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
@@ -97,7 +98,9 @@ class IcaOutcome(Outcome):
     `stability`: agreement of the directions now and some rounds before.  `eigenvalues` (d,) of the
     released PCA statistic, `edge` the top of its pure-noise spectrum, `gap_ratio` the largest gap
     over the edge, `rank_status` from the rank guard.  `spatial` is free of cost, None in a template
-    run; `template` only there.  `status`: converged | max_rounds | budget_exhausted | diverged.
+    run; `template` only there; `verdict` of dithered rounds only, which decides `status` there.
+    `status`: converged | unconfirmed | not_separated | not_judged | max_rounds | released |
+    budget_exhausted | diverged.
     """
 
     stability: float
@@ -111,6 +114,7 @@ class IcaOutcome(Outcome):
     gap_ratio: float
     rank_status: str
     rounds_planned: int
+    verdict: Verdict | None = None
     spatial: SpatialSet | None = None
     template: TemplateReading | None = None
 

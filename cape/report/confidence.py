@@ -2,8 +2,10 @@
 
 First-order propagation of public noise, so it costs no budget.  Noise of the subspace release turns
 directions out of it (spiked symmetric matrix: s_off^2 / theta^2 per outside coordinate); noise of
-the last whitening look and the rounds mixes maps.  Nothing was fitted: its test compares with
-planted maps (test/unit/test_report_confidence.py), and outside its conditions nothing is said.
+the last whitening look and the rounds mixes maps.  After a spatial start three coefficients were
+fitted to planted maps (13 kinds of data, docs/temporal-ica.md), and the curvature that the verdict
+found says how much of an error the rounds still corrected.  Where nothing was separated, or
+outside its conditions, nothing is said.
 """
 
 from __future__ import annotations
@@ -15,10 +17,17 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.pca import MIN_GAP
-from cape.algorithms.quasi_newton import CURVATURE, tuned_constants
+from cape.algorithms.quasi_newton import (
+    CURVATURE,
+    START_ANGLE,
+    dense_g,
+    filter_gain,
+    tuned_constants,
+)
+from cape.algorithms.verdict import Verdict
 from cape.forecast.rule import g_eff
 from cape.forecast.rules import rule_of
-from cape.forecast.temporal import FEW_ROUNDS, MEASURED, usable
+from cape.forecast.temporal import FEW_ROUNDS, MEASURED
 from cape.frozen import dataclass
 from cape.privacy.cost import total_cost
 from cape.protocol.outcome import IcaOutcome
@@ -26,6 +35,13 @@ from cape.report.results import separation_of
 
 # Largest number of components that can be asked for
 MOST = 50
+# Weights of the three errors of a map after a spatial start (outside of the subspace, symmetric and
+# skew mixing), with what they were fitted with: the least share of a map that is kept, the angle of
+# the start, and the most that the curvature of the verdict counts, in units of kappa_0
+FITTED = (0.55, 2.5, 1.0)
+LEAST_KEPT = 0.1
+ANGLE_OF_START = 0.08
+STEEPEST = 1.2
 # Standard deviations of a two-sided 95 % band
 LEVEL = 1.96
 # How far, at most, the mean expected correlation was from the real one in the test, and the share
@@ -48,13 +64,25 @@ class Confidence:
 def confidence(outcome: IcaOutcome) -> Confidence:
     if reason := why_not(outcome):
         return Confidence(band=(), expected_r=(), why_not=reason)
-    noise = _noise(outcome)
-    total = outcome.A.var(axis=0)
-    error = _off_subspace(outcome, noise["pca"][0])
-    error = error + _mixing(outcome, noise["whitening"], noise["iterate"])
-    band = LEVEL * np.sqrt(error / total)
-    expected = np.sqrt(np.maximum(0.0, 1.0 - error / total))
+    kept = _kept(outcome)
+    band, expected = LEVEL * np.sqrt(1.0 - kept), np.sqrt(kept)
     return Confidence(band=tuple(band.tolist()), expected_r=tuple(expected.tolist()), why_not="")
+
+
+def _kept(outcome: IcaOutcome) -> Array:
+    """Share of each map (k,) that is not noise."""
+    noise, own = _noise(outcome), outcome.A.var(axis=0)
+    others = (own.sum() - own) / own
+    outside = _off_subspace(outcome, noise["pca"][0]) / own
+    # U <- expm(-A/2) U: half of the noise of the last look stays, symmetric.
+    looks = noise["whitening"]
+    symmetric = (looks[-1] / math.sqrt(2.0) / 2.0) ** 2 if looks else 0.0
+    if outcome.verdict is None or not outcome.verdict.gate:
+        error = outside + (symmetric + _rotation(noise["iterate"])) * others
+        return np.asarray(np.maximum(0.0, 1.0 - error))
+    parts = (outside, symmetric * others, _filtered(noise["iterate"], outcome.verdict) * others)
+    error = sum(w * np.minimum(1.0, part) for w, part in zip(FITTED, parts, strict=True))
+    return np.asarray(np.clip(1.0 - error, LEAST_KEPT, 1.0))
 
 
 def why_not(outcome: IcaOutcome) -> str:
@@ -67,12 +95,16 @@ def why_not(outcome: IcaOutcome) -> str:
     if any(settings.get(name, value) != value for name, value in CHECKED_SETTINGS.items()):
         return "it was checked against planted maps for the default algorithm only"
     done = sum(record.phase == "iterate" for record in outcome.trace)
-    if outcome.status not in ("converged", "max_rounds") or done < FEW_ROUNDS:
+    verdict = outcome.verdict
+    if verdict is None or done < FEW_ROUNDS:
         return "too few rounds were released"
-    if strength < usable(k, prewhitened=settings.get("prewhiten") == "ar1"):
-        return "at this budget the maps mostly show noise, and the band would be too narrow"
-    if outcome.rank_status not in ("gap", "reduced"):
-        return "the spectrum has no clear gap, so what lies outside the maps is not known"
+    if verdict.status == "not_separated":
+        return "nothing was separated, so the maps are an arbitrary mixture"
+    if not verdict.gate:
+        if strength < dense_g(k):
+            return "at this budget the maps mostly show noise, and the band would be too narrow"
+        if outcome.rank_status not in ("gap", "reduced"):
+            return "the spectrum has no clear gap, so what lies outside the maps is not known"
     # One more may be chance; two mean that signal was left outside the maps.
     if above_edge(outcome.eigenvalues, outcome.edge) > k + 1:
         return "more directions than components stand above the noise edge"
@@ -127,17 +159,22 @@ def _off_subspace(outcome: IcaOutcome, noise_std: float) -> Array:
     return np.asarray((mixing**2).T @ per_coordinate * (d - k) / n_features)
 
 
-def _mixing(outcome: IcaOutcome, looks: Sequence[float], rounds: Sequence[float]) -> Array:
-    """Mean squared error per feature (k,) from mixing with the other maps."""
-    # U <- expm(-A/2) U: half of the noise of the last look stays, symmetric.
-    symmetric = (looks[-1] / math.sqrt(2.0) / 2.0) ** 2 if looks else 0.0
-    power = outcome.A.var(axis=0)
-    return np.asarray((symmetric + _rotation(rounds)) * (power.sum() - power))
+def _filtered(rounds: Sequence[float], verdict: Verdict) -> float:
+    """Variance of the angle between two components after the rounds of the filter."""
+    kappa = CURVATURE["volatility"]
+    # How much of an error a round of gain g takes away: g, if the curvature is kappa_0.
+    slope = min(max(verdict.curvature / kappa, 0.0), STEEPEST)
+    error, variance = ANGLE_OF_START**2, START_ANGLE**2
+    for noise_std in rounds:
+        angle_noise = noise_std / (2.0 * kappa)
+        gain, variance = filter_gain(variance, angle_noise)
+        error = (1.0 - gain * slope) ** 2 * error + (gain * angle_noise) ** 2
+    return error
 
 
 def _rotation(rounds: Sequence[float]) -> float:
     """Variance of the angle between two components after all rounds."""
-    constants, kappa = tuned_constants(math.inf), CURVATURE["volatility"]
+    constants, kappa = tuned_constants(MOST, math.inf), CURVATURE["volatility"]
     variance = 0.0
     for t, noise_std in enumerate(rounds):
         progress = t / (len(rounds) - 1) if len(rounds) > 1 else 0.0

@@ -30,6 +30,7 @@ from cape.report.results import (
     TableFile,
     TableResults,
     TemplateRow,
+    VerdictFigures,
     read_results,
     separation_of,
 )
@@ -163,6 +164,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         rounds_planned=outcome.rounds_planned,
         n_components=n_components,
         stability=outcome.stability or None,  # 0: not assessed
+        verdict=_verdict_figures(outcome),
         noise_edge=outcome.edge,
         gap_ratio=outcome.gap_ratio,
         rank_status=outcome.rank_status,
@@ -209,6 +211,18 @@ def _bundled_labels(outcome: IcaOutcome) -> labels.Template | None:
     return labels.bundled(outcome.space) if maps.in_mni(outcome.settings) else None
 
 
+def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
+    found = outcome.verdict
+    if found is None:
+        return None
+    return VerdictFigures(
+        spatial_start=found.gate,
+        curvature=found.curvature,
+        z=found.z,
+        component_error=found.component_error,
+    )
+
+
 def _model_figures(outcome: IcaOutcome) -> ModelFigures:
     spatial = template = None
     if outcome.spatial is not None:
@@ -244,6 +258,11 @@ def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
     if not noise.why_not:
         levels = zip(rows, noise.band, noise.expected_r, strict=True)
         rows = tuple(replace(row, noise_z=z, expected_r=r) for row, z, r in levels)
+    if outcome.verdict is not None:
+        said = zip(
+            rows, outcome.verdict.components, outcome.verdict.component_curvature, strict=True
+        )
+        rows = tuple(replace(row, verdict=word, curvature=c) for row, word, c in said)
     return rows if template is None else labels.labelled(rows, z_scores(outcome.A), template)
 
 

@@ -251,6 +251,8 @@ def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str,
     if row.noise_z is not None and row.expected_r is not None:
         yield "noise level |z|", f"{row.noise_z:.2f}"
         yield "expected r", f"{row.expected_r:.2f}"
+    if row.verdict is not None and row.curvature is not None:
+        yield "time courses", f"{row.verdict} (curvature {row.curvature:.2f})"
     if row.label is not None and row.label_r is not None and row.label_chance is not None:
         verdict = "chance" if _above_chance(row) else "not above chance"
         yield "nearest", f"{row.label} (r {row.label_r:.2f}, {verdict} {row.label_chance:.2f})"

@@ -36,6 +36,9 @@ class Component:
     # with this one is `expected_r`.
     noise_z: float | None = None
     expected_r: float | None = None
+    # What time courses say of it (`algorithms.verdict`), and c, the curvature of its pairs
+    verdict: str | None = None
+    curvature: float | None = None
     label: str | None = None
     label_r: float | None = None
     label_chance: float | None = None  # |r| that chance gives

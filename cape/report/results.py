@@ -109,6 +109,16 @@ class TemplateRow:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class VerdictFigures:
+    """What the rounds' answers to their public turns say (`algorithms.verdict`)."""
+
+    spatial_start: bool  # whether rounds began at the spatial components
+    curvature: float
+    z: float  # curvature over its standard error; N(0, 1) if the answers are noise only
+    component_error: float  # standard error of the curvature of a component
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class ModelFigures:
     """The model of a run, with what its free or additional sets of maps say."""
 
@@ -128,6 +138,8 @@ class MapResults(Results):
     q_ngi: float | None = None
     map_correlation: float | None = None
     stability: float | None  # None: not assessed
+    # None: not judged, or results of before
+    verdict: VerdictFigures | None = None
     noise_edge: float | None
     gap_ratio: float | None
     rank_status: str

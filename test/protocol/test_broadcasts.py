@@ -58,6 +58,8 @@ def other_forms(array: np.ndarray) -> Iterator[np.ndarray]:
     """Yield the same numbers with an axis more, one more along each axis, and too few axes."""
     yield np.broadcast_to(array, (7, *array.shape)).copy()
     yield array[np.newaxis].copy()
+    if not array.size:  # a solver may not use an array of its state
+        return
     yield array.reshape(-1)[:1].reshape(())
     for axis in range(array.ndim):
         yield np.concatenate([array, array[:1] if axis == 0 else array[:, :1]], axis=axis)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
+from cape.algorithms.verdict import Verdict, judge
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
@@ -107,6 +108,7 @@ def outcome(
         status="converged",
         reason="The directions stopped moving.",
         stability=0.934,
+        verdict=verdict_of(rank),
         roster=roster,
         fingerprint="0123456789abcdef",
         ledger=ledger,
@@ -134,6 +136,13 @@ def outcome(
         warnings=(),
     )  # fmt: skip
     return dataclasses.replace(made, **changes)
+
+
+def verdict_of(rank: int, *, gate: bool = True, curvature: float = 0.2) -> Verdict:
+    """Return what 40 rounds at a comfortable budget would say."""
+    pairs = rank * (rank - 1) // 2
+    response = np.full(pairs, curvature * 4000.0)
+    return judge(response, 4000.0, n_components=rank, gate=gate, dither=0.03)
 
 
 def time_courses(rank: int, count: int) -> list[np.ndarray]:

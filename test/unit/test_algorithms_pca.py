@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -167,6 +169,41 @@ def test_the_guard_looks_between_half_and_all_components_only() -> None:
     assert rank_guard(values, 6, 4.0).status == "no_gap"
     assert rank_guard(values, 7, 1.0).status == "unguarded"
     assert rank_guard(values, 1, 1.0).status == "gap"
+
+
+def test_no_direction_that_many_subjects_share_is_cut() -> None:
+    values = np.array([6.0, 5.9, 5.8, 3.0, 2.9, 2.8, 0.4]) / 7
+    # The drop after the third is no end of the signal: what follows, .43, is above edge and .35.
+    for edge in (0.1, 0.4):
+        assert (rank_guard(values, 6, edge).k, rank_guard(values, 6, edge).status) == (6, "no_gap")
+    # Below the edge it may be noise, and is cut.
+    assert (rank_guard(values, 6, 0.45).k, rank_guard(values, 6, 0.45).status) == (3, "reduced")
+
+
+def test_up_to_five_components_are_never_cut() -> None:
+    values = np.array([0.9, 0.9, 0.1, 0.05, 0.04, 0.03, 0.0])
+    for R in (2, 3, 4, 5):
+        assert rank_guard(values, R, 0.3).k == R
+    assert rank_guard(values, 6, 0.3).k < 6
+
+
+@pytest.mark.parametrize("R", [10, 15, 20])
+def test_more_budget_never_cuts_more_where_components_are_too_few(R: int) -> None:
+    """25 networks, R asked for: subjects' projectors of rank R, the same noise ever smaller."""
+    rng = np.random.default_rng(R)
+    common = np.linalg.qr(rng.standard_normal((60, 25)))[0]
+    mean = np.zeros((60, 60))
+    for _ in range(200):
+        # Who shows which networks differs, hence uneven eigenvalues between networks.
+        chosen = rng.choice(25, size=R, replace=False, p=np.linspace(1, 4, 25) / 62.5)
+        mean += common[:, chosen] @ common[:, chosen].T / 200
+    goe = smat(rng.standard_normal(60 * 61 // 2))
+    kept = []
+    for s in np.geomspace(0.3, 1e-4, 30):
+        values = np.linalg.eigvalsh(mean + s * goe)[::-1]
+        kept.append(rank_guard(values, R, 2.0 * s / np.sqrt(2.0) * np.sqrt(60)).k)
+    assert kept[-1] == R
+    assert all(more >= less for less, more in pairwise(kept))
 
 
 def test_one_release_is_planned() -> None:

@@ -12,12 +12,20 @@ from cape.algorithms.quasi_newton import (
     HALF_WINDOW,
     NU,
     QuasiNewton,
+    dense_g,
+    dither_signs,
+    filter_gain,
     score,
     skew_moments,
     tuned_constants,
+    turned,
 )
+from cape.algorithms.unmixing import Unmixing
+from cape.algorithms.verdict import judge
 from cape.algorithms.whitening import reduce_subject
 from cape.synthetic import garch_sources, isi
+
+SIGNS = [-1, -1, 1, -1, 1, -1, -1, -1, 1, -1, 1, 1, -1, -1, 1, -1]
 
 
 def solver(**changes: object) -> QuasiNewton:
@@ -189,7 +197,7 @@ def test_the_start_is_judged_by_public_counters_only() -> None:
         assert not estimator.done(state)
         state = estimator.step(state, np.zeros(3), 0.1)
     assert estimator.done(state)
-    assert state.status == "max_rounds"
+    assert state.status == "not_judged"
     assert estimator.input_scale == 1.0
 
 
@@ -198,7 +206,7 @@ def test_it_separates_a_rotation_without_noise_and_stops_early(name: str) -> Non
     S = garch_sources(np.random.default_rng(5), 100, 6, 250, ar=0.0)
     rotation = np.linalg.qr(noise(6, 6, seed=9))[0]
     stack = np.stack([np.sqrt(6) * reduce_subject(rotation.T, s, "none") for s in S])
-    public = tuned_constants(None)
+    public = tuned_constants(6, None)
     estimator = solver(
         private=False, score=name, step_limit=public.step_limit, alpha_first=public.alpha_first
     )
@@ -211,20 +219,136 @@ def test_it_separates_a_rotation_without_noise_and_stops_early(name: str) -> Non
     np.testing.assert_allclose(state.W @ state.W.T, np.eye(6), atol=1e-12)
 
 
-def test_the_regimes_depend_on_size_and_budget_alone() -> None:
+def test_the_regimes_depend_on_components_size_and_budget_alone() -> None:
     small, middle, roomy, free = (
-        tuned_constants(139.9),
-        tuned_constants(140.0),
-        tuned_constants(400.0),
-        tuned_constants(None),
+        tuned_constants(20, 147.5),
+        tuned_constants(20, 147.6),
+        tuned_constants(20, 398.0),
+        tuned_constants(20, None),
     )
-    assert (small.mu2_weights, small.n_looks, small.whitening_clip) == ((0.4, 0.2, 0.4), 1, 2.0)
-    assert (small.clips, small.step_limit) == ((0.35,), 3.0)
+    assert (small.mu2_weights, small.n_looks, small.whitening_clip) == ((0.55, 0.30, 0.15), 2, 3.0)
+    assert (small.clips, small.step_limit, small.dither) == ((0.35,), 3.0, 0.06)
     assert (middle.mu2_weights, middle.n_looks, middle.whitening_clip) == (
         (0.27, 0.20, 0.53),
         2,
         4.0,
     )
-    assert (middle.clips, middle.step_limit) == ((0.2, 0.4), 0.8)
+    assert (middle.clips, middle.step_limit, middle.dither) == ((0.2, 0.4), 0.8, 0.03)
     assert (roomy.clips, roomy.step_limit, roomy.alpha_last) == ((0.35,), 3.0, 0.3)
-    assert (free.n_looks, free.step_limit, free.alpha_first) == (2, 0.8, 1.0)
+    assert (free.n_looks, free.step_limit, free.alpha_first, free.dither) == (2, 0.8, 1.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("R", "g"), [(2, 60), (3, 60), (5, 60), (10, 88), (15, 129), (20, 166), (30, 318), (40, 442)]
+)
+def test_what_networks_of_any_shape_need_follows_from_their_number(R: int, g: int) -> None:
+    assert dense_g(R) == pytest.approx(g, abs=1.0)
+
+
+def test_clips_shrink_with_the_numbers_of_an_answer() -> None:
+    few, many = tuned_constants(5, 50.0), tuned_constants(30, 150.0)
+    assert few.clips[0] == pytest.approx(0.35 * np.sqrt(20 / 380))
+    assert many.clips[0] == pytest.approx(0.35 * np.sqrt(870 / 380))
+    # Two looks cannot reach the common mean with a clip that shrinks as fast.
+    assert few.whitening_clip == pytest.approx(3.0 * (30 / 420) ** 0.25)
+
+
+# -- dither and filter ----------------------------------------------------------------------------
+
+
+def test_the_dither_is_public_fixed_and_balanced() -> None:
+    """Its recipe is part of the format: these bits were written down once."""
+    assert dither_signs(0, 16).astype(int).tolist() == SIGNS
+    signs = np.stack([dither_signs(pair, 190) for pair in range(500)])
+    assert set(np.unique(signs)) == {-1.0, 1.0}
+    # 95,000 fair signs: |mean| above 4.5 / sqrt(95000) has probability 7e-6, and they are fixed.
+    assert abs(signs.mean()) < 4.5 / np.sqrt(signs.size)
+    assert np.max(np.abs(signs.mean(axis=0))) < 5.0 / np.sqrt(500)
+
+
+def test_rounds_ask_in_pairs_of_opposite_turns() -> None:
+    origin = np.linalg.qr(noise(4, 4, seed=2))[0]
+    for begun, first in ((origin, 0), (None, 20)):
+        estimator = solver(dither=0.03, origin=begun)
+        turns = [estimator.turn(t, 6) for t in range(40)]
+        assert [turn is not None for turn in turns] == [t >= first for t in range(40)]
+        for one, two in zip(turns[first::2], turns[first + 1 :: 2], strict=True):
+            np.testing.assert_array_equal(one, -two)
+            assert set(np.abs(one)) == {0.03}
+    assert solver(dither=0.0, origin=origin).turn(3, 6) is None
+
+
+def test_a_dithered_question_is_that_of_the_turned_matrix_and_has_the_planned_clip() -> None:
+    stack = noise(7, 4, 60).astype(np.float32)
+    origin = np.linalg.qr(noise(4, 4, seed=2))[0]
+    plain, dithered = solver(origin=origin), solver(origin=origin, dither=0.03)
+    state = dithered.start(4)
+    np.testing.assert_array_equal(state.W, origin)
+    D = skew(0.03 * dither_signs(0, 6), 4)
+    Q = turned(origin, 0.03 * dither_signs(0, 6))
+    np.testing.assert_allclose(Q @ Q.T, np.eye(4), atol=1e-12)
+    np.testing.assert_allclose(Q, expm(D) @ origin, atol=np.linalg.norm(D) ** 3 / 12)
+    expected = solver(origin=Q).query(solver(origin=Q).start(4)).answer(stack)
+    asked = dithered.query(state)
+    np.testing.assert_allclose(asked.answer(stack), expected, atol=1e-6)
+    assert np.max(np.abs(asked.answer(stack) - plain.query(state).answer(stack))) > 1e-4
+    assert (asked.clip, asked.size, asked.shape) == (0.35, 6, "ball")
+    assert np.all(np.linalg.norm(asked.answer(50 * stack), axis=1) <= 0.35 * (1 + 1e-12))
+
+
+def test_the_filter_steps_by_its_gain_and_leaves_the_dither_out_of_the_result() -> None:
+    estimator = solver(dither=0.03, origin=np.eye(3))
+    mean, s = np.array([0.04, 0.0, 0.0]), 0.02
+    predicted = 0.06**2 + 0.01**2
+    gain = predicted / (predicted + (s / 0.4) ** 2)
+    state = estimator.step(estimator.start(3), mean, s)
+    np.testing.assert_allclose(state.W, expm(skew(-gain * mean / 0.4, 3)), atol=1e-12)
+    assert state.variance == pytest.approx((1 - gain) * predicted)
+    assert (state.rho, state.round) == (pytest.approx(gain), 1)
+    np.testing.assert_allclose(state.response, 0.03 * dither_signs(0, 3) * mean / s**2)
+    assert state.information == pytest.approx((0.03 / s) ** 2)
+    # Exact answers pull at once, answers of noise hardly at all.
+    assert filter_gain(0.06**2, 1e-9)[0] == pytest.approx(1.0)
+    assert filter_gain(0.06**2, 10.0)[0] < 1e-4
+
+
+def test_a_step_of_the_filter_is_limited() -> None:
+    estimator = solver(origin=np.eye(20))
+    state = estimator.step(estimator.start(20), np.ones(190), 1e-9)
+    assert np.max(np.abs(np.angle(np.linalg.eigvals(state.W)))) == pytest.approx(0.8)
+    two = solver(origin=np.eye(2))
+    state = two.step(two.start(2), np.array([-1e6]), 1e-9)
+    np.testing.assert_allclose(state.W, expm(skew(np.array([0.5]), 2)), atol=1e-6)
+
+
+def play(estimator: QuasiNewton, R: int, curvature: float, s: float, seed: int) -> Unmixing:
+    """Rounds whose answers are those of an optimum at W = I with noise of std s."""
+    rng, state = np.random.default_rng(seed), estimator.start(R)
+    upper = np.triu_indices(R, 1)
+    while not estimator.done(state):
+        turn = estimator.turn(state.round, R * (R - 1) // 2)
+        angle = (state.W - state.W.T)[upper] / 2 + (0.0 if turn is None else turn)
+        mean = curvature * angle + s * rng.standard_normal(len(angle))
+        state = estimator.step(state, mean, s)
+    return state
+
+
+@pytest.mark.parametrize("begun", [True, False])
+def test_answers_of_an_optimum_are_confirmed_and_answers_of_noise_are_not(begun: bool) -> None:
+    """Z of noise is N(0, 1): 3.2 by chance has probability 7e-4 and the seeds are fixed."""
+    R = 10
+    estimator = solver(dither=0.06, origin=np.eye(R) if begun else None, alpha_first=0.5)
+    assert play(estimator, R, 0.3, 0.02, seed=4).status == "converged"
+    nothing = play(estimator, R, 0.0, 0.02, seed=5)
+    assert nothing.status == ("unconfirmed" if begun else "not_separated")
+
+
+def test_z_of_noise_is_standard_normal() -> None:
+    """200 runs: their mean square is chi^2_200 / 200; outside .6 to 1.5 has probability 1e-5."""
+    R, z = 4, []
+    estimator = solver(n_rounds=10, dither=0.03, origin=np.eye(R))
+    for seed in range(200):
+        state = play(estimator, R, 0.0, 0.05, seed)
+        z.append(judge(state.response, state.information, n_components=R, gate=True, dither=0.03).z)
+    assert 0.6 < np.mean(np.square(z)) < 1.5
+    assert abs(np.mean(z)) < 4.5 / np.sqrt(200)

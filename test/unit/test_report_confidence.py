@@ -121,8 +121,9 @@ def test_more_noise_widens_the_band_and_lowers_the_expected_correlation():
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"rank_status": "no_gap"}, "no clear gap"),
-        ({"status": "diverged"}, "too few rounds"),
+        ({"verdict": example.verdict_of(3, gate=False), "rank_status": "no_gap"}, "no clear gap"),
+        ({"verdict": None, "status": "diverged"}, "too few rounds"),
+        ({"verdict": example.verdict_of(3, gate=False, curvature=0.05)}, "nothing was separated"),
         ({"eigenvalues": np.linspace(0.9, 0.5, 10)}, "more directions than components"),
     ],
 )

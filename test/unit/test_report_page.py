@@ -244,7 +244,10 @@ def test_the_template_escapes_too(folders, tmp_path):
 @pytest.mark.parametrize(
     ("status", "words"),
     [
-        ("converged", "had settled"),
+        ("converged", "confirm the separation"),
+        ("unconfirmed", "time courses did not confirm them"),
+        ("not_separated", "nothing was separated"),
+        ("not_judged", "nothing in them tells"),
         ("max_rounds", "not clearly settled"),
         ("budget_exhausted", "budget was used up"),
         ("diverged", "last good state"),

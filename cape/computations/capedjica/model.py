@@ -12,6 +12,7 @@ from cape.algorithms.pca import Subspace
 from cape.algorithms.spatial import SpatialComponents
 from cape.algorithms.templates import TemplateMaps
 from cape.algorithms.unmixing import Unmixing
+from cape.algorithms.verdict import Verdict
 from cape.algorithms.whitening import Whitener
 from cape.computations.capedjica.settings import CapeDjicaConfig
 from cape.config import Config
@@ -47,6 +48,7 @@ class FinalState:
     status: str
     reason: str
     stability: float = 0.0  # 0 where there are no rounds
+    verdict: Verdict | None = None  # of a dithered run; components in the order of the solver
     spectrum: Subspace | None = None  # what the first release said of directions; None without one
 
     def maps(self, config: Config, model: IcaModel) -> Array:

@@ -69,6 +69,7 @@ def consortium_outcome(
         status=end.status,
         reason=end.reason,
         stability=end.stability,
+        verdict=end.verdict.ordered(end.order) if end.verdict else None,
         roster=roster,
         fingerprint=model.fingerprint,
         ledger=party.ledger or empty_ledger(party.config),

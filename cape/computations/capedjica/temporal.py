@@ -18,6 +18,7 @@ from cape.algorithms.infomax import Infomax
 from cape.algorithms.pca import CovariancePca, ProjectorPca, Subspace
 from cape.algorithms.quasi_newton import QuasiNewton, TunedConstants, tuned_constants
 from cape.algorithms.unmixing import Unmixing, unit_rows
+from cape.algorithms.verdict import JUDGED, judge
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, numbers, separates
@@ -29,7 +30,7 @@ from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import each_subject, raw
-from cape.public_basis import basis_kind, widest_basis
+from cape.public_basis import basis_kind, public_basis, widest_basis
 
 # -- the algorithm of each stage -----------------------------------------------------------------
 
@@ -37,9 +38,9 @@ from cape.public_basis import basis_kind, widest_basis
 # Both whitening and solver ask, in every round, and G needs mu: a root of the accountant's.
 @functools.lru_cache(maxsize=4)
 def constants(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> TunedConstants:
-    """Return the public constants of a run: measured ones for its G, unless the owner set them."""
+    """Return the public constants of a run: measured for R and G, unless the owner set them."""
     g = effective_g(config, n_sites, n_subjects) if config.private else None
-    fixed = tuned_constants(g)
+    fixed = tuned_constants(config.n_components, g)
     if weights := numbers("shares", config.shares, 3):
         fixed = replace(fixed, mu2_weights=(weights[0], weights[1], weights[2]))
     if config.n_looks:
@@ -66,7 +67,15 @@ def make_whitening(
     return LogEuclidean(n_looks=fixed.n_looks, clip=fixed.whitening_clip, private=config.private)
 
 
-def make_solver(config: CapeDjicaConfig, fixed: TunedConstants) -> QuasiNewton | Infomax:
+def is_dithered(config: CapeDjicaConfig) -> bool:
+    """Whether rounds are asked at W turned by public angles, and judged by the answers."""
+    return config.private and config.solver == "quasi-newton" and config.score == "volatility"
+
+
+def make_solver(
+    config: CapeDjicaConfig, fixed: TunedConstants, whitened: Whitener | None = None
+) -> QuasiNewton | Infomax:
+    """Return the solver; `whitened`, with what the last look left, is None while planning."""
     if config.solver == "infomax":
         return Infomax(
             n_rounds=config.n_rounds,
@@ -85,6 +94,8 @@ def make_solver(config: CapeDjicaConfig, fixed: TunedConstants) -> QuasiNewton |
         alpha_last=fixed.alpha_last,
         private=config.private,
         score=config.score,
+        dither=fixed.dither if is_dithered(config) else 0.0,
+        origin=whitened.origin if whitened is not None and whitened.gate else None,
     )
 
 
@@ -142,7 +153,22 @@ def _whitening(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Whitener]:
 
 
 def _solver(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Unmixing]:
-    return make_solver(config, _constants(config, model))
+    return make_solver(config, _constants(config, model), model.whitener)
+
+
+def _with_start(config: CapeDjicaConfig, model: IcaModel) -> Whitener:
+    """Return the released whitener with the start of the rounds: public, and free."""
+    # The aggregator alone imports and runs this, once.
+    from cape.algorithms.spatial_start import spatial_start
+
+    if model.whitener is None:
+        raise RuntimeError("no whitener before the whitening releases")
+    if not is_dithered(config):
+        return model.whitener
+    roster = joined(model)
+    basis = public_basis(config, roster.space, roster.n_basis)
+    start = spatial_start(basis, subspace(model).V, model.whitener.U)
+    return replace(model.whitener, origin=start.W, gate=start.gate)
 
 
 def _close(config: CapeDjicaConfig, model: IcaModel) -> Unmixing:
@@ -167,6 +193,7 @@ WHITENING = SecureSum(
     rows=n_directions,
     input=_reduced,
     successors=(ITERATE,),
+    hand_over=_with_start,
     enabled_if=separates("temporal"),
 )
 # With whitening=eigen, or no look at all, the solver follows at once: both are successors.
@@ -187,11 +214,15 @@ PCA = SecureSum(
 
 SOLVER_REASONS = {
     "converged": "The rows of the unmixing matrix no longer move.",
+    "unconfirmed": "Maps are those of the spatial set; their time courses did not confirm them.",
+    "not_separated": "Nothing was separated: the rounds ended where time courses are no more "
+    "independent than elsewhere.",
     "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
     "not_judged": "All planned rounds were used; nothing in them tells whether sources were found.",
     "budget_exhausted": "A site refused the next release; the result is the last good state.",
     "diverged": "A step was not finite or blew up even when halved; the last good state is kept.",
 }
+CONFIRMED = "The answers to the rounds' public turns confirm the separation."
 NO_ROUND = "No round was released: these are whitened directions, not separated components."
 
 
@@ -208,10 +239,17 @@ def unmixed(model: IcaModel, U: Array) -> FinalState:
         unmixing=np.asarray(unit_rows(state.W) @ U),
         order=state.order,
         status=state.status,
-        reason=SOLVER_REASONS[state.status] if state.round else NO_ROUND,
+        reason=_reason(state),
         stability=state.stability,
         spectrum=released,
     )
+
+
+def _reason(state: Unmixing) -> str:
+    if not state.round:
+        return NO_ROUND
+    confirmed = state.status == "converged" and state.information > 0.0
+    return CONFIRMED if confirmed else SOLVER_REASONS[state.status]
 
 
 def arranged(config: Config, model: IcaModel, U: Array) -> Unmixing:
@@ -278,4 +316,15 @@ class TemporalModel(SeparationModel):
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
         # With whitening=eigen there was no release of it: it follows from the subspace.
-        return unmixed(model, WHITENING.current(config, model).U)
+        whitener = WHITENING.current(config, model)
+        end = unmixed(model, whitener.U)
+        if model.unmixing is None or end.status not in JUDGED:
+            return end
+        verdict = judge(
+            model.unmixing.response,
+            model.unmixing.information,
+            n_components=len(end.W),
+            gate=whitener.gate,
+            dither=_constants(config, model).dither,
+        )
+        return replace(end, verdict=verdict)

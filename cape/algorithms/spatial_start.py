@@ -1,0 +1,42 @@
+"""Where the rounds of joint temporal ICA may begin: the spatial components of the subspace.
+
+Rounds spend half of their budget on leaving a random start.  Networks that are sparse in space are
+nearly found by spatial ICA of the released subspace, which costs nothing; a gate asks first whether
+its maps are sparser than those of equally smooth noise.  Post-processing of released V and U, done
+once, by the aggregator: FastICA of another host could stop at another step.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.algorithms.linalg import polar
+from cape.algorithms.spatial import sparseness, spatial_ica
+from cape.frozen import dataclass
+
+# The gate opens above GATE_FACTOR * (kurtosis of noise) + GATE_OFFSET.  Not a ratio: with few
+# components the kurtosis of noise is about 0.
+GATE_FACTOR = 1.5
+GATE_OFFSET = 0.7
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SpatialStart:
+    """Where the rounds begin."""
+
+    W: Array  # (k, k), orthogonal; the identity if the gate is shut
+    gate: bool  # whether the maps are sparse enough
+
+
+def spatial_start(basis: Array | None, V: Array, U: Array) -> SpatialStart:
+    """Start of the rounds from subspace V (d, k) and whitener U (k, k); basis (D, d) or None.
+
+    Maps are ``B V U^-1 W'``, so those of the spatial set are met by rows of W along ``U mixing``.
+    """
+    rotation = spatial_ica(V if basis is None else basis @ V)
+    found = sparseness(basis, V, rotation.mixing)
+    if found.kurtosis <= GATE_FACTOR * found.surrogate + GATE_OFFSET:
+        return SpatialStart(W=np.eye(len(U)), gate=False)
+    directions = U @ rotation.mixing
+    return SpatialStart(W=polar((directions / np.linalg.norm(directions, axis=0)).T), gate=True)
