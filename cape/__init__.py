@@ -11,23 +11,35 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from cape import datasets
     from cape.api import Consortium, Result, budget
     from cape.api import simulate_folder as simulate
+    from cape.comparison import Comparison, compare
     from cape.computations import load, names
     from cape.config import VERSION as __version__  # noqa: N811 - the usual name of a version
     from cape.config import Config
+    from cape.errors import CapeError, CapeWarning, NoiseWarning, PrivacyWarning, SubjectsWarning
     from cape.estimator import JointICA
     from cape.feature_space import FeatureSpace
     from cape.planning.validate import validate
     from cape.simulation.simulate import resume
 
+# Public name -> (module, name there); a module itself has an empty second word.
 _HOMES = {
+    "CapeError": ("cape.errors", "CapeError"),
+    "CapeWarning": ("cape.errors", "CapeWarning"),
+    "Comparison": ("cape.comparison", "Comparison"),
     "Config": ("cape.config", "Config"),
     "Consortium": ("cape.api", "Consortium"),
     "FeatureSpace": ("cape.feature_space", "FeatureSpace"),
     "JointICA": ("cape.estimator", "JointICA"),
+    "NoiseWarning": ("cape.errors", "NoiseWarning"),
+    "PrivacyWarning": ("cape.errors", "PrivacyWarning"),
     "Result": ("cape.api", "Result"),
+    "SubjectsWarning": ("cape.errors", "SubjectsWarning"),
     "__version__": ("cape.config", "VERSION"),
+    "compare": ("cape.comparison", "compare"),
+    "datasets": ("cape.datasets", ""),
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
     "resume": ("cape.simulation.simulate", "resume"),
@@ -37,13 +49,21 @@ _HOMES = {
 }
 
 __all__ = [
+    "CapeError",
+    "CapeWarning",
+    "Comparison",
     "Config",
     "Consortium",
     "FeatureSpace",
     "JointICA",
+    "NoiseWarning",
+    "PrivacyWarning",
     "Result",
+    "SubjectsWarning",
     "__version__",
     "budget",
+    "compare",
+    "datasets",
     "load",
     "names",
     "resume",
@@ -57,4 +77,9 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'cape' has no attribute '{name}'")
     module, attribute = _HOMES[name]
-    return getattr(importlib.import_module(module), attribute)
+    home = importlib.import_module(module)
+    return getattr(home, attribute) if attribute else home
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

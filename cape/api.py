@@ -12,22 +12,25 @@ Noise comes from the operating system; with a seed the result is labelled not pr
 
 from __future__ import annotations
 
+import dataclasses
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.computations import load
-from cape.config import PRODUCT
-from cape.errors import ConfigError
+from cape.config import PRODUCT, Config
+from cape.errors import ConfigError, NoiseWarning
 from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.protocol.messages import FeatureSpace, RoundRecord
-from cape.protocol.outcome import IcaOutcome
+from cape.protocol.outcome import IcaOutcome, Outcome, component_names
 from cape.report import privacy_json, write_results
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport
@@ -39,10 +42,13 @@ from cape.synthetic import isi, match_maps
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Result:
-    """What a finished run released; nothing here belongs to a single subject."""
+    """What a finished run released; nothing here belongs to a single subject.
 
-    maps: Array  # (D, R): z-scores of the common maps, in final order and sign
-    unmixing: Array  # (R, D): ``unmixing @ X`` are the time courses of a subject X (D, T)
+    `maps`, `unmixing` and what is said of them are None where a computation has tables only.
+    """
+
+    maps: Array | None  # (D, R): z-scores of the common maps, in final order and sign
+    unmixing: Array | None  # (R, D): ``unmixing @ X`` are the time courses of a subject X (D, T)
     # (D, R): z-scores of the spatial components of the same subspace; None in a template run
     spatial_maps: Array | None
     # converged, max_rounds, not_judged, released, budget_exhausted or diverged
@@ -59,28 +65,59 @@ class Result:
     # recovery error and mean |r| with the true maps, where these are known
     q_ngi: float | None
     map_correlation: float | None
-    outcome: IcaOutcome = field(repr=False)  # everything else: settings, ledger, roster, matrices
+    outcome: Outcome = field(repr=False)  # everything else: settings, ledger, roster, matrices
+
+    def __repr__(self) -> str:
+        promise = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
+        what = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
+        parts = (self.outcome.computation, what, self.status, promise or "NOT PRIVATE")
+        return f"<Result {', '.join(parts)}>"
 
     def write(self, folder: str | Path) -> Path:
         """Write all files of the consortium and the report; return the path of index.html."""
         write_results(Path(folder), self.outcome)
         return Path(folder) / "index.html"
 
+    def to_dataframe(self) -> Any:
+        """Return the maps as a pandas DataFrame: one row per feature, one column per component.
 
-def _result(outcome: IcaOutcome, truth: Array | None) -> Result:
+        A computation whose result is tables gives the first of them.
+        """
+        import pandas as pd
+
+        if self.maps is not None:
+            return pd.DataFrame(self.maps, columns=list(component_names(self.maps.shape[1])))
+        if not self.outcome.tables:
+            return pd.DataFrame()
+        table = self.outcome.tables[0]
+        return pd.DataFrame(list(table.rows), columns=list(table.header))
+
+    def plot(self) -> Any:
+        """Return a matplotlib Figure of all maps, in z: squares, glass brains or strips."""
+        from cape.report.figure import maps_figure
+
+        if self.maps is None:
+            problem = f"a result of {self.outcome.computation} has tables and no maps"
+            raise ConfigError("E284", problem=problem, do="use to_dataframe().")
+        return maps_figure(self.maps, self.outcome.space)
+
+
+def _result(outcome: Outcome, truth: Array | None) -> Result:
     figures = privacy_json.figures(outcome)
+    ica = outcome if isinstance(outcome, IcaOutcome) else None
     q = correlation = None
-    if truth is not None:
-        correlation = float(match_maps(outcome.A, truth).mean)
-        gain = outcome.W_total @ truth
+    if truth is not None and ica is not None:
+        correlation = float(match_maps(ica.A, truth).mean)
+        gain = ica.W_total @ truth
         q = float(isi(gain)) if gain.shape[0] == gain.shape[1] else None
+    spatial = None if ica is None else ica.spatial
     return Result(
-        maps=z_scores(outcome.A),
-        unmixing=outcome.W_total,
-        spatial_maps=None if outcome.spatial is None else z_scores(outcome.spatial.A),
+        maps=None if ica is None else z_scores(ica.A),
+        unmixing=None if ica is None else ica.W_total,
+        spatial_maps=None if spatial is None else z_scores(spatial.A),
         status=outcome.status,
         reason=outcome.reason,
-        stability=outcome.stability,
+        stability=0.0 if ica is None else ica.stability,
         private=outcome.label == "dp",
         epsilon=figures.epsilon,
         delta=figures.delta,
@@ -137,15 +174,17 @@ class Consortium:
         *,
         epsilon: float | None = None,
         delta: float = 1e-5,
+        private: bool | None = None,
+        computation: str = PRODUCT,
         settings: Mapping[str, object] | None = None,
         seed: int | None = None,
         on_progress: OnProgress | None = None,
     ) -> Result:
         """Run the whole protocol: keys, masks, exact noise, ledger.
 
-        Without `epsilon` only if `settings` (docs/config.md) have ``private = False``; with a
-        `seed`, 0 to 2^63 - 1, the result is not private.  DataError for bad subjects, or a
-        CapeWarning for those that are left out.
+        ``epsilon=None``: as `settings` (docs/config.md) say; nobody has a default for it.  A run
+        without noise is asked for by name, ``private=False``.  With a `seed`, 0 to 2^63 - 1, the
+        result is not private.  DataError for bad subjects, or a CapeWarning for those left out.
         """
         simulation.check_seed(seed)
         # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
@@ -157,10 +196,17 @@ class Consortium:
             **self._shape(),
             **(settings or {}),
         }
-        if epsilon is not None:
-            chosen["epsilon"] = epsilon
-        computation = load(PRODUCT)
-        config = computation.config.from_input(chosen)
+        named = {"epsilon": epsilon, "private": private}
+        chosen |= {name: value for name, value in named.items() if value is not None}
+        table = load(computation)
+        if table.simulation_only and seed is None:
+            problem = f"{computation} protects nobody and runs with a seed only"
+            raise ConfigError("E284", problem=problem, do="give seed=.")
+        # What this method says by itself is left out where a computation has no such setting.
+        options = {option.name for option in dataclasses.fields(table.config)}
+        meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
+        config = table.config.from_input(meant)
+        self._warn_of_noise(table.name, config)
         sources = {
             s: ArraySource.of(s, arrays, self.space, config) for s, arrays in self._sites.items()
         }
@@ -169,11 +215,23 @@ class Consortium:
         policy = SitePolicy(
             min_subjects=1, allow_not_private=True, simulation_seed=-1 if seed is None else seed
         )
-        transport = MemoryTransport(computation, config, sources, policy, None)
+        transport = MemoryTransport(table, config, sources, policy, None)
         run_to_end(transport, on_progress)
-        if not isinstance(transport.outcome, IcaOutcome):
-            raise TypeError("the run ended without maps")
+        if transport.outcome is None:
+            raise TypeError("the run ended without an outcome")
         return _result(transport.outcome, self._truth)
+
+    def _warn_of_noise(self, computation: str, config: Config) -> None:
+        # Where a real run would be refused; here a trial is allowed, but never in silence.
+        if computation != PRODUCT or not config.private:
+            return
+        settings = {n: v for n, v in config.settings().items() if n != "computation"}
+        plan = planning.budget_of(
+            settings, n_sites=len(self._sites), n_subjects=self.n_subjects, space=self.space
+        )
+        if plan.advice.answer == "no":
+            text = f"these maps will mostly show noise: {plan.advice.reason}"
+            warnings.warn(text, NoiseWarning, stacklevel=3)
 
     def _shape(self) -> dict[str, object]:
         # Voxels of the caller's own mask: none of the masks that the package brings.

@@ -205,6 +205,18 @@ class CapeWarning(UserWarning):
     """A finding that does not stop the run."""
 
 
+class SubjectsWarning(CapeWarning):
+    """Something about people's data: who is left out, and what was cut."""
+
+
+class PrivacyWarning(CapeWarning):
+    """A figure promises less than a reader would take it for."""
+
+
+class NoiseWarning(CapeWarning):
+    """The forecast says that the maps of this run will mostly show noise."""
+
+
 def public_text(err: BaseException) -> str:
     # The text of a foreign exception may hold data or a path: it is never passed on.
     if isinstance(err, CapeError):

@@ -37,6 +37,7 @@ def _homes() -> Mapping[str, str]:
 
 
 def names() -> tuple[str, ...]:
+    """Return the names of all computations, those of the papers included."""
     return tuple(_homes())
 
 
@@ -49,5 +50,6 @@ def module_of(name: str) -> ModuleType:
 
 
 def load(name: str) -> Computation[Any]:
+    """Return the table of a computation: its phases, settings and citation."""
     computation: Computation[Any] = module_of(name).COMPUTATION
     return computation

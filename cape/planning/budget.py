@@ -56,10 +56,17 @@ class PlannedRun:
     warnings: tuple[str, ...]  # of the settings themselves
 
 
-def budget_of(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) -> PlannedRun:
+def budget_of(
+    settings: Mapping[str, object],
+    *,
+    n_sites: int,
+    n_subjects: int,
+    space: FeatureSpace | None = None,
+) -> PlannedRun:
     """Return the plan that a real handshake makes from the same numbers, with its errors.
 
-    `settings` have epsilon and delta at least (or ``private = false``).
+    `settings` have epsilon and delta at least (or ``private = false``); without a `space` a usual
+    one of their kind is taken.
     """
     config = capedjica.CapeDjicaConfig.from_input(_of_product(settings))
     check_sites(config, n_sites)
@@ -67,7 +74,7 @@ def budget_of(settings: Mapping[str, object], *, n_sites: int, n_subjects: int) 
         check_delta(config.delta, n_subjects=n_subjects)
     # Where a run would refuse, a budget explains: the verdict says what is too little.
     lenient = replace(config, accept_low_quality=True)
-    run_plan = capedjica.plan_run(lenient, n_sites, n_subjects, _space(config))
+    run_plan = capedjica.plan_run(lenient, n_sites, n_subjects, space or _space(config))
     events = run_plan.releases
     cost = total_cost(event.cost for event in events)
     mu = cost.mu()

@@ -20,7 +20,7 @@ from decimal import ROUND_CEILING, Decimal
 from fractions import Fraction
 from typing import Final
 
-from cape.errors import CapeWarning, ConfigError
+from cape.errors import ConfigError, PrivacyWarning
 
 _SQRT2: Final = math.sqrt(2.0)
 
@@ -91,7 +91,7 @@ def root_up(square: Fraction) -> float:
 def check_delta(delta: float, *, n_subjects: int) -> None:
     """Refuse a delta that would allow publishing one subject of the run.
 
-    ConfigError from 1/M on (a random one of all M is (0, 1/M)-DP); CapeWarning above 1/(10 M).
+    ConfigError from 1/M on (a random one of all M is (0, 1/M)-DP); PrivacyWarning above 1/(10 M).
     """
     _require_delta(delta)
     # As fractions: the float product could round down onto the right side of the limit.
@@ -106,7 +106,7 @@ def check_delta(delta: float, *, n_subjects: int) -> None:
         )
     if exact * 10 > 1:
         text = f"delta={delta} is more than a tenth of 1/{n_subjects} subjects; 1e-5 is usual"
-        warnings.warn(text, CapeWarning, stacklevel=2)
+        warnings.warn(text, PrivacyWarning, stacklevel=2)
 
 
 def display_epsilon(epsilon: float | None, *, digits: int = 4) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from cape.algorithms.estimators import Array, Data
 from cape.config import Config
-from cape.errors import CapeWarning, DataError
+from cape.errors import DataError, SubjectsWarning
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.public_basis import public_basis, widest_basis
@@ -178,7 +178,7 @@ class ArraySource:
             err.add_note(err.detail)
             raise
         for finding in accepted.findings:
-            warnings.warn(f"site {site}: {finding.private}", CapeWarning, stacklevel=4)
+            warnings.warn(f"site {site}: {finding.private}", SubjectsWarning, stacklevel=4)
         return cls(site=accepted, config=config)
 
     @property

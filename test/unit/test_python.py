@@ -1,0 +1,189 @@
+"""What people meet in Python: names, warnings, scikit-learn's rules, comparisons, generators."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import warnings
+
+import numpy as np
+import pytest
+
+import cape
+from cape.errors import ConfigError
+
+SMALL = {"min_timepoints": 30, "n_rounds": 3, "n_looks": 1}
+
+
+def people(n: int, *, seed: int) -> list[np.ndarray]:
+    """Return n arrays (T, D) with three common maps."""
+    common = np.random.default_rng(5).standard_normal((3, 12))
+    rng = np.random.default_rng(seed)
+    return [
+        rng.laplace(size=(40, 3)) @ common + 0.2 * rng.standard_normal((40, 12)) for _ in range(n)
+    ]
+
+
+def fitted(**more: object) -> cape.JointICA:
+    model = cape.JointICA(3, private=False, settings=SMALL, **more)
+    return model.fit(people(9, seed=1), groups=[1, 2, 3] * 3)
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def test_dir_shows_the_interface_before_anything_of_it_is_imported() -> None:
+    code = "import sys, cape; print(*dir(cape)); assert 'numpy' not in sys.modules"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert shown.stdout.split() == sorted(cape.__all__)
+
+
+def test_every_public_object_tells_what_it_is() -> None:
+    for name in set(cape.__all__) - {"__version__"}:
+        assert len(getattr(cape, name).__doc__ or "") > 20, name
+
+
+def test_every_public_object_has_an_example() -> None:
+    from pathlib import Path
+
+    page = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+    examples = "\n".join(line for line in page.splitlines() if line.startswith((">>>", "...")))
+    missing = [name for name in cape.__all__ if f"cape.{name}" not in examples]
+    assert not missing
+
+
+# -- warnings --------------------------------------------------------------------------------------
+
+
+def test_a_run_that_will_show_noise_says_so_with_a_class_of_its_own() -> None:
+    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    with pytest.warns(cape.NoiseWarning, match="mostly show noise"):
+        consortium.run(epsilon=1.0, settings={**SMALL, "n_components": 3}, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cape.NoiseWarning)
+        consortium.run(private=False, settings={**SMALL, "n_components": 3})
+    for kind in (cape.NoiseWarning, cape.PrivacyWarning, cape.SubjectsWarning):
+        assert issubclass(kind, cape.CapeWarning)
+
+
+def test_a_run_without_noise_is_asked_for_by_name() -> None:
+    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    with pytest.raises(ConfigError, match="E013"):
+        consortium.run(settings={**SMALL, "n_components": 3})
+
+
+# -- the estimator ---------------------------------------------------------------------------------
+
+# Checks of scikit-learn that feed a table of rows; a sample here is a person, so they say nothing.
+API_CHECKS = (
+    "check_estimator_cloneable",
+    "check_do_not_raise_errors_in_init_or_set_params",
+    "check_no_attributes_set_in_init",
+    "check_parameters_default_constructible",
+    "check_estimator_repr",
+    "check_estimator_tags_renamed",
+    "check_valid_tag_types",
+    "check_mixin_order",
+    "check_get_params_invariance",
+    "check_set_params",
+)
+
+
+@pytest.mark.parametrize("name", API_CHECKS)
+def test_scikit_learns_own_checks_of_an_estimator_pass(name) -> None:
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    getattr(checks, name)("JointICA", cape.JointICA(3, private=False))
+
+
+def test_scikit_learn_is_told_that_a_sample_is_a_person() -> None:
+    """Its checks with tables of rows are then left out, by itself and with a warning."""
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    with pytest.warns(UserWarning, match=r"requires input\s+of type"):
+        left = checks.check_estimator(cape.JointICA(3, private=False))
+    assert all(one["status"] == "passed" for one in left)
+
+
+def test_groups_name_the_site_of_every_person() -> None:
+    X = people(9, seed=1)
+    by_group = cape.JointICA(3, private=False, settings=SMALL).fit(X, groups=list("abc") * 3)
+    by_name = {s: X[k::3] for k, s in enumerate("abc")}
+    other = cape.JointICA(3, private=False, settings=SMALL).fit(by_name)
+    assert np.array_equal(by_group.components_, other.components_)
+    with pytest.raises(ConfigError, match="2 groups for 9 people"):
+        cape.JointICA(3, private=False, settings=SMALL).fit(X, groups=["a", "b"])
+
+
+def test_time_courses_come_back_as_data_and_as_frames_with_names() -> None:
+    model, X = fitted(), people(9, seed=1)
+    (courses,) = model.transform(X[:1])
+    (again,) = model.transform(model.inverse_transform([courses]))
+    assert np.allclose(courses, again, atol=1e-8)
+    assert 0.5 < model.score(X) <= 1.0
+    assert list(model.get_feature_names_out()) == ["C01", "C02", "C03"]
+    pytest.importorskip("pandas")
+    (frame,) = model.set_output(transform="pandas").transform(X[:1])
+    assert list(frame.columns) == ["C01", "C02", "C03"]
+    with pytest.raises(ValueError, match="allowed 'default', 'pandas'"):
+        model.set_output(transform="arrow")
+
+
+def test_without_scikit_learn_it_has_the_same_parameters() -> None:
+    code = (
+        "import sys; sys.modules['sklearn'] = None; import cape; m = cape.JointICA(7, epsilon=2.0);"
+        "assert m.get_params()['n_components'] == 7; assert m.set_params(n_components=9) is m;"
+        "print(m.n_components)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "9\n"
+
+
+# -- comparisons and generators --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
+def test_a_comparison_is_a_table_and_a_refused_run_is_a_row_of_it() -> None:
+    study = cape.datasets.make_study("paper", n_subjects=9, n_components=3, n_timepoints=60, seed=4)
+    runs = {
+        "open": {"n_components": 3, "private": False, **SMALL},
+        "forgotten": {"n_components": 3, **SMALL},
+        "djica": {"computation": "djica", "n_components": 3, "min_timepoints": 30},
+        "pca": {"computation": "capepca", "epsilon": 1.0, "nonsense": 3},
+    }
+    ended: list[str] = []
+    table = cape.compare(
+        study.sites(3), runs, space=study.space, truth=study.maps, seed=1,
+        on_run=lambda run: ended.append(run.name),
+    )  # fmt: skip
+    assert ended == list(runs)
+    assert [run.status == "refused" for run in table.runs] == [False, True, False, True]
+    assert "E013" in table["forgotten"].reason
+    assert 0.0 < table["open"].result.map_correlation <= 1.0
+    assert "NOT PRIVATE" in repr(table["open"].result)
+    assert len(repr(table).splitlines()) == 5
+    pytest.importorskip("pandas")
+    assert list(table.to_dataframe().index) == list(runs)
+    assert table["open"].result.to_dataframe().shape == (900, 3)
+    pytest.importorskip("matplotlib")
+    assert len(table["open"].result.plot().axes) == 3
+
+
+def test_maps_on_a_grid_are_cut_through_their_peak() -> None:
+    pytest.importorskip("matplotlib")
+    from cape.report.figure import _planes, maps_figure
+
+    volume = np.zeros((5, 6, 7))
+    volume[1, 4, 2] = -9.0
+    assert np.sum(_planes(volume) == -9.0) == 3
+    inside = np.ones((5, 6, 7), dtype=np.int32)
+    space = cape.FeatureSpace.of_labels("mask", inside, np.eye(4))
+    assert len(maps_figure(np.stack([volume.ravel()] * 2, axis=1), space).axes) == 2
+
+
+def test_a_study_is_the_same_every_time_and_names_its_presets() -> None:
+    one, two = (cape.datasets.make_study(n_subjects=3, n_components=2, seed=3) for _ in range(2))
+    for x, y in zip(one.subjects(), two.subjects(), strict=True):
+        assert np.array_equal(x, y)
+    assert sorted(map(len, one.sites(2).values())) == [1, 2]
+    assert "realistic: 3 subjects, 2 maps of 900 pixels" in repr(one)
+    with pytest.raises(ConfigError, match="preset=other: allowed paper, realistic"):
+        cape.datasets.make_study("other", n_subjects=3, seed=1)
