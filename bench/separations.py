@@ -95,7 +95,7 @@ def run(
     config = computation.config.from_input(
         {
             "epsilon": size.epsilon_for(arguments.g), "delta": DELTA, "accept_low_quality": True,
-            "min_sites": min(3, S), **settings,
+            "min_sites": min(3, S), "n_sites": S, **settings,
         }
     )  # fmt: skip
     edges = np.linspace(0, M, S + 1).astype(int)

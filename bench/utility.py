@@ -78,6 +78,7 @@ def settings(arguments: argparse.Namespace, study: Study) -> dict[str, object]:
         "n_components": study.A.shape[1],
         "max_features": 1000,
         "min_sites": min(3, arguments.sites),
+        "n_sites": arguments.sites,
         "accept_low_quality": True,
     }
     if math.isinf(arguments.epsilon):

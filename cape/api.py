@@ -191,6 +191,7 @@ class Consortium:
         chosen: dict[str, object] = {
             "feature_space": self.space.kind,
             "min_sites": max(2, min(3, len(self._sites))),
+            "n_sites": len(self._sites),
             "accept_low_quality": True,
             "delta": delta,
             **self._shape(),

@@ -175,6 +175,8 @@ def inputspec_document(n_sites: int = 3, n_subjects: int = 4) -> list[dict[str, 
     common: dict[str, Any] = {
         "epsilon": 8,
         "delta": 1e-5,
+        "n_sites": n_sites,
+        "site_names": ",".join(f"local{site}" for site in range(n_sites)),
         "n_components": 3,
         "mask": "MNI152-10mm",
         "n_basis": 100,

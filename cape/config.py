@@ -9,7 +9,7 @@ import json
 import math
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, field
 from typing import Any, Final, Literal, Self
 
@@ -218,6 +218,22 @@ class Config:
         help="aggregator: honest but curious; compare the roster fingerprints by phone.  pinned: "
         "nobody; every site keeps its identity_key and the sites' roster.json in its own folder.",
     )
+    n_sites: int = option(
+        0,
+        "Number of sites",
+        low=0,
+        group="Privacy",
+        help="The noise follows from it, and every site refuses a run of more or fewer.  0, not "
+        "said: refused where sites share the noise, since nobody could tell real sites from "
+        "invented ones.",
+    )
+    site_names: str = option(
+        "",
+        "Names of the sites",
+        group="Privacy",
+        help="As the engine gives them, separated by commas; every site refuses a run of others.  "
+        "Empty: any n_sites.",
+    )
     min_sites: int = option(
         3, "Fewest sites", low=1, group="Privacy", help="1: with private data and noise=local only."
     )
@@ -375,6 +391,7 @@ class Config:
             )
         if self.zero_sum == "gaussian":
             self._check_gaussian()
+        self._check_roster()
         if self.min_sites < 2 and not (self.noise == "local" and self.private):
             problem = "min_sites=1: the noise of one site alone must be all of it"
             raise ConfigError("E012", problem=problem, do="use noise=local, or more sites.")
@@ -393,6 +410,37 @@ class Config:
             raise out_of_range("variable", self.variable, "a name of letters, digits and _")
         confound_columns(self.confounds)
         parse_entities(self.bids_filter)
+
+    def _check_roster(self) -> None:
+        names = self.expected_names
+        if not all(names) or len(set(names)) < len(names):
+            allowed = "different names, such as local0,local1,local2"
+            raise out_of_range("site_names", self.site_names, allowed)
+        if names and self.n_sites not in (0, len(names)):
+            problem = f"n_sites={self.n_sites}, and site_names has {len(names)}"
+            raise ConfigError("E012", problem=problem, do="count the sites again.")
+
+    @property
+    def expected_names(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.site_names.split(",") if self.site_names)
+
+    @property
+    def expected_sites(self) -> int:
+        """S as the owner said it; 0 = not said."""
+        return self.n_sites or len(self.expected_names)
+
+    def wrong_sites(self, sites: Sequence[str]) -> str:
+        """Return what is wrong with these sites of a run; empty if they are those of the owner."""
+        if self.expected_names and sorted(self.expected_names) != sorted(sites):
+            return f"the sites are {', '.join(sites)}, site_names={self.site_names}"
+        return self.wrong_number(len(sites))
+
+    def wrong_number(self, n_sites: int) -> str:
+        if self.expected_sites not in (0, n_sites):
+            return f"{n_sites} sites joined, n_sites={self.expected_sites}"
+        if n_sites < self.min_sites:
+            return f"{n_sites} sites joined, min_sites={self.min_sites}"
+        return ""
 
     def _check_gaussian(self) -> None:
         problem = ""

@@ -53,8 +53,11 @@ def measure(point: Point) -> dict[str, float]:
     S, D = point["n_sites"], point["n_numbers"]
     computation = load("capemean")
     config = computation.config.from_input(
-        {"epsilon": 1.0, "delta": 1e-3, "feature_space": "matrix", "n_bins": 1, "min_timepoints": 3}
-    )
+        {
+            "epsilon": 1.0, "delta": 1e-3, "feature_space": "matrix", "n_bins": 1,
+            "min_timepoints": 3, "n_sites": S,
+        }
+    )  # fmt: skip
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=1)
     sources = {f"local{s:02d}": Numbers(n_columns=D) for s in range(S)}
     link = MemoryTransport(computation, config, sources, policy, None)

@@ -15,7 +15,7 @@ from cape.forecast.temporal import TemporalRule
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
 from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_cost
-from cape.protocol.join import check_sites
+from cape.protocol.join import check_shares
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.plan import filtered
 
@@ -69,7 +69,7 @@ def budget_of(
     one of their kind is taken.
     """
     config = capedjica.CapeDjicaConfig.from_input(_of_product(settings))
-    check_sites(config, n_sites)
+    check_shares(config, n_sites)
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
     # Where a run would refuse, a budget explains: the verdict says what is too little.

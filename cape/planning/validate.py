@@ -21,7 +21,7 @@ from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.errors import CapeError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.protocol.join import CARD_NONCE_BYTES, compare, make_card
+from cape.protocol.join import CARD_NONCE_BYTES, check_roster_is_said, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
 from cape.site.context import AggregatorContext
@@ -130,7 +130,7 @@ def check_folder(
         for name, base in folders.items()
     )
     # One site has nobody to be compared with.
-    differences = () if alone else handshake(checks, owner)
+    differences = _unsaid(owner) if alone else handshake(checks, owner)
     return FolderCheck(sites=checks, handshake=differences, headers_only=headers_only)
 
 
@@ -197,7 +197,8 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
         if len(cards) < len(sites) or not owner.has_budget:
             # A site with errors of its own is no reason to tell the others that they are too few.
             fewer = len(cards) < len(sites)
-            compare(cards, replace(config, min_sites=1) if fewer else config)
+            of_any_number = replace(config, min_sites=1, n_sites=0, site_names="")
+            compare(cards, of_any_number if fewer else config)
             return ()
         roster = _roster(cards, computation, config)
     except CapeError as err:
@@ -206,6 +207,15 @@ def handshake(sites: Sequence[SiteCheck], owner: OwnerSettings) -> tuple[Finding
         Finding(code="CAPE-W150", severity="W", private=f"CAPE-W150 {text}", public="")
         for text in roster.warnings
     )
+
+
+def _unsaid(owner: OwnerSettings) -> tuple[Finding, ...]:
+    try:
+        if owner.has_budget:
+            check_roster_is_said(owner.config)
+    except CapeError as err:
+        return (_finding(err, "Ask the owner for the whole settings.toml."),)
+    return ()
 
 
 def _roster(cards: Mapping[str, SiteCard], computation: Computation[Any], config: Config) -> Roster:

@@ -43,6 +43,7 @@ def join(name: str, planner: Planner, *, then: str) -> One:
 
     def answer(site: Site, model: Model) -> SiteCard:
         site.admit(None)  # a refusal by policy needs no data
+        check_roster_is_said(site.config)
         source = site.source
         # The only pass over voxels, while nothing is at stake.
         lengths = [array.shape[2] for array in prepared(site, source.space).arrays]
@@ -129,7 +130,8 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
     nonces = [card.nonce for card in cards.values()]
     if same := [site for site, card in cards.items() if nonces.count(card.nonce) > 1]:
         raise ConsortiumError("E204", field="nonce", sites=f"{', '.join(same)} sent the same one")
-    _check_number(config, len(cards))
+    if problem := config.wrong_sites(tuple(cards)):
+        raise _wrong(problem)
     if config.tr > 0:
         wrong = {
             site: f"{card.tr_low:g} to {card.tr_high:g} s"
@@ -149,7 +151,8 @@ def _plain(card: SiteCard) -> str:
 def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner) -> Roster:
     first = next(iter(cards.values()))
     n_sites, n_subjects = len(cards), sum(card.n_subjects for card in cards.values())
-    check_sites(config, n_sites)
+    check_roster_is_said(config)
+    check_shares(config, n_sites)
     run_plan = planner(config, n_sites, n_subjects, first.space)
     warnings = list(run_plan.warnings)
     # An owner who sets no repetition time lets sites mix; spectra of components then mean less.
@@ -179,18 +182,26 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     )
 
 
-def _check_number(config: Config, n_sites: int) -> None:
-    if n_sites < config.min_sites:
-        raise ConfigError(
-            "E152",
-            problem=f"{n_sites} sites joined, min_sites={config.min_sites}",
-            do="with two sites each can subtract itself; wait for more sites.",
-        )
+def check_roster_is_said(config: Config) -> None:
+    """Refuse (E013) a run whose sites share the noise and whose owner does not say how many are.
+
+    Whoever relays the cards could invent sites: with F false ones the noise of a real one is
+    1/(F + 1 - S_C) of the planned variance (docs/threat-model.md).
+    """
+    if config.private and config.noise == "correlated" and not config.expected_sites:
+        do = "the owner says how many sites take part, or names them (site_names)."
+        raise ConfigError("E013", setting="n_sites", do=do)
 
 
-def check_sites(config: Config, n_sites: int) -> None:
-    """Refuse too few sites, and colluders and survivors that their number does not allow (E152)."""
-    _check_number(config, n_sites)
+def _wrong(problem: str) -> ConfigError:
+    do = "with two sites each can subtract itself; otherwise the number is the owner's to correct."
+    return ConfigError("E152", problem=problem, do=do)
+
+
+def check_shares(config: Config, n_sites: int) -> None:
+    """Refuse (E152) a number of sites that the settings do not allow, or not with their S_C, t."""
+    if problem := config.wrong_number(n_sites):
+        raise _wrong(problem)
     colluders, survivors = config.colluders(n_sites), config.survivors(n_sites)
     if not 0 <= colluders < n_sites:
         raise ConfigError(

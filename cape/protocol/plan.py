@@ -147,8 +147,15 @@ def verify_plan(site: Site, roster: Roster, stages: Sequence[PlannedStage]) -> N
         raise refuse("the number of colluders or survivors is not that of the settings")
     if roster.config != config.digest():
         raise refuse("the settings are others than this site's")
-    if roster.n_sites < config.min_sites or min(e.n_subjects for e in roster.sites) < 1:
-        raise refuse("there are fewer sites, or subjects at one, than the settings allow")
+    # An aggregator that adds sites of its own takes the masks off and leaves a site with its own
+    # share of the noise: the number is the owner's, and the share follows from it.
+    sites = [entry.site for entry in roster.sites]
+    if problem := config.wrong_sites(sites):
+        raise refuse(problem)
+    if sites != sorted(set(sites), key=str.encode):
+        raise refuse("the sites of the roster are not in order, or one stands there twice")
+    if min(entry.n_subjects for entry in roster.sites) < 1:
+        raise refuse("a site has no subjects")
     for event in roster.plan:
         asked = own[event.phase, event.round]
         if (event.size, event.shape) != (asked.size, asked.shape):

@@ -85,6 +85,9 @@ def simulate(
     chosen = merged(read_file(beside) if beside.is_file() else {}, settings or {})
     # A simulation warns where a real run refuses: finding out what is too little is its purpose.
     chosen.setdefault("accept_low_quality", True)
+    # All sites are at hand here; a real owner counts and names them.
+    chosen.setdefault("n_sites", len(sites))
+    chosen.setdefault("site_names", ",".join(sites))
     out = out.resolve()
     check_places(sites, out)
     # Comparisons that protect nobody never run with noise that looks real.

@@ -327,10 +327,15 @@ def settings_text(request: Request) -> str:
     return "\n".join([*lines, *chosen]) + "\n"
 
 
+def _roster(request: Request) -> list[str]:
+    n_sites = len(request.sizes)
+    return [f"n_sites = {n_sites}", f"min_sites = {min(3, max(2, n_sites))}"]
+
+
 def _of_records(request: Request) -> list[str]:
     return [
         'computation = "capecca"',
-        f"min_sites = {min(3, max(2, len(request.sizes)))}",
+        *_roster(request),
         f"n_features_x = {N_X}",
         f"n_pairs = {request.n_networks}",
     ]
@@ -342,7 +347,7 @@ def _of_series(request: Request) -> list[str]:
     lines = [
         f"n_components = {request.n_networks}",
         f"min_timepoints = {min(100, int(shortest * request.n_timepoints))}",
-        f"min_sites = {min(3, max(2, len(request.sizes)))}",
+        *_roster(request),
         'standardize = "demean"  # the planted maps are in units of signal, not of voxel variance',
     ]
     if request.preset != "brain":

@@ -41,7 +41,49 @@ class Mutant:
 UNIT, PROTOCOL, STATISTICAL = "test/unit/", "test/protocol/", "test/statistical/"
 FLARE = UNIT + "test_flare_rounds.py::"
 
+ADVERSARY = "test/adversary/"
+FALSE_SITES = (
+    ADVERSARY + "test_aggregator.py"
+    "::test_sites_beyond_those_that_the_owner_counted_are_refused_by_every_site"
+)
+
 MUTANTS = (
+    # -- the roster: who takes part is the owner's to say
+    Mutant(
+        "a site takes the aggregator's word for how many sites there are",
+        "cape/protocol/plan.py", "if problem := config.wrong_sites(sites):",
+        "if problem := \"\":",
+        FALSE_SITES,
+    ),
+    Mutant(
+        "more sites than the owner counted are no matter",
+        "cape/config.py", "if self.expected_sites not in (0, n_sites):",
+        "if self.expected_sites > n_sites:",
+        FALSE_SITES,
+    ),
+    Mutant(
+        "names of sites are not compared",
+        "cape/config.py",
+        "if self.expected_names and sorted(self.expected_names) != sorted(sites):",
+        "if len(self.expected_names) > len(sites):",
+        ADVERSARY + "test_aggregator.py"
+        "::test_a_site_that_takes_the_place_of_a_named_one_is_refused_by_every_site",
+    ),
+    Mutant(
+        "a roster may be out of order",
+        "cape/protocol/plan.py", "if sites != sorted(set(sites), key=str.encode):",
+        "if len(set(sites)) < len(sites):",
+        ADVERSARY + "test_aggregator.py"
+        "::test_a_roster_out_of_order_or_with_a_site_twice_is_refused_by_every_site",
+    ),
+    Mutant(
+        "an owner need not say how many sites there are",
+        "cape/protocol/join.py",
+        'if config.private and config.noise == "correlated" and not config.expected_sites:',
+        'if config.private and config.noise != "correlated" and not config.expected_sites:',
+        ADVERSARY + "test_aggregator.py"
+        "::test_an_owner_who_does_not_say_how_many_sites_there_are_gets_no_card",
+    ),
     # -- privacy: sensitivity, calibration, accountant, sampler
     Mutant(
         "sensitivity of a ball C in place of 2 C",

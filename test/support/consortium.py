@@ -162,7 +162,7 @@ class Consortium:
     ) -> None:
         self.computation = load(computation)
         self.config: Config = self.computation.config.from_input(
-            settings_of(computation, **settings)
+            {"n_sites": len(data or datasets()), **settings_of(computation, **settings)}
         )
         self.events: dict[str, list[Any]] = {}
         self.secrets: list[bytes] = []
@@ -333,7 +333,7 @@ class Engine:
         self.work, self.data, self.call, self.snapshots = work, data, call, snapshots
         self.sites = sorted(path.name for path in data.iterdir() if path.is_dir())
         self.caches: dict[str, dict[str, Any]] = {party: {} for party in (*self.sites, "remote")}
-        self.input: Any = dict(settings)
+        self.input: Any = {"n_sites": len(self.sites), **settings}
         self.iteration = 1
         self.cursor = ("join", 1)
         self.ended = False

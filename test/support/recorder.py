@@ -365,7 +365,7 @@ def record(
         min_subjects=1, allow_not_private=True, private_results=True, simulation_seed=seed
     )
     made = load(computation)
-    chosen = helper.settings_of(computation, **settings)
+    chosen = {"n_sites": len(sites), **helper.settings_of(computation, **settings)}
     config = made.config.from_input(chosen)
     transcript = Transcript(computation, folder=str(work), secrets=Secrets(heard=heard))
     everybody = ActiveSites(list(sites), drops, survives=config.aggregation == "secagg")

@@ -7,7 +7,7 @@ point of each subject, so the plain sum is known exactly.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -160,6 +160,11 @@ def settings(**given: object) -> Config:
     return Config.from_input(chosen)
 
 
+def counted(config: Config, sites: Collection[str]) -> Config:
+    """Return the settings with the number of sites, as an owner says it, if they lack it."""
+    return config if config.expected_sites else replace(config, n_sites=len(sites))
+
+
 def link_of(
     config: Config,
     data: dict[str, Any],
@@ -171,6 +176,7 @@ def link_of(
 ) -> MemoryTransport:
     policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=seed)
     sources = {site: TinySource(values) for site, values in data.items()}
+    config = counted(config, sources)
     return MemoryTransport(computation, config, sources, policy, None, drops=drops, folders=folders)
 
 

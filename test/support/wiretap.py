@@ -126,7 +126,7 @@ class Wiretap(links.MemoryTransport):
         sources: Mapping[str, Subjects],
         colluders: tuple[str, ...] = (),
     ) -> None:
-        config = computation.config.from_input(settings)
+        config = computation.config.from_input({"n_sites": len(sources), **settings})
         super().__init__(computation, config, sources, SitePolicy(min_subjects=1), None)
         self.colluders, self.sources = colluders, sources
         for party in self._parties.values():

@@ -512,7 +512,8 @@ def test_the_handshake_of_validate_is_that_of_a_run(tmp_path):
     )
     for settings, prepare in changes:
         prepare()
-        asked = read_settings(None, {**SETTINGS, "accept_low_quality": True, **settings})
+        of_three = {"n_sites": 3, "accept_low_quality": True}
+        asked = read_settings(None, {**SETTINGS, **of_three, **settings})
         checks = tuple(
             check_site(base, {}, asked, site=site, policy=SitePolicy(min_subjects=1))
             for site, base in site_folders(folder).items()

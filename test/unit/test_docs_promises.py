@@ -9,7 +9,10 @@ from statistics import NormalDist
 
 import pytest
 
+from cape.config import Config
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from cape.privacy.cost import Cost
+from cape.protocol.plan import noise_shares_of
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
@@ -44,6 +47,19 @@ def test_what_is_not_promised_is_said_and_reporting_is_explained() -> None:
         "never send real",
     ):
         assert word in " ".join(security.split()), word
+
+
+def test_one_real_site_among_invented_ones_learns_its_figure_from_the_page() -> None:
+    """What the plan of a run gives to a site whose S - 1 fellows are the aggregator's own."""
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| 1 of (\d+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+    assert [int(sites) for sites, *_ in rows] == [3, 4, 10, 100, 1000, 10000]
+    for sites, colluders, shares, epsilon in rows:
+        config = Config(epsilon=1.0, delta=1e-5, n_sites=int(sites))
+        assert int(colluders) == config.colluders(int(sites))
+        h = noise_shares_of(config, int(sites))
+        assert int(shares) == h
+        alone = Cost.of_mu(gdp_mu(epsilon=1.0, delta=1e-5)).if_unknown(1, noise_shares=h)
+        assert epsilon == f"{alone.epsilon(1e-5):.6f}"
 
 
 def test_every_figure_of_the_page_on_epsilon_is_that_of_the_accountant() -> None:

@@ -20,7 +20,7 @@ from cape.protocol.model import Model, attendance, joined
 from cape.protocol.phases import Attendance
 from cape.protocol.ports import Stacks
 
-CONFIG = Config(epsilon=1.0, delta=1e-5)
+CONFIG = Config(epsilon=1.0, delta=1e-5, n_sites=3)
 SPACE = FeatureSpace.of_matrix(6)
 EVENT = Event(
     phase="pca", round=1, field="total", shape="psd", size=21, log2_gamma=17, clip_int=10**6,
@@ -94,8 +94,42 @@ def test_a_difference_is_named_with_its_sites(changed, expected) -> None:
 def test_fewer_sites_than_the_owner_allows_are_refused() -> None:
     two = {"A": card(0), "B": card(1)}
     with pytest.raises(ConfigError, match="E152 2 sites joined, min_sites=3; with two sites"):
-        compare(two, CONFIG)
-    compare(two, replace(CONFIG, min_sites=2))
+        compare(two, replace(CONFIG, n_sites=0))
+    compare(two, replace(CONFIG, n_sites=2, min_sites=2))
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ({"n_sites": 4}, "3 sites joined, n_sites=4"),
+        ({"n_sites": 2, "min_sites": 2}, "3 sites joined, n_sites=2"),
+        ({"n_sites": 0, "site_names": "A,B,C,D"}, "the sites are A, B, C, site_names=A,B,C,D"),
+        ({"site_names": "A,B,X"}, "the sites are A, B, C, site_names=A,B,X"),
+    ],
+)
+def test_sites_are_those_that_the_owner_counts_and_names(said, problem) -> None:
+    compare(cards(), replace(CONFIG, site_names="C, B,A"))
+    with pytest.raises(ConfigError) as caught:
+        compare(cards(), replace(CONFIG, **said))
+    assert caught.value.public.startswith(f"CAPE-E152 {problem};")
+
+
+def test_sites_that_share_the_noise_need_an_owner_who_says_how_many_they_are() -> None:
+    """Site and aggregator refuse; whole noise at each site, or none, needs no number."""
+    phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
+    for said in ({"n_sites": 3}, {"site_names": "A,B,C"}, {"noise": "local"}, {"private": False}):
+        config = replace(CONFIG, **{"n_sites": 0, **said})
+        site = fake()
+        site.config = config
+        phase.answer(site, Model())
+        make_roster(cards(), config, lambda *a: RUN_PLAN)
+    site = fake()
+    site.config = unsaid = replace(CONFIG, n_sites=0)
+    with pytest.raises(ConfigError, match="E013 setting 'n_sites' is required; the owner says how"):
+        phase.answer(site, Model())
+    assert "data" not in site.log
+    with pytest.raises(ConfigError, match="E013"):
+        make_roster(cards(), unsaid, lambda *a: RUN_PLAN)
 
 
 @pytest.mark.parametrize(

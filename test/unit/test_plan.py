@@ -222,11 +222,36 @@ def test_a_site_refuses_fewer_sites_than_the_settings_allow_and_empty_ones() -> 
     honest = roster_of()
     empty = replace(honest.sites[0], n_subjects=0)
     for sites in ((empty, *honest.sites[1:]), (replace(empty, n_subjects=-5), *honest.sites[1:])):
-        with pytest.raises(PrivacyBudgetError, match="fewer sites, or subjects at one"):
+        with pytest.raises(PrivacyBudgetError, match="a site has no subjects"):
             verify(replace(honest, sites=sites))
     config = replace(CONFIG, min_sites=honest.n_sites + 1)
-    with pytest.raises(PrivacyBudgetError, match="fewer sites, or subjects at one"):
+    with pytest.raises(PrivacyBudgetError, match="4 sites joined, min_sites=5"):
         verify(roster_of(config), config)
+
+
+def test_a_site_refuses_sites_that_the_owner_did_not_count_or_name() -> None:
+    """Whatever the plan says: it was computed for the sites that the aggregator lists."""
+    names = ",".join(SIZES)
+    for said in ({"n_sites": 4}, {"site_names": names}, {"n_sites": 4, "site_names": names}):
+        config = replace(CONFIG, **said)
+        verify(roster_of(config), config)
+    for said, text in (
+        ({"n_sites": 3}, "4 sites joined, n_sites=3"),
+        ({"n_sites": 5}, "4 sites joined, n_sites=5"),
+        ({"site_names": f"{names},more"}, "the sites are local0, local1, local2, local3, site_na"),
+        ({"site_names": names.replace("local3", "other")}, "the sites are local0, local1, local2"),
+    ):
+        config = replace(CONFIG, **said)
+        with pytest.raises(PrivacyBudgetError, match=f"E231 plan refused by site local1: {text}"):
+            verify(roster_of(config), config)
+
+
+def test_a_site_refuses_a_roster_that_is_out_of_order_or_names_a_site_twice() -> None:
+    honest = roster_of()
+    first, second, *rest = honest.sites
+    for sites in ((second, first, *rest), (first, first, *rest)):
+        with pytest.raises(PrivacyBudgetError, match="not in order, or one stands there twice"):
+            verify(replace(honest, sites=sites))
 
 
 def test_a_private_release_in_a_run_without_noise_is_refused() -> None:
