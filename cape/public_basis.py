@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import functools
-from typing import Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
 
 from cape.algorithms import basis, kernel
-from cape.algorithms.estimators import Array
+from cape.algorithms.estimators import Array, Data
 from cape.config import Config, parse_shape
+from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
 
+if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
+    from cape.algorithms.interpolated_basis import InterpolatedBasis
+
 BasisKind = Literal["dct", "kernel", "templates", "none"]
+Basis: TypeAlias = "Array | InterpolatedBasis"
+
+# Voxels up to which B is an array (D, d) in memory; above, it is interpolated between nodes.
+MOST_DENSE: Final = 70_000
+# Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
+RIM: Final = 1.15
+# Columns of an interpolated basis that are smoothed at once.
+_COLUMNS: Final = 8
 
 
 def basis_kind(config: Config) -> BasisKind:
@@ -39,8 +51,11 @@ def widest_basis(config: Config, space: FeatureSpace) -> int:
     return min(config.n_basis or config.widest_smooth_basis(), space.n_features)
 
 
-def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Array | None:
-    """Return B (D, d) with orthonormal columns, or None where the features are the basis."""
+def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Basis | None:
+    """Return B (D, d) with orthonormal columns, or None where the features are the basis.
+
+    ConfigError (E011): templates beside a smooth basis on a mask too fine for an array.
+    """
     kind = basis_kind(config)
     if kind == "none":
         return None
@@ -50,21 +65,34 @@ def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Array | N
     plain = _smooth_basis(kind, space, shape, n_basis)
     if not space.n_templates:
         return plain
+    if not isinstance(plain, np.ndarray):
+        allowed = f"masks of at most {MOST_DENSE} voxels, or basis = templates"
+        do = "use a coarser mask for templates."
+        raise ConfigError(
+            "E011", setting="mask", got=f"{space.n_features} voxels", allowed=allowed, do=do
+        )
     # With their span first, the basis holds the templates whatever d is.
     return basis.led_by(space.templates(), plain)
+
+
+_BUILD: Final = {
+    "dct": lambda mask, _, n_basis: basis.dct_mask(mask, n_basis),
+    "kernel": kernel.kernel_mask,
+}
 
 
 # A run asks for at most two (the widest, and d); a kernel basis takes seconds.
 @functools.lru_cache(maxsize=4)
 def _smooth_basis(
     kind: BasisKind, space: FeatureSpace, shape: tuple[int, ...], n_basis: int
-) -> Array:
+) -> Basis:
     if space.kind == "mask":
         inside = space.labels() > 0
-        if kind == "dct":
-            B = basis.dct_mask(inside, n_basis)
-        else:
-            B = kernel.kernel_mask(inside, voxel_mm(space), n_basis)
+        if space.n_features > MOST_DENSE:
+            from cape.algorithms.interpolated_basis import interpolated
+
+            return interpolated(inside, voxel_mm(space), n_basis, _BUILD[kind])
+        B = _BUILD[kind](inside, voxel_mm(space), n_basis)
     elif kind == "dct":
         B = basis.dct_image((shape[0], shape[1]), n_basis)
     else:
@@ -76,3 +104,36 @@ def _smooth_basis(
 def voxel_mm(space: FeatureSpace) -> tuple[float, float, float]:
     edges = np.linalg.norm(np.array(space.affine).reshape(4, 4)[:3, :3], axis=0)
     return float(edges[0]), float(edges[1]), float(edges[2])
+
+
+def basis_memory(space: FeatureSpace, n_basis: int) -> int:
+    """Return about how many bytes building B takes; 0 where the features are the basis."""
+    if n_basis >= space.n_features:
+        return 0
+    rows = space.n_features
+    if space.kind == "mask" and rows > MOST_DENSE:
+        from cape.algorithms.interpolated_basis import node_steps
+
+        rows = round(RIM * rows / np.prod(node_steps(voxel_mm(space))))
+    # B in doubles, and two copies of it while its columns are made orthonormal.
+    return 24 * rows * n_basis
+
+
+def in_basis(B: Basis | None, values: Array | Data) -> Array:
+    """Return ``B' values``, shape (d, T) float64; None is the identity."""
+    if B is None:
+        return values.astype(np.float64)
+    return np.asarray(B.T @ values) if isinstance(B, np.ndarray) else B.adjoint(values)
+
+
+def noise_covariance(config: Config, space: FeatureSpace, B: Basis) -> Array:
+    """Return ``B' K B``, shape (d, d): smooth noise of the features (K: `kernel.smooth`) in B."""
+    if not isinstance(B, np.ndarray):
+        mask, edges, d = space.labels() > 0, voxel_mm(space), B.shape[1]
+        parts = (np.eye(d)[:, first : first + _COLUMNS] for first in range(0, d, _COLUMNS))
+        smoothed = (B.adjoint(kernel.smooth(mask, edges, B @ part)) for part in parts)
+        return np.concatenate(list(smoothed), axis=1)
+    if space.kind == "mask":
+        return np.asarray(B.T @ kernel.smooth(space.labels() > 0, voxel_mm(space), B))
+    rows, columns = parse_shape(config.image_shape)
+    return np.asarray(B.T @ kernel.smooth_image((rows, columns), B))

@@ -9,6 +9,7 @@ returns something also from smooth noise: only maps clearly sparser than the dat
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, Subjec
 from cape.algorithms.linalg import polar
 from cape.algorithms.pca import ProjectorPca, Subspace
 from cape.frozen import dataclass
+
+if TYPE_CHECKING:
+    from cape.algorithms.interpolated_basis import InterpolatedBasis
 
 MOST_ITERATIONS = 150
 _TOLERANCE = 1e-5  # FastICA ends when no row of the rotation turned by more than this (1 - |cos|)
@@ -85,15 +89,19 @@ class Sparseness:
     fits: bool
 
 
-def sparseness(basis: Array | None, V: Array, mixing: Array) -> Sparseness:
+def sparseness(basis: Array | InterpolatedBasis | None, V: Array, mixing: Array) -> Sparseness:
     """Compare spatial components with those of random subspaces of the same smoothness.
 
     Surrogates are Gaussian in the public basis B (D, d), sized direction by direction like the
     released V (d, k).  No basis: all features weigh the same.  `mixing` (k, k): `spatial_ica`.
     """
     d, k = V.shape
-    B = np.eye(d) if basis is None else basis
-    B = B[:: max(1, -(-len(B) // MOST_FEATURES))]
+    n_features = d if basis is None else basis.shape[0]
+    some = slice(None, None, max(1, -(-n_features // MOST_FEATURES)))
+    if basis is None or isinstance(basis, np.ndarray):
+        B = (np.eye(d) if basis is None else basis)[some]
+    else:
+        B = basis.rows(some)
     observed = float(np.median(kurtosis(B @ V @ mixing)))
     size = np.ones(d) if basis is None else np.sqrt(np.sum(V**2, axis=1))
     rng = np.random.default_rng(_SURROGATE_SEED)  # public: no data, no secret

@@ -8,12 +8,17 @@ once, by the aggregator: FastICA of another host could stop at another step.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import polar
 from cape.algorithms.spatial import sparseness, spatial_ica
 from cape.frozen import dataclass
+
+if TYPE_CHECKING:
+    from cape.algorithms.interpolated_basis import InterpolatedBasis
 
 # The gate opens above GATE_FACTOR * (kurtosis of noise) + GATE_OFFSET.  Not a ratio: with few
 # components the kurtosis of noise is about 0.
@@ -29,7 +34,7 @@ class SpatialStart:
     gate: bool  # whether the maps are sparse enough
 
 
-def spatial_start(basis: Array | None, V: Array, U: Array) -> SpatialStart:
+def spatial_start(basis: Array | InterpolatedBasis | None, V: Array, U: Array) -> SpatialStart:
     """Start of the rounds from subspace V (d, k) and whitener U (k, k); basis (D, d) or None.
 
     Maps are ``B V U^-1 W'``, so those of the spatial set are met by rows of W along ``U mixing``.

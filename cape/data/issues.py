@@ -95,7 +95,7 @@ class IssueCode(Enum):
     MASK_SQUEEZED = (23, "W", "The {kind} has a fourth axis of length 1, squeezed")
     MASK_FULL = (23, "W", "The mask has all voxels inside")
     MASK_OTHER = (24, "E", "The {kind} is another one than the owner's", "{wanted}", "use the owner's file")
-    MASK_TOO_LARGE = (45, "E", "The mask has too many voxels", "at most {most}", "use a coarser grid such as MNI152-4mm")
+    MASK_TOO_LARGE = (45, "E", "The mask has too many voxels", "at most {most}", "use a grid of 1 mm or coarser")
     FEATURES_TOO_MANY = (45, "E", "There are too many features for a run without a basis", "at most {most}", "use fewer parcels, a basis, or raise max_features")
     # ---- array files
     ARRAY_TRUNCATED = (11, "E", "An array file is truncated or damaged", "as many as its header says", "copy it again")

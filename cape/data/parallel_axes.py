@@ -8,60 +8,32 @@ also that of volumes with entries that are not finite; rounded to float32 both a
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import numpy.typing as npt
 
+from cape.algorithms.axis_products import AxisProducts, support
 from cape.algorithms.estimators import Array
 from cape.data.alignment import SD_PER_FWHM, anti_alias_fwhm, edges_of, voxel_map
 from cape.data.space import Grid
 from cape.frozen import dataclass
 
-# New voxels of an axis that are computed together: the old ones that they see are few.
-BAND: Final = 16
-
 Index = npt.NDArray[np.intp]
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class AxisBand:
-    """Rows `new` of the matrix of one axis, and the columns `old` outside which they are 0."""
-
-    new: slice
-    old: slice
-    weights: Array  # (new, old), contiguous
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ParallelAxes:
     """What brings a stored volume to the voxels of a mask."""
 
-    # Of the stored axes x, y, z.
-    bands: tuple[tuple[AxisBand, ...], tuple[AxisBand, ...], tuple[AxisBand, ...]]
-    # Voxels along z, y, x that any new voxel sees; bands count from there
-    seen: tuple[slice, slice, slice]
-    # (n_inside,): positions of the mask's voxels in the new volume, x fastest
-    index: Index
-    # Volumes (z, y, x): as stored, then with new voxels along z, along z and y, along all three.
-    # Kept, because a fresh page of memory costs more than the numbers that are written to it.
-    steps: tuple[Array, Array, Array, Array]
+    seen: tuple[slice, slice, slice]  # voxels along z, y, x that any voxel of the mask sees
+    volume: Array  # (z, y, x): those of the volume that is being read, in doubles
+    products: AxisProducts  # of z, y, x
+    index: Index  # (n_inside,): positions of the mask's voxels in the new volume, x fastest
 
     def voxels(self, stored: npt.NDArray[np.generic], slope: float, inter: float) -> Array:
         """Return the voxels of the mask, (n_inside,), of a finite volume (z, y, x) as stored."""
-        volume, along_z, along_y, along_x = self.steps
-        np.multiply(stored[self.seen], slope, out=volume, dtype=np.float64)
-        np.add(volume, inter, out=volume)
-        # The slowest axis first: its products are wide, and leave less for the other two.
-        old, new = volume.reshape(len(volume), -1), along_z.reshape(len(along_z), -1)
-        for band in self.bands[2]:
-            np.matmul(band.weights, old[band.old], out=new[band.new])
-        for band in self.bands[1]:
-            np.matmul(band.weights, along_z[:, band.old], out=along_y[:, band.new])
-        old, new = along_y.reshape(-1, along_y.shape[2]), along_x.reshape(-1, along_x.shape[2])
-        for band in self.bands[0]:
-            np.matmul(old[:, band.old], band.weights.T, out=new[:, band.new])
-        return np.asarray(along_x.ravel()[self.index])
+        np.multiply(stored[self.seen], slope, out=self.volume, dtype=np.float64)
+        np.add(self.volume, inter, out=self.volume)
+        return np.asarray(self.products.of_volume(self.volume).ravel()[self.index])
 
 
 def parallel_axes(
@@ -130,32 +102,11 @@ def _banded(matrices: list[Array], inside: Index) -> ParallelAxes:
     moved = tuple(place - box.start for place, box in zip(places, boxes, strict=True))
     index = np.ravel_multi_index(moved, sizes, order="F").astype(np.intp)
     # What no voxel of the mask sees is left out before anything is multiplied.
-    seen = [_seen(matrix) for matrix in matrices]
-    bands = [_bands(matrix[:, old]) for matrix, old in zip(matrices, seen, strict=True)]
-    old = [box.stop - box.start for box in seen]
+    seen = [support(matrix) for matrix in matrices]
+    x, y, z = (matrix[:, old] for matrix, old in zip(matrices, seen, strict=True))
     return ParallelAxes(
-        bands=(bands[0], bands[1], bands[2]),
         seen=(seen[2], seen[1], seen[0]),
+        volume=np.empty((z.shape[1], y.shape[1], x.shape[1])),
+        products=AxisProducts.of(z, y, x),
         index=index,
-        steps=(
-            np.empty((old[2], old[1], old[0])),
-            np.empty((sizes[2], old[1], old[0])),
-            np.empty((sizes[2], sizes[1], old[0])),
-            np.empty((sizes[2], sizes[1], sizes[0])),
-        ),
     )
-
-
-def _seen(matrix: Array) -> slice:
-    """Columns between the first and the last that are not 0; the first if all are."""
-    used = np.flatnonzero(matrix.any(axis=0))
-    return slice(int(used[0]), int(used[-1]) + 1) if used.size else slice(0, 1)
-
-
-def _bands(matrix: Array) -> tuple[AxisBand, ...]:
-    bands = []
-    for first in range(0, len(matrix), BAND):
-        new = slice(first, min(first + BAND, len(matrix)))
-        old = _seen(matrix[new])
-        bands.append(AxisBand(new=new, old=old, weights=np.ascontiguousarray(matrix[new, old])))
-    return tuple(bands)

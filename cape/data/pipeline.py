@@ -21,6 +21,7 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
+from cape.algorithms.interpolated_basis import InterpolatedBasis
 from cape.config import Config, parse_shape
 from cape.data.checks import (
     RunShape,
@@ -42,7 +43,7 @@ from cape.data.tables import read_records
 from cape.errors import DataError
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.public_basis import public_basis, widest_basis
+from cape.public_basis import Basis, public_basis, widest_basis
 
 # Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
 ROWS: Final = 8192
@@ -113,13 +114,14 @@ def load_site(
     """
     scan = start_scan(base, listing, config, site=site)
     reduced: list[tuple[str, Data]] = []
-    B: Array | None = None
+    # Before the first subject is in memory; of matrices D is known only then.
+    B = None if scan.space is None else _widest_basis_of(scan, base, scan.space.n_features)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     for label, X in accepted_subjects(scan):
-        if not reduced:
+        if not reduced and scan.space is None:
             B = _widest_basis_of(scan, base, n_features=len(X))
         # Another number of features than the basis has stops the site in `conclude`.
-        if B is None or len(B) == len(X):
+        if B is None or B.shape[0] == len(X):
             reduced.append((label, project(X, B)))
         del X  # else it would stay in memory while the next subject is read
     return accepted_site(conclude(scan, working)), reduced
@@ -301,7 +303,7 @@ def joined_in_time(parts: Sequence[Data], config: Config) -> Data:
 # ------------------------------------------------------------------------------- project
 
 
-def _widest_basis_of(scan: SiteScan, base: Path, n_features: int) -> Array | None:
+def _widest_basis_of(scan: SiteScan, base: Path, n_features: int) -> Basis | None:
     """Return the widest basis that a run may ask for; None is the identity."""
     # Of matrices only D is known while the first one is in memory: all that a basis needs.
     space = scan.space or FeatureSpace.of_matrix(n_features)
@@ -310,12 +312,14 @@ def _widest_basis_of(scan: SiteScan, base: Path, n_features: int) -> Array | Non
     return public_basis(scan.config, space, widest_basis(scan.config, space))
 
 
-def project(values: Data, basis: Array | None) -> Data:
+def project(values: Data, basis: Basis | None) -> Data:
     """Return ``B' X``, shape (d, T), float32; `values` is X (D, T), None the identity."""
     if basis is None:
         return values
     if basis.shape[0] != values.shape[0]:
         raise ValueError(f"basis has {basis.shape[0]} rows, the data have {values.shape[0]}")
+    if isinstance(basis, InterpolatedBasis):
+        return basis.adjoint(values).astype(np.float32)
     # Sums in doubles: in float32 the result would depend on the order of 70,000 voxels.
     total = np.zeros((basis.shape[1], values.shape[1]))
     for first in range(0, values.shape[0], ROWS):
@@ -342,7 +346,7 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
     return joined_in_time(parts, config)
 
 
-def reduce_again(site: SiteData, basis: Array | None, config: Config) -> Iterator[tuple[str, Data]]:
+def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterator[tuple[str, Data]]:
     """Read every accepted subject again; yield label and Y_m (d, T_m); DataError E161 as above."""
     for subject in site.subjects:
         yield subject.label, project(subject_matrix(subject, site.space, config), basis)
@@ -365,7 +369,7 @@ def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     in_memory = any(run.values is not None for files in scan.listed for run in files.runs)
     if space is not None and scan.accepted and not in_memory:
         n_basis = widest_basis(config, space)
-        needs = estimate_resources(scan.accepted, space.n_features, n_basis, working)
+        needs = estimate_resources(scan.accepted, space, n_basis, working)
         check_room(needs, findings)
     accepted, error = None, None
     try:

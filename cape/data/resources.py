@@ -10,13 +10,15 @@ from typing import Final
 
 from cape.data.checks import Subject
 from cape.data.issues import Findings, IssueCode
+from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
+from cape.public_basis import basis_memory
 
 # Bytes of Python with numpy, scipy and nibabel loaded.
 BASE_MEMORY: Final = 120_000_000
 
-# Of the largest subject's voxels: as read, turned, cleaned, joined.
-COPIES: Final = 4
+# Volumes of a run that are turned at a time, in doubles and as stored.
+VOLUMES: Final = 32
 
 MEMINFO: Final = Path("/proc/meminfo")
 
@@ -32,14 +34,16 @@ class ResourceEstimate:
 
 
 def estimate_resources(
-    subjects: Sequence[Subject], n_features: int, n_basis: int, working: Path | None
+    subjects: Sequence[Subject], space: FeatureSpace, n_basis: int, working: Path | None
 ) -> ResourceEstimate:
-    longest = max((subject.n_timepoints for subject in subjects), default=0)
+    # A run is cleaned in place; several are held once more while they are joined.
+    held = [subject.n_timepoints * min(len(subject.runs), 2) for subject in subjects]
+    largest = 4 * space.n_features * (max(held, default=0) + VOLUMES)
+    basis = basis_memory(space, n_basis)
     in_basis = 4 * n_basis * sum(subject.n_timepoints for subject in subjects)
-    # B in doubles, and two copies of it while its columns are made orthonormal.
-    basis = 24 * n_features * n_basis if n_basis < n_features else 0
     return ResourceEstimate(
-        memory=BASE_MEMORY + COPIES * 4 * n_features * longest + 2 * in_basis + basis,
+        # B is built before a subject is read, and a third of it is kept.
+        memory=BASE_MEMORY + max(basis, basis // 3 + largest + 2 * in_basis),
         disk=3 * in_basis,  # in the basis, in the subspace, whitened
         free_memory=free_memory(),
         free_disk=free_disk(working) if working is not None else 0,

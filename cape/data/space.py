@@ -36,8 +36,8 @@ TEMPLATE_FILES: Final = (
     "templates.csv",
 )
 
-# Largest mask: 3 mm has 69,765 voxels; finer grids give smoother pictures, no information.
-MOST_VOXELS: Final = 70_000
+# Largest mask: a whole brain at 1 mm has 1.8 million voxels.
+MOST_VOXELS: Final = 2_000_000
 
 # Displacement in voxels up to which an image or templates are on the mask's grid.
 ACCEPTED: Final = 0.01
@@ -204,7 +204,7 @@ def _check_limits(space: FeatureSpace, config: Config, findings: Findings) -> No
     n = space.n_features
     if space.kind == "mask" and n > MOST_VOXELS:
         place = f"{n} voxels, {n * 4e-6 * 250:.0f} MB per subject of 250 time points"
-        remedy = "use a coarser grid such as MNI152-4mm."
+        remedy = "use a grid of 1 mm or coarser."
         public = {"setting": "mask", "got": f"{n} voxels", "allowed": MOST_VOXELS, "do": remedy}
         findings.add(IssueCode.MASK_TOO_LARGE, place, public=public, most=MOST_VOXELS)
     if space.kind == "atlas":

@@ -10,13 +10,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cape.algorithms import kernel
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config, parse_shape
+from cape.config import Config
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.ports import Source
-from cape.public_basis import public_basis, voxel_mm
+from cape.public_basis import noise_covariance, public_basis
 from cape.synthetic.presets import AUTOCORRELATION
 
 # Fixed: two runs of the same settings have to be compared with the same noise.
@@ -62,11 +61,6 @@ def noise_root(config: Config, space: FeatureSpace, n_basis: int) -> Array | Non
     B = public_basis(config, space, n_basis)
     if B is None:
         return None
-    if space.kind == "mask":
-        smoothed = kernel.smooth(space.labels() > 0, voxel_mm(space), B)
-    else:
-        rows, columns = parse_shape(config.image_shape)
-        smoothed = kernel.smooth_image((rows, columns), B)
-    values, vectors = np.linalg.eigh(B.T @ smoothed)
+    values, vectors = np.linalg.eigh(noise_covariance(config, space, B))
     # Rounding makes tiny eigenvalues negative.
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -751,6 +751,20 @@ MUTANTS = (
         "::test_a_volume_with_nan_and_a_turned_grid_take_the_general_form",
     ),
     Mutant(
+        "an interpolated basis is orthonormal on its nodes, not on the voxels",
+        "cape/algorithms/interpolated_basis.py", "np.linalg.cholesky(C.T @ _gram(",
+        "np.linalg.cholesky(C.T @ C + 0 * C.T @ _gram(",
+        UNIT + "test_algorithms_interpolated_basis.py"
+        "::test_it_is_an_orthonormal_basis_of_the_mask_whose_array_is_never_formed",
+    ),
+    Mutant(
+        "a fine mask is reduced by another basis than its maps are drawn with",
+        "cape/data/pipeline.py", "return basis.adjoint(values).astype(np.float32)",
+        "return (basis.adjoint(values)[::-1]).astype(np.float32)",
+        UNIT + "test_data_site.py"
+        "::test_a_mask_finer_than_3_mm_is_reduced_as_by_its_basis_without_that_basis_in_memory",
+    ),
+    Mutant(
         "a gzip member that is cut off counts as a whole one",
         "cape/data/unpacking.py",
         "                if not self._started:\n                    break\n",

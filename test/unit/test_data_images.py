@@ -130,8 +130,8 @@ def test_a_missing_mask_and_another_mask_than_the_owners_are_told_apart(tmp_path
 
 
 def test_a_mask_that_is_too_large_names_a_workable_one(tmp_path):
-    mask_file(tmp_path, np.ones((42, 42, 42), dtype=np.uint8))
-    with pytest.raises(DataError, match="use a coarser grid such as MNI152-4mm") as caught:
+    mask_file(tmp_path, np.ones((126, 126, 126), dtype=np.uint8))
+    with pytest.raises(DataError, match="use a grid of 1 mm or coarser") as caught:
         mask_space(replace(CONFIG, mask="file"), tmp_path)
     assert caught.value.code == "CAPE-E145"
 

@@ -7,14 +7,17 @@ import sys
 from dataclasses import fields, replace
 from pathlib import Path
 
+import nibabel as nib
 import numpy as np
 import pytest
 
+from cape.algorithms.interpolated_basis import InterpolatedBasis
 from cape.config import Config
-from cape.data import inspect_site, project, reduce_again, subject_matrix
+from cape.data import inspect_site, pipeline, project, reduce_again, subject_matrix
 from cape.data.cleaning import clean, rank_of, regressors
 from cape.errors import DataError
 from cape.frozen import dataclass
+from cape.public_basis import MOST_DENSE, public_basis
 from cape.synthetic import write_consortium
 from support.sites import load_site
 
@@ -278,3 +281,29 @@ def test_importing_the_data_layer_loads_numpy_and_nothing_heavy():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+# ------------------------------------------------------------------------------- a fine mask
+
+
+def test_a_mask_finer_than_3_mm_is_reduced_as_by_its_basis_without_that_basis_in_memory(tmp_path):
+    """It was refused above 70,000 voxels."""
+    rng = np.random.default_rng(4)
+    axes = [np.linspace(-1, 1, n) / 0.97 for n in (60, 60, 56)]
+    inside = sum(axis**2 for axis in np.meshgrid(*axes, indexing="ij")) < 1
+    affine = np.diag([2.0, 2, 2, 1])
+    nib.Nifti1Image(inside.astype(np.uint8), affine).to_filename(tmp_path / "mask.nii.gz")
+    for m in (1, 2):
+        values = np.where(inside[..., None], rng.normal(500, 20, (*inside.shape, 12)), 0.0)
+        nib.Nifti1Image(values.astype(np.float32), affine).to_filename(tmp_path / f"sub-{m}.nii")
+    config = Config(epsilon=1.0, delta=1e-5, mask="file", n_basis=15, min_timepoints=5)
+    site, reduced = pipeline.load_site(tmp_path, {}, config, site="B")
+    assert site.space.n_features == int(inside.sum()) > MOST_DENSE
+    B = public_basis(config, site.space, 15)
+    assert isinstance(B, InterpolatedBasis)
+    dense = B @ np.eye(15)
+    for subject, (label, Y) in zip(site.subjects, reduced, strict=True):
+        assert subject.label == label
+        X = subject_matrix(subject, site.space, config)
+        np.testing.assert_allclose(Y, project(X, dense), atol=2e-4 * np.abs(Y).max())
+        assert Y.shape == (15, 12)

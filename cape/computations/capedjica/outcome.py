@@ -57,7 +57,7 @@ def consortium_outcome(
     """Return the result of the consortium; `label` ("dp" or "none") is what the run guarantees."""
     roster, spectrum = joined(model), end.spectrum
     B = public_basis(party.config, roster.space, roster.n_basis)
-    basis_rows = end.V.T if B is None else end.V.T @ B.T
+    basis_rows = end.V.T if B is None else (B @ end.V).T
     gap_missing = spectrum is not None and spectrum.status == "no_gap"
     return IcaOutcome(
         computation=name,

@@ -18,7 +18,7 @@ from cape.protocol.model import joined, n_basis
 from cape.protocol.outcome import SpatialSet
 from cape.protocol.plan import PlannedStage
 from cape.protocol.secure_sum import SecureSum
-from cape.public_basis import public_basis
+from cape.public_basis import Basis, public_basis
 
 
 def _estimator(config: CapeDjicaConfig, model: object = None) -> SpatialIca:
@@ -39,7 +39,7 @@ def _arranged(config: CapeDjicaConfig, model: IcaModel) -> SpatialComponents:
     return state.rotated(rotation, arrange(A))
 
 
-def _rotation(B: Array | None, V: Array) -> tuple[Rotation, Array]:
+def _rotation(B: Basis | None, V: Array) -> tuple[Rotation, Array]:
     """Return the rotation of a subspace V (d, k) to independent maps A (D, k), and A."""
     maps = V if B is None else B @ V
     rotation = spatial_ica(maps)
@@ -84,7 +84,7 @@ class SpatialModel(SeparationModel):
         )
 
 
-def spatial_set(B: Array | None, V: Array) -> SpatialSet:
+def spatial_set(B: Basis | None, V: Array) -> SpatialSet:
     """Return the spatial components of a released subspace, of whatever model; costs no budget."""
     rotation, A = _rotation(B, V)
     return SpatialSet(

@@ -9,7 +9,6 @@ import functools
 
 import numpy as np
 
-from cape.algorithms import kernel
 from cape.algorithms.templates import (
     MOST_TEMPLATES,
     TemplateBasis,
@@ -18,7 +17,7 @@ from cape.algorithms.templates import (
 )
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, separates
-from cape.config import Config, parse_shape
+from cape.config import Config
 from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
 from cape.protocol import subject_views
@@ -27,7 +26,7 @@ from cape.protocol.outcome import TemplateReading
 from cape.protocol.plan import PlannedStage
 from cape.protocol.report_phase import as_released
 from cape.protocol.secure_sum import SecureSum
-from cape.public_basis import public_basis, voxel_mm
+from cape.public_basis import in_basis, noise_covariance, public_basis
 
 
 # Every stage asks for its estimator several times a round, and this takes seconds.
@@ -37,14 +36,9 @@ def template_basis(config: Config, space: FeatureSpace, n_basis: int) -> Templat
     B, T = public_basis(config, space, n_basis), space.templates()
     if B is None:
         return TemplateBasis.of(T, np.eye(len(T)))
-    if space.kind == "mask":
-        smoothed = kernel.smooth(space.labels() > 0, voxel_mm(space), B)
-    else:
-        rows, columns = parse_shape(config.image_shape)
-        smoothed = kernel.smooth_image((rows, columns), B)
     # Smooth noise has covariance B'KB; rounding can make its smallest eigenvalues negative.
-    values, vectors = np.linalg.eigh(B.T @ smoothed)
-    return TemplateBasis.of(B.T @ T, vectors * np.sqrt(np.maximum(values, 0.0)))
+    values, vectors = np.linalg.eigh(noise_covariance(config, space, B))
+    return TemplateBasis.of(in_basis(B, T), vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
 def _estimator(config: CapeDjicaConfig, model: IcaModel) -> TemplateRegression:
