@@ -37,10 +37,6 @@ Allow = Annotated[
 def job_command(
     folder: Annotated[Path, typer.Argument(help="Folder to write.")],
     settings: Annotated[Path | None, file_option("The owner's settings.toml.")] = None,
-    sites: Annotated[int, typer.Option(min=0, help="Number of sites.")] = 0,
-    site: Annotated[
-        list[str] | None, typer.Option(help="Name of a site in FLARE; repeat it for all of them.")
-    ] = None,
     least: Annotated[
         int, typer.Option(min=0, help="Sites that must be connected; 0: all of them.")
     ] = 0,
@@ -64,22 +60,16 @@ def job_command(
     from cape.flare.job import JobPlan, new_run, read_job, write_job
 
     if resume is not None:
-        if settings or set_values or sites or site:
-            raise typer.BadParameter("--resume takes settings and sites of the job before")
+        if settings or set_values:
+            raise typer.BadParameter("--resume takes the settings of the job before")
         plan = read_job(resume)
         plan = dataclasses.replace(plan, least=least or plan.least)
     else:
-        names = tuple(site or ())
-        if not (sites or names):
-            raise typer.BadParameter("--sites N or --site NAME: who takes part is settled before")
-        given = assignments(set_values)
-        n_sites = sites or len(names)
+        in_file = {} if settings is None else read_file(settings)
         plan = JobPlan(
             run=new_run(),
-            settings=merged({} if settings is None else read_file(settings), given),
-            sites=n_sites,
-            least=least or n_sites,
-            names=names,
+            settings=merged(in_file, assignments(set_values)),
+            least=least,
             patience=patience,
             join_patience=join_patience,
         )
@@ -87,7 +77,7 @@ def job_command(
     if as_json:
         json_line({"event": "result", "run": plan.run, "job": str(folder)})
         return
-    say(f"{folder}: run {plan.run}, {plan.sites} sites")
+    say(f"{folder}: run {plan.run}")
     say(f"next: nvflare job submit -j {folder}")
 
 

@@ -15,7 +15,7 @@ from typing import Any
 from nvflare.collab import collab
 
 from cape.coinstac.computation import write_down
-from cape.errors import ConsortiumError, public_text
+from cape.errors import public_text
 from cape.flare.own_file import SiteFile, read_aggregator_file, read_site_file
 from cape.flare.rounds import AggregatorRounds, SiteRounds
 
@@ -50,12 +50,12 @@ class Site:
 
 
 class Aggregator:
-    """The aggregator: `sites` take part, `patience` and `join_patience` are in seconds."""
+    """The aggregator of a run; `patience` and `join_patience` are in seconds."""
 
     def __init__(
-        self, run: str, settings: dict[str, Any], sites: int, patience: float, join_patience: float
+        self, run: str, settings: dict[str, Any], patience: float, join_patience: float
     ) -> None:
-        self._run, self._sites = run, sites
+        self._run = run
         self._settings = {k: v for k, v in settings.items() if k not in PLAIN_MAPPING}
         self._patience, self._join_patience = patience, join_patience
 
@@ -75,9 +75,6 @@ class Aggregator:
         rounds = AggregatorRounds(self._run, self._settings, Path(own.runs))
         names = sorted(client.name for client in collab.clients)
         try:
-            if rounds.state() is None and len(names) != self._sites:
-                listed = f"{self._sites} sites take part; connected: {', '.join(names)}"
-                raise ConsortiumError("E204", field="number of sites", sites=listed)
             state = rounds.play(names, ask, join=self._join_patience, round=self._patience)
         except Exception as err:
             write_down(rounds.home / "output", err)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import load
-from cape.config import PRODUCT
+from cape.config import PRODUCT, Config
 from cape.errors import ConfigError, MessageError
 from cape.flare.own_file import SERVER_CLASSES, SITE_CLASSES
 from cape.flare.rounds import RUN_NAME
@@ -32,13 +32,11 @@ FILLED = ("{", "}", "$")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JobPlan:
-    """A run for FLARE; `sites` in the first start, later at least `least` of them."""
+    """A run for FLARE; who takes part stands in the owner's settings."""
 
     run: str
     settings: dict[str, Any]
-    sites: int
-    least: int
-    names: tuple[str, ...] = ()  # of the sites; empty = all that are connected
+    least: int = 0  # sites that must be connected; 0 = all
     patience: float = 600.0  # s for an answer; twice that, and a site is lost
     join_patience: float = 3600.0  # s for the first one: the data are read
 
@@ -51,30 +49,30 @@ def write_job(folder: Path, plan: JobPlan) -> None:
     """Write the job; ConfigError for settings that no run has or that FLARE would change."""
     values = dict(plan.settings)
     computation = load(str(values.pop("computation", PRODUCT)))
-    computation.config.from_input(values)
+    config = computation.config.from_input(values)
     for name, value in plan.settings.items():
         text = value if isinstance(value, str) else ""
         if any(mark in text for mark in FILLED) or text.startswith("@"):
             problem = f"FLARE would change the text of {name}"
             raise ConfigError("E312", problem=problem, do="leave out braces, $ and a first @.")
-    if not (1 <= plan.least <= plan.sites and len(plan.names) in (0, plan.sites)):
-        problem = f"{plan.least} of {plan.sites} sites, {len(plan.names)} of them named"
-        raise ConfigError("E312", problem=problem, do="name all sites or none, at least one.")
-    for name, document in _documents(plan).items():
+    if not 0 <= plan.least <= config.expected_sites or not config.expected_sites:
+        problem = f"{plan.least or 'all'} of {config.expected_sites} sites must be connected"
+        raise ConfigError("E312", problem=problem, do="set n_sites or site_names.")
+    for name, document in _documents(plan, config).items():
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
 
 
-def _documents(plan: JobPlan) -> dict[str, dict[str, Any]]:
+def _documents(plan: JobPlan, config: Config) -> dict[str, dict[str, Any]]:
     aggregator, controller = SERVER_CLASSES
     site, executor = SITE_CLASSES
     # A mapping that says so is none of FLARE's components, whatever its keys are called.
     settings = {"config_type": "dict", **plan.settings}
+    names, n_sites = config.expected_names, config.expected_sites
     arguments = {
         "run": plan.run,
         "settings": settings,
-        "sites": plan.sites,
         "patience": plan.patience,
         "join_patience": plan.join_patience,
     }
@@ -82,8 +80,8 @@ def _documents(plan: JobPlan) -> dict[str, dict[str, Any]]:
         META: {
             "name": f"cape-{plan.run[:8]}",
             "resource_spec": {},
-            "deploy_map": {"app": ["server", *plan.names] if plan.names else ["@ALL"]},
-            "min_clients": plan.least,
+            "deploy_map": {"app": ["server", *names] if names else ["@ALL"]},
+            "min_clients": plan.least or n_sites,
         },
         SERVER: {
             "format_version": 2,
@@ -94,8 +92,8 @@ def _documents(plan: JobPlan) -> dict[str, dict[str, Any]]:
                     "path": controller,
                     "args": {
                         "server_obj_id": "cape_aggregator",
-                        "sync_task_timeout": SYNC + 2 * plan.sites,
-                        "max_call_threads": max(SITE_THREADS, plan.sites),
+                        "sync_task_timeout": SYNC + 2 * n_sites,
+                        "max_call_threads": max(SITE_THREADS, n_sites),
                     },
                 }
             ],
@@ -127,10 +125,8 @@ def read_job(folder: Path) -> JobPlan:
         server = json.loads((folder / SERVER).read_text(encoding="utf-8"))
         given = dict(server["components"][0]["args"])
         given["settings"] = {k: v for k, v in given["settings"].items() if k != "config_type"}
-        sites = tuple(name for name in meta["deploy_map"]["app"] if name not in ("server", "@ALL"))
-        plan: JobPlan = wire.decode_document(
-            {**given, "least": meta["min_clients"], "names": list(sites)}, JobPlan, "job"
-        )
+        given["least"] = meta["min_clients"]
+        plan: JobPlan = wire.decode_document(given, JobPlan, "job")
     except (OSError, ValueError, LookupError, TypeError, AttributeError, MessageError) as err:
         problem = "this folder holds no job of cape"
         do = "name a folder that cape flare job wrote."

@@ -50,6 +50,8 @@ FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 ATTEMPTS = 2
 # Public texts after which nothing had left the site: a question may come again.
 MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
+# Seconds that a new job waits for the one before it.
+PATIENCE = 60.0
 CACHE_LIMIT = 2 * MAX_DOCUMENT
 
 
@@ -222,7 +224,7 @@ class AggregatorRounds:
             raise MessageError("E202", problem="the name of a run is 32 hex digits")
         values = dict(settings)
         computation = load(str(values.pop("computation", PRODUCT)))
-        self._survives = computation.config.from_input(values).aggregation == "secagg"
+        self._config = computation.config.from_input(values)
         self._run, self._settings = run, dict(settings)
         self.home = runs / run
 
@@ -232,20 +234,29 @@ class AggregatorRounds:
         return state
 
     @property
+    def _survives(self) -> bool:
+        return self._config.aggregation == "secagg"
+
+    @property
     def results(self) -> Path:
         return self.home / "results"
 
     def play(self, sites: Iterable[str], ask: Ask, *, join: float, round: float) -> RunState:
         """Go on after the last complete exchange, to the end; CapeError, also from a site."""
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with folder_lock(self.home, "the aggregator", patience=0.0):
-            state = self.state() or RunState(
-                cache={}, input=self._settings, left=tuple(sorted(sites))
-            )
+        # A job before this one may still be ending.
+        with folder_lock(self.home, "the aggregator", patience=PATIENCE):
+            state = self.state() or self._first(sorted(sites))
             while not state.ended:
                 state = self._exchange(state, ask, join if state.iteration == 0 else round)
                 write_record(self.home / "aggregator.json", state)
         return state
+
+    def _first(self, sites: list[str]) -> RunState:
+        # Before any site is asked: what the aggregator counts, the sites count again.
+        if wrong := self._config.wrong_sites(sites):
+            raise ConsortiumError("E204", field="list of sites", sites=wrong)
+        return RunState(cache={}, input=self._settings, left=tuple(sites))
 
     def _exchange(self, state: RunState, ask: Ask, timeout: float) -> RunState:
         number = state.iteration + 1

@@ -54,7 +54,7 @@ def simulate_in_flare(
     if (job / "meta.json").is_file():
         plan = read_job(job)  # it was stopped
     else:
-        plan = JobPlan(run=new_run(), settings=dict(settings), sites=len(sites), least=len(sites))
+        plan = JobPlan(run=new_run(), settings=dict(settings))
         write_job(job, plan)
         _write_own_files(sites, policy, work, kits / "local")
     rounds = AggregatorRounds(plan.run, plan.settings, work / "remote")

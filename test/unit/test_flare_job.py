@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -13,7 +14,7 @@ from cape.flare.job import JobPlan, read_job, write_job
 from cape.flare.own_file import AggregatorFile, SiteFile
 from support.flare import RUN, contents
 
-SETTINGS = {"epsilon": 8.0, "delta": 1e-5, "n_components": 5}
+SETTINGS = {"epsilon": 8.0, "delta": 1e-5, "n_components": 5, "n_sites": 200}
 KIT = {
     "class_allow_list": ["nvflare.app_common.X"],
     "allow_log_streaming": True,
@@ -23,11 +24,11 @@ KIT = {
 
 
 def plan(**changed) -> JobPlan:
-    return JobPlan(**{"run": RUN, "settings": SETTINGS, "sites": 4, "least": 4, **changed})
+    return JobPlan(**{"run": RUN, "settings": SETTINGS, **changed})
 
 
 def test_a_job_is_three_json_files_that_name_classes_and_hold_the_settings(tmp_path):
-    write_job(tmp_path, plan(sites=200, least=150))
+    write_job(tmp_path, plan(least=150))
     files = {name: json.loads(text) for name, text in contents(tmp_path).items()}
     assert sorted(files) == [
         "app/config/config_fed_client.json", "app/config/config_fed_server.json", "meta.json",
@@ -57,9 +58,8 @@ def _paths(node):
         {"settings": {**SETTINGS, "mask_hash": "@x"}},
         {"settings": {**SETTINGS, "mask_hash": "${x}"}},
         {"settings": {**SETTINGS, "n_component": 5}},
-        {"least": 5},
-        {"least": 0},
-        {"names": ("a", "b")},
+        {"least": 201},
+        {"settings": {**SETTINGS, "n_sites": 0}},
     ],
 )
 def test_a_job_that_flare_would_change_or_nobody_could_run_is_not_written(tmp_path, wrong):
@@ -69,15 +69,16 @@ def test_a_job_that_flare_would_change_or_nobody_could_run_is_not_written(tmp_pa
 
 
 def test_a_job_is_read_again_to_go_on_with_its_run(tmp_path):
-    whole = plan(names=("a", "b", "c", "d"), patience=7.0, join_patience=9.0)
+    named = {**SETTINGS, "n_sites": 4, "site_names": "a,b,c,d"}
+    whole = plan(settings=named, least=4, patience=7.0, join_patience=9.0)
     write_job(tmp_path / "one", whole)
     assert read_job(tmp_path / "one") == whole
     code = main(["flare", "job", str(tmp_path / "two"), "--resume", str(tmp_path / "one"),
                  "--least", "3"])  # fmt: skip
     assert code == 0
-    assert read_job(tmp_path / "two") == plan(
-        names=("a", "b", "c", "d"), patience=7.0, join_patience=9.0, least=3
-    )
+    assert read_job(tmp_path / "two") == dataclasses.replace(whole, least=3)
+    meta = json.loads((tmp_path / "two" / "meta.json").read_text())
+    assert meta["deploy_map"] == {"app": ["server", "a", "b", "c", "d"]}
     (tmp_path / "one" / "meta.json").write_text("{}")
     with pytest.raises(ConfigError, match="CAPE-E312"):
         read_job(tmp_path / "one")
@@ -85,7 +86,15 @@ def test_a_job_is_read_again_to_go_on_with_its_run(tmp_path):
 
 def test_a_new_job_has_a_run_of_its_own(tmp_path):
     for name in "ab":
-        words = [str(tmp_path / name), "--sites", "3", "--set", "epsilon=8", "--set", "delta=1e-5"]
+        words = [
+            str(tmp_path / name),
+            "--set",
+            "n_sites=3",
+            "--set",
+            "epsilon=8",
+            "--set",
+            "delta=1e-5",
+        ]
         assert main(["flare", "job", *words]) == 0
     assert read_job(tmp_path / "a").run != read_job(tmp_path / "b").run
     assert main(["flare", "job", str(tmp_path / "c")]) == 2

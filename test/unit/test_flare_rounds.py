@@ -20,7 +20,7 @@ SEED = 11
 POLICY = SitePolicy(
     min_subjects=1, allow_not_private=True, private_results=True, simulation_seed=SEED
 )
-SETTINGS = helper.settings_of("capedjica")
+SETTINGS = helper.settings_of("capedjica", n_sites=4, site_names="local0,local1,local2,local9")
 SECAGG = {**SETTINGS, "aggregation": "secagg", "min_survivors": 3}
 
 
@@ -130,6 +130,13 @@ def test_without_drop_outs_a_silent_site_ends_the_run_which_can_go_on(calls, exp
     assert calls.asked[2:] == [tuple(sorted(calls.own)), ("local1",)]  # once more, then the end
     assert calls.play(SETTINGS).ended
     assert scored(calls) == contents(expected / "consortium")
+
+
+def test_sites_that_the_owner_did_not_name_are_not_asked(calls):
+    calls.own["local7"] = calls.own.pop("local9")
+    with pytest.raises(CapeError, match=r"^CAPE-E204 list of sites differs: the sites are local0"):
+        calls.play(SETTINGS)
+    assert calls.asked == []
 
 
 def test_a_site_that_is_silent_in_join_ends_the_run_of_any_kind(calls):
