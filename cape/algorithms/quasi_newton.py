@@ -354,6 +354,9 @@ class QuasiNewton:
                 dither=self.dither,
             )
             state = replace(state, status=found.status)
+            if self.origin is not None and found.status == "unconfirmed":
+                # What nothing in time speaks for is not better than where the rounds began.
+                state = replace(state, W=self.origin)
         return state
 
     def _rotation(self, mean: Array, R: int, gain: float, limit: float) -> Array:

@@ -165,6 +165,8 @@ def _filtered(rounds: Sequence[float], verdict: Verdict) -> float:
     # How much of an error a round of gain g takes away: g, if the curvature is kappa_0.
     slope = min(max(verdict.curvature / kappa, 0.0), STEEPEST)
     error, variance = ANGLE_OF_START**2, START_ANGLE**2
+    if verdict.status == "unconfirmed":  # the run ended with the start
+        return error
     for noise_std in rounds:
         angle_noise = noise_std / (2.0 * kappa)
         gain, variance = filter_gain(variance, angle_noise)

@@ -349,6 +349,56 @@ MUTANTS = (
     ),
     # -- phases, the door, drivers
     Mutant(
+        "the gate of the spatial start follows a site's own data",
+        "cape/protocol/secure_sum.py",
+        "        query = self._query(model)\n        event = self.event(site, model)\n",
+        "        whitener = getattr(model, 'whitener', None)\n"
+        "        if whitener is not None:\n"
+        "            own = float(self.stage.input(site, model).arrays[0].ravel()[0]) > 0.0\n"
+        "            model = replace(model, whitener=replace(whitener, gate=own))\n"
+        "        query = self._query(model)\n        event = self.event(site, model)\n",
+        PROTOCOL + "test_dither.py::test_all_parties_ask_the_same_question_in_every_round",
+    ),
+    Mutant(
+        "one site steps with a gain of its own",
+        "cape/protocol/secure_sum.py",
+        "        query = self._query(model)\n        event = self.event(site, model)\n",
+        "        state = getattr(model, 'unmixing', None)\n"
+        "        if state is not None and site.id == 'local1':\n"
+        "            model = replace(model, unmixing=replace(state, W=1.01 * state.W))\n"
+        "        query = self._query(model)\n        event = self.event(site, model)\n",
+        PROTOCOL + "test_dither.py::test_all_parties_ask_the_same_question_in_every_round",
+    ),
+    Mutant(
+        "the dither is made from the subjects that are asked",
+        "cape/algorithms/quasi_newton.py",
+        "            turn = self.turn(state.round, size)\n",
+        "            turn = self.turn(state.round, size)\n"
+        "            turn = None if turn is None else turn * (1.0 + float(stack[:, 0].std()))\n",
+        UNIT + "test_algorithms_quasi_newton.py::test_a_row_does_not_depend_on_the_stack",
+    ),
+    Mutant(
+        "the answers are credited with the dither of the other round of the pair",
+        "cape/algorithms/quasi_newton.py",
+        "        R, turn = len(state.W), self.turn(state.round, len(mean))\n",
+        "        R, turn = len(state.W), self.turn(state.round + 1, len(mean))\n",
+        UNIT + "test_algorithms_quasi_newton.py"
+        "::test_answers_of_an_optimum_are_confirmed_and_answers_of_noise_are_not",
+    ),
+    Mutant(
+        "the verdict counts each dithered round twice",
+        "cape/algorithms/quasi_newton.py",
+        "                information=before.information + (self.dither / noise_std) ** 2,\n",
+        "                information=before.information + (self.dither / noise_std) ** 2 / 4,\n",
+        UNIT + "test_algorithms_quasi_newton.py::test_z_of_noise_is_standard_normal",
+    ),
+    Mutant(
+        "the rank guard cuts networks that many subjects share",
+        "cape/algorithms/pca.py", " or eigenvalues[k] > max(edge, COMMON):", ":",
+        UNIT + "test_algorithms_pca.py"
+        "::test_more_budget_never_cuts_more_where_components_are_too_few",
+    ),
+    Mutant(
         "noise is drawn before the charge",
         "cape/protocol/secure_sum.py",
         """        try:

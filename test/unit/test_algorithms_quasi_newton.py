@@ -113,8 +113,10 @@ def test_the_newton_constant_lies_in_the_range_of_measured_curvatures() -> None:
 def test_a_row_does_not_depend_on_the_stack() -> None:
     stack = noise(41, 20, 250).astype(np.float32)
     stack[3, 2, 7] = np.nan
-    for name in ("volatility", "tanh"):
-        estimator = solver(score=name)
+    for name, dither in (("volatility", 0.0), ("volatility", 0.06), ("tanh", 0.0)):
+        # A start makes all rounds dithered: a turn made from the stack would differ by it.
+        origin = np.linalg.qr(noise(20, 20, seed=4))[0]
+        estimator = solver(score=name, dither=dither, origin=origin if dither else None)
         answer = estimator.query(estimator.start(20)).answer
         together = answer(stack)
         alone = np.concatenate([answer(stack[m : m + 1]) for m in range(len(stack))])
@@ -341,6 +343,8 @@ def test_answers_of_an_optimum_are_confirmed_and_answers_of_noise_are_not(begun:
     assert play(estimator, R, 0.3, 0.02, seed=4).status == "converged"
     nothing = play(estimator, R, 0.0, 0.02, seed=5)
     assert nothing.status == ("unconfirmed" if begun else "not_separated")
+    # What was not confirmed in time is given as it was found in space.
+    assert np.array_equal(nothing.W, np.eye(R)) == begun
 
 
 def test_z_of_noise_is_standard_normal() -> None:

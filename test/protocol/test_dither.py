@@ -1,0 +1,95 @@
+"""Start, gate, gains and dither of the temporal rounds: public, equal everywhere, and free."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cape.algorithms import spatial_start
+from cape.algorithms.quasi_newton import QuasiNewton, dither_signs
+from cape.protocol.model import joined
+from support.consortium import Consortium
+
+both_gates = pytest.mark.parametrize("gate", [True, False])
+LONGER = {"n_rounds": 4, "epsilon": 50.0}
+
+
+def forced(monkeypatch, gate: bool) -> None:
+    monkeypatch.setattr(spatial_start, "GATE_OFFSET", -1e9 if gate else 1e9)
+
+
+@both_gates
+def test_all_parties_ask_the_same_question_in_every_round(gate, monkeypatch) -> None:
+    forced(monkeypatch, gate)
+    asked: dict[int, set[bytes]] = {}
+    query = QuasiNewton.query
+
+    def recorded(self, state):
+        turn = self.turn(state.round, len(state.response))
+        parts = (state.W, self.origin if self.origin is not None else np.zeros(0), turn)
+        text = b"".join(np.ascontiguousarray(part).tobytes() for part in parts)
+        asked.setdefault(state.round, set()).add(text)
+        return query(self, state)
+
+    monkeypatch.setattr(QuasiNewton, "query", recorded)
+    run = Consortium(**LONGER).play()
+    # The report asks once more, at the final state, how far answers were clipped.
+    assert sorted(asked) == [0, 1, 2, 3, 4]
+    assert {len(questions) for questions in asked.values()} == {1}
+    # Every round asked at W turned by what anybody can make: nothing of it was ever sent.
+    assert run.outcome.verdict.gate == gate
+
+
+@both_gates
+def test_start_and_gate_are_found_once_by_the_aggregator_and_broadcast(gate, monkeypatch) -> None:
+    forced(monkeypatch, gate)
+    found, make = [], spatial_start.spatial_start
+    monkeypatch.setattr(
+        spatial_start, "spatial_start", lambda *public: found.append(make(*public)) or found[-1]
+    )
+    run = Consortium(**LONGER).until("iterate")
+    run.exchange()
+    assert len(found) == 1
+    for model in (run.state.model, *(r.model for r in run.runs.values())):
+        assert model.whitener.gate == found[0].gate == gate
+        np.testing.assert_array_equal(model.whitener.origin, found[0].W)
+    assert len(run.play().outcome.verdict.component_curvature) == 3
+    assert len(found) == 1
+
+
+def test_a_dithered_question_costs_what_the_plain_one_does() -> None:
+    """Score tanh asks no dithered question: releases, integers and charges are the same."""
+    plain, dithered = (
+        Consortium(score=score, **LONGER).until("iterate", 2) for score in ("tanh", "volatility")
+    )
+    assert joined(plain.state.model).plan == joined(dithered.state.model).plan
+    for site in plain.parties:
+        assert plain.parties[site].ledger == dithered.parties[site].ledger
+
+
+def test_without_privacy_there_is_no_dither_and_no_start(monkeypatch) -> None:
+    forced(monkeypatch, True)
+    run = Consortium(private=False, n_rounds=4).play()
+    assert run.outcome.verdict is None
+    assert not run.state.model.whitener.gate
+    assert run.state.model.unmixing.information == 0.0
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"solver": "infomax"}, {"score": "tanh"}, {"solver": "infomax", "pca": "covariance"}],
+)
+def test_solvers_without_a_dither_are_not_judged(settings) -> None:
+    run = Consortium(**LONGER, **settings).play()
+    assert (run.outcome.status, run.outcome.verdict) == ("not_judged", None)
+
+
+def test_whitening_without_a_look_has_no_start_but_a_verdict() -> None:
+    run = Consortium(pca="covariance", whitening="eigen", **LONGER).play()
+    assert run.outcome.verdict is not None
+    assert not run.outcome.verdict.gate
+
+
+def test_the_recipe_of_the_dither_is_part_of_the_format() -> None:
+    bits = "".join("+" if sign > 0 else "-" for sign in dither_signs(7, 24))
+    assert bits == "-+---+---+-+-+-++--++++-"
