@@ -52,7 +52,7 @@ def interleaved(jobs: dict[str, Task], repeats: int) -> dict[str, float]:
 
 
 def label(size: int) -> MaskLabel:
-    return MaskLabel(phase="pca", round=1, field="sum", size=size, broadcast_digest=bytes(32))
+    return MaskLabel(phase="pca", round=1, field="sum", size=size, transcript=bytes(32))
 
 
 def rings(n_sites: int) -> list[KeyRing]:

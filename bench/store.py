@@ -56,7 +56,7 @@ def in_files(folder: Path, size: int) -> Round:
 
     def play(seq: int) -> None:
         store = FileStore(folder, folder, "x")
-        store.resume(NONCE, KEY)
+        store.resume(NONCE, KEY, seq)
         if seq > 1:
             store.answered(seq, f"r{seq}")
         store.charge({**CHARGE, "round": seq})

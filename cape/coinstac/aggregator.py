@@ -14,7 +14,6 @@ from cape.coinstac.documents import (
     encode_broadcast,
     engine_answer,
     read_cache,
-    request_digest,
 )
 from cape.computations import load
 from cape.config import VERSION, Config
@@ -63,13 +62,12 @@ def combine_replies(request: EngineRequest) -> Document:
     }
     context = AggregatorContext(config=state.config, folder=request.transfer)
     if cache is not None:
-        context.request, context.kept = cache.request_digest, cache.kept_bytes
+        context.kept = cache.kept_bytes
     state, envelope, ended = advance_aggregator(state, inbox, context)
     if not ended:
         answer = engine_answer(computation, state, encode_broadcast(envelope))
         # Only a run that sites may drop out of has stages that look back.
         if state.config.aggregation == "secagg":
-            answer["cache"]["cape"]["request"] = request_digest(envelope).hex()
             kept = {name: raw.hex() for name, raw in context.kept.items()}
             answer["cache"]["cape"]["kept"] = kept
         return answer

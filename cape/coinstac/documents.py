@@ -22,7 +22,6 @@ from cape.privacy.ledger import Ledger
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Progress
 from cape.protocol.phases import AnyEnvelope, Computation, Envelope, Run
-from cape.site.context import NO_REQUEST
 
 M = TypeVar("M")
 
@@ -70,11 +69,6 @@ def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelop
     return Envelope(**values)
 
 
-def request_digest(envelope: AnyEnvelope) -> bytes:
-    # Every mask is bound to it: two answers to different broadcasts never share a mask.
-    return hashlib.sha256(wire.dumps(encode_broadcast(envelope))).digest()
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
     """The part of a party's state that has the same type in every computation."""
@@ -85,6 +79,7 @@ class Head:
     run: str
     cursor: Cursor
     ledger: Ledger | None
+    transcript: bytes
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,16 +90,11 @@ class Cache:
     model: Any
     nonce: str = ""
     vault_key: str = ""
-    request: str = NO_REQUEST.hex()
     kept: dict[str, str] = field(default_factory=dict)
 
     @property
     def vault_key_bytes(self) -> bytes:
         return bytes.fromhex(self.vault_key)
-
-    @property
-    def request_digest(self) -> bytes:
-        return bytes.fromhex(self.request)
 
     @property
     def kept_bytes(self) -> dict[str, bytes]:
@@ -115,7 +105,7 @@ def read_cache(document: Any, party: str) -> Cache:
     try:
         cache = wire.decode_document(document, Cache, "cache")
         # Hex is checked here, so that the properties of a cache that was read never fail.
-        for text in (cache.vault_key, cache.request, *cache.kept.values()):
+        for text in (cache.vault_key, *cache.kept.values()):
             bytes.fromhex(text)
         return cache
     except (CapeError, ValueError) as err:
@@ -124,12 +114,13 @@ def read_cache(document: Any, party: str) -> Cache:
 
 def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
     head = Head(
-        v=1,
+        v=2,
         computation=computation.name,
         settings=json.dumps(run.config.settings(), sort_keys=True),
         run=run.run,
         cursor=run.cursor,
         ledger=run.ledger,
+        transcript=run.transcript,
     )
     return Cache(head=head, model=wire.encode(run.model, computation.model))
 
@@ -146,7 +137,7 @@ def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
-        if head.v != 1 or head.computation != computation.name:
+        if head.v != 2 or head.computation != computation.name:
             raise MessageError("E202", problem="cache of another version or computation")
         # Settings travel as text, so that a cache of another version fails in words, not in types.
         config = decode_settings(computation, head.settings)
@@ -154,7 +145,14 @@ def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]
     except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
     bound = computation.bind(config)
-    return Run(bound=bound, run=head.run, cursor=head.cursor, ledger=head.ledger, model=model)
+    return Run(
+        bound=bound,
+        run=head.run,
+        cursor=head.cursor,
+        ledger=head.ledger,
+        model=model,
+        transcript=head.transcript,
+    )
 
 
 def decode_settings(computation: Computation[M], text: str) -> Config:

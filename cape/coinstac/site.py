@@ -17,14 +17,13 @@ from cape.coinstac.documents import (
     engine_answer,
     read_cache,
     reply_document,
-    request_digest,
 )
 from cape.computations import load
 from cape.config import PRODUCT, Config
 from cape.errors import CapeError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
-from cape.site.context import NO_REQUEST, SiteContext
+from cape.site.context import RUN_SECRET, SiteContext
 from cape.site.policy import policy_path, read_policy
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
@@ -46,10 +45,6 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     (request.output / "site-error.txt").unlink(missing_ok=True)  # of an earlier run
     # Other files are another request: an answer from before must not stand for them.
     digest = _digest([request.input, _listing(request.base)])
-    vault_key = os.urandom(32)
-    stored = store.first_answer(digest)
-    if stored is not None:
-        return _with_key(stored, vault_key)  # nothing is sealed before the second round
     inputs = {name: request.input[name] for name in SITE_INPUTS if name in request.input}
     settings = {
         name: value for name, value in request.input.items() if name not in (*SITE_INPUTS, "start")
@@ -60,10 +55,14 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     store.forget_arrays()
     open_source = _source_of(request, inputs, config)
     store.data = open_source()
-    context = _context(request, computation, config, open_source, store, inputs, NO_REQUEST)
+    context = _context(request, computation, config, open_source, store, inputs)
+    # Asked again, `join` is another run, with its own secret, nonce and charges: the secret before
+    # it is sealed under a key that nobody has any more.
+    secret = context.new_run()
     state, envelope = advance_site(start(computation.bind(config)), None, context)
-    # Nothing was charged or sealed so far: the journal may begin with the nonce that `join` drew.
-    store.begin(envelope.body.nonce, vault_key)
+    # Nothing was charged or sealed so far: the journal may begin with the nonce of the secret.
+    store.begin(envelope.body.nonce, os.urandom(32))
+    store.keep(RUN_SECRET, secret)
     record = JoinRecord(
         card=context.card,
         policy_at_join=context.policy,
@@ -81,7 +80,7 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     cache = read_cache(request.cache, party)
     computation = load(cache.head.computation)
     state = decode_run(computation, cache, party=party)
-    store.resume(cache.nonce, cache.vault_key_bytes)
+    store.resume(cache.nonce, cache.vault_key_bytes, state.cursor.seq + 1)
     digest = _digest(request.input)
     is_last = request.input.get("phase") == state.bound.last
     # The last phase draws nothing and clears the journal: it may be done again without one.
@@ -96,8 +95,7 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     inputs = {} if is_repeated_end else store.read_join().inputs
     # What the first round accepted, not what lies there now: `inputs` has its fingerprint.
     open_source = _source_of(request, inputs, state.config)
-    answered = request_digest(envelope)
-    context = _context(request, computation, state.config, open_source, store, inputs, answered)
+    context = _context(request, computation, state.config, open_source, store, inputs)
     state = accept(state, envelope, context)  # a message that does not belong ends nothing
     request.expect(state.cursor.seq)
     # From here on something may be charged: a refusal ends the run at this site for good.
@@ -173,7 +171,6 @@ def _context(
     open_source: Callable[[], FileSource],
     store: FileStore,
     inputs: dict[str, Any],
-    digest: bytes,
 ) -> SiteContext:
     policy = read_policy(request.base, inputs, request.party)
     if store.record is not None:
@@ -199,7 +196,6 @@ def _context(
         policy=policy,
         open_source=open_source,
         store=store,
-        request=digest,
         owner=request.owner,
         identity_files=identity_files,
         all_runs=all_runs,

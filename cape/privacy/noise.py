@@ -1,7 +1,8 @@
-"""Where noise comes from: bytes of the operating system or of a seed, and exact Gaussian integers.
+"""Where noise comes from: ports of uniform bytes, and exact Gaussian integers made of them.
 
-Everything random in a release is drawn through `NoiseSource.token_bytes`: no other entropy, no
-global state, no numpy generator.  The only module of the audit unit that may import `secrets`.
+Everything random in a release is read from one `Entropy`, in a fixed order: no other entropy, no
+global state, no numpy generator; so the same bytes give the same integers.  The only module of the
+audit unit that may import `secrets`.
 N_Z(0, s2) has mass proportional to exp(-x^2 / (2 s2)) on every integer x, by rejection from a
 discrete Laplace law (Canonne, Kamath, Steinke, "The Discrete Gaussian for Differential Privacy",
 NeurIPS 2020).  Every decision is the exact one: a float decides only where it cannot be wrong,
@@ -12,7 +13,6 @@ differential privacy", CCS 2012).  The running time depends on the noise drawn, 
 
 from __future__ import annotations
 
-import hashlib
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -32,9 +32,6 @@ _Floats = npt.NDArray[np.float64]
 _Bits = npt.NDArray[np.bool_]
 _Ratio = Callable[[int], tuple[int, int]]
 
-# Bytes squeezed at a time: 32 permutations of SHAKE-256, whose rate is 136 bytes.
-_BLOCK: Final = 32 * 136
-
 # More than 100 times the float error of a threshold (about 4 * 2^-53) and of a uniform draw.
 GUARD_BAND: Final = 2.0**-44
 
@@ -45,95 +42,37 @@ _TAIL: Final = 60
 _BATCH: Final = 2**16
 
 
-class NoiseSource(Protocol):
-    """An entropy port: independent uniform bytes."""
-
-    @property
-    def label(self) -> Label:
-        """Bytes of a "seeded" source are predictable: such a run guarantees nothing."""
-        ...
+class Entropy(Protocol):
+    """Independent uniform bytes."""
 
     def token_bytes(self, n: int) -> bytes:
         """Next `n` uniform bytes."""
         ...
 
-    def stream(self, *context: str | int) -> NoiseSource:
-        """Source for one purpose, named by `context`."""
+
+class NoiseSource(Protocol):
+    """Where a site's draws come from: no bytes without saying what they are for."""
+
+    @property
+    def label(self) -> Label:
+        """Draws of a "seeded" source are predictable: such a run guarantees nothing."""
+        ...
+
+    def stream(self, *context: str | bytes) -> Entropy:
+        """Bytes for one purpose: the same `context` gives the same ones, another one others."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class SecureNoise:
-    """Entropy of the operating system, the only source for real data."""
-
-    @property
-    def label(self) -> Label:
-        return "os"
+    """Entropy of the operating system: secrets of runs and of sites come from here only."""
 
     def token_bytes(self, n: int) -> bytes:
-        return secrets.token_bytes(n)  # no buffer: a copied process must not repeat noise
-
-    def stream(self, *context: str | int) -> SecureNoise:
-        return self
-
-
-class SeededNoise:
-    """A reproducible byte stream for simulations and tests only: SHAKE-256(seed and context, k).
-
-    However requests are cut, the bytes are the same.  The seed is an int >= 0 of any size; the
-    context names the stream: by custom site, phase, round, purpose.  ValueError for other types.
-    """
-
-    __slots__ = ("_block", "_buffer", "_context", "_key", "_seed")
-
-    def __init__(self, seed: int, context: tuple[str | int, ...] = ()) -> None:
-        # A bool or a float would be another seed than the text that it was read from says.
-        if type(seed) is not int or seed < 0:
-            raise ValueError("a seed is a non-negative int")
-        self._seed = seed
-        self._context = tuple(context)
-        self._key = b"cape/1/seeded" + b"".join(_encode(part) for part in (seed, *context))
-        self._block = 0
-        self._buffer = b""
-
-    @property
-    def label(self) -> Label:
-        return "seeded"
-
-    def token_bytes(self, n: int) -> bytes:
-        if n < 0:
-            raise ValueError("a number of bytes is not negative")
-        # What was squeezed and not used is kept for the next request.
-        pieces, have = [self._buffer], len(self._buffer)
-        while have < n:
-            counter = self._block.to_bytes(8, "little")
-            pieces.append(hashlib.shake_256(self._key + counter).digest(_BLOCK))
-            self._block += 1
-            have += _BLOCK
-        joined = b"".join(pieces)
-        self._buffer = joined[n:]
-        return joined[:n]
-
-    def stream(self, *context: str | int) -> SeededNoise:
-        # From the seed and the contexts alone, not from what was drawn before: a round that is
-        # played again gets the same noise.
-        return SeededNoise(self._seed, (*self._context, *context))
-
-
-def _encode(part: str | int) -> bytes:
-    """Encode one part so that a sequence of parts is read back in one way only."""
-    # Kind and length: ("a", 1), ("a1",) and ("a", "1") are three streams.
-    if isinstance(part, str):
-        kind, text = b"s", part.encode()
-    elif type(part) is int:
-        kind, text = b"i", str(part).encode()
-    else:
-        raise ValueError("a context is made of str and int")
-    return kind + len(text).to_bytes(8, "little") + text
+        return secrets.token_bytes(n)
 
 
 def discrete_gaussian(
-    variance: int, size: int, source: NoiseSource, *, guard_band: float = GUARD_BAND
+    variance: int, size: int, source: Entropy, *, guard_band: float = GUARD_BAND
 ) -> _Integers:
     """Draw `size` independent integers (int64) of the discrete Gaussian law, s2 in 1 .. 2^56.
 
@@ -158,7 +97,7 @@ def discrete_gaussian(
     return np.concatenate(pieces)
 
 
-def _candidates(variance: int, batch: int, source: NoiseSource, band: float) -> _Integers:
+def _candidates(variance: int, batch: int, source: Entropy, band: float) -> _Integers:
     """Turn `batch` tries into accepted draws, on average 0.48 of them."""
     # Algorithms 2 and 3 of Canonne, Kamath, Steinke: |x| = u + T0 v has a Laplace law on the
     # integers, and exp(-(|x| - s2/T0)^2 / (2 s2)) turns it into the Gaussian one.
@@ -178,7 +117,7 @@ def _candidates(variance: int, batch: int, source: NoiseSource, band: float) -> 
     return accepted
 
 
-def _uniform_below(bound: int, batch: int, source: NoiseSource) -> _Integers:
+def _uniform_below(bound: int, batch: int, source: Entropy) -> _Integers:
     """Uniform integers of {0 .. bound - 1}, at most `batch`."""
     words = _words(batch, source)
     # Words of the uneven rest are dropped: a plain remainder would prefer small numbers.
@@ -186,7 +125,7 @@ def _uniform_below(bound: int, batch: int, source: NoiseSource) -> _Integers:
     return (words[words <= last] % np.uint64(bound)).astype(np.int64)
 
 
-def _geometric(count: int, source: NoiseSource, band: float) -> _Integers:
+def _geometric(count: int, source: Entropy, band: float) -> _Integers:
     """Numbers of successes of Bernoulli(exp(-1)) before the first failure."""
     v = np.zeros(count, dtype=np.int64)
     active = np.arange(count)
@@ -198,7 +137,7 @@ def _geometric(count: int, source: NoiseSource, band: float) -> _Integers:
     raise ArithmeticError("the entropy source is broken")
 
 
-def _bernoulli_exp(exponent: _Floats, ratio: _Ratio, source: NoiseSource, band: float) -> _Bits:
+def _bernoulli_exp(exponent: _Floats, ratio: _Ratio, source: Entropy, band: float) -> _Bits:
     """Independent bits with probability exp(-a); ``ratio(i)``, the exact a, decides within `band`.
 
     `exponent` holds a >= 0 as floats, wrong by a few 2^-53 relative at most.
@@ -213,7 +152,7 @@ def _bernoulli_exp(exponent: _Floats, ratio: _Ratio, source: NoiseSource, band: 
     return bits
 
 
-def _below_exp(word: int, numerator: int, denominator: int, source: NoiseSource) -> bool:
+def _below_exp(word: int, numerator: int, denominator: int, source: Entropy) -> bool:
     """Tell whether a uniform real, of which `word` is the first 64 bits, is below exp(-a)."""
     # The real lies in [r, r + 1) / 2^bits; bits are appended until this interval and an interval
     # around exp(-a) are disjoint.
@@ -233,11 +172,11 @@ def _below_exp(word: int, numerator: int, denominator: int, source: NoiseSource)
         bits += 64
 
 
-def _words(count: int, source: NoiseSource) -> npt.NDArray[np.uint64]:
+def _words(count: int, source: Entropy) -> npt.NDArray[np.uint64]:
     return np.frombuffer(source.token_bytes(8 * count), dtype="<u8").astype(np.uint64)
 
 
-def _signs(count: int, source: NoiseSource) -> _Bits:
+def _signs(count: int, source: Entropy) -> _Bits:
     # One byte of entropy gives eight signs.
     packed = np.frombuffer(source.token_bytes((count + 7) // 8), dtype=np.uint8)
     return np.unpackbits(packed, count=count).astype(np.bool_)

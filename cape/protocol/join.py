@@ -47,7 +47,7 @@ def join(name: str, planner: Planner, *, then: str) -> One:
         source = site.source
         # The only pass over voxels, while nothing is at stake.
         lengths = [array.shape[2] for array in prepared(site, source.space).arrays]
-        nonce = site.noise.stream(site.id, "join", 1, "nonce").token_bytes(CARD_NONCE_BYTES)
+        nonce = site.noise.stream("nonce").token_bytes(CARD_NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
         if site.share_timepoints:
             card = replace(

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hashlib
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -175,18 +176,27 @@ def check_table(rows: list[AnyPhase]) -> None:
         raise ValueError("the last phase, and only the last, ends the run")
 
 
+# Of a run in which nothing was broadcast
+NO_TRANSCRIPT = bytes(32)
+
+
 # -- one party's state, and the envelope around every message -----------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run(Generic[M]):
-    """All that a party carries from round to round; `run` is empty until `join` has named it."""
+    """All that a party carries from round to round; `run` is empty until `join` has named it.
+
+    `transcript` is a chain of SHA-256 over all broadcasts: equal at two parties only if they were
+    told the same from `join` on.  Masks and noise are bound to it.
+    """
 
     bound: BoundComputation[M]
     run: str
     cursor: Cursor
     ledger: Ledger | None
     model: M
+    transcript: bytes = NO_TRANSCRIPT
 
     @property
     def config(self) -> Config:
@@ -237,6 +247,15 @@ def opened(run: Run[M], name: str) -> Cursor:
     return Cursor(seq=run.cursor.seq + 1, phase=name, round=again)
 
 
+def told(run: Run[M], cursor: Cursor, body_digest: bytes) -> bytes:
+    """Return the transcript with one broadcast more, which opens `cursor`.
+
+    Of what is absorbed: what only people read (`Progress`) makes no other question.
+    """
+    head = f"cape/2/told {cursor.seq} {cursor.phase} {cursor.round} ".encode()
+    return hashlib.sha256(head + run.transcript + body_digest).digest()
+
+
 def _out_of_phase(run: Run[M], name: str) -> OutOfPhaseError:
     allowed = list(run.phase.then)
     computation = run.bound.computation.name
@@ -270,13 +289,15 @@ def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
         )
     # Last before it is absorbed: a wrong form would be computed with from here on.
     phase.check(run.model, request.body)
-    return replace(run, run=name, cursor=cursor, model=phase.absorb(run.model, request.body))
+    model = phase.absorb(run.model, request.body)
+    transcript = told(run, cursor, party.digest(request.body))
+    return replace(run, run=name, cursor=cursor, model=model, transcript=transcript)
 
 
 def respond(run: Run[M], site: Site) -> tuple[Run[M], AnyEnvelope]:
     """Answer the phase in which a site stands: the first, or the one that `accept` opened."""
     # A context serves one round: where it stands and what was charged come from the stored state.
-    site.cursor, site.ledger = run.cursor, run.ledger
+    site.cursor, site.ledger, site.transcript = run.cursor, run.ledger, run.transcript
     phase = run.phase
     reply = phase.answer(site, run.model)
     # Not isinstance: a subclass could carry fields that no marker was checked for.
@@ -305,7 +326,7 @@ def advance_aggregator(
     _agree(run, inbox, joined=bool(run.run))
     # Who is missing is settled before anything is combined: never a silently smaller sum.
     party.lost = _missing(run.cursor, phase.attendance(run.model), sorted(inbox, key=str.encode))
-    party.cursor, party.ledger = run.cursor, run.ledger
+    party.cursor, party.ledger, party.transcript = run.cursor, run.ledger, run.transcript
     # COINSTAC lists sites in order of arrival, and a float sum depends on its order.
     replies = {site: inbox[site].body for site in sorted(inbox, key=str.encode)}
     for site, reply in replies.items():
@@ -320,7 +341,9 @@ def advance_aggregator(
             raise _out_of_phase(run, "end")
         return run, _wrap(run, run.cursor, body), True
     cursor = opened(run, name)
-    run = replace(run, cursor=cursor, model=phase.absorb(run.model, body))
+    transcript = told(run, cursor, party.digest(body))
+    model = phase.absorb(run.model, body)
+    run = replace(run, cursor=cursor, model=model, transcript=transcript)
     stage = replace(cursor, phase=stage_of(name))
     progress = run.bound.computation.progress(run.config, run.model, run.ledger, stage)
     return run, replace(_wrap(run, cursor, body), progress=replace(progress, phase=name)), False

@@ -60,10 +60,13 @@ class Site(Protocol):
     id: str
     config: Config
     cursor: Cursor
-    noise: NoiseSource
-    # SHA-256 of the broadcast that is being answered
-    request: bytes
+    # Digest of all broadcasts up to the one that is being answered
+    transcript: bytes
     ledger: Ledger | None
+
+    @property
+    def noise(self) -> NoiseSource:
+        """All that is drawn: functions of one secret of this site in this run."""
 
     @property
     def share_timepoints(self) -> bool:
@@ -113,8 +116,8 @@ class Aggregator(Protocol):
     ledger: Ledger | None
     # Sites that were asked in this round and did not answer
     lost: frozenset[str]
-    # SHA-256 of the broadcast that is being answered
-    request: bytes
+    # Digest of all broadcasts up to the one that is being answered
+    transcript: bytes
 
     def digest(self, message: object) -> bytes:
         """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""

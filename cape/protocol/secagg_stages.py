@@ -100,14 +100,14 @@ def key_digest(party: Site | Aggregator, model: Model) -> bytes:
 def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabel:
     """Return what one vector of masks is for.
 
-    Bound to the broadcast answered: told different things, masks do not cancel, the sum is noise.
+    Bound to all broadcasts: told different things, masks do not cancel, the sum is noise.
     """
     return keys.MaskLabel(
         phase=party.cursor.phase,
         round=party.cursor.round,
         field=field,
         size=size,
-        broadcast_digest=party.request,
+        transcript=party.transcript,
     )
 
 
@@ -154,7 +154,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
     def advertise(site: Site, model: Model) -> KeyAdvertisement:
         prepare(site, model)
         roster = broadcast_roster(model)
-        entropy = site.noise.stream(site.id, "zero-sum", 1, "keys")
+        entropy = site.noise.stream("keys", site.transcript)
         # Drawn even where it is not used, so that seeded runs draw the same keys after it.
         fresh = entropy.token_bytes(keys.KEY_BYTES)
         state = site_stages.advertise(
@@ -224,7 +224,9 @@ def _share(site: Site, model: Model) -> SealedShares:
         state,
         advertised(state.setup, drop_outs(model).advertised),
         pinned=site.identity().roster if pinned(site.config) else None,
-        token_bytes=site.noise.stream(site.id, "zero-sum.shares", 1, "shares").token_bytes,
+        # One polynomial per secret of the run, whatever list it is shared among: other shares under
+        # the same key and nonce would show themselves.
+        token_bytes=site.noise.stream("shares", state.setup.salt).token_bytes,
     )
     keep(site, SECRET, after)
     return unaddressed(message)

@@ -13,6 +13,7 @@ Here, and nowhere else, the accountant's half (`cape.privacy`) and the cryptogra
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -28,7 +29,8 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, seed_bound, verify_event
-from cape.privacy.noise import discrete_gaussian
+from cape.privacy.noise import Entropy, discrete_gaussian
+from cape.protocol import wire
 from cape.protocol.messages import Masked, Reduced, Released, RingVector, RoundRecord, SeedSum
 from cape.protocol.model import Model, attendance, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
@@ -36,6 +38,7 @@ from cape.protocol.plan import FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.zero_sum import hide, opening_phase
 from cape.secagg.field import Integers, decode_sum, quantized_sum
+from cape.secagg.keys import DIGEST_BYTES
 
 SEED = "seed"
 M = TypeVar("M", bound=Model)
@@ -170,8 +173,11 @@ class Release(Generic[M]):
 
     # A site.
 
-    def noisy_sum(self, site: Site, model: M) -> Integers | None:
-        """Return x + g of this site, or None if its policy or budget refuses the release."""
+    def noisy_sum(self, site: Site, model: M, question: bytes = b"") -> Integers | None:
+        """Return x + g of this site, or None if its policy or budget refuses the release.
+
+        `question`: the transcript as it was when x was settled, if that was not just now.
+        """
         query = self._query(model)
         event = self.event(site, model)
         check_query(event, query)
@@ -186,7 +192,7 @@ class Release(Generic[M]):
         except PrivacyBudgetError:
             return None
         if event.private:
-            entropy = site.noise.stream(site.id, event.phase, event.round, "noise")
+            entropy = noise_stream(site, event, question or site.transcript, total)
             total = total + discrete_gaussian(event.variance, query.size, entropy)
         return total
 
@@ -292,6 +298,18 @@ class Release(Generic[M]):
         return state, name
 
 
+def noise_stream(site: Site, event: Event, transcript: bytes, total: Integers) -> Entropy:
+    """Return the bytes of a release's noise: a function of the question and of the exact sum.
+
+    Asked again, whatever became of journal and folder, a site adds the same noise to the same sum.
+    To another sum, of other data or of arithmetic that rounds differently, it adds other noise: the
+    difference of the two would else be exact.  Proof: docs/privacy.md.
+    """
+    line = wire.dumps(wire.encode(event, Event))  # phase and round are part of it
+    exact = hashlib.sha256(total.astype("<i8").tobytes()).digest()
+    return site.noise.stream("noise", transcript, line, exact)
+
+
 def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
     """Whether arrays have their first shape; axes of length `most` may be shorter, not empty."""
     # A site checks a broadcast state with this before it asks its subjects anything under it.
@@ -394,9 +412,12 @@ class GaussianSum(Generic[M]):
     def _seed(self, site: Site, model: M) -> Masked:
         """Draw e_hat_s and send it masked.  Alg. 1, lines 1 and 2."""
         event, size = self._release.event(site, model), self._release.size(model)
-        entropy = site.noise.stream(site.id, event.phase, event.round, "seed")
+        line = wire.dumps(wire.encode(event, Event))
+        entropy = site.noise.stream("seed", site.transcript, line)
         seed = discrete_gaussian(event.seed_variance, size, entropy)
-        site.keep(SEED, seed.astype("<i8").tobytes())
+        # What x depends on is settled here.  Under another T the same e_hat must hide the same
+        # x + g: other noise could be averaged away, as T / S is known.
+        site.keep(SEED, site.transcript + seed.astype("<i8").tobytes())
         return Masked(total=hide(site, model, seed, SEED), refused=False)
 
     def _sum_seeds(self, party: Aggregator, replies: Mapping[str, Masked], model: M) -> Next:
@@ -406,13 +427,14 @@ class GaussianSum(Generic[M]):
 
     def _answer(self, site: Site, model: M) -> Released:
         """Send S (x + g) + S e_hat - T.  Alg. 1, line 4, and Alg. 2, line 4."""
-        noisy = self._release.noisy_sum(site, model)
+        stored = site.secret(SEED)
+        if not stored:
+            raise StateLostError("E210", site=f"site {site.id}", what="seed of the zero-sum noise")
+        question, seeds = stored[:DIGEST_BYTES], stored[DIGEST_BYTES:]
+        noisy = self._release.noisy_sum(site, model, question)
         if noisy is None or model.seed_sum is None:
             return Released(total=np.zeros(0, dtype=np.int64), refused=True)
-        stored = site.secret(SEED)
-        if not stored:  # a crash came between its use and the answer
-            raise StateLostError("E210", site=f"site {site.id}", what="seed of the zero-sum noise")
-        seed = np.frombuffer(stored, dtype="<i8").astype(np.int64)
+        seed = np.frombuffer(seeds, dtype="<i8").astype(np.int64)
         if not noisy.shape == seed.shape == model.seed_sum.total.shape:
             raise SecureAggregationError("E220", problem="the seeds have another length")
         # Gone before it is sent: used twice, the difference of two replies would be free of it.

@@ -98,7 +98,7 @@ class ZeroSum:
 
     def _advertise(self, site: Site, model: Model) -> PublicKey:
         self._prepare(site, model)
-        secret = site.noise.stream(site.id, "zero-sum", 1, "key").token_bytes(keys.KEY_BYTES)
+        secret = site.noise.stream("key", site.transcript).token_bytes(keys.KEY_BYTES)
         site.keep(KEY_NAME, secret)
         public = keys.public_key(keys.private_key_from_bytes(secret))
         reply = PublicKey(public_key=public.hex(), labels=site.labels)
@@ -255,7 +255,8 @@ def _mask(
 ) -> RingVector:
     """Zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
 
-    Bound to the broadcast answered: told different things, masks do not cancel.
+    Bound to all that was broadcast so far: told different things, masks do not cancel, and two
+    questions for one round, asked of a restored folder, have different masks.
     """
     ring = keys.KeyRing(site=site.id, secret_key=site.secret(KEY_NAME))
     sizes = {entry.site: entry.n_subjects for entry in broadcast_roster(model).sites}
@@ -270,7 +271,7 @@ def _mask(
         round=site.cursor.round,
         field=field,
         size=size,
-        broadcast_digest=site.request,
+        transcript=site.transcript,
     )
     return keys.zero_sum_mask(keys.pair_keys(ring, entries, salt=salt), label)
 

@@ -1,4 +1,4 @@
-"""Keys of one run, the zero-sum noise e_s over Z_2^64, signatures of sites and sealed storage.
+"""Secrets and keys of one run, zero-sum noise e_s over Z_2^64, signatures, sealed storage.
 
 Every pair of sites shares a key that the aggregator does not know; both stretch it to one key
 stream, one adds it, the other subtracts it.  All terms cancel, one site's alone is uniform.
@@ -15,7 +15,7 @@ import hashlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from typing import Final
+from typing import Final, Literal
 
 import numpy as np
 from cryptography.exceptions import InvalidSignature, InvalidTag
@@ -67,6 +67,56 @@ class KeyRing:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class RunSecret:
+    """The one secret of a site in a run, 32 uniform bytes; it gives streams, never itself.
+
+    All that a site draws is a function of it and of what it is for.  A round that is played again,
+    from a journal, a restored folder or a copy of it, draws the same bytes, so nobody can average
+    noise away by asking twice; another question draws others, as the nonce of a deterministic
+    signature does (RFC 6979).  Source: docs/privacy.md, "Noise as a function".
+    """
+
+    secret: bytes = field(repr=False)
+    label: Literal["os", "seeded"]
+
+    def __post_init__(self) -> None:
+        check_length(self.secret, "secret of the run")
+
+    def stream(self, *context: str | bytes) -> KeyStream:
+        """ChaCha20 key stream under HKDF-Expand of the secret, bound to the context."""
+        # Kind and length of every part: ("a", "b"), ("ab",) and (b"ab",) are three streams.
+        info = lp(b"cape/2/draw") + b"".join(
+            b"s" + lp(part.encode()) if isinstance(part, str) else b"b" + lp(part)
+            for part in context
+        )
+        return KeyStream(
+            HKDFExpand(algorithm=SHA256(), length=KEY_BYTES, info=info).derive(self.secret)
+        )
+
+
+class KeyStream:
+    """The key stream of one key, from its beginning; however requests are cut, the same bytes."""
+
+    __slots__ = ("_cipher",)
+
+    def __init__(self, key: bytes) -> None:
+        # Counter and nonce are zero, as each key has one use.
+        self._cipher = Cipher(algorithms.ChaCha20(key, bytes(16)), mode=None).encryptor()
+
+    def token_bytes(self, n: int) -> bytes:
+        # Encrypting zeros gives the bare key stream; a negative length is a ValueError there.
+        return self._cipher.update(bytes(n))
+
+
+def seeded_secret(seed: int, site: str) -> bytes:
+    """Secret of a site in a simulation, of a seed >= 0: who knows the seed knows all its noise."""
+    # A bool or a float would be another seed than the text that it was read from says.
+    if type(seed) is not int or seed < 0:
+        raise ValueError("a seed is a non-negative int")
+    return sha256(lp(b"cape/2/seed") + lp(str(seed).encode()) + lp(site.encode()))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class PairKeys:
     """Keys that one site shares with every other one, 32 bytes each; not shown by repr."""
 
@@ -85,19 +135,19 @@ class MaskLabel:
     round: int
     field: str
     size: int
-    # SHA-256 of the broadcast that is answered: sites that were told different things get masks
-    # that do not cancel.
-    broadcast_digest: bytes
+    # Digest of all broadcasts so far: sites that were told different things get masks that do not
+    # cancel, and no two questions share one.
+    transcript: bytes
 
     def __post_init__(self) -> None:
         # Of fixed length, so that `to_bytes` stays unambiguous without its length.
-        if len(self.broadcast_digest) != DIGEST_BYTES:
-            raise failure("the digest of the broadcast does not have 32 bytes")
+        if len(self.transcript) != DIGEST_BYTES:
+            raise failure("the digest of the broadcasts does not have 32 bytes")
 
     def to_bytes(self) -> bytes:
         """Encode without ambiguity, as bound into keys and signatures."""
         phase, name = lp(self.phase.encode()), lp(self.field.encode())
-        return phase + u64(self.round) + name + u64(self.size) + self.broadcast_digest
+        return phase + u64(self.round) + name + u64(self.size) + self.transcript
 
 
 def lp(value: bytes) -> bytes:

@@ -14,7 +14,6 @@ from cape.coinstac.documents import (
     decode_run,
     encode_broadcast,
     reply_document,
-    request_digest,
 )
 from cape.config import Config
 from cape.errors import CapeError
@@ -32,7 +31,7 @@ from cape.protocol.phases import (
 )
 from cape.protocol.ports import Source
 from cape.simulation.dropout import ActiveSites, Drop
-from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext
+from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
 from cape.site.ledger_file import all_runs_of
 from cape.site.policy import SitePolicy
@@ -99,6 +98,8 @@ class MemoryTransport:
             )
             for site, source in sources.items()
         }
+        for site, party in self._parties.items():
+            self._stores[site].keep(RUN_SECRET, party.new_run())
         self._runs: dict[str, Run[Any]] = {s: start(computation.bind(config)) for s in sources}
         self._state = start(computation.bind(config))
         self._request: AnyEnvelope | None = None
@@ -148,13 +149,11 @@ class MemoryTransport:
         self._request = decode_envelope(stored.request, kind, broadcast=True)
 
     def exchange(self) -> tuple[Progress | None, int]:
-        digest = NO_REQUEST if self._request is None else request_digest(self._request)
         inbox: dict[str, AnyEnvelope] = {}
         entries: dict[str, ReplyEntry] = {}
         cursor = self._state.cursor
         for site in self.active.asked(cursor.phase, cursor.round):
             party = self._parties[site]
-            party.request = digest
             try:
                 self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
             # With drop-outs a failed site is one that fell silent.
@@ -165,9 +164,7 @@ class MemoryTransport:
             entries[site] = ReplyEntry.of(reply_document(inbox[site]), name)
             self._stores[site].entries.append(entries[site])
         folder = None if self._out is None else self._out / "remote" / "transfer"
-        aggregator = AggregatorContext(
-            config=self._config, request=digest, kept=self._kept, folder=folder
-        )
+        aggregator = AggregatorContext(config=self._config, kept=self._kept, folder=folder)
         self._state, self._request, ended = advance_aggregator(self._state, inbox, aggregator)
         self.outcome = aggregator.outcome
         if ended and self._out is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -18,37 +19,40 @@ from cape.privacy.noise import NoiseSource
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, FeatureSpace, Roster, SiteCard
 from cape.protocol.outcome import Outcome, SiteOutcome
+from cape.protocol.phases import NO_TRANSCRIPT
 from cape.protocol.ports import Identity, Source, Stacks
-from cape.site.policy import SitePolicy, noise_of, software
+from cape.site.policy import SitePolicy, new_secret, noise_of, software
 from cape.site.store import Card, SiteStore
 
 if TYPE_CHECKING:  # most policies name no ledger of all runs, most runs pin no keys
     from cape.site.identity import IdentityFiles
     from cape.site.ledger_file import AllRuns
 
-# Stands for the broadcast that is answered in the first exchange: there is none.
-NO_REQUEST = bytes(32)
+# Vault entry of the secret that a site's draws are functions of
+RUN_SECRET = "run"  # noqa: S105 - the name of a vault entry
+# Messages asked for last, with digests.  Parties of one process share messages; every round asks
+# for the roster's, with the plan of all rounds: to encode that costs more than all else.
+_DIGESTED: deque[tuple[object, bytes]] = deque(maxlen=4)
 
 
 class _Party:
     """What both sides are asked: where the run stands, and digests of messages."""
 
-    def __init__(self, config: Config, request: bytes) -> None:
-        self.config, self.request = config, request
+    def __init__(self, config: Config) -> None:
+        self.config, self.transcript = config, NO_TRANSCRIPT
         self.cursor = Cursor(seq=1, phase="", round=1)
         self.ledger: Ledger | None = None
-        self._digested: tuple[object, bytes] | None = None
 
     def digest(self, message: object) -> bytes:
-        # The last one is kept: every round asks for that of the roster, with the plan of all
-        # rounds, and to encode that costs more than all else that is done with it.
-        if self._digested is None or self._digested[0] is not message:
-            self._digested = message, wire.digest(message)
-        return self._digested[1]
+        known = next((digest for one, digest in _DIGESTED if one is message), None)
+        if known is None:
+            known = wire.digest(message)
+        _DIGESTED.append((message, known))
+        return known
 
 
 class SiteContext(_Party):
-    """One site for one round; `request`: SHA-256 of the broadcast, `owner`: whose run it is."""
+    """One site for one round; `owner`: whose run it is."""
 
     def __init__(
         self,
@@ -59,22 +63,30 @@ class SiteContext(_Party):
         policy: SitePolicy,
         open_source: Callable[[], Source],
         store: SiteStore,
-        request: bytes = NO_REQUEST,
         owner: str = "",
         identity_files: IdentityFiles | None = None,
         all_runs: AllRuns | None = None,
     ) -> None:
-        super().__init__(config, request)
+        super().__init__(config)
         self.id = site
         self.policy, self.store = policy, store
         self._open_source = open_source
-        self.noise: NoiseSource = noise_of(policy)
         self._computation, self._owner = computation, owner
         self.identity_files, self._all_runs = identity_files, all_runs
 
     @cached_property
     def source(self) -> Source:
         return self._open_source()
+
+    def new_run(self) -> bytes:
+        """Draw the secret of this run; the caller stores it as `RUN_SECRET`."""
+        secret = new_secret(self.policy, self.id)
+        self.noise = noise_of(self.policy, secret)
+        return secret
+
+    @cached_property
+    def noise(self) -> NoiseSource:
+        return noise_of(self.policy, self.store.secret(RUN_SECRET))
 
     @property
     def card(self) -> Card:
@@ -196,11 +208,10 @@ class AggregatorContext(_Party):
         self,
         *,
         config: Config,
-        request: bytes = NO_REQUEST,
         kept: dict[str, bytes] | None = None,
         folder: Path | None = None,
     ) -> None:
-        super().__init__(config, request)
+        super().__init__(config)
         self.lost: frozenset[str] = frozenset()
         self.outcome: Outcome | None = None
         self.kept = {} if kept is None else kept

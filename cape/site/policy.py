@@ -13,8 +13,9 @@ from typing import Any
 from cape.config import VERSION, Config, did_you_mean
 from cape.errors import ConfigError, DataError, MessageError, PrivacyBudgetError
 from cape.frozen import dataclass
-from cape.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.protocol import wire
+from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 
 POLICY_VARIABLE = "CAPE_SITE_POLICY"
 # Set by who starts the container: it cannot know the digest of its own image.
@@ -209,9 +210,16 @@ def _value(name: str, kind: type, value: object) -> object:
 # -- the file -------------------------------------------------------------------------------------
 
 
-def noise_of(policy: SitePolicy) -> NoiseSource:
+def new_secret(policy: SitePolicy, site: str) -> bytes:
+    """Draw the secret of a run, on which all that the site draws in it depends."""
     # Only a site can ask for seeded noise: settings of the owner never reach this.
-    return SecureNoise() if policy.simulation_seed < 0 else SeededNoise(policy.simulation_seed)
+    if policy.simulation_seed >= 0:
+        return seeded_secret(policy.simulation_seed, site)
+    return SecureNoise().token_bytes(KEY_BYTES)
+
+
+def noise_of(policy: SitePolicy, secret: bytes) -> NoiseSource:
+    return RunSecret(secret=secret, label="os" if policy.simulation_seed < 0 else "seeded")
 
 
 def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:

@@ -5,7 +5,8 @@ Below ``outputDirectory/.cape/``, readable by the site's own user only, until `r
     receipt.json           nonce, seq, request digest: proof that a round was answered
     <nonce>/<seq>.json     request digest and the last answer, without the vault key
     <nonce>/ledger.jsonl   charges, written before any noise of a round is drawn
-    <nonce>/vault-<name>   a secret of this run, sealed under a key that stands in the cache alone
+    <nonce>/vault-<name>.<seq>   a secret of this run, as round seq left it, sealed under a key that
+                           stands in the cache alone
     <nonce>/sent.jsonl     fields, bytes and SHA-256 of every reply
     <nonce>/given.json     what the site mapped and said in `join`: private, stays here
 
@@ -124,7 +125,8 @@ class FileStore:
     def __init__(self, output: Path, working: Path, site: str) -> None:
         self.output, self._working, self._site = output, working, site
         self._root = output / ".cape"
-        self.nonce, self.vault_key = "", b""
+        self.nonce, self.vault_key, self.seq = "", b"", 1
+        self._sealed: set[str] = set()  # names of what this round kept
         self.record: JoinRecord | None = None
         # In `join`, which keeps arrays before there is a record: the data they are made of.
         self.data: FileSource | None = None
@@ -151,26 +153,16 @@ class FileStore:
     def begin(self, nonce: str, vault_key: bytes) -> None:
         # What an earlier run left behind never matches.
         self.clear()
-        self.resume(nonce, vault_key)
+        self.resume(nonce, vault_key, 1)
         self._folder.mkdir(parents=True, mode=0o700)
 
-    def resume(self, nonce: str, vault_key: bytes) -> None:
-        self.nonce, self.vault_key = nonce, vault_key
+    def resume(self, nonce: str, vault_key: bytes, seq: int) -> None:
+        """Go on with a run in its round `seq`."""
+        self.nonce, self.vault_key, self.seq = nonce, vault_key, seq
 
     def receipt(self) -> Receipt:
         """StateLostError if it is gone or damaged."""
         return self._read(self._root / "receipt.json", Receipt, "receipt")
-
-    def first_answer(self, request: str) -> dict[str, Any] | None:
-        try:
-            receipt = self.receipt()
-            if receipt.seq != 1 or receipt.request != request:
-                return None
-            # The engine lost its cache: the nonce is known from the receipt alone.
-            self.nonce = receipt.nonce
-            return self._stored(1, request)
-        except StateLostError:
-            return None  # nothing was released in the first round: it may be answered afresh
 
     def answered(self, seq: int, request: str) -> dict[str, Any] | None:
         """Return the stored answer if round `seq` was answered, None if it may be computed.
@@ -204,6 +196,10 @@ class FileStore:
         write_atomically(self._root / "receipt.json", wire.dumps(wire.encode(receipt, Receipt)))
         # The engine can only ask for the last answer again.
         (self._folder / f"{seq - 1}.json").unlink(missing_ok=True)
+        for name in self._sealed:  # what the round started from is used up now, not before
+            for older, path in self._versions(name):
+                if older < seq:
+                    path.unlink(missing_ok=True)
 
     def charge(self, line: Mapping[str, Any]) -> None:
         # Once: a crash between charge and answer spends nothing twice.
@@ -248,21 +244,34 @@ class FileStore:
 
     # -- vault
 
+    # A round reads what earlier rounds left and writes beside it, so that it can be done again from
+    # the same secrets if its answer never came to be stored.
+
     def keep(self, name: str, secret: bytes) -> None:
-        # Sealed to its run and name, so that no secret can stand in for another.
-        context, entropy = self._context(name), os.urandom(12)
-        sealed = seal(self.vault_key, secret, context=context, nonce=entropy)
-        write_atomically(self._folder / f"vault-{name}", sealed)
+        # Sealed to its run, name and round, so that no secret can stand in for another.
+        context = self._context(name, self.seq)
+        # A function of what is sealed: a copied folder cannot seal two texts under one nonce.
+        mixed = hashlib.blake2b(context + secret, key=self.vault_key, digest_size=12)
+        sealed = seal(self.vault_key, secret, context=context, nonce=mixed.digest())
+        write_atomically(self._folder / f"vault-{name}.{self.seq}", sealed)
+        self._sealed.add(name)
 
     def secret(self, name: str) -> bytes:
         try:
-            sealed = (self._folder / f"vault-{name}").read_bytes()
-            return open_sealed(self.vault_key, sealed, context=self._context(name))
+            seq, path = max(found for found in self._versions(name) if found[0] < self.seq)
+            context = self._context(name, seq)
+            return open_sealed(self.vault_key, path.read_bytes(), context=context)
         except Exception:  # missing, damaged, another key: all the same to the run
             raise self._lost("key of this run") from None
 
-    def _context(self, name: str) -> bytes:
-        return f"cape/1/vault {self.nonce} {name}".encode()
+    def _versions(self, name: str) -> list[tuple[int, Path]]:
+        """Return (round, file) of a secret; a file that was being written is none."""
+        head = f"vault-{name}."
+        ends = [n.removeprefix(head) for n in os.listdir(self._folder) if n.startswith(head)]
+        return [(int(end), self._folder / f"{head}{end}") for end in ends if end.isdecimal()]
+
+    def _context(self, name: str, seq: int) -> bytes:
+        return f"cape/2/vault {self.nonce} {name} {seq}".encode()
 
     def burn(self) -> None:
         # Without its keys no later request of this run can be answered, whoever asks.

@@ -17,7 +17,7 @@ def main() -> int:
     rings = [KeyRing(site=s, secret_key=hashlib.sha256(s.encode()).digest()) for s in SITES]
     entries = [KeyRosterEntry(site=r.site, n_subjects=9, public_key=r.public_key) for r in rings]
     salt = run_salt("check", bytes(32))
-    label = MaskLabel(phase="pca", round=1, field="x", size=SIZE, broadcast_digest=bytes(32))
+    label = MaskLabel(phase="pca", round=1, field="x", size=SIZE, transcript=bytes(32))
     secret = np.full(SIZE, 7, dtype=np.uint64)
     replies = [secret + zero_sum_mask(pair_keys(r, entries, salt=salt), label) for r in rings]
     cancels = bool((np.sum(replies, axis=0, dtype=np.uint64) == 21).all())

@@ -508,7 +508,7 @@ def test_a_mask_that_serves_twice_is_seen(monkeypatch, tmp_path) -> None:
     label = keys.MaskLabel
     monkeypatch.setattr(
         keys, "MaskLabel",
-        lambda **given: label(**{**given, "round": 1, "phase": "x", "broadcast_digest": bytes(32)}),
+        lambda **given: label(**{**given, "round": 1, "phase": "x", "transcript": bytes(32)}),
     )  # fmt: skip
     run = recorder.record(
         tmp_path, PRODUCT, seed=3, private=False, n_rounds=3, n_looks=2, step_limit=1e-9

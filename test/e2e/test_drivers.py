@@ -31,10 +31,9 @@ from cape.errors import (
     StateLostError,
     StoppedError,
 )
-from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.protocol.messages import Masked
-from cape.site import context
+from cape.secagg import keys
 from cape.site import policy as site_policy
 from cape.site.policy import SitePolicy
 from support import consortium as helper
@@ -77,9 +76,9 @@ def play_unseeded(folder: Path, data: Path):
 
 @pytest.fixture
 def draws(monkeypatch):
-    """What is drawn from the operating system from now on."""
+    """What is drawn from now on."""
     drawn: list = []
-    monkeypatch.setattr(context, "noise_of", lambda policy: helper.Watched(SecureNoise(), drawn))
+    monkeypatch.setattr(keys.RunSecret, "stream", helper.watching(drawn))
     return drawn
 
 
@@ -131,16 +130,19 @@ def test_a_killed_step_started_again_gives_the_same_bytes(recording, tmp_path, d
     assert in_process("local", text, environment) == (0, expected + b"\n", b"")
 
 
-@pytest.mark.parametrize("exchange", EXCHANGES)
+@pytest.mark.parametrize("exchange", EXCHANGES[1:])
 def test_every_step_started_again_with_the_same_document_gives_the_same_bytes(
     unseeded, tmp_path, draws, exchange
 ) -> None:
-    """With real randomness; test_conformance.py does it with a new process for every step."""
+    """With real randomness; test_conformance.py does it with a new process for every step.
+
+    Not `join`, which is another run then: see test/adversary/test_thief_of_a_folder.py.
+    """
     engine = unseeded.before[exchange].copy(tmp_path / "work")
     first = {site: engine.ask(site) for site in engine.sites}
     drawn = len(draws)
     for site in reversed(engine.sites):
-        assert helper.repeated(engine.ask(site)) == helper.repeated(first[site])
+        assert engine.ask(site) == first[site]
     inbox = {site: json.loads(text)["output"] for site, text in first.items()}
     with helper.without_pages():
         one, two = engine.ask("remote", inbox), engine.ask("remote", inbox)
@@ -271,7 +273,7 @@ def test_nothing_stays_in_the_working_folder_after_a_run(tmp_path) -> None:
 STATE = {
     "receipt": "output/.cape/receipt.json",
     "answer": "output/.cape/*/*[0-9].json",
-    "vault": "output/.cape/*/vault-x25519",
+    "vault": "output/.cape/*/vault-x25519.2",
     "given": "output/.cape/*/given.json",
     "folder": "output/.cape",
 }

@@ -676,6 +676,8 @@ EVERY = [("join", 1), ("zero-sum", 1), ("zero-sum.probe", 1), ("pca", 1), ("whit
 ANSWERING = EVERY[1:]
 RELEASING = [("pca", 1), ("iterate", 2)]
 SHARING = [("pca", 1), ("zero-sum", 1), ("zero-sum.shares", 1), ("pca.unmask", 1)]
+STAGES = [("zero-sum.shares", 1), *((f"{s}{step}", 1) for s in ("zero-sum.probe", "pca")
+          for step in ("", ".consistency", ".unmask"))]  # fmt: skip
 SEEDS = [("pca", 1), ("pca.zero-sum", 1)]
 
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, int]], str]] = {
@@ -687,6 +689,8 @@ CASES: dict[str, tuple[Callable[..., Any], list[tuple[str, int]], str]] = {
     "gaussian-site-killed": (site_killed, SEEDS, "gaussian"),
     "killed-three-times": (killed_again_and_again, RELEASING, "ring"),
     "disk-full": (disk_full, EVERY, "ring"),
+    "secagg-disk-full": (disk_full, STAGES, "secagg"),
+    "gaussian-disk-full": (disk_full, SEEDS, "gaussian"),
     "disk-full-really": (disk_full_for_real, [("pca", 1)], "ring"),
     "read-only": (read_only, EVERY[:-1], "ring"),
     "disk-full-mounted": (disk_full_mounted, [("join", 1), ("pca", 1), ("iterate", 1)], "ring"),

@@ -137,11 +137,11 @@ def journal(data: bytes) -> None:
         folder = Path(top, ".cape", "00")
         folder.mkdir(parents=True)
         for path in (Path(top, ".cape", "receipt.json"), folder / "1.json", folder / "given.json",
-                     folder / "vault-x"):  # fmt: skip
+                     folder / "vault-x.1"):  # fmt: skip
             path.write_bytes(data)
         kept = FileStore(Path(top), Path(top), "x")
         for read in (
-            lambda: kept.first_answer("q"), lambda: kept.resume("00", bytes(32)), kept.receipt,
+            lambda: kept.resume("00", bytes(32), 2), kept.receipt,
             kept.read_join, kept.replies,
             lambda: kept.answered(1, "q"), lambda: kept._stored(1, "q"),
             lambda: kept.secret("x"), lambda: kept.charge({"a": 1}),

@@ -46,6 +46,7 @@ FALSE_SITES = (
     ADVERSARY + "test_aggregator.py"
     "::test_sites_beyond_those_that_the_owner_counted_are_refused_by_every_site"
 )
+THIEF = "test/adversary/test_thief_of_a_folder.py"
 
 MUTANTS = (
     # -- the roster: who takes part is the owner's to say
@@ -178,11 +179,11 @@ MUTANTS = (
         STATISTICAL + "test_sampler.py::test_small_variances_follow_the_exact_law",
     ),
     Mutant(
-        "two contexts of a seeded source share a stream",
-        "cape/privacy/noise.py", "return SeededNoise(self._seed, (*self._context, *context))",
-        "return SeededNoise(self._seed, (*self._context, *context)[:1])",
-        UNIT + "test_privacy_noise.py"
-        "::test_every_part_of_a_context_names_the_stream",
+        "two contexts of a secret share a stream",
+        "cape/secagg/keys.py", "            for part in context\n",
+        "            for part in context[:1]\n",
+        UNIT + "test_secagg_draws.py"
+        "::test_every_part_of_a_context_and_the_secret_name_the_stream",
     ),
     Mutant(
         "the view of Gaussian zero-sum noise forgets the colluders",
@@ -406,11 +407,11 @@ MUTANTS = (
         except PrivacyBudgetError:
             return None
         if event.private:
-            entropy = site.noise.stream(site.id, event.phase, event.round, "noise")
+            entropy = noise_stream(site, event, question or site.transcript, total)
             total = total + discrete_gaussian(event.variance, query.size, entropy)
 """,
         """        if event.private:
-            entropy = site.noise.stream(site.id, event.phase, event.round, "noise")
+            entropy = noise_stream(site, event, question or site.transcript, total)
             total = total + discrete_gaussian(event.variance, query.size, entropy)
         try:
             site.charge(event)
@@ -435,8 +436,8 @@ MUTANTS = (
     Mutant(
         "one site adds no noise",
         "cape/protocol/secure_sum.py",
-        "        if event.private:\n            entropy = site.noise",
-        '        if event.private and site.id != "local1":\n            entropy = site.noise',
+        "        if event.private:\n            entropy = noise_stream",
+        '        if event.private and site.id != "local1":\n            entropy = noise_stream',
         STATISTICAL + "test_auditor.py"
         "::test_an_integer_secure_sum_gives_the_claimed_mu_and_no_more",
     ),
@@ -457,8 +458,8 @@ MUTANTS = (
     ),
     Mutant(
         "masks do not depend on the broadcast that is answered",
-        "cape/protocol/zero_sum.py", "        broadcast_digest=site.request,\n",
-        "        broadcast_digest=bytes(32),\n",
+        "cape/protocol/zero_sum.py", "        transcript=site.transcript,\n",
+        "        transcript=bytes(32),\n",
         PROTOCOL + "test_engine.py"
         "::test_sites_that_were_told_different_things_give_a_sum_of_noise",
     ),
@@ -468,6 +469,91 @@ MUTANTS = (
         "if not shown.fingerprint:",
         PROTOCOL + "test_engine.py"
         "::test_a_forged_fingerprint_of_the_keys_is_refused_by_every_site",
+    ),
+    Mutant(
+        "noise does not depend on the question",
+        "cape/protocol/secure_sum.py", 'stream("noise", transcript, line, exact)',
+        'stream("noise", line, exact)',
+        THIEF + "::test_another_sum_under_the_same_question_has_other_noise",
+    ),
+    Mutant(
+        "noise does not depend on the line of the plan",
+        "cape/protocol/secure_sum.py", 'stream("noise", transcript, line, exact)',
+        'stream("noise", transcript, exact)',
+        THIEF + "::test_another_sum_under_the_same_question_has_other_noise",
+    ),
+    Mutant(
+        "noise does not depend on the sum that it hides",
+        "cape/protocol/secure_sum.py", 'stream("noise", transcript, line, exact)',
+        'stream("noise", transcript, line)',
+        THIEF + "::test_another_sum_under_the_same_question_has_other_noise",
+    ),
+    Mutant(
+        "noise is drawn afresh whenever it is asked for",
+        "cape/site/context.py", "return noise_of(self.policy, self.store.secret(RUN_SECRET))",
+        "return noise_of(self.policy, new_secret(self.policy, self.id))",
+        THIEF + "::test_200_restores_of_a_release_give_one_answer_and_one_charge",
+    ),
+    Mutant(
+        "the secret of an earlier run serves again after join",
+        "cape/protocol/join.py", 'site.noise.stream("nonce").token_bytes(CARD_NONCE_BYTES)',
+        "site.id.encode().ljust(CARD_NONCE_BYTES)",
+        THIEF + "::test_join_asked_again_is_another_run",
+    ),
+    Mutant(
+        "a transcript forgets all broadcasts but the last",
+        "cape/protocol/phases.py", "hashlib.sha256(head + run.transcript + body_digest)",
+        "hashlib.sha256(head + body_digest)",
+        THIEF + "::test_one_last_broadcast_after_two_histories_has_two_masks",
+    ),
+    Mutant(
+        "what people read makes another question",
+        "cape/protocol/phases.py",
+        "    transcript = told(run, cursor, party.digest(request.body))\n    return",
+        "    transcript = told(run, cursor, repr(request.progress).encode())\n    return",
+        PROTOCOL + "test_engine.py::test_what_only_people_read_makes_no_other_question",
+    ),
+    Mutant(
+        "masks of SecureAgg do not depend on the broadcasts",
+        "cape/protocol/secagg_stages.py", "        transcript=party.transcript,\n",
+        "        transcript=bytes(32),\n",
+        THIEF + "::test_another_question_has_another_mask_where_sites_may_drop_out",
+    ),
+    Mutant(
+        "a second sum of Gaussian seeds draws other noise",
+        "cape/protocol/secure_sum.py", "self._release.noisy_sum(site, model, question)",
+        "self._release.noisy_sum(site, model)",
+        THIEF + "::test_a_second_sum_of_the_seeds_gives_the_same_vector_less_what_was_said",
+    ),
+    Mutant(
+        "Gaussian seeds do not depend on the question",
+        "cape/protocol/secure_sum.py", 'stream("seed", site.transcript, line)',
+        'stream("seed", line)',
+        THIEF + "::test_gaussian_seeds_and_keys_of_another_question_are_others",
+    ),
+    Mutant(
+        "keys of the ring do not depend on the roster",
+        "cape/protocol/zero_sum.py", 'stream("key", site.transcript)', 'stream("key")',
+        THIEF + "::test_gaussian_seeds_and_keys_of_another_question_are_others",
+    ),
+    Mutant(
+        "a secret is shared by other polynomials under another list of sites",
+        "cape/protocol/secagg_stages.py", 'stream("shares", state.setup.salt)',
+        'stream("shares", site.transcript)',
+        THIEF + "::test_shares_of_one_secret_lie_on_one_polynomial_whatever_list_is_told",
+    ),
+    Mutant(
+        "a round that is done again finds its own secrets",
+        "cape/site/store.py", "if found[0] < self.seq)", "if found[0] <= self.seq)",
+        UNIT + "test_journal.py"
+        "::test_a_round_finds_what_earlier_rounds_left_until_its_answer_is_stored",
+    ),
+    Mutant(
+        "a copied folder seals two texts under one nonce",
+        "cape/site/store.py",
+        "hashlib.blake2b(context + secret, key", "hashlib.blake2b(context, key",
+        UNIT + "test_journal.py"
+        "::test_equal_secrets_are_sealed_equally_and_no_nonce_serves_two_texts",
     ),
     Mutant(
         "seeds of Gaussian zero-sum noise serve twice",

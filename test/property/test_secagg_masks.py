@@ -19,7 +19,7 @@ LABELS = st.builds(
     round=st.integers(0, 2**64 - 1),
     field=st.text(max_size=8),
     size=st.integers(1, 30),
-    broadcast_digest=DIGESTS,
+    transcript=DIGESTS,
 )
 
 
@@ -44,14 +44,14 @@ def test_masks_of_any_consortium_cancel_modulo_2_to_the_64(ids, label):
 @settings(max_examples=40)
 @given(LABELS, DIGESTS)
 def test_a_site_that_was_told_something_else_spoils_every_entry(label, other):
-    if other == label.broadcast_digest:
+    if other == label.transcript:
         return
     told = MaskLabel(
         phase=label.phase,
         round=label.round,
         field=label.field,
         size=label.size,
-        broadcast_digest=other,
+        transcript=other,
     )
     e = masks(["a", "b", "c"], [label, label, told])
     assert np.sum(e, axis=0, dtype=np.uint64).all()

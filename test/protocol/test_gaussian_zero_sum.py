@@ -15,7 +15,6 @@ from cape.papers.correlated import view_factor
 from cape.privacy.cost import Event
 from cape.privacy.ledger import read_entries
 from cape.privacy.mechanisms import check_overflow, plan_event, verify_event
-from cape.privacy.noise import SeededNoise, discrete_gaussian
 from cape.protocol.messages import Released
 from cape.protocol.phases import advance_aggregator, advance_site
 from cape.simulation import memory as driver
@@ -42,20 +41,15 @@ def watched(link: Any, monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, int],
     return seen
 
 
-def drawn(event: Event, site: str, purpose: str, variance: int) -> Any:
-    stream = SeededNoise(SEED).stream(site, event.phase, event.round, purpose)
-    return discrete_gaussian(variance, tiny.SIZE, stream)
-
-
 def test_the_seeds_cancel_exactly_and_every_reply_is_alg_2(monkeypatch: pytest.MonkeyPatch) -> None:
     data = tiny.data_of(4)
     link = tiny.link_of(gaussian(), data, seed=SEED)
-    seen = watched(link, monkeypatch)
+    seen, drawn = watched(link, monkeypatch), tiny.draws(monkeypatch)
     found = tiny.released(link)
     n_subjects = sum(map(len, data.values()))
     for event in link._state.model.roster.plan:
-        seeds = {s: drawn(event, s, "seed", event.seed_variance) for s in data}
-        noise = {s: drawn(event, s, "noise", event.variance) for s in data}
+        seeds = {s: drawn.pop(0) for s in data}
+        noise = {s: drawn.pop(0) for s in data}
         T = sum(seeds.values())
         exact = tiny.plain_mean(link, data, sorted(data)) * event.gamma * n_subjects
         total = exact + sum(noise.values())
@@ -151,7 +145,6 @@ def test_sites_that_are_told_different_sums_of_the_seeds_spoil_the_release() -> 
         link.exchange()
     request, told = link._request, {}
     for site, party in link._parties.items():
-        party.request = driver.request_digest(request)
         body = request.body
         if site == "site1":
             body = dataclasses.replace(body, total=body.total + 1)

@@ -11,7 +11,6 @@ import pytest
 
 from cape.computations import load
 from cape.errors import CapeError, ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
-from cape.privacy.noise import SeededNoise, discrete_gaussian
 from cape.protocol.messages import Masked, Reduced, Released
 from cape.protocol.phases import advance_aggregator
 from cape.protocol.secure_sum import LocalReduction
@@ -43,7 +42,7 @@ def replies(link: Any, monkeypatch: pytest.MonkeyPatch, change: Any = None) -> d
 def test_each_site_sends_its_own_sum_under_all_of_the_noise(monkeypatch) -> None:
     data = tiny.data_of(4)
     link = tiny.link_of(local(), data, seed=SEED)
-    seen = replies(link, monkeypatch)
+    seen, drawn = replies(link, monkeypatch), tiny.draws(monkeypatch)
     found = tiny.released(link)
     n_subjects = sum(map(len, data.values()))
     for event in link._state.model.roster.plan:
@@ -51,10 +50,8 @@ def test_each_site_sends_its_own_sum_under_all_of_the_noise(monkeypatch) -> None
         total = np.zeros(tiny.SIZE)
         for site, reply in seen["mean", event.round].items():
             assert isinstance(reply, Released)
-            stream = SeededNoise(SEED).stream(site, event.phase, event.round, "noise")
-            noise = discrete_gaussian(event.variance, tiny.SIZE, stream)
             own = tiny.plain_mean(link, data, [site]) * event.gamma * len(data[site])
-            np.testing.assert_array_equal(reply.total, np.rint(own) + noise)
+            np.testing.assert_array_equal(reply.total, np.rint(own) + drawn.pop(0))
             total += reply.total
         np.testing.assert_array_equal(found[event.round].mean, total / (event.gamma * n_subjects))
     assert {type(r) for r in seen["zero-sum.probe", 1].values()} == {Masked}
@@ -120,6 +117,7 @@ def expand(config: Any, sent: Any, size: int) -> Any:
 def test_a_stage_may_let_sites_send_less_and_weighs_them_by_subjects(monkeypatch) -> None:
     computation = halves(lambda config, mean: mean[:2])
     data = tiny.data_of(3)
+    tiny.fixed_noise(monkeypatch)
     whole = tiny.link_of(local(), data, seed=SEED)
     wanted = tiny.released(whole)
     link = tiny.link_of(local(), data, seed=SEED, computation=computation)

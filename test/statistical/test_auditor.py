@@ -224,7 +224,7 @@ def test_masks_that_are_used_twice_are_seen(monkeypatch):
     label = keys.MaskLabel
 
     def same(**given):
-        return label(**{**given, "round": 1, "broadcast_digest": bytes(32)})
+        return label(**{**given, "round": 1, "transcript": bytes(32)})
 
     monkeypatch.setattr(keys, "MaskLabel", same)
     with pytest.raises(AssertionError, match=TOO_MUCH):

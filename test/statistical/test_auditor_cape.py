@@ -56,7 +56,6 @@ class Listener(wiretap.Wiretap):
         super().__init__(wiretap.CANARY, settings, sources, colluders)
         survives = settings.get("aggregation") == "secagg"
         self.active = ActiveSites(list(sources), drops, survives=survives)
-        self._entropy: dict[tuple[Any, ...], list[bytes]] = {}
 
     @property
     def honest(self) -> list[str]:
@@ -65,8 +64,6 @@ class Listener(wiretap.Wiretap):
     def exchange(self) -> Any:
         """Play a round; keep what the aggregator got and opened, and what colluders drew."""
         real = links.advance_aggregator, aggregator_stages.unmask_sum
-        for party in self._parties.values():
-            party.noise.kept.clear()
 
         def advance(state: Any, inbox: Any, party: Any) -> Any:
             self.replies = {site: envelope.body for site, envelope in inbox.items()}
@@ -82,21 +79,16 @@ class Listener(wiretap.Wiretap):
             return links.MemoryTransport.exchange(self)
         finally:
             links.advance_aggregator, aggregator_stages.unmask_sum = real
-            for site in self.colluders:
-                kept = self._parties[site].noise.kept
-                self._entropy.update({context: list(drawn) for context, drawn in kept.items()})
 
     def planned(self, round_: int) -> Event:
         plan = self._state.model.roster.plan
         return next(e for e in plan if (e.phase, e.round) == ("canary", round_))
 
     def drawn(self, site: str, event: Event, purpose: str, size: int) -> np.ndarray:
-        """Return the seed or the noise of a colluding site, from the entropy that it drew."""
+        """Return the seed or the noise of a colluding site, from the stream that it drew from."""
         assert site in self.colluders
-        context = (site, event.phase, event.round, purpose)
         variance = event.seed_variance if purpose == "seed" else event.variance
-        replay = wiretap.Replay(context, self._entropy[context])
-        return discrete_gaussian(variance, size, replay)
+        return discrete_gaussian(variance, size, self._parties[site].noise.again(purpose, event))
 
 
 @dataclass(frozen=True)

@@ -21,17 +21,17 @@ import cape.report.consortium_page
 import cape.report.site_page
 from cape.coinstac import computation as coinstac
 from cape.coinstac import documents
-from cape.coinstac.documents import request_digest
 from cape.computations import load
 from cape.config import Config
-from cape.privacy.noise import NoiseSource, SecureNoise, SeededNoise
+from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import Outcome
 from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
 from cape.protocol.ports import Source
+from cape.secagg.keys import RunSecret, seeded_secret
 from cape.site import policy as site_policy
-from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext
+from cape.site.context import AggregatorContext, SiteContext
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import MemoryStore
@@ -107,25 +107,38 @@ class ArraySource:
 
 
 class Watched:
-    """A source of noise that writes down what is drawn, and for what."""
+    """A source of noise that writes down what is drawn, and for what: purpose, phase, round."""
 
-    def __init__(self, inner: NoiseSource, log: list[Any], context: tuple[Any, ...] = ()) -> None:
-        self._inner, self._log, self._context = inner, log, context
+    def __init__(self, inner: Any, party: SiteContext, log: list[Any], purpose: str = "") -> None:
+        self._inner, self._party, self._log, self._purpose = inner, party, log, purpose
 
     @property
     def label(self) -> str:
         return self._inner.label
 
     def token_bytes(self, n: int) -> bytes:
-        self._log.append(("draw", *self._context))
+        cursor = self._party.cursor
+        self._log.append(("draw", self._party.id, cursor.phase, cursor.round, self._purpose))
         return self._inner.token_bytes(n)
 
-    def stream(self, *context: str | int) -> Watched:
-        return Watched(self._inner.stream(*context), self._log, context)
+    def stream(self, *context: str | bytes) -> Watched:
+        return Watched(self._inner.stream(*context), self._party, self._log, str(context[0]))
 
 
-def noise(seed: int | None) -> NoiseSource:
-    return SecureNoise() if seed is None else SeededNoise(seed)
+def watching(log: list[str]) -> Callable[..., Any]:
+    """Return a `RunSecret.stream` that writes down what each stream is for."""
+    real = RunSecret.stream
+
+    def stream(secret: RunSecret, *context: str | bytes) -> Any:
+        log.append(str(context[0]))
+        return real(secret, *context)
+
+    return stream
+
+
+def noise(seed: int | None, site: str) -> NoiseSource:
+    secret = SecureNoise().token_bytes(32) if seed is None else seeded_secret(seed, site)
+    return RunSecret(secret=secret, label="os" if seed is None else "seeded")
 
 
 class LoggedStore(MemoryStore):
@@ -171,7 +184,7 @@ class Consortium:
             source: Source = ArraySource(arrays, (tr or {}).get(site, (0.0, 0.0)))
             if folder is not None:
                 source = FileSource(folder / site, {}, self.config, site)
-            self.parties[site] = self._party(site, source, policy, noise(seed))
+            self.parties[site] = self._party(site, source, policy, noise(seed, site))
         self.runs: dict[str, Run[Any]] = {
             site: start(self.computation.bind(self.config)) for site in self.parties
         }
@@ -197,7 +210,7 @@ class Consortium:
             open_source=lambda: source,
             store=LoggedStore(site, log, self.secrets),
         )
-        party.noise = Watched(entropy, log)
+        party.noise = Watched(entropy, party, log)
         return party
 
     def bound(self, run: Run[Any]) -> Run[Any]:
@@ -210,7 +223,6 @@ class Consortium:
         """Let one site answer the last broadcast, or another one; its state stays."""
         request = self.request if request is None else request
         party = self.parties[site]
-        party.request = NO_REQUEST if request is None else request_digest(request)
         return advance_site(self.bound(self.runs[site]), request, party)
 
     def answers(self) -> dict[str, AnyEnvelope]:
@@ -223,9 +235,8 @@ class Consortium:
         self, inbox: Mapping[str, AnyEnvelope], run: Run[Any] | None = None
     ) -> tuple[Run[Any], AnyEnvelope, bool]:
         """Let the aggregator combine; its state stays."""
-        request = NO_REQUEST if self.request is None else request_digest(self.request)
         self._kept_after = dict(self._kept)
-        party = AggregatorContext(config=self.config, request=request, kept=self._kept_after)
+        party = AggregatorContext(config=self.config, kept=self._kept_after)
         result = advance_aggregator(self.bound(run or self.state), inbox, party)
         self.outcome = party.outcome or self.outcome
         return result
@@ -294,7 +305,7 @@ policy_text = site_policy.policy_text
 def repeated(text: bytes) -> Any:
     """Return what two answers to one document have in common: all but the vault key of `join`.
 
-    It stands in no file, so it is drawn anew when `join` is asked again; nothing is sealed yet.
+    It stands in no file, so `join` asked again is another run: of a seeded site with equal draws.
     """
     document = wire.loads(text, documents.MAX_DOCUMENT)
     if document["output"].get("phase") == "join" and document["cache"]["cape"]["nonce"]:

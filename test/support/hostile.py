@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from cape.coinstac.documents import request_digest
 from cape.config import Config
 from cape.protocol.messages import Roster, RosterEntry
 from cape.protocol.phases import AnyEnvelope, advance_aggregator, advance_site
@@ -31,7 +30,6 @@ def told(link: Any, site: str, **body: Any) -> AnyEnvelope:
     own = link._runs[site].run or digest(told)[:16].hex()
     request = replace(link._request, body=told, run=own)
     party = link._parties[site]
-    party.request = request_digest(request)
     link._runs[site], answer = advance_site(link._runs[site], request, party)
     return replace(answer, run=link._state.run)
 
@@ -42,9 +40,7 @@ def told_all(link: Any) -> dict[str, AnyEnvelope]:
 
 def combine(link: Any, inbox: Mapping[str, AnyEnvelope]) -> None:
     """Let the aggregator do as the protocol says with these replies."""
-    party = AggregatorContext(
-        config=link._config, request=request_digest(link._request), kept=link._kept
-    )
+    party = AggregatorContext(config=link._config, kept=link._kept)
     link._state, link._request, _ = advance_aggregator(link._state, inbox, party)
 
 

@@ -116,7 +116,8 @@ class Secrets:
         instead(keys.exchange, self._key)
         instead(keys.stream_key, self._key)
         method(noise.SecureNoise, "token_bytes", self._draw)
-        method(noise.SeededNoise, "token_bytes", self._draw)
+        method(keys.KeyStream, "token_bytes", self._draw)
+        method(keys.RunSecret, "stream", self._secret)
         method(SiteContext, "cached", self._working)
         try:
             yield self
@@ -160,6 +161,10 @@ class Secrets:
         self.heard("key", key)
         self.hidden.append(scanner.secret("key of two sites, or of a stream", key))
         return key
+
+    def _secret(self, real: Any, source: Any, *context: Any) -> Any:
+        self.hidden.append(scanner.secret("secret of the run", source.secret))
+        return real(source, *context)
 
     def _draw(self, real: Any, source: Any, n: int) -> bytes:
         drawn = bytes(real(source, n))

@@ -18,7 +18,8 @@ import numpy as np
 from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
 from cape.config import Config
 from cape.frozen import dataclass
-from cape.protocol import subject_views
+from cape.privacy.noise import discrete_gaussian
+from cape.protocol import secure_sum, subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Progress
 from cape.protocol.model import Model, joined
@@ -35,6 +36,24 @@ from cape.site.policy import SitePolicy
 SIZE = 4
 CLIP = 2.0
 ROUNDS = 3
+
+
+def fixed_noise(monkeypatch: Any) -> None:
+    """Let every site add the same known integers: runs told other things draw other noise."""
+    fixed = lambda variance, size, source: np.full(size, variance % 997)  # noqa: E731
+    monkeypatch.setattr(secure_sum, "discrete_gaussian", fixed)
+
+
+def draws(monkeypatch: Any) -> list[Any]:
+    """Return a list that gets all noise of the sites, in the order in which it is drawn."""
+    drawn: list[Any] = []
+
+    def listening(variance: int, size: int, source: Any) -> Any:
+        drawn.append(discrete_gaussian(variance, size, source))
+        return drawn[-1]
+
+    monkeypatch.setattr(secure_sum, "discrete_gaussian", listening)
+    return drawn
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

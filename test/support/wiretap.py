@@ -1,7 +1,7 @@
 """What an adversary records of a real run; loaded by path, since test/ is no package.
 
 `Wiretap` is the memory link of the simulator with ears: it keeps the replies that the aggregator
-gets, and the entropy that colluding sites draw, which gives them their own noise shares.  The
+gets, and the streams that colluding sites draw from, which give them their own noise shares.  The
 `CANARY` computation makes one secure sum a round in which subject k answers with +-C e_k.
 """
 
@@ -26,13 +26,15 @@ from cape.protocol import secure_sum
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Masked
 from cape.protocol.model import Model, joined, progress
-from cape.protocol.phases import Computation
+from cape.protocol.phases import Computation, stage_of
 from cape.protocol.plan import PlannedStage, make_plan, verify_plan
 from cape.protocol.report_phase import nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import ZeroSum
+from cape.secagg.keys import RunSecret
 from cape.simulation import memory as links
+from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
 
 DELTA = 1e-5
@@ -60,36 +62,27 @@ def certified_mu(statistic: np.ndarray, bits: np.ndarray) -> float:
 # -- ears -----------------------------------------------------------------------------------------
 
 
-class Recorder:
-    """Entropy of the operating system that remembers, per stream, what it gave."""
+class Ears:
+    """The secret of a site's run, with what was drawn from it: a colluder can draw it again."""
 
     label = "os"
 
-    def __init__(self, context: tuple[str | int, ...] = (), kept: dict | None = None) -> None:
-        self.context = context
-        self.kept: dict[tuple[str | int, ...], list[bytes]] = {} if kept is None else kept
+    def __init__(self, party: SiteContext) -> None:
+        self._party, self._asked = party, {}
+        self.renew()
 
-    def token_bytes(self, n: int) -> bytes:
-        drawn = SecureNoise().token_bytes(n)
-        self.kept.setdefault(self.context, []).append(drawn)
-        return drawn
+    def renew(self) -> None:
+        """Take another secret, as another run would."""
+        self._secret = RunSecret(secret=SecureNoise().token_bytes(32), label="os")
 
-    def stream(self, *context: str | int) -> Recorder:
-        return Recorder((*self.context, *context), self.kept)
+    def stream(self, *context: str | bytes) -> Any:
+        cursor = self._party.cursor
+        self._asked[context[0], stage_of(cursor.phase), cursor.round] = context
+        return self._secret.stream(*context)
 
-
-class Replay:
-    """Gives recorded entropy again."""
-
-    label = "os"
-
-    def __init__(self, context: tuple[str | int, ...], pieces: list[bytes]) -> None:
-        self.context, self._pieces = context, iter(pieces)
-
-    def token_bytes(self, n: int) -> bytes:
-        piece = next(self._pieces)
-        assert len(piece) == n
-        return piece
+    def again(self, purpose: str, event: Event) -> Any:
+        """Return the stream of that purpose as it was used for a release."""
+        return self._secret.stream(*self._asked[purpose, event.phase, event.round])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,14 +123,12 @@ class Wiretap(links.MemoryTransport):
         super().__init__(computation, config, sources, SitePolicy(min_subjects=1), None)
         self.colluders, self.sources = colluders, sources
         for party in self._parties.values():
-            party.noise = Recorder()  # of all sites; only that of colluders is looked at
+            party.noise = Ears(party)  # of all sites; only that of colluders is looked at
         self.replies: dict[str, Any] = {}
 
     def exchange(self) -> Any:
         """Play a round and keep what the aggregator got."""
         honest = links.advance_aggregator
-        for party in self._parties.values():
-            party.noise.kept.clear()
 
         def listening(state: Any, inbox: Any, party: Any) -> Any:
             self.replies = {site: envelope.body for site, envelope in inbox.items()}
@@ -160,8 +151,10 @@ class Wiretap(links.MemoryTransport):
         """Return the public state of all parties."""
         return dict(self._runs), self._state, self._request
 
-    def back(self, snapshot: tuple[Any, ...]) -> None:
-        """Put the parties back to a snapshot, as if other noise had been drawn from there on."""
+    def back(self, snapshot: tuple[Any, ...], *, renew: bool = True) -> None:
+        """Put the parties back to a snapshot; with other secrets, unless they were in it."""
+        for party in self._parties.values() if renew else ():
+            party.noise.renew()
         runs, self._state, self._request = snapshot
         self._runs = dict(runs)
 
@@ -171,12 +164,11 @@ class Wiretap(links.MemoryTransport):
         return next(e for e in plan if (e.phase, e.round) == (self.cursor.phase, self.cursor.round))
 
     def share_of(self, site: str) -> np.ndarray:
-        """Return the noise share that a colluding site added, from the entropy it drew."""
+        """Return the noise share that a colluding site added."""
         assert site in self.colluders
         event, size = self.event(), len(self.replies[site].total)
-        context = (site, event.phase, event.round, "noise")
-        pieces = self._parties[site].noise.kept[context]
-        return secure_sum.discrete_gaussian(event.variance, size, Replay(context, pieces))
+        entropy = self._parties[site].noise.again("noise", event)
+        return secure_sum.discrete_gaussian(event.variance, size, entropy)
 
     def seen(self) -> np.ndarray:
         """Return the decoded sum less the colluders' noise: all that is left of the honest sites.

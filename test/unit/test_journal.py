@@ -24,7 +24,7 @@ RECORD = JoinRecord(
 def opened_with(store: FileStore, key: bytes) -> FileStore:
     """The same run, as a process sees it whose cache holds that key."""
     other = FileStore(store.output, store.output / "working", "B")
-    other.resume(store.nonce, key)
+    other.resume(store.nonce, key, store.seq)
     return other
 
 
@@ -52,7 +52,7 @@ def test_a_stored_answer_is_returned_and_another_request_refused(journal, tmp_pa
     with pytest.raises(ReplayError, match="E203 round 2 was answered already"):
         journal.answered(2, "other")
     again = store(tmp_path)
-    again.resume(NONCE, KEY)
+    again.resume(NONCE, KEY, 3)
     assert again.answered(2, "r2") == {"output": 2}
     assert again.receipt() == Receipt(nonce=NONCE, seq=2, request="r2")
 
@@ -73,7 +73,7 @@ def test_a_cache_older_or_newer_than_the_receipt_is_lost_state(journal) -> None:
 def test_a_receipt_of_another_run_is_lost_state(journal, tmp_path) -> None:
     journal.store(1, "r1", {})
     other = store(tmp_path)
-    other.resume("00" * 16, KEY)
+    other.resume("00" * 16, KEY, 2)
     with pytest.raises(StateLostError, match="journal of this run is missing"):
         other.answered(1, "r1")
 
@@ -89,7 +89,6 @@ def test_a_missing_or_damaged_receipt_is_lost_state(journal, tmp_path, damage) -
         path.write_bytes(damage)
     with pytest.raises(StateLostError, match="receipt is missing or damaged"):
         journal.answered(1, "r1")
-    assert journal.first_answer("r1") is None
 
 
 @pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b"{}", b'{"request": "r2"}', b"7"])
@@ -103,27 +102,6 @@ def test_a_missing_or_damaged_answer_is_lost_state(journal, tmp_path, damage) ->
         journal.answered(2, "r2")
 
 
-def test_the_first_answer_is_repeated_to_whom_has_no_cache_yet(journal, tmp_path) -> None:
-    fresh = store(tmp_path)
-    assert fresh.first_answer("r1") is None
-    journal.store(1, "r1", {"output": 1})
-    assert fresh.first_answer("r1") == {"output": 1}
-    assert fresh.first_answer("other") is None  # another run begins
-    (folder(tmp_path) / "1.json").unlink()
-    assert fresh.first_answer("r1") is None  # nothing was released: it may be answered afresh
-    journal.store(2, "r1", {"output": 2})
-    assert fresh.first_answer("r1") is None
-
-
-def test_beginning_removes_what_an_earlier_run_left(journal, tmp_path) -> None:
-    journal.store(5, "r5", {})
-    journal.keep("x", b"secret")
-    second = store(tmp_path)
-    second.begin("11" * 16, KEY)
-    assert [p.name for p in (tmp_path / ".cape").iterdir()] == ["11" * 16]
-    assert (tmp_path / ".cape" / ("11" * 16)).stat().st_mode & 0o777 == 0o700
-
-
 def test_clearing_removes_everything(journal, tmp_path) -> None:
     journal.store(1, "r", {})
     journal.clear()
@@ -133,6 +111,7 @@ def test_clearing_removes_everything(journal, tmp_path) -> None:
 
 def test_a_secret_is_sealed_and_opens_with_its_key_only(journal, tmp_path) -> None:
     journal.keep("x25519", b"secret bytes")
+    journal.seq += 1
     (path,) = folder(tmp_path).iterdir()
     assert b"secret" not in path.read_bytes()
     assert KEY not in path.read_bytes()
@@ -143,16 +122,47 @@ def test_a_secret_is_sealed_and_opens_with_its_key_only(journal, tmp_path) -> No
         opened_with(journal, b"").secret("x25519")
     with pytest.raises(StateLostError):
         journal.secret("other")
-    path.rename(path.with_name("vault-other"))  # bound to its name
+    path.rename(path.with_name("vault-other.1"))  # bound to its name
     with pytest.raises(StateLostError):
         journal.secret("other")
+    path.with_name("vault-other.1").rename(path.with_name("vault-x25519.0"))  # and to its round
+    with pytest.raises(StateLostError):
+        journal.secret("x25519")
+
+
+def test_a_round_finds_what_earlier_rounds_left_until_its_answer_is_stored(journal, tmp_path):
+    """Else a round whose answer could not be stored finds its own secrets, and nothing to do."""
+    journal.keep("state", b"of round 1")
+    for _ in range(2):
+        journal.seq = 2
+        assert journal.secret("state") == b"of round 1"
+        journal.keep("state", b"of round 2")
+    (folder(tmp_path) / "vault-state.3.partial").write_bytes(b"cut")
+    opened_with(journal, KEY).store(2, "r2", {})  # a process that kept nothing
+    journal.store(2, "r2", {})
+    assert sorted(p.name for p in folder(tmp_path).glob("vault*")) == [
+        "vault-state.2", "vault-state.3.partial",
+    ]  # fmt: skip
+    journal.seq = 3
+    assert journal.secret("state") == b"of round 2"
+
+
+def test_equal_secrets_are_sealed_equally_and_no_nonce_serves_two_texts(journal, tmp_path) -> None:
+    """Two copies of a folder go on side by side."""
+    journal.keep("a", b"first")
+    path = folder(tmp_path) / "vault-a.1"
+    first = path.read_bytes()
+    journal.keep("a", b"first")
+    assert path.read_bytes() == first
+    journal.keep("a", b"other")
+    assert path.read_bytes()[:12] != first[:12]
 
 
 def test_a_secret_of_another_run_does_not_open(journal, tmp_path) -> None:
     journal.keep("x", b"secret")
     folder(tmp_path).rename(tmp_path / ".cape" / ("22" * 16))
     other = store(tmp_path)
-    other.resume("22" * 16, KEY)
+    other.resume("22" * 16, KEY, 2)
     with pytest.raises(StateLostError):
         other.secret("x")
 

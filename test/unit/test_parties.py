@@ -18,10 +18,9 @@ from cape.data import reading
 from cape.errors import ConfigError, DataError, PrivacyBudgetError, StateLostError
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger
-from cape.privacy.noise import SeededNoise
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, SiteCard
 from cape.protocol.ports import Stacks
-from cape.site.context import NO_REQUEST, AggregatorContext, SiteContext
+from cape.site.context import AggregatorContext, SiteContext
 from cape.site.ledger_file import AllRuns, LedgerFile, Person
 from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
@@ -166,9 +165,11 @@ class Charged(MemoryStore):
 def party(source: Any = None, **changed: Any) -> SiteContext:
     fields: dict[str, Any] = {
         "site": "B", "computation": "toy", "config": CONFIG, "policy": SitePolicy(),
-        "open_source": lambda: source, "store": MemoryStore("B"), "request": NO_REQUEST,
+        "open_source": lambda: source, "store": MemoryStore("B"),
     }  # fmt: skip
-    return SiteContext(**(fields | changed))
+    made = SiteContext(**(fields | changed))
+    made.new_run()
+    return made
 
 
 def ledger() -> Ledger:
@@ -440,7 +441,7 @@ def test_a_real_site_is_not_drawn_into_a_seeded_run() -> None:
     with pytest.raises(PrivacyBudgetError, match="E154"):
         site.admit(replace(roster("A", "B", "C"), seeded=True))
     hidden = party(source=SPACE_ONLY, policy=SitePolicy(simulation_seed=1))
-    assert isinstance(hidden.noise, SeededNoise)
+    assert hidden.noise.label == "seeded"
     hidden.admit(card)
     with pytest.raises(PrivacyBudgetError, match="E160"):
         hidden.admit(roster("A", "B", "C"))

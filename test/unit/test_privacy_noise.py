@@ -1,9 +1,8 @@
-"""Bytes of both sources, and the sampler with fixed seeds.
+"""The entropy of the operating system, and the sampler with fixed seeds.
 
 Its law is tested with fresh entropy in test/statistical.
 """
 
-import hashlib
 import math
 from decimal import Decimal, localcontext
 
@@ -11,13 +10,16 @@ import numpy as np
 import pytest
 
 from cape.privacy import noise as noise_module
-from cape.privacy.noise import GUARD_BAND, SecureNoise, SeededNoise, discrete_gaussian
+from cape.privacy.noise import GUARD_BAND, SecureNoise, discrete_gaussian
+from cape.secagg.keys import RunSecret, seeded_secret
+
+
+def seeded(seed, purpose=""):
+    return RunSecret(secret=seeded_secret(seed, "a"), label="seeded").stream(purpose)
 
 
 class Fixed:
     """A source that repeats one word, or plays a list of words first."""
-
-    label = "seeded"
 
     def __init__(self, words=(), then=0):
         self.words, self.then = list(words), then
@@ -26,9 +28,6 @@ class Fixed:
         count = -(-n // 8)
         words = [self.words.pop(0) if self.words else self.then for _ in range(count)]
         return b"".join(word.to_bytes(8, "little") for word in words)[:n]
-
-    def stream(self, *context):
-        return self
 
 
 @pytest.mark.parametrize("size", [0, 1, 2, 190, 70_000])
@@ -39,9 +38,9 @@ def test_it_returns_as_many_integers_as_asked(size):
 
 
 def test_the_same_seed_gives_the_same_integers():
-    first = discrete_gaussian(2**42, 500, SeededNoise(3, ("a",)))
-    assert np.array_equal(first, discrete_gaussian(2**42, 500, SeededNoise(3, ("a",))))
-    assert not np.array_equal(first, discrete_gaussian(2**42, 500, SeededNoise(3, ("b",))))
+    first = discrete_gaussian(2**42, 500, seeded(3, "a"))
+    assert np.array_equal(first, discrete_gaussian(2**42, 500, seeded(3, "a")))
+    assert not np.array_equal(first, discrete_gaussian(2**42, 500, seeded(3, "b")))
 
 
 @pytest.mark.parametrize(("variance", "size"), [(0, 1), (-1, 1), (2**56 + 1, 1), (4, -1)])
@@ -73,8 +72,8 @@ def test_no_numpy_generator_is_used(monkeypatch):
 def test_deciding_everything_exactly_gives_the_very_same_integers(variance):
     # Floats decide outside the band only, so the band cannot change a decision (barring the
     # 2^-64 chance of a decision that needs more bits; the seed is fixed).
-    fast = discrete_gaussian(variance, 300, SeededNoise(11))
-    slow = discrete_gaussian(variance, 300, SeededNoise(11), guard_band=1.0)
+    fast = discrete_gaussian(variance, 300, seeded(11))
+    slow = discrete_gaussian(variance, 300, seeded(11), guard_band=1.0)
     assert np.array_equal(fast, slow)
 
 
@@ -118,80 +117,14 @@ def test_words_of_the_uneven_rest_are_dropped(bound):
 
 def test_zero_is_counted_once_not_with_two_signs():
     # At s2 = 1 the law has mass .3989 at zero; with two zeros it would be .57.
-    drawn = discrete_gaussian(1, 20_000, SeededNoise(2))
+    drawn = discrete_gaussian(1, 20_000, seeded(2))
     mass = 1 / sum(math.exp(-(x**2) / 2) for x in range(-9, 10))
     assert abs(np.mean(drawn == 0) - mass) < 0.02
 
 
-def test_the_secure_source_gives_fresh_bytes_whatever_the_context():
+def test_the_secure_source_gives_fresh_bytes():
     source = SecureNoise()
-    assert source.label == "os"
-    assert source.stream("site-a", 1) is source
     assert len(source.token_bytes(33)) == 33
     assert source.token_bytes(32) != source.token_bytes(32)
-
-
-def test_a_seeded_stream_is_shake_256_in_counted_blocks():
-    key = b"cape/1/seeded" + b"i" + (1).to_bytes(8, "little") + b"7"
-    key += b"s" + (1).to_bytes(8, "little") + b"a"
-    blocks = [hashlib.shake_256(key + k.to_bytes(8, "little")).digest(4352) for k in range(3)]
-    assert SeededNoise(7, ("a",)).token_bytes(10_000) == b"".join(blocks)[:10_000]
-
-
-def test_cutting_the_requests_differently_does_not_change_a_seeded_stream():
-    source = SeededNoise(1, ("x",))
-    pieces = [source.token_bytes(n) for n in (0, 1, 4351, 1, 9000, 7)]
-    assert b"".join(pieces) == SeededNoise(1, ("x",)).token_bytes(13_360)
-
-
-def test_the_same_context_restarts_and_does_not_depend_on_what_was_drawn():
-    source = SeededNoise(5)
-    first = source.stream("site-a", "pca", 1, "noise").token_bytes(64)
-    source.token_bytes(1000)
-    assert source.stream("site-a", "pca", 1, "noise").token_bytes(64) == first
-    assert source.stream("site-a").stream("pca", 1, "noise").token_bytes(64) == first
-    assert source.label == "seeded"
-
-
-def test_different_seeds_and_contexts_give_different_streams():
-    streams = [
-        SeededNoise(0),
-        SeededNoise(1),
-        SeededNoise(0, (1,)),
-        SeededNoise(0, ("1",)),
-        SeededNoise(0, ("a", "b")),
-        SeededNoise(0, ("ab",)),
-        SeededNoise(0, ("a", "b", "")),
-        SeededNoise(0, ("a", 1)),
-        SeededNoise(0, ("a1",)),
-        SeededNoise(2**80),
-    ]
-    assert len({stream.token_bytes(32) for stream in streams}) == len(streams)
-
-
-@pytest.mark.parametrize("seed", [-1, True, 1.0, "1"])
-def test_a_seed_that_is_no_natural_number_is_refused(seed):
-    with pytest.raises(ValueError, match="seed"):
-        SeededNoise(seed)
-
-
-@pytest.mark.parametrize("part", [1.5, True, None, b"a"])
-def test_a_context_of_other_types_is_refused(part):
-    with pytest.raises(ValueError, match="context"):
-        SeededNoise(1).stream(part)
-
-
-@pytest.mark.parametrize("source", [SecureNoise(), SeededNoise(1)])
-def test_a_negative_number_of_bytes_is_refused(source):
     with pytest.raises(ValueError, match="negative"):
         source.token_bytes(-1)
-
-
-def test_every_part_of_a_context_names_the_stream():
-    """Also of a stream of a stream: a round that shared the noise of another would undo both."""
-    source = SeededNoise(7)
-    contexts = [("a",), ("a", 1), ("a", 2), ("a", 1, "noise"), ("a", 1, "seed"), ("b", 1)]
-    drawn = {source.stream(*context).token_bytes(16) for context in contexts}
-    assert len(drawn) == len(contexts)
-    nested = source.stream("a").stream(1).stream("noise").token_bytes(16)
-    assert nested == source.stream("a", 1, "noise").token_bytes(16)

@@ -54,7 +54,7 @@ def remember(stage):
 
 
 def label(round_: int) -> MaskLabel:
-    return MaskLabel(phase="pca", round=round_, field="sum", size=SIZE, broadcast_digest=bytes(32))
+    return MaskLabel(phase="pca", round=round_, field="sum", size=SIZE, transcript=bytes(32))
 
 
 def vector(site: str, round_: int) -> np.ndarray:

@@ -32,7 +32,7 @@ def entries_of(rings: dict[str, KeyRing]) -> list[KeyRosterEntry]:
 
 
 LABEL = MaskLabel(
-    phase="pca", round=1, field="projector", size=4, broadcast_digest=digest("kat-broadcast")
+    phase="pca", round=1, field="projector", size=4, transcript=digest("kat-broadcast")
 )
 SALT = keys.run_salt("kat-run", digest("kat-config"))
 
@@ -114,7 +114,7 @@ def test_an_empty_vector_needs_no_stream():
         {"phase": "whitening"},
         {"round": 2},
         {"field": "covariance"},
-        {"broadcast_digest": digest("another broadcast")},
+        {"transcript": digest("another broadcast")},
     ],
 )
 def test_sites_with_different_labels_do_not_cancel(other):
@@ -142,7 +142,7 @@ def test_labels_have_one_encoding_each():
     two = dataclasses.replace(LABEL, phase="pc", field="ax")
     assert one.to_bytes() != two.to_bytes()
     with pytest.raises(SecureAggregationError, match="digest of the broadcast"):
-        dataclasses.replace(LABEL, broadcast_digest=b"short")
+        dataclasses.replace(LABEL, transcript=b"short")
 
 
 def test_sites_are_ordered_by_utf_8_bytes_and_not_by_utf_16_or_locale():

@@ -32,7 +32,7 @@ SETUP = Setup(
     batch=1,
     n_sets=2,
 )
-LABEL = MaskLabel(phase="pca", round=1, field="sum", size=3, broadcast_digest=bytes(32))
+LABEL = MaskLabel(phase="pca", round=1, field="sum", size=3, transcript=bytes(32))
 IDENTITY = {s: hashlib.sha256(b"identity " + s.encode()).digest() for s in SITES}
 PINNED = {s: identity_public_key(secret) for s, secret in IDENTITY.items()}
 BOUND = 2**30
@@ -192,7 +192,7 @@ def test_the_statements_that_are_signed_name_run_release_and_sites(run):
         for setup in (SETUP, change(SETUP, salt=bytes(32)), change(SETUP, batch=2))
         for roster in (run.table.roster, bytes(32))
         for key_set in (0, 1)
-        for label in (LABEL, change(LABEL, round=2), change(LABEL, broadcast_digest=b"x" * 32))
+        for label in (LABEL, change(LABEL, round=2), change(LABEL, transcript=b"x" * 32))
         for participants in (SITES, SITES[:3])
     }
     assert len(exchanges) == 3 * 2 * 2 * 3 * 2
@@ -477,7 +477,7 @@ def test_vectors_of_another_round_broadcast_or_key_set_are_refused(run):
     for other in ({"label": change(LABEL, round=2)}, {"key_set": 1}):
         with pytest.raises(MessageError, match="another stage or exchange"):
             run.collect_masked(run.inputs(), **other)
-    told = run.mask("a", label=change(LABEL, broadcast_digest=b"x" * 32))[1]
+    told = run.mask("a", label=change(LABEL, transcript=b"x" * 32))[1]
     with pytest.raises(MessageError, match="another stage or exchange"):
         run.collect_masked([told, *run.inputs()[1:]])
 

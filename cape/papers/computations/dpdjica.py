@@ -168,8 +168,7 @@ def _parcel(config: Config, model: DpDjicaModel) -> WishartPca:
 
 def drawn(site: Site, purpose: str, n: int) -> Array:
     # Noise on floats does for what guarantees nothing anyway; that of `privacy` is exact.
-    cursor = site.cursor
-    source = site.noise.stream(site.id, cursor.phase, cursor.round, purpose)
+    source = site.noise.stream(purpose, site.transcript)
     return uniforms(source.token_bytes(8 * n))
 
 
