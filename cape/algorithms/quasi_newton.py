@@ -249,6 +249,7 @@ class QuasiNewton:
     dither: float = 0.0  # delta; 0: never, and the run is not judged
     # (k, k): where the rounds begin if the gate of the spatial start is open; released
     origin: Array | None = None
+    residual: float = 0.0  # what whitening left, see `Whitener`
 
     @property
     def input_scale(self) -> float:
@@ -352,6 +353,7 @@ class QuasiNewton:
                 n_components=R,
                 gate=self.origin is not None,
                 dither=self.dither,
+                residual=self.residual,
             )
             state = replace(state, status=found.status)
             if self.origin is not None and found.status == "unconfirmed":

@@ -25,6 +25,10 @@ JUDGED: Final = ("converged", "unconfirmed", "not_separated")
 WIDE = 0.05
 _OPEN_WIDE, _OPEN, _SHUT = (3.2, 0.065), (4.0, 0.08), (4.0, 0.12)
 
+# With a shut gate rounds also settle on the axes of what whitening has left, which are curved by up
+# to .62 of its mean squared log eigenvalue on smooth noise (measured); sources must show more.
+PER_RESIDUAL = 0.9
+
 # A component's own verdict: smallest z, and the largest standard error of its c with which enough
 # good components reach it (measured: nine of ten from G 170 on at R = 20).
 COMPONENT_Z = 2.0
@@ -61,12 +65,19 @@ class Verdict:
 
 
 def judge(
-    response: Array, information: float, *, n_components: int, gate: bool, dither: float
+    response: Array,
+    information: float,
+    *,
+    n_components: int,
+    gate: bool,
+    dither: float,
+    residual: float = 0.0,
 ) -> Verdict:
     """Verdict of a run of R components.
 
     `response` (R (R - 1)/2,): sum over the dithered rounds of D_ij K_ij / s^2; `information`: sum
-    of delta^2 / s^2, the same for all pairs.  Without a dithered round nothing was separated.
+    of delta^2 / s^2, the same for all pairs; `residual`: what whitening left (`Whitener`).
+    Without a dithered round nothing was separated.
     """
     R, pairs = n_components, len(response)
     scale = max(information, np.finfo(float).tiny)
@@ -76,6 +87,8 @@ def judge(
     c = float(response.sum()) / (scale * max(pairs, 1))
     z = float(response.sum()) / float(np.sqrt(scale * max(pairs, 1)))
     least_z, least_c = (_OPEN_WIDE if dither >= WIDE else _OPEN) if gate else _SHUT
+    if not gate:
+        least_c = max(least_c, PER_RESIDUAL * residual)
     confirmed = z >= least_z and c >= least_c
     return Verdict(
         status="converged" if confirmed else "unconfirmed" if gate else "not_separated",

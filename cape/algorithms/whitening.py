@@ -33,6 +33,9 @@ Prewhiten = Literal["ar1", "none"]
 # Smallest covariance eigenvalue used in a logarithm (data have unit variance on average).
 LOG_FLOOR = 1e-4
 
+# Share of the clip from which a released mean is taken to be cut by it
+CUT = 0.9
+
 # `EigenWhitening`: smallest eigenvalue used, as a share of the largest; noise may make it < 0.
 EIGEN_FLOOR = 1e-3
 
@@ -47,6 +50,9 @@ class Whitener:
     # last look
     origin: Array = field(default_factory=lambda: np.zeros((0, 0)))
     gate: bool = False
+    # Expected mean square of the log eigenvalues that are left: what a run without anything to
+    # separate still has to find, because the contrast is curved around the axes of that rest
+    residual: float = 0.0
     record: StepRecord
 
 
@@ -121,10 +127,32 @@ class LogEuclidean:
             noise_norm=float(noise_std * np.sqrt(len(mean))),
             step_norm=float(np.linalg.norm(A) / 2.0),
         )
-        return replace(state, U=sym_exp(-A / 2.0) @ state.U, look=state.look + 1, record=record)
+        left = _left(energy, noise_std**2 * len(mean), self.clip)
+        return replace(
+            state,
+            U=sym_exp(-A / 2.0) @ state.U,
+            look=state.look + 1,
+            residual=left / len(A),
+            record=record,
+        )
 
     def done(self, state: Whitener) -> bool:
         return state.look >= self.n_looks
+
+
+def _left(energy: float, noise: float, clip: float) -> float:
+    """Return the expected squared norm that a shrunk step leaves of the mean logarithm.
+
+    Energy e and noise n, squared norms.  With the shrink f = 1 - n/e, f^2 n of the noise goes into
+    the step and (1 - f)^2 (e - n) of the mean does not: together n (1 - (1 - f)^2).
+    """
+    signal = energy - noise
+    if signal <= 0.0:
+        return 0.0
+    # A mean about as large as the clip allows was cut, and nobody knows how much: not less is left.
+    if signal > (CUT * clip) ** 2:
+        return energy
+    return noise * (1.0 - (noise / energy) ** 2)
 
 
 def _log_covariance(U: Array, Z0: Data) -> Array:

@@ -46,6 +46,17 @@ def test_a_run_is_confirmed_by_size_and_by_error_of_the_curvature(
     assert status(-2.0 * least_c, -9.0) == no
 
 
+def test_with_a_shut_gate_sources_must_be_more_curved_than_what_whitening_left() -> None:
+    """Smooth noise at G 170 once came out confirmed: c .136 and .142, z 8, residual .22."""
+    c, information = np.full(190, 0.142), (8.6 / 0.142) ** 2 / 190
+    for gate, residual, status in (
+        (False, 0.22, "not_separated"),
+        (False, 0.10, "converged"),
+        (True, 0.22, "converged"),
+    ):
+        assert of(c, information, gate=gate, residual=residual).status == status
+
+
 def test_components_have_a_word_each() -> None:
     R = 6
     upper = np.triu_indices(R, 1)

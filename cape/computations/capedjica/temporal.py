@@ -96,6 +96,7 @@ def make_solver(
         score=config.score,
         dither=fixed.dither if is_dithered(config) else 0.0,
         origin=whitened.origin if whitened is not None and whitened.gate else None,
+        residual=whitened.residual if whitened is not None else 0.0,
     )
 
 
@@ -326,5 +327,6 @@ class TemporalModel(SeparationModel):
             n_components=len(end.W),
             gate=whitener.gate,
             dither=_constants(config, model).dither,
+            residual=whitener.residual,
         )
         return replace(end, verdict=verdict)
