@@ -10,6 +10,7 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
 RUN    := $(VENV)/.stamp-run
 DEV    := $(VENV)/.stamp-dev
 FUZZ   := $(VENV)/.stamp-fuzz
+SITE   := $(VENV)/.stamp-site
 OUT    ?= out
 SECONDS ?= 60
 # Tests run side by side; one at a time: make test SIDE=
@@ -22,7 +23,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image test-engine test-browser check format compspec bench figures lock \
+.PHONY: help run test image test-engine test-browser check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release clean
 
 help:  ## list the targets
@@ -49,6 +50,10 @@ $(DEV): requirements/dev.txt $(RUN)
 
 $(FUZZ): requirements/fuzz.txt $(DEV)
 	$(PIP) install --quiet -r requirements/fuzz.txt
+	@touch $@
+
+$(SITE): requirements/site.txt $(DEV)
+	$(PIP) install --quiet -r requirements/site.txt
 	@touch $@
 
 $(OUT)/brain/settings.toml: | $(RUN)
@@ -106,6 +111,9 @@ check: $(DEV)  ## formatter, linter, types, import borders, generated files
 format: $(DEV)  ## format the code and sort imports
 	$(BIN)/ruff check --fix-only --quiet .
 	$(BIN)/ruff format .
+
+docs: $(SITE)  ## the documentation site, OUT/site/index.html; runs the gallery: minutes
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --site-dir $(abspath $(OUT))/site
 
 compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages of docs/
 	$(BIN)/cape compspec
