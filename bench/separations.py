@@ -73,10 +73,6 @@ class VoxelSource:
     def n_subjects(self) -> int:
         return self.last - self.first
 
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        return 0.0, 0.0
-
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         B = public_basis(self.config, self.space, n_basis)
         for m in range(self.first, self.last):

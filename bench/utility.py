@@ -56,10 +56,6 @@ class BlockSource:
     def n_subjects(self) -> int:
         return self.last - self.first
 
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        return 0.0, 0.0
-
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         for m in range(self.first, self.last):
             yield f"{m:04d}", self.data[m, :n_basis]

@@ -270,6 +270,13 @@ class Config:
         help="0: chosen from G.",
     )
     max_features: int = option(1000, "Largest basis", low=2, high=LARGEST_BASIS, group="Data")
+    n_features: int = option(
+        0,
+        "Features of array files",
+        low=0,
+        group="Data",
+        help="0: what most files of a site have, which others then learn.",
+    )
     image_shape: str = option(
         "", "Shape of 2-D images held in a matrix", group="Data", help="Such as 30,30."
     )
@@ -342,10 +349,6 @@ class Config:
     )
     standardize: Literal["auto", "variance", "floored", "demean", "none"] = option(
         "auto", "Scaling of each voxel", group="Data", help=f"{SCALINGS}  {BY_MODEL}"
-    )
-    exclude_bad_subjects: bool = option(True, "Leave out subjects that fail", group="Data")
-    max_excluded_fraction: float = option(
-        0.1, "Largest share of subjects left out", low=0.0, high=1.0, group="Data"
     )
 
     # What a computation wants of the public basis (`cape.public_basis`).  Methods, not settings:

@@ -30,7 +30,6 @@ class Numbers:
     """One site: one subject with D columns."""
 
     n_columns: int
-    tr_range: tuple[float, float] = (0.0, 0.0)
     n_subjects: int = 2
 
     @property

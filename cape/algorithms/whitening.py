@@ -75,7 +75,7 @@ def reduce_subject(V: Array, Y: npt.NDArray[np.floating], prewhiten: Prewhiten) 
         phi = float(np.vdot(Z[:, 1:], Z[:, :-1])) / power if power > 0.0 else 0.0
         Z = Z[:, 1:] - phi * Z[:, :-1]
     if Z.shape[1] == 0:
-        return np.zeros((Z.shape[0], 1), dtype=np.float32)  # no time point: the zero vector
+        return np.asarray(Z, dtype=np.float32)  # no time point: the zero vector in every sum
     power = float(np.vdot(Z, Z)) / Z.shape[1]
     return np.asarray(Z / np.sqrt(power) if power > 0.0 else Z, dtype=np.float32)
 

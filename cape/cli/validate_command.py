@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cape.site.policy import SitePolicy
 
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
-VERDICTS = {True: "ok", False: "left out"}
+VERDICTS = {True: "ok", False: "counts as zeros"}
 SUBJECT_COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
 REFUSED = ("CAPE-E153", "CAPE-E154")
 # "READY" after a quick look must not pass for the whole check.
@@ -239,7 +239,7 @@ def _print_needs(check: SiteCheck, *, headers_only: bool) -> None:
         shape = " x ".join(str(n) for n in space.shape)
         say(
             f"{space.kind} {shape} with {space.n_features} features, hash {space.digest[:16]}; "
-            f"{len(accepted.subjects)} subjects, {len(accepted.excluded)} left out"
+            f"{accepted.n_subjects} subjects, {len(accepted.failed)} fail and count as zeros"
         )
     if needs is not None:
         memory = f"{needs.memory / 1e6:.0f} MB of memory ({_free(needs.free_memory)})"
@@ -261,7 +261,7 @@ def _print_findings(findings: tuple[Finding, ...]) -> None:
 
 def _counts(checked: FolderCheck) -> tuple[int, int, int]:
     subjects = sum(
-        len(check.inspection.accepted.subjects)
+        check.inspection.accepted.n_subjects
         for check in checked.sites
         if check.inspection.accepted is not None
     )

@@ -53,13 +53,20 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     config = computation.config.from_input(settings)
     # Of an earlier run in the same folder.
     store.forget_arrays()
-    open_source = _source_of(request, inputs, config)
+    strict = read_policy(request.base, inputs, request.party).stop_for_data
+    open_source = _source_of(request, inputs, config, strict=strict)
     store.data = open_source()
     context = _context(request, computation, config, open_source, store, inputs)
     # Asked again, `join` is another run, with its own secret, nonce and charges: the secret before
     # it is sealed under a key that nobody has any more.
     secret = context.new_run()
-    state, envelope = advance_site(start(computation.bind(config)), None, context)
+    try:
+        state, envelope = advance_site(start(computation.bind(config)), None, context)
+    except Exception:
+        # Whatever it was, its text may depend on data: counted before it leaves.
+        if open_source().is_read:
+            context.count_refusal()
+        raise
     # Nothing was charged or sealed so far: the journal may begin with the nonce of the secret.
     store.begin(envelope.body.nonce, os.urandom(32))
     store.keep(RUN_SECRET, secret)
@@ -153,13 +160,15 @@ def _with_key(answer: Document, vault_key: bytes) -> Document:
 
 
 def _source_of(
-    request: EngineRequest, inputs: dict[str, Any], config: Config
+    request: EngineRequest, inputs: dict[str, Any], config: Config, *, strict: bool = False
 ) -> Callable[[], FileSource]:
     @cache
     def open_source() -> FileSource:
         from cape.site.site_data import FileSource
 
-        return FileSource(request.base, inputs, config, request.party, request.working)
+        return FileSource(
+            request.base, inputs, config, request.party, request.working, strict=strict
+        )
 
     return open_source
 

@@ -35,7 +35,10 @@ NEAREST: Final = 3
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ListedRun:
-    """One run as listed; empty texts and zeros where the list says nothing."""
+    """One run as listed; empty texts and zeros where the list says nothing.
+
+    Without a file it is a person who is listed and has no run.
+    """
 
     file: str
     subject: str = ""
@@ -169,13 +172,16 @@ def _grouped(
     missing: list[str] = []
     runs: dict[str, list[tuple[ListedRun, RunFile]]] = {}
     for row in listed:
+        if not row.file:  # somebody without a file: who is listed is counted
+            runs.setdefault(row.subject, [])
+            continue
         path = None if row.file in hidden else _locate(base, row.file, missing, findings)
         if path is None:
             continue
         # By the file behind all links: two names of one file are one run counted twice.
         real = path.resolve()
         if real in seen:
-            findings.add(IssueCode.DATA_TWICE, f"{seen[real]} and {row.file}")
+            findings.add(IssueCode.FILE_TWICE, f"{seen[real]} and {row.file}")
             continue
         seen[real] = row.file
         run = RunFile(
@@ -441,7 +447,14 @@ def bids_runs(
         subject = f"sub-{entities.get('sub', path.name)}"
         session = entities.get("ses", "")
         listed.append(ListedRun(file=name, subject=subject, ses=session, run=order))
-    if not listed:
+    # Everybody whose name is there, whatever the owner's filter: it must not ask who has which run.
+    people = {f"sub-{entities_of(path.name).get('sub', path.name)}" for path in images}
+    without = sorted(people - {row.subject for row in listed}, key=natural_key)
+    if listed:
+        for subject in without:
+            findings.add(IssueCode.NO_BIDS_IMAGE, subject, wanted=bids_filter)
+            listed.append(ListedRun(file="", subject=subject))
+    else:
         pairs = (pair for path in images for pair in entities_of(path.name).items())
         there = sorted({f"{k}-{v}" for k, v in pairs if k in ("task", *VERSIONS[:3])})
         place = f"{len(images)} images below {folder or '.'}"

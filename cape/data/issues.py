@@ -16,11 +16,10 @@ from typing import Final, Literal
 from cape.errors import CATALOGUE, DataError
 from cape.frozen import dataclass
 
-# The site stops; the subject is left out; a warning.
-Severity = Literal["E", "X", "W"]
-
-# Numbers of findings about image content: a stop for one of them says no more than CAPE-E100.
-UNSPOKEN: Final = frozenset({21, 25, 26, 27, 28, 48})
+# E: a list, mask or table of the site cannot be used, which stops it.  X: a subject fails, and
+# counts as zeros.  S: of the people of the site as a whole.  W: a warning.  Names decide about E,
+# and content about X and S, which therefore stop nobody unless the site's own policy says so.
+Severity = Literal["E", "X", "S", "W"]
 
 # Places listed in one private text; further ones are counted.
 MOST_PLACES: Final = 20
@@ -35,7 +34,7 @@ _LEAVE_OUT = "correct column 'tr' of the manifest, or leave the subject out"
 class IssueCode(Enum):
     """The rules, one a line: number, severity, what is wrong, what was expected, the remedy.
 
-    CAPE-E1nn stops the site, CAPE-W1nn warns or leaves a subject out; without `exclude`, X stops.
+    CAPE-E1nn stops the site, CAPE-W1nn warns or fails a subject; `strict` makes S, and too many X, E.
     """
 
     # Several rules share a number: others read the same sentence about all of them.
@@ -51,8 +50,11 @@ class IssueCode(Enum):
     FOLDER_LISTED = (3, "E", "An entry is a folder", "a file", "list its files, or give a glob such as 'sub-*/*.nii.gz'")
     NO_FILES = (4, "E", "There are no data files", "at least one file of one subject", "list the files, correct the pattern or write a manifest.csv")
     NO_BIDS_MATCH = (4, "E", "No image of the BIDS folder fits bids_filter", "sub-*/[ses-*/]func/*_bold.nii.gz with {wanted}", "correct the folder, or ask the owner for another bids_filter")
+    NO_BIDS_IMAGE = (4, "X", "A subject of the BIDS folder has no image that fits bids_filter", "an image with {wanted}", "leave the subject out of the folder, or ask the owner for another bids_filter")
     NO_LISTED_RUNS = (4, "E", "The manifest lists no runs", "at least one row without exclude = 1", "add rows")
-    DATA_TWICE = (5, "E", "The same data are listed twice: one person counted twice has 2 mu", "every run once", "remove one of the two")
+    FILE_TWICE = (5, "E", "A file is listed twice: one person counted twice has 2 mu", "every run once", "remove one of the two")
+    DATA_TWICE = (5, "X", "The same data are listed twice, and count once: one person counted twice would have 2 mu", "every subject once", "remove one of the two")
+    RUN_TWICE = (5, "W", "The same values are listed as two runs: one person counted twice has 2 mu", "every run once", "remove one of the two")
     SUBJECT_TWICE = (5, "E", "A subject is listed twice: one person counted twice has 2 mu", "one row per subject", "remove one of the two")
     RUN_VERSIONS = (5, "E", "One run is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2")
     NAMES_HIDE_FILES = (62, "E", "Mapped files have the same base name, so that one hides the other", "a base name of its own for every file", "rename the files")
@@ -63,24 +65,24 @@ class IssueCode(Enum):
     FILE_POINTER = (8, "E", "A file is a pointer, its content is not here", "the content", "fetch the content first: git lfs pull, or datalad get")
     FILE_TYPE_UNUSABLE = (9, "E", "A file is not of a type that this feature space can use", "{accepted}", "convert it, or leave it out")
     FILE_TYPE_OTHER = (9, "E", "A file is of another type than its name says", "{promised}", "convert or rename it")
-    PAIR_WITHOUT_HEADER = (9, "E", "An .img file has no header beside it", "a NIfTI pair, .hdr and .img", "copy both, or convert it to .nii.gz")
+    PAIR_WITHOUT_HEADER = (9, "X", "An .img file has no header beside it", "a NIfTI pair, .hdr and .img", "copy both, or convert it to .nii.gz")
     SURFACE_DATA = (63, "E", "A file holds surface data", "volumetric images only in this version", "use the volumetric images")
     # ---- images
-    HEADER_DAMAGED = (9, "E", "The header of an image is damaged", "a NIfTI header", "convert it again")
-    GZIP_DAMAGED = (10, "E", "A compressed image is truncated or damaged", "a whole file", "copy or compress it again")
-    IMAGE_TRUNCATED = (11, "E", "An image is truncated", "{needed}", "copy it again")
-    IMAGE_NO_SERIES = (12, "E", "An image is not a 4-D series", "a 4-D series (x, y, z, time)", "join the volumes of the run into one 4-D file")
-    IMAGE_MORE_AXES = (13, "E", "An image has more than four axes", "x, y, z, time", "save one 4-D series per run")
+    HEADER_DAMAGED = (9, "X", "The header of an image is damaged", "a NIfTI header", "convert it again")
+    GZIP_DAMAGED = (10, "X", "A compressed image is truncated or damaged", "a whole file", "copy or compress it again")
+    IMAGE_TRUNCATED = (11, "X", "An image is truncated", "{needed}", "copy it again")
+    IMAGE_NO_SERIES = (12, "X", "An image is not a 4-D series", "a 4-D series (x, y, z, time)", "join the volumes of the run into one 4-D file")
+    IMAGE_MORE_AXES = (13, "X", "An image has more than four axes", "x, y, z, time", "save one 4-D series per run")
     IMAGE_SQUEEZED = (13, "W", "Axes of length 1 were squeezed")
-    IMAGE_NO_SIGNAL = (14, "E", "An image does not hold a real signal", "real numbers", "save the magnitude as float32")
-    AFFINE_MISSING = (15, "E", "An image has no affine, so nobody knows where it lies", "sform or qform", "save it with its affine; if it was made on the mask's grid, write trust_grid = 1 in the manifest")
+    IMAGE_NO_SIGNAL = (14, "X", "An image does not hold a real signal", "real numbers", "save the magnitude as float32")
+    AFFINE_MISSING = (15, "X", "An image has no affine, so nobody knows where it lies", "sform or qform", "save it with its affine; if it was made on the mask's grid, write trust_grid = 1 in the manifest")
     AFFINE_TRUSTED = (15, "W", "An image has no affine; the mask's was taken, as the manifest says")
-    AFFINES_FLIPPED = (16, "E", "The two affines of an image disagree about left and right", "the same axes", "set both to the one you checked by eye")
+    AFFINES_FLIPPED = (16, "X", "The two affines of an image disagree about left and right", "the same axes", "set both to the one you checked by eye")
     AFFINES_DIFFER = (16, "W", "The two affines of an image differ; sform was used", "at most {most:.2g} mm")
-    GRID_OTHER = (17, "E", "Image grid differs from the consortium mask", "{shape}, {voxel:.1f} mm", 'resample to the mask first, or ask the owner for resample = "to_mask"')
+    GRID_OTHER = (17, "X", "Image grid differs from the consortium mask", "{shape}, {voxel:.1f} mm", 'resample to the mask first, or ask the owner for resample = "to_mask"')
     GRID_RESAMPLED = (17, "W", "An image on another grid was resampled to the mask's", "{shape}, {voxel:.1f} mm")
     GRID_ROUNDED = (18, "W", "Affine differs from the mask's by rounding, accepted", "at most {most:.2g} mm")
-    PLACE_OTHER = (19, "E", "Image lies elsewhere than the consortium mask", "at most {most:.2g} mm", "another MNI variant? Use the images of the mask's space")
+    PLACE_OTHER = (19, "X", "Image lies elsewhere than the consortium mask", "at most {most:.2g} mm", "another MNI variant? Use the images of the mask's space")
     PLACE_RESAMPLED = (19, "W", "An image on another grid was resampled to the mask's", "at most {most:.2g} mm")
     AXES_TURNED = (20, "W", "Axes were flipped or swapped to the mask's")
     # ---- mask and atlas
@@ -98,16 +100,16 @@ class IssueCode(Enum):
     MASK_TOO_LARGE = (45, "E", "The mask has too many voxels", "at most {most}", "use a grid of 1 mm or coarser")
     FEATURES_TOO_MANY = (45, "E", "There are too many features for a run without a basis", "at most {most}", "use fewer parcels, a basis, or raise max_features")
     # ---- array files
-    ARRAY_TRUNCATED = (11, "E", "An array file is truncated or damaged", "as many as its header says", "copy it again")
-    ARRAY_NO_NUMBERS = (14, "E", "An array does not hold real numbers", "integers or floats", "save the magnitude as a full matrix of real numbers (float32)")
-    ARRAY_NO_MATRIX = (40, "E", "An array is not a matrix", "two axes, features and time", "save one matrix per run")
-    ARRAY_PICKLED = (40, "E", "An array file holds Python objects, which are never unpickled", "a plain array of numbers", "re-save as a float array")
-    MAT73_NO_READER = (41, "E", "A .mat file is of version 7.3", "version 5 to 7", "install the extra matlab73 (pip install 'coinstac-cape[matlab73]'), or save it with save(..., '-v7')")
-    MAT73_DAMAGED = (41, "E", "A .mat file of version 7.3 cannot be used", "a whole file with a full matrix of real numbers", "copy it again, or save it with save(..., '-v7')")
-    NO_VARIABLE = (42, "E", "An array file lacks the variable {variable}", "a matrix named {variable}", "save it as {how}, or ask the owner for another 'variable'")
-    TRANSPOSED = (43, "E", "A matrix seems to be transposed", "{n_features} features", "transpose it, or ask the owner for the other orientation")
-    FEATURES_DIFFER = (44, "E", "A matrix has another number of features than the others", "{n_features} features", "use the same features everywhere")
-    COLUMNS_DIFFER = (44, "E", "The columns of a table have other names than those of the others", "'{wanted}' as in {first}", "use the same header everywhere, in the same order")
+    ARRAY_TRUNCATED = (11, "X", "An array file is truncated or damaged", "as many as its header says", "copy it again")
+    ARRAY_NO_NUMBERS = (14, "X", "An array does not hold real numbers", "integers or floats", "save the magnitude as a full matrix of real numbers (float32)")
+    ARRAY_NO_MATRIX = (40, "X", "An array is not a matrix", "two axes, features and time", "save one matrix per run")
+    ARRAY_PICKLED = (40, "X", "An array file holds Python objects, which are never unpickled", "a plain array of numbers", "re-save as a float array")
+    MAT73_NO_READER = (41, "X", "A .mat file is of version 7.3", "version 5 to 7", "install the extra matlab73 (pip install 'coinstac-cape[matlab73]'), or save it with save(..., '-v7')")
+    MAT73_DAMAGED = (41, "X", "A .mat file of version 7.3 cannot be used", "a whole file with a full matrix of real numbers", "copy it again, or save it with save(..., '-v7')")
+    NO_VARIABLE = (42, "X", "An array file lacks the variable {variable}", "a matrix named {variable}", "save it as {how}, or ask the owner for another 'variable'")
+    TRANSPOSED = (43, "X", "A matrix seems to be transposed", "{n_features} features", "transpose it, or ask the owner for the other orientation")
+    FEATURES_DIFFER = (44, "X", "A matrix has another number of features than the others", "{n_features} features", "use the same features everywhere")
+    COLUMNS_DIFFER = (44, "X", "The columns of a table have other names than those of the others", "'{wanted}' as in {first}", "use the same header everywhere, in the same order")
     RECORDS_DIFFER = (44, "E", "Tables of one site have other columns", "the same header", "use the same columns, in the same order")
     # ---- tables of text
     TABLE_NOT_UTF8 = (38, "E", "A table is not UTF-8 text", "UTF-8", _RESAVE)
@@ -127,12 +129,12 @@ class IssueCode(Enum):
     MANIFEST_NO_COLUMN = (39, "E", "The manifest needs one column 'file'", "{columns}", "name the column of the files 'file'")
     # ---- confounds and filters
     TR_UNKNOWN = (32, "W", "The repetition time is not known", "", "write it into column 'tr' of the manifest")
-    TR_NEEDED = (32, "E", "The repetition time is not known, but a filter needs it", "seconds", "write it into column 'tr' of the manifest")
+    TR_NEEDED = (32, "X", "The repetition time is not known, but a filter needs it", "seconds", "write it into column 'tr' of the manifest")
     TR_CONVERTED = (33, "W", "The repetition time was converted to seconds", "seconds")
-    CONFOUND_ROWS = (36, "E", "A confound table has another number of rows than its image has volumes", "one row per stored volume; dummies are dropped from both", "use the table that belongs to the image, with its first rows")
-    CONFOUNDS_MISSING = (37, "E", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "name it in the manifest, or ask the owner for confounds = none")
-    CONFOUND_COLUMNS = (37, "E", "A confound table lacks columns", "{columns}", "add the columns, or ask the owner for others")
-    CONFOUND_CELL = (37, "E", "A cell of a confound table is not a number", "a number in every row; n/a in the first one only", "correct the table, or ask the owner for other columns")
+    CONFOUND_ROWS = (36, "X", "A confound table has another number of rows than its image has volumes", "one row per stored volume; dummies are dropped from both", "use the table that belongs to the image, with its first rows")
+    CONFOUNDS_MISSING = (37, "X", "A run has no confound table, but confounds are to be regressed out", "a table with {columns}", "name it in the manifest, or ask the owner for confounds = none")
+    CONFOUND_COLUMNS = (37, "X", "A confound table lacks columns", "{columns}", "add the columns, or ask the owner for others")
+    CONFOUND_CELL = (37, "X", "A cell of a confound table is not a number", "a number in every row; n/a in the first one only", "correct the table, or ask the owner for other columns")
     CONFOUND_FILLED = (37, "W", "Empty cells in the first row of a confound table count as 0")
     NOTHING_LEFT = (64, "X", "Confounds and filters remove all of a run", "at least {least} time points more than signals", "use fewer confounds or a wider pass band (the owner), or leave the run out")
     # ---- the data of one subject
@@ -149,10 +151,10 @@ class IssueCode(Enum):
     DUMMY_SCANS = (35, "W", "The first volume differs from the others: dummy scans?", "z below {most:g}", "write n_dummy in the manifest, or ask the owner for drop_first_volumes")
     RANK_LOW = (48, "X", "A subject has a lower rank than there are components", "at least n_components = {n_components}", "use data with fewer signals removed, or lower n_components (the owner)")
     # ---- the site as a whole
-    NATIVE_SPACE = (21, "E", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
+    NATIVE_SPACE = (21, "S", "Most subjects have no signal in half of the mask: not in the common space?", "images normalised to MNI152", "use the normalised images, not those in native space")
     SUBJECTS_FEW = (30, "W", "The site has fewer subjects than there are components", "n_components = {n_components} or more; the consortium as a whole must have them")
     TR_DIFFERS = (34, "W", "The repetition time differs", "{middle:g} s (most subjects)", _LEAVE_OUT)
-    NO_ROOM = (46, "E", "There is too little {what}", "{needed:.0f} MB or more", "free some, use a larger computer, or ask the owner for a smaller n_basis")
+    NO_ROOM = (46, "S", "There is too little {what}", "{needed:.0f} MB or more", "free some, use a larger computer, or ask the owner for a smaller n_basis")
     # fmt: on
 
     def __init__(
@@ -163,9 +165,8 @@ class IssueCode(Enum):
 
     @property
     def public_key(self) -> str:
-        key = f"E1{self.number:02d}"
-        # What an image holds is the site's affair: others learn that a check failed, not which.
-        return "E100" if key not in CATALOGUE or self.number in UNSPOKEN else key
+        # What people's files hold is the site's affair: others learn that a check failed, not which.
+        return f"E1{self.number:02d}" if self.severity == "E" else "E100"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -203,23 +204,23 @@ class _Entry:
     expected: str
     remedy: str
     public: Mapping[str, object]
-    escalated: bool = False
+    content: bool  # of people's files, not of the site's lists
     places: list[str] = field(default_factory=list)
 
     def public_sentence(self, site: str) -> tuple[str, dict[str, object]]:
         """Return the key of the public sentence and what fills it."""
-        key, fields = self.code.public_key, {"site": site, **self.public}
+        key = "E100" if self.content else self.code.public_key
+        fields = {"site": site, **self.public}
         wanted = {name for _, name, _, _ in Formatter().parse(CATALOGUE[key]) if name}
         # A sentence that lacks a value is not sent with a gap or a guess.
         return ("E100" if wanted - set(fields) else key), fields
 
 
 class Findings:
-    """The problems of one site, equal ones joined; without `exclude` a bad subject stops it."""
+    """The problems of one site, equal ones joined; `strict`: content may stop it, too."""
 
-    def __init__(self, site: str, *, exclude: bool = True) -> None:
-        self.site = site
-        self._exclude = exclude
+    def __init__(self, site: str, *, strict: bool = False) -> None:
+        self.site, self.strict = site, strict
         self._entries: list[_Entry] = []
 
     def add(
@@ -228,12 +229,19 @@ class Findings:
         place: str = "",
         *,
         public: Mapping[str, object] | None = None,
+        of_subject: bool = False,
         **values: object,
     ) -> Severity:
-        """Note a problem; `place` and `values` are private, `public` holds public things only."""
+        """Note a problem; `place` and `values` are private, `public` holds public things only.
+
+        In a file `of_subject` what would stop the site fails this subject.
+        """
         severity = code.severity
-        if severity == "X" and not self._exclude:
-            severity = "E"
+        if severity == "E" and of_subject:
+            severity = "X"
+        content = severity != "E"
+        if severity == "S":
+            severity = "E" if self.strict else "W"
         entry = _Entry(
             code=code,
             severity=severity,
@@ -241,6 +249,7 @@ class Findings:
             expected=code.expected.format(**values),
             remedy=code.remedy.format(**values),
             public=public or {},
+            content=content,
         )
         # One finding with twenty places is read; twenty findings are not.
         same = (e for e in self._entries if _texts(e) == _texts(entry))
@@ -250,14 +259,15 @@ class Findings:
         (first or entry).places.append(place)
         return severity
 
-    def add_issue(self, issue: Issue, name: str) -> Severity:
-        return self.add(issue.code, f"{name}: {issue.observed}", public=None, **issue.values)
+    def add_issue(self, issue: Issue, name: str, *, of_subject: bool = False) -> Severity:
+        place = f"{name}: {issue.observed}"
+        return self.add(issue.code, place, public=None, of_subject=of_subject, **issue.values)
 
     def escalate(self, reason: str) -> None:
-        """Make every exclusion a stop and say why (too many subjects would be left out)."""
+        """Make every failure a stop and say why (too many subjects fail)."""
         for entry in self._entries:
             if entry.severity == "X":
-                entry.severity, entry.escalated = "E", True
+                entry.severity = "E"
                 entry.problem = f"{entry.problem} ({reason})"
 
     @property
@@ -278,7 +288,7 @@ class Findings:
     def _sorted(self) -> list[_Entry]:
         # What stopped by itself comes before what stops only because there is so much of it.
         def rank(entry: _Entry) -> tuple[int, bool, int]:
-            return "EXW".index(entry.severity), entry.escalated, entry.code.number
+            return "EXW".index(entry.severity), entry.content, entry.code.number
 
         return sorted(self._entries, key=rank)
 

@@ -7,7 +7,9 @@
     project            Y_m = B' X_m in the public basis, while X_m is in memory
     conclude           the checks of the site as a whole
 
-Nothing here mixes subjects: no group mean, no scale from several people.
+Nothing here mixes subjects: no group mean, no scale from several people.  Whoever the site lists
+takes part.  A subject that fails a check has no time point, hence the zero vector in every release:
+who fails, and why, depends on content, so it changes nothing that leaves the site before noise.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ from cape.data.resources import ResourceEstimate, check_room, estimate_resources
 from cape.data.runs import RunFile, Series, SubjectFiles, unread
 from cape.data.space import Grid, check_feature_count, grid_of, read_space, with_templates
 from cape.data.tables import read_records
-from cape.errors import DataError
+from cape.errors import CapeError, DataError
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.public_basis import Basis, public_basis, widest_basis
@@ -54,20 +56,27 @@ OnSubject = Callable[[int, int], None]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SiteData:
-    """The accepted subjects of one site; private but for `space`, M_s and the TR range."""
+    """The people of one site; private but for `space` and M_s, the number of those it lists."""
 
     site: str
     space: FeatureSpace  # without templates
-    subjects: tuple[Subject, ...]  # in natural order of their labels
-    excluded: tuple[str, ...]
+    listed: tuple[str, ...]  # labels in natural order
+    subjects: tuple[Subject, ...]  # that passed, in the same order
+    # SHA-256 of each file that could be read, of everybody listed, in the same order
+    digests: tuple[tuple[str, ...], ...]
     findings: tuple[Finding, ...]
-    # Shortest and longest repetition time in s, to 1e-3: the site's card shows no more. 0: unknown
-    tr_range: tuple[float, float]
     fingerprint: str  # SHA-256 over the contents of the accepted files
 
     @property
     def n_subjects(self) -> int:
-        return len(self.subjects)
+        # Not of those that passed: acceptance would be an exact query about content.
+        return len(self.listed)
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """Labels of those who count as zeros."""
+        passed = {subject.label for subject in self.subjects}
+        return tuple(label for label in self.listed if label not in passed)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -95,7 +104,7 @@ class SiteScan:
     findings: Findings
     space: FeatureSpace | None  # None for matrices, and where the mask could not be read
     subjects: list[Subject] = field(default_factory=list)  # that could be read
-    accepted: list[Subject] = field(default_factory=list)  # that may take part
+    accepted: list[Subject] = field(default_factory=list)  # that passed
     shapes: list[RunShape] = field(default_factory=list)  # of every run
 
 
@@ -106,25 +115,42 @@ def load_site(
     *,
     site: str,
     working: Path | None = None,
+    strict: bool = False,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
-    """Check all data of a site; return its accepted subjects, and label and Y_m (d, T_m) of each.
+    """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
     `listing` is as for `discover`, `working` the folder whose disk must hold the working files.
-    DataError has the public text of the worst finding; its detail holds all private texts.
+    Who fails has T_m = 0.  DataError has the public text of the worst finding, for a list, mask or
+    table that cannot be used; `strict`: for content, too.  Its detail holds all private texts.
     """
-    scan = start_scan(base, listing, config, site=site)
-    reduced: list[tuple[str, Data]] = []
-    # Before the first subject is in memory; of matrices D is known only then.
-    B = None if scan.space is None else _widest_basis_of(scan, base, scan.space.n_features)
+    scan = start_scan(base, listing, config, site=site, strict=strict)
+    reduced: dict[str, Data] = {}
+    bases: dict[int, Basis | None] = {}
+    if scan.space is not None:  # before the first subject is in memory; of matrices D is not known
+        D = scan.space.n_features
+        bases[D] = _widest_basis_of(scan, base, D)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     for label, X in accepted_subjects(scan):
-        if not reduced and scan.space is None:
-            B = _widest_basis_of(scan, base, n_features=len(X))
-        # Another number of features than the basis has stops the site in `conclude`.
-        if B is None or B.shape[0] == len(X):
-            reduced.append((label, project(X, B)))
+        # Who has other features than most is known at the end, and then left to zeros.
+        if len(X) not in bases:
+            bases[len(X)] = _basis_if_any(scan, base, n_features=len(X))
+        B = bases[len(X)]
+        reduced[label] = X if B is None else project(X, B)
         del X  # else it would stay in memory while the next subject is read
-    return accepted_site(conclude(scan, working)), reduced
+    site_data = accepted_site(conclude(scan, working))
+    D = site_data.space.n_features
+    B = bases[D] if bases.get(D) is not None else _widest_basis_of(scan, base, D)
+    passed = {subject.label for subject in site_data.subjects}
+    nothing = _no_time_point(site_data, B)
+    return site_data, [
+        (label, reduced[label] if label in passed else nothing) for label in site_data.listed
+    ]
+
+
+def _no_time_point(site: SiteData, basis: Basis | None) -> Data:
+    """Return Y_m (d, 0) of a subject that failed."""
+    d = site.space.n_features if basis is None else basis.shape[1]
+    return np.zeros((d, 0), dtype=np.float32)
 
 
 def inspect_site(
@@ -139,9 +165,9 @@ def inspect_site(
 ) -> Inspection:
     """Return everything that is wrong at a site, and its accepted subjects; never stops early.
 
-    As `load_site`; with `headers_only` headers and tables are read, no data.
+    As `load_site` with `strict`; with `headers_only` headers and tables are read, no data.
     """
-    scan = start_scan(base, listing, config, site=site)
+    scan = start_scan(base, listing, config, site=site, strict=True)
     for _ in accepted_subjects(scan, on_subject=on_subject, headers_only=headers_only):
         pass
     return conclude(scan, working)
@@ -150,9 +176,11 @@ def inspect_site(
 # ------------------------------------------------------------------------------- discover
 
 
-def start_scan(base: Path, listing: Mapping[str, object], config: Config, *, site: str) -> SiteScan:
+def start_scan(
+    base: Path, listing: Mapping[str, object], config: Config, *, site: str, strict: bool = False
+) -> SiteScan:
     """Find the files of a site and its feature space; looks at no data of a subject."""
-    findings = Findings(site, exclude=config.exclude_bad_subjects)
+    findings = Findings(site, strict=strict)
     space = read_space(config, base, findings)
     listed = discover(base, listing, config, findings)
     return SiteScan(config=config, listed=listed, findings=findings, space=space)
@@ -167,8 +195,7 @@ def scan_of_arrays(
         label = f"sub-{m:03d}"
         run = RunFile(path=Path(label), name=label, values=X)
         listed.append(SubjectFiles(label=label, runs=(run,)))
-    findings = Findings(site, exclude=config.exclude_bad_subjects)
-    return SiteScan(config=config, listed=tuple(listed), findings=findings, space=space)
+    return SiteScan(config=config, listed=tuple(listed), findings=Findings(site), space=space)
 
 
 # ------------------------------------------------------------------------------- read, check, clean
@@ -177,10 +204,11 @@ def scan_of_arrays(
 def accepted_subjects(
     scan: SiteScan, *, on_subject: OnSubject | None = None, headers_only: bool = False
 ) -> Iterator[tuple[str, Data]]:
-    """Read every subject; yield label and cleaned X_m (D, T_m) of those that may take part.
+    """Read every subject; yield label and cleaned X_m (D, T_m) of those that pass.
 
     With `headers_only` subjects are judged by headers and tables, and nothing is yielded.
     """
+    known: dict[str, str] = {}
     for done, files in enumerate(scan.listed, start=1):
         # A row of a table of records has no header: the table was read to list its subjects.
         whole = not headers_only or any(run.row >= 0 for run in files.runs)
@@ -188,12 +216,33 @@ def accepted_subjects(
         if subject is not None:
             scan.subjects.append(subject)
             if judge(subject, scan.config, scan.findings):
-                scan.accepted.append(subject)
-                if not headers_only:
-                    yield files.label, joined_in_time(parts, scan.config)
+                X = None if headers_only else joined_in_time(parts, scan.config)
+                if X is None or _is_new(subject, X, known, scan.findings):
+                    scan.accepted.append(subject)
+                    if X is not None:
+                        yield files.label, X
+                del X
         parts.clear()  # one subject at a time: the next one needs this memory
         if on_subject is not None:
             on_subject(done, len(scan.listed))
+
+
+def _is_new(subject: Subject, X: Data, known: dict[str, str], findings: Findings) -> bool:
+    """Tell whether nobody before had the very same X_m; who had counts for both.
+
+    A sum over *different* contributions has the sensitivity of a sum over all: replacing one
+    person takes at most one of them away and puts at most one in.
+    """
+    # Two people may well have given the same answers: a row of a table counts as its own.
+    if any(run.row >= 0 for run in subject.runs):
+        return True
+    digest = hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
+    first = known.setdefault(digest, subject.label)
+    if first == subject.label:
+        return True
+    names = [run.name for run in subject.runs]
+    findings.add(IssueCode.DATA_TWICE, f"{first} and {subject.label} ({', '.join(names)})")
+    return False
 
 
 def read_subject(
@@ -251,10 +300,11 @@ def _read_noting(run: RunFile, scan: SiteScan, *, headers_only: bool) -> Series 
         grid = _grid_of(run, scan.space)
         series = read_run(run, scan.config, grid, headers_only=headers_only)
     except UnusableFile as verdict:
-        scan.findings.add_issue(verdict.issue, run.name)
+        scan.findings.add_issue(verdict.issue, run.name, of_subject=True)
         return None
     except OSError as err:
-        scan.findings.add(IssueCode.FILE_UNREADABLE, f"{run.name}: {err.strerror}")
+        place = f"{run.name}: {err.strerror}"
+        scan.findings.add(IssueCode.FILE_UNREADABLE, place, of_subject=True)
         return None
     for issue in series.issues:
         scan.findings.add_issue(issue, run.name)
@@ -312,6 +362,14 @@ def _widest_basis_of(scan: SiteScan, base: Path, n_features: int) -> Basis | Non
     return public_basis(scan.config, space, widest_basis(scan.config, space))
 
 
+def _basis_if_any(scan: SiteScan, base: Path, n_features: int) -> Basis | None:
+    try:
+        return _widest_basis_of(scan, base, n_features)
+    except CapeError:
+        # Perhaps of one odd file: if it is the site's own number of features, it is raised later.
+        return None
+
+
 def project(values: Data, basis: Basis | None) -> Data:
     """Return ``B' X``, shape (d, T), float32; `values` is X (D, T), None the identity."""
     if basis is None:
@@ -347,9 +405,16 @@ def subject_matrix(subject: Subject, space: FeatureSpace, config: Config) -> Dat
 
 
 def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterator[tuple[str, Data]]:
-    """Read every accepted subject again; yield label and Y_m (d, T_m); DataError E161 as above."""
-    for subject in site.subjects:
-        yield subject.label, project(subject_matrix(subject, site.space, config), basis)
+    """Read every accepted subject again; yield label and Y_m (d, T_m) of all that are listed.
+
+    DataError E161 as above.
+    """
+    passed = {subject.label: subject for subject in site.subjects}
+    for label in site.listed:
+        if label not in passed:
+            yield label, _no_time_point(site, basis)
+            continue
+        yield label, project(subject_matrix(passed[label], site.space, config), basis)
 
 
 # ------------------------------------------------------------------------------- conclude
@@ -397,17 +462,16 @@ def accepted_site(inspection: Inspection) -> SiteData:
 
 
 def _site_data(scan: SiteScan, space: FeatureSpace) -> SiteData:
-    labels = {subject.label for subject in scan.accepted}
-    trs = [tr for subject in scan.accepted for tr in subject.trs]
     # Without names: a renamed file is the same data, and the same people.
     digests = "\n".join(" ".join(subject.digests) for subject in scan.accepted)
+    known = {subject.label: subject.digests for subject in scan.subjects}
     return SiteData(
         site=scan.findings.site,
         space=space,
+        listed=tuple(files.label for files in scan.listed),
         subjects=tuple(scan.accepted),
-        excluded=tuple(files.label for files in scan.listed if files.label not in labels),
+        digests=tuple(known.get(files.label, ()) for files in scan.listed),
         findings=scan.findings.listing(),
-        tr_range=(round(min(trs, default=0.0), 3), round(max(trs, default=0.0), 3)),
         fingerprint=hashlib.sha256(digests.encode()).hexdigest(),
     )
 
@@ -423,4 +487,11 @@ def _matrix_space(scan: SiteScan) -> FeatureSpace | None:
     table = next(records, None)
     names = () if table is None else read_records(table).names
     names = names or column_names(scan.shapes, scan.findings)
+    # Features of other files than most have fail with their subject.
+    odd = {
+        shape.name
+        for shape in scan.shapes
+        if shape.n_features != n_features or shape.columns not in ((), names)
+    }
+    scan.accepted[:] = [s for s in scan.accepted if not odd & {run.name for run in s.runs}]
     return FeatureSpace.of_matrix(n_features, shape, names)

@@ -49,6 +49,8 @@ def read_run(
 
 def _read_record(run: RunFile) -> Series:
     table = read_records(run.path)
+    if problem := table.problems.get(run.row):
+        raise UnusableFile(problem.code, problem.observed, **problem.values)
     row = table.values[run.row]
     # Of the row, not of the file: a row more must not make other people of the ones before.
     content = json.dumps(table.names).encode() + row.astype("<f4").tobytes()

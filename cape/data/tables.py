@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -93,12 +93,16 @@ def read_text_matrix(content: bytes, delimiter: str) -> tuple[tuple[str, ...], A
 
 def _check_numbers(line: Line, width: int) -> None:
     cells = cells_of(line)
-    if len(cells) != width:
-        observed = f"{line} has {len(cells)} cells, the header {width}"
-        raise UnusableFile(IssueCode.TABLE_RAGGED, observed, n_cells=width)
+    _check_width(line, cells, width)
     wrong = [cell for cell in cells if not is_number(cell)]
     if wrong:
         raise UnusableFile(IssueCode.TABLE_CELL, f"{line}: '{wrong[0][:20]}'")
+
+
+def _check_width(line: Line, cells: Sequence[str], width: int) -> None:
+    if len(cells) != width:
+        observed = f"{line} has {len(cells)} cells, the header {width}"
+        raise UnusableFile(IssueCode.TABLE_RAGGED, observed, n_cells=width)
 
 
 # ------------------------------------------------------------------------------- records
@@ -106,11 +110,15 @@ def _check_numbers(line: Line, width: int) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Records:
-    """Names, labels, values (n, D) float32; a missing one is NaN, so its subject is left out."""
+    """Names, labels, values (n, D) float32; a missing one is NaN, so its subject fails.
+
+    `problems`: of rows that cannot be read; a bad cell fails its subject, not the table.
+    """
 
     names: tuple[str, ...]
     labels: tuple[str, ...]
     values: Data
+    problems: Mapping[int, Issue]
 
 
 def is_records(path: Path) -> bool:
@@ -127,15 +135,28 @@ def read_records(path: Path) -> Records:
 # Every row asks for its table; time and size are in the key, so that new content is read again.
 @functools.lru_cache(maxsize=8)
 def _read_records(path: Path, _changed: int, _size: int) -> Records:
-    (_, header), *rows = table_cells(path.read_bytes(), delimiter_of(path.name))
-    names = header[1:]
-    if not rows or not names:
-        raise UnusableFile(IssueCode.RECORDS_EMPTY, f"{1 + len(rows)} lines, {len(names)} features")
+    first, *lines = table_lines(path.read_bytes(), delimiter_of(path.name))
+    names = cells_of(first)[1:]
+    if not lines or not names:
+        observed = f"{1 + len(lines)} lines, {len(names)} features"
+        raise UnusableFile(IssueCode.RECORDS_EMPTY, observed)
     if len(set(names)) < len(names) or "" in names:
         raise UnusableFile(IssueCode.RECORDS_NAMES, "header")
-    values = np.array([[_record(cell, line) for cell in cells[1:]] for line, cells in rows])
-    labels = tuple(cells[0] for _, cells in rows)
-    return Records(names=names, labels=labels, values=values.astype(np.float32))
+    labels: list[str] = []
+    values = np.full((len(lines), len(names)), np.nan)
+    problems: dict[int, Issue] = {}
+    for i, line in enumerate(lines):
+        labels.append(f"line {line.number}")
+        try:
+            cells = cells_of(line)
+            labels[-1] = cells[0]
+            _check_width(line, cells, 1 + len(names))
+            values[i] = [_record(cell, line) for cell in cells[1:]]
+        except UnusableFile as verdict:
+            problems[i] = verdict.issue
+    with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
+        table = values.astype(np.float32)
+    return Records(names=names, labels=tuple(labels), values=table, problems=problems)
 
 
 def _record(cell: str, line: Line) -> float:

@@ -87,7 +87,7 @@ def validate(
 ) -> tuple[Finding, ...]:
     """Return everything that is wrong in the folder of a site, or of a consortium of sites.
 
-    Site by site, worst first; ``severity`` "E" stops a run, "X" leaves a subject out, "W" warns.
+    Site by site, worst first; ``severity`` "E": not ready, "X": a subject fails, "W" warns.
     The texts `private` name files: they are for the site.  ConfigError if the settings are wrong.
 
     Parameters
@@ -241,7 +241,7 @@ def _refusals(
         refusals.append(_finding(err, "Compare epsilon, delta and computation with its file."))
     try:
         if inspection.accepted is not None:
-            policy.check_size(site, len(inspection.accepted.subjects))
+            policy.check_size(site, inspection.accepted.n_subjects)
     except DataError as err:
         refusals.append(_finding(err, "Add subjects, or lower min_subjects in the site's policy."))
     return tuple(refusals)

@@ -1,9 +1,11 @@
 """`join`: SiteCard -> Roster.  Everything that can fail is found here, before budget is spent.
 
 The site reads and checks all its data, then says what must be equal everywhere and what is public
-by definition (its number of subjects).  The aggregator compares, makes the plan of all releases,
-and sends both; each site verifies the plan in exact fractions against its own settings and policy
-in the next exchange, and trusts the aggregator with nothing.
+by definition: how many people it lists.  Nothing of that depends on content or length of anybody's
+data: a check that fails leaves zeros behind, and no message (`cape.data.pipeline`).  The aggregator
+compares, makes the plan of all releases, and sends both; each site verifies the plan in exact
+fractions against its own settings and policy in the next exchange, and trusts the aggregator with
+nothing.
 """
 
 from __future__ import annotations
@@ -46,15 +48,9 @@ def join(name: str, planner: Planner, *, then: str) -> One:
         check_roster_is_said(site.config)
         source = site.source
         # The only pass over voxels, while nothing is at stake.
-        lengths = [array.shape[2] for array in prepared(site, source.space).arrays]
+        prepared(site, source.space)
         nonce = site.noise.stream("nonce").token_bytes(CARD_NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
-        if site.share_timepoints:
-            card = replace(
-                card,
-                timepoints_low=min(lengths, default=0),
-                timepoints_high=max(lengths, default=0),
-            )
         site.admit(card)
         return card
 
@@ -90,7 +86,6 @@ def make_card(
     nonce: bytes,
     noise: Literal["os", "seeded"],
 ) -> SiteCard:
-    tr_low, tr_high = data.tr_range
     return SiteCard(
         protocol=FORMAT,
         version=VERSION,
@@ -99,8 +94,6 @@ def make_card(
         nonce=nonce.hex(),
         n_subjects=data.n_subjects,
         space=data.space.outline(),  # no mask leaves before all are known to be equal
-        tr_low=tr_low,
-        tr_high=tr_high,
         noise=noise,
     )
 
@@ -108,8 +101,8 @@ def make_card(
 def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
     """Raise an error naming sites and field unless all cards agree.
 
-    ConsortiumError if versions, settings, grids, numbers of features, repetition times or nonces do
-    not fit; ConfigError for fewer sites than the owner allows.
+    ConsortiumError if versions, settings, grids, numbers of features or nonces do not fit;
+    ConfigError for fewer sites than the owner allows.
     """
     for code, field, read in (
         ("E155", "protocol version", lambda c: c.protocol),
@@ -132,15 +125,6 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
         raise ConsortiumError("E204", field="nonce", sites=f"{', '.join(same)} sent the same one")
     if problem := config.wrong_sites(tuple(cards)):
         raise _wrong(problem)
-    if config.tr > 0:
-        wrong = {
-            site: f"{card.tr_low:g} to {card.tr_high:g} s"
-            for site, card in cards.items()
-            if card.tr_low > 0
-            and max(config.tr - card.tr_low, card.tr_high - config.tr) > config.tr_tolerance
-        }
-        if wrong:
-            raise ConsortiumError("E134", sites=_pairs(wrong), allowed=f"{config.tr:g}")
 
 
 def _plain(card: SiteCard) -> str:
@@ -154,20 +138,12 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     check_roster_is_said(config)
     check_shares(config, n_sites)
     run_plan = planner(config, n_sites, n_subjects, first.space)
-    warnings = list(run_plan.warnings)
-    # An owner who sets no repetition time lets sites mix; spectra of components then mean less.
-    if config.tr == 0 and len({(c.tr_low, c.tr_high) for c in cards.values()}) > 1:
-        warnings.append(
-            "The repetition time differs between sites: spectra mix (set tr to refuse)."
-        )
     return Roster(
         sites=tuple(
             RosterEntry(
                 site=site,
                 nonce=card.nonce,
                 n_subjects=card.n_subjects,
-                timepoints_low=card.timepoints_low,
-                timepoints_high=card.timepoints_high,
             )
             for site, card in cards.items()
         ),
@@ -178,7 +154,7 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
         survivors=config.survivors(n_sites),
         seeded=any(card.noise == "seeded" for card in cards.values()),
         plan=run_plan.releases,
-        warnings=tuple(warnings),
+        warnings=run_plan.warnings,
     )
 
 

@@ -61,14 +61,10 @@ class SiteCard:
     computation: Annotated[str, PUBLIC]
     settings: Annotated[str, PUBLIC]  # canonical JSON of the Config
     nonce: Annotated[str, PUBLIC]  # 16 fresh bytes, hex: makes the run's name
-    n_subjects: Annotated[int, PUBLIC]  # M_s; replace-one neighbours share it
+    # M_s, everybody whom the site lists, by name: it depends on nobody's data
+    n_subjects: Annotated[int, PUBLIC]
     space: Annotated[FeatureSpace, PUBLIC]
-    tr_low: Annotated[float, PUBLIC]  # s, rounded to 1e-3; 0 = unknown
-    tr_high: Annotated[float, PUBLIC]
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
-    # Fewest and most time points of a subject, where the site's policy lets it say so.
-    timepoints_low: Annotated[int, PUBLIC] = field(default=0, metadata={"added": True})
-    timepoints_high: Annotated[int, PUBLIC] = field(default=0, metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -78,8 +74,6 @@ class RosterEntry:
     site: str
     nonce: str
     n_subjects: int
-    timepoints_low: int = field(default=0, metadata={"added": True})
-    timepoints_high: int = field(default=0, metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -24,7 +24,7 @@ class Stacks:
 
 
 class Described(Protocol):
-    """What a site's card says of its accepted data: all that `join` asks of them."""
+    """What a site's card says of its data: all that `join` asks of them."""
 
     @property
     def space(self) -> FeatureSpace:
@@ -32,18 +32,17 @@ class Described(Protocol):
 
     @property
     def n_subjects(self) -> int:
-        """M_s."""
-
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        """Shortest and longest repetition time, s; zeros if unknown."""
+        """M_s: everybody whom the site lists, those that fail its checks, too."""
 
 
 class Source(Described, Protocol):
     """The accepted data of a site, described and read: what the rounds ask for."""
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        """Yield (label, Y_m (d, T_m)) in the first `n_basis` directions of the public basis."""
+        """Yield (label, Y_m (d, T_m)) in the first `n_basis` directions of the public basis.
+
+        Of everybody; T_m = 0 for who fails: the zero vector in every sum.
+        """
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,10 +66,6 @@ class Site(Protocol):
     @property
     def noise(self) -> NoiseSource:
         """All that is drawn: functions of one secret of this site in this run."""
-
-    @property
-    def share_timepoints(self) -> bool:
-        """Whether `join` may say the fewest and most time points of a subject."""
 
     @property
     def labels(self) -> str:

@@ -128,7 +128,8 @@ Scales = tuple[tuple[str, tuple[float, ...]], ...]
 def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> Scales:
     """Return how much clipping shortens each subject's answer under the last released state.
 
-    1: not clipped, 0: counts as nothing (not finite).  By the clip of the last release only.
+    1: not clipped, 0: counts as nothing (not finite).  By the clip of the last release only; of
+    those with a time point, as time courses are.
     """
     if not site.config.private:
         return ()
@@ -144,6 +145,8 @@ def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> S
         )
         scales: list[float] = []
         for part in chunks(stage.input(site, model)):
+            if part.shape[2] == 0:
+                continue
             # A subject that is not finite is one to be shown as such, not one to warn of.
             with np.errstate(all="ignore"):
                 norms = np.linalg.norm(query.answer(part), axis=1)

@@ -328,6 +328,8 @@ def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> np
     """Exact sum (size,) of bounded integer answers; PrivacyBudgetError for one of another form."""
     total = np.zeros(query.size, dtype=np.int64)
     for stack in stacks:
+        if stack.shape[2] == 0:
+            continue  # nobody of these passed the site's checks: the zero vector
         answers = query.answer(stack)
         if answers.shape != (len(stack), query.size):
             raise _uncovered(event, "does not ask each subject for one vector of the planned size")

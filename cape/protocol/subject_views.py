@@ -45,8 +45,6 @@ def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
 
     # Float32 halves what a site keeps on disk and in memory.
     def one(Y: Data) -> Data:
-        if Y.shape[1] == 0:
-            return np.zeros((len(rows), 1), dtype=np.float32)  # no time point: the zero vector
         return np.asarray(rows @ Y.astype(np.float64), dtype=np.float32)
 
     def build() -> Stacks:

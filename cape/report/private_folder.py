@@ -205,9 +205,9 @@ def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -
         texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
         rows.append((stem, files.line(label), *texts))
     blank, end = (EMPTY_CELL,) * len(facts), (EMPTY_CELL,) * len(clips)
-    # Why they were left out stands in checks.tsv, in the words of the check.
-    for label in summary.excluded:
-        rows.append((EMPTY_CELL, files.line(label), *blank, "left out", *end))
+    # Why they failed stands in checks.tsv, in the words of the check.
+    for label in summary.failed:
+        rows.append((EMPTY_CELL, files.line(label), *blank, "counts as zeros", *end))
     return header, rows
 
 

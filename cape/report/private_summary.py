@@ -24,7 +24,7 @@ class SubjectFacts:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Check:
-    """One finding: code, severity ("E", "X" subject left out, "W") and the full private text."""
+    """One finding: code, severity ("E", "X" a subject counts as zeros, "W"), full private text."""
 
     code: str
     severity: str
@@ -37,7 +37,7 @@ class PrivateSummary:
 
     # The accepted ones, in the order of the time courses.
     subjects: tuple[SubjectFacts, ...] = ()
-    excluded: tuple[str, ...] = ()  # labels
+    failed: tuple[str, ...] = ()  # labels of those who count as zeros
     checks: tuple[Check, ...] = ()  # worst first
     policy: Mapping[str, object] = field(default_factory=dict)
     # Of each reply: seq, phase, round, message, fields (with the bytes of each), bytes, sha256.

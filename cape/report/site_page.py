@@ -71,7 +71,7 @@ def _cell(name: str, text: str) -> str:
 
 
 def _checks(folder: PrivateFolder, drawn: bool) -> Values:
-    words = {"E": "stops", "X": "left out", "W": "warning"}
+    words = {"E": "stops", "X": "counts as zeros", "W": "warning"}
     rows = [(one.code, words.get(one.severity, one.severity), one.text) for one in folder.checks]
     return {"rows": rows}
 

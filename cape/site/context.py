@@ -95,10 +95,6 @@ class SiteContext(_Party):
         return self.store.card
 
     @property
-    def share_timepoints(self) -> bool:
-        return self.policy.share_timepoints
-
-    @property
     def labels(self) -> str:
         return "" if self.store.card is None else self.store.card.labels
 
@@ -137,9 +133,16 @@ class SiteContext(_Party):
         # Last: a charge that could not be written down is none, and nothing is drawn for it.
         self.ledger = ledger
 
+    def count_refusal(self) -> None:
+        """Put on record that a run ended at this site after data were read."""
+        if self._all_runs is not None:
+            self._all_runs.count_refusal(self._owner)
+
     def admit(self, facts: object) -> None:
         self.policy.check_origin(self.id, owner=self._owner, digests=software(self.policy))
         self.policy.check_settings(self.id, self._computation, self.config)
+        if facts is None and self._all_runs is not None:
+            self.policy.check_refusals(self.id, self._all_runs.refusals(self._owner))
         if isinstance(facts, SiteCard):
             self._admit_card(facts)
         if isinstance(facts, Roster):

@@ -116,6 +116,18 @@ class LedgerFile:
             if run is not None and run.promised:
                 append(unpromised_line(nonce, lines))
 
+    def refuse(self, owner: str, dataset: str) -> None:
+        """Write down that a run of this owner ended here after data were read."""
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self._held() as (_, lines, append):
+            append(refusal_line(owner, dataset, lines))
+
+    def refusals(self, owner: str, dataset: str) -> int:
+        if not self.path.exists():
+            return 0
+        with self._held() as (_, lines, _):
+            return count_refusals(lines, owner, dataset)
+
     def find(self, nonce: str) -> RunSpending:
         run = self._spending().find(nonce)
         if run is None:
@@ -230,10 +242,22 @@ class AllRuns:
             self.file.unpromised(nonce)
         return self._fits(self.file.find(nonce), config)
 
+    def count_refusal(self, owner: str) -> None:
+        self.file.refuse(_digest_of(owner), self.dataset_id)
+
+    def refusals(self, owner: str) -> int:
+        # By the name of the data set, not by its data: those were not read yet.
+        return self.file.refusals(_digest_of(owner), self.dataset_id)
+
     def _fits(self, run: RunSpending, config: Config) -> bool:
         if not run.promised:
             return self.file.allows(run, INFINITE)
         return self.file.allows(run, Budget.of(epsilon=config.epsilon, delta=config.delta).cost)
+
+
+def _digest_of(owner: str) -> str:
+    # Whatever an engine names its owner by, it takes one short word of a line.
+    return hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
 
 
 def read_ledger(path: Path) -> Spending:
@@ -341,7 +365,20 @@ class ChargeLine:
         return Charge.of(phase=self.phase, round=self.round, field=self.field, mu2=self.mu2)
 
 
-LINE_TYPES: Final = RunLine | UnpromisedLine | ChargeLine
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RefusalLine:
+    """A run ended at this site after data were read: its text told others something about them."""
+
+    v: Literal[2]
+    seq: int
+    prev: str
+    kind: Literal["refusal"]
+    owner: str  # digest of what the engine names the owner by
+    dataset: str
+    date: str
+
+
+LINE_TYPES: Final = RunLine | UnpromisedLine | ChargeLine | RefusalLine
 
 
 def read_lines(lines: Sequence[bytes]) -> Spending:
@@ -363,7 +400,7 @@ def read_lines(lines: Sequence[bytes]) -> Spending:
                 runs[line.run], charges[line.run] = line.spending(), {}
             elif isinstance(line, UnpromisedLine):
                 runs[line.run] = replace(runs[line.run], promised=False)
-            else:
+            elif isinstance(line, ChargeLine):
                 charge = line.charge()
                 if charges[line.run].setdefault(charge.key, charge) is not charge:
                     raise ValueError("a release is charged twice")
@@ -393,12 +430,25 @@ def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
     return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
 
 
+def refusal_line(owner: str, dataset: str, lines: Sequence[bytes]) -> bytes:
+    today = datetime.date.today().isoformat()
+    return _text(
+        RefusalLine(**_place(lines), kind="refusal", owner=owner, dataset=dataset, date=today)
+    )
+
+
+def count_refusals(lines: Sequence[bytes], owner: str, dataset: str) -> int:
+    """Return how many runs of an owner ended at this site; the lines have been read before."""
+    wanted = {"kind": "refusal", "owner": owner, "dataset": dataset}
+    return sum(wanted.items() <= wire.loads(line).items() for line in lines)
+
+
 def _place(lines: Sequence[bytes]) -> dict[str, Any]:
     previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
     return {"v": LINE_FORMAT, "seq": len(lines) + 1, "prev": previous}
 
 
-def _text(line: RunLine | UnpromisedLine | ChargeLine) -> bytes:
+def _text(line: RunLine | UnpromisedLine | ChargeLine | RefusalLine) -> bytes:
     document = wire.encode(line, type(line))
     # Not `wire.dumps`: people read this file, and lines of older versions look like this.
     return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")

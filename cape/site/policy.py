@@ -49,8 +49,11 @@ class SitePolicy:
     allow_not_private: bool = False  # whether runs with ``private=false`` may use this site's data
     # Seed of the noise, in simulations only; -1 = none, noise from the operating system
     simulation_seed: int = -1
-    # Whether `join` may say the fewest and most time points of a subject
-    share_timepoints: bool = False
+    # Whether content of people's files may end a run where `cape validate` finds the site not ready
+    stop_for_data: bool = False
+    # Most runs of one owner on `dataset_id` that may end here after data were read, counted in
+    # `ledger_file`; 0 = any number
+    max_refusals: int = 3
     # Whether a refusal may say which number of this policy refused
     share_policy_numbers: bool = False
     # Whether files about single subjects are written into the site's output folder
@@ -147,10 +150,14 @@ class SitePolicy:
     def check_size(self, site: str, n_subjects: int) -> None:
         # A sum over very few people is nearly theirs, whatever noise lies on it.
         if n_subjects < self.min_subjects:
-            detail = f"{n_subjects} accepted subjects, min_subjects={self.min_subjects}"
+            detail = f"{n_subjects} listed subjects, min_subjects={self.min_subjects}"
             if self.share_policy_numbers:  # M_s is public, where the site says it at all
                 raise self._refused(site, "min_subjects", got="fewer")
             raise DataError("E153", site=site, detail=detail)
+
+    def check_refusals(self, site: str, n_refusals: int) -> None:
+        if 0 < self.max_refusals <= n_refusals:
+            raise self._refused(site, "max_refusals")
 
     def over_total(self, site: str) -> PrivacyBudgetError:
         return self._refused(site, "max_total_epsilon", got="more, with earlier runs")

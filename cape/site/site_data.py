@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 
 
 class FileSource:
-    """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161)."""
+    """Files of a site, read when first needed; `listing` may pin their ``contents`` (E161).
+
+    `strict`: their content may stop a run (E100), which the site's policy must allow.
+    """
 
     def __init__(
         self,
@@ -35,9 +38,13 @@ class FileSource:
         config: Config,
         site: str,
         working: Path | None = None,
+        *,
+        strict: bool = False,
     ) -> None:
         self.config = config
         self._base, self._site, self._working = base, site, working
+        self._strict = strict
+        self.is_read = False  # whether anybody's data were looked at
         sources = ("data", "manifest", "bids")
         self._listing = {name: listing[name] for name in sources if name in listing}
         self._expected = listing.get("contents")
@@ -54,8 +61,14 @@ class FileSource:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data import load_site
 
+            self.is_read = True
             accepted, self._reduced = load_site(
-                self._base, self._listing, self.config, site=self._site, working=self._working
+                self._base,
+                self._listing,
+                self.config,
+                site=self._site,
+                working=self._working,
+                strict=self._strict,
             )
             if self._expected not in (None, accepted.fingerprint):
                 raise DataError("E161", site=self._site, detail="not the files of the first round")
@@ -72,12 +85,13 @@ class FileSource:
         """Names and digests of files; never leave the site."""
         from cape.site.ledger_file import Person
 
-        people = []
-        for subject in self._data().subjects:
+        people, data = [], self._data()
+        # Those that failed, too: that they did is told by noisy sums, which cost their budget.
+        for label, digests in zip(data.listed, data.digests, strict=True):
             # Without confounds: the owner chooses them, and must not make other people of the same
             # data, whose budget would begin anew.
-            files = tuple(digest.partition("+")[0] for digest in subject.digests)
-            people.append(Person(label=subject.label, files=files))
+            files = tuple(digest.partition("+")[0] for digest in digests)
+            people.append(Person(label=label, files=files))
         return people
 
     @property
@@ -95,10 +109,6 @@ class FileSource:
     @property
     def n_subjects(self) -> int:
         return self._data().n_subjects
-
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        return self._data().tr_range
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         """Yield (label, Y_m (d, T_m)) subject by subject: as reduced in `join`, else read again."""
@@ -148,7 +158,7 @@ class FileSource:
         digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode()).hexdigest()
         return PrivateSummary(
             subjects=subjects,
-            excluded=data.excluded,
+            failed=data.failed,
             checks=tuple(checks),
             policy={**fields, "digest": digest},
             sent=tuple(replies),
@@ -158,25 +168,29 @@ class FileSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ArraySource:
-    """Subjects in memory that passed the checks of files."""
+    """Subjects in memory that went through the checks of files."""
 
     site: SiteData
     config: Config
 
     @classmethod
     def of(cls, site: str, arrays: Sequence[Array], space: FeatureSpace, config: Config) -> Self:
-        """Check the arrays (D, T_m) of a site as `cape.data.load_site` does; warn of findings."""
+        """Check the arrays (D, T_m) of a site as `cape.data.load_site` does; warn of findings.
+
+        DataError if nobody passes.
+        """
         from cape.data.pipeline import accepted_site, accepted_subjects, conclude, scan_of_arrays
 
         scan = scan_of_arrays(site, arrays, space, config)
         for _ in accepted_subjects(scan):
             pass
-        try:
-            accepted = accepted_site(conclude(scan))
-        except DataError as err:
+        accepted = accepted_site(conclude(scan))
+        if not accepted.subjects:
             # There is no site-error.txt, and who called has the data.
-            err.add_note(err.detail)
-            raise
+            detail = "\n".join(finding.private for finding in accepted.findings)
+            stop = DataError("E100", site=site, detail=detail)
+            stop.add_note(detail)
+            raise stop
         for finding in accepted.findings:
             warnings.warn(f"site {site}: {finding.private}", SubjectsWarning, stacklevel=4)
         return cls(site=accepted, config=config)
@@ -188,10 +202,6 @@ class ArraySource:
     @property
     def n_subjects(self) -> int:
         return self.site.n_subjects
-
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        return 0.0, 0.0  # not known of arrays
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         from cape.data import reduce_again

@@ -38,10 +38,6 @@ class SurrogateSource:
     def n_subjects(self) -> int:
         return self.inner.n_subjects
 
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        return self.inner.tr_range
-
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         """Yield (label, smooth noise (d, T_m)) for every subject of the other source."""
         root = noise_root(self.config, self.space, n_basis)

@@ -62,8 +62,6 @@ EXAMPLES: dict[str, Any] = {
         nonce="0f" * 16,
         n_subjects=12,
         space=SPACE,
-        tr_low=2.0,
-        tr_high=2.001,
         noise="os",
     ),
     "Roster": Roster(

@@ -94,7 +94,6 @@ class ArraySource:
     """Data of a site, held in memory; no check stands before it."""
 
     arrays: list[np.ndarray]
-    tr_range: tuple[float, float] = (0.0, 0.0)
     space: FeatureSpace = field(default_factory=lambda: FeatureSpace.of_matrix(N_FEATURES))
 
     @property
@@ -170,7 +169,6 @@ class Consortium:
         seed: int | None = SEED,
         policy: SitePolicy = POLICY,
         folder: Path | None = None,
-        tr: Mapping[str, tuple[float, float]] | None = None,
         **settings: Any,
     ) -> None:
         self.computation = load(computation)
@@ -181,7 +179,7 @@ class Consortium:
         self.secrets: list[bytes] = []
         self.parties: dict[str, SiteContext] = {}
         for site, arrays in (data or datasets()).items():
-            source: Source = ArraySource(arrays, (tr or {}).get(site, (0.0, 0.0)))
+            source: Source = ArraySource(arrays)
             if folder is not None:
                 source = FileSource(folder / site, {}, self.config, site)
             self.parties[site] = self._party(site, source, policy, noise(seed, site))

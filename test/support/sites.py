@@ -1,4 +1,7 @@
-"""What tests ask of a site's folder: its accepted subjects, without their reduced arrays."""
+"""What tests ask of a site's folder: its subjects, without their reduced arrays.
+
+As the most careful site would read them: content of people's files may stop it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from pathlib import Path
 
 from cape import data
 from cape.config import Config
+from cape.errors import DataError
 
 
 def load_site(
@@ -17,5 +21,10 @@ def load_site(
     site: str,
     working: Path | None = None,
 ) -> data.SiteData:
-    accepted, _ = data.load_site(base, listing, config, site=site, working=working)
+    accepted, _ = data.load_site(base, listing, config, site=site, working=working, strict=True)
     return accepted
+
+
+def private_code(err: DataError) -> str:
+    """Code of the worst finding, which the site alone reads; others read E100 of content."""
+    return err.detail.partition(" ")[0]

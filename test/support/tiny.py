@@ -149,7 +149,6 @@ class TinySource:
     """Subjects of one site, shape (n, SIZE, 2)."""
 
     data: Any
-    tr_range: tuple[float, float] = (0.0, 0.0)
     space: FeatureSpace = field(default_factory=lambda: FeatureSpace.of_matrix(SIZE))
 
     @property

@@ -100,10 +100,6 @@ class Subjects:
     def n_subjects(self) -> int:
         return len(self.matrices)
 
-    @property
-    def tr_range(self) -> tuple[float, float]:
-        return 0.0, 0.0
-
     def reduced(self, n_basis: int) -> Iterator[tuple[str, np.ndarray]]:
         for m, matrix in enumerate(self.matrices):
             yield f"{m:04d}", matrix[:n_basis]

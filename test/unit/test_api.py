@@ -125,13 +125,12 @@ def test_arrays_go_through_the_checks_of_files(name) -> None:
     assert "sub-001" in note
 
 
-def test_a_bad_array_among_good_ones_is_left_out_and_told() -> None:
+def test_a_bad_array_among_good_ones_counts_as_zeros_and_is_told() -> None:
     given = sites()
     given["c"][1][2, 3] = np.nan
     given["b"][2][:] = 1.0
-    settings = {**SMALL, "max_excluded_fraction": 0.3}
     with pytest.warns(CapeWarning) as told:
-        result = cape.Consortium(given).run(epsilon=100.0, settings=settings)
+        result = cape.Consortium(given).run(epsilon=100.0, settings=SMALL)
     texts = sorted(str(each.message) for each in told)
     assert texts[0].startswith(
         "site b: CAPE-W127 A subject is constant or zero everywhere. sub-003"
@@ -139,17 +138,18 @@ def test_a_bad_array_among_good_ones_is_left_out_and_told() -> None:
     assert texts[1].startswith("site b: CAPE-W148 A subject has a lower rank")
     assert texts[2].startswith("site c: CAPE-W125 A subject has too many NaN")
     assert len(texts) == 3
-    assert [entry.n_subjects for entry in result.outcome.roster.sites] == [5, 3, 5]
+    assert [entry.n_subjects for entry in result.outcome.roster.sites] == [
+        len(given[site]) for site in "abc"
+    ]
     assert not any("sub-0" in text for text in result.warnings)  # these are published
-    with pytest.raises(DataError):
-        cape.Consortium(given).run(epsilon=100.0, settings=SMALL | {"exclude_bad_subjects": False})
 
 
-def test_one_person_given_twice_is_refused() -> None:
+def test_one_person_given_twice_counts_once() -> None:
     given = sites()
     given["a"][3] = given["a"][0]
-    with pytest.raises(DataError, match="lists the same data twice"):
-        cape.Consortium(given).run(epsilon=8.0, settings=SMALL)
+    with pytest.warns(CapeWarning, match="The same data are listed twice, and count once"):
+        result = cape.Consortium(given).run(epsilon=8.0, settings=SMALL)
+    assert result.outcome.roster.n_subjects == sum(map(len, given.values()))
 
 
 def test_arrays_are_filtered_and_cut_as_files_are() -> None:

@@ -215,9 +215,7 @@ def test_values_past_a_clip_bound_are_clipped_and_no_fraction_of_them_is_publish
 
 
 def mask_config(**changes: object) -> Config:
-    return config(
-        feature_space="mask", mask="file", n_basis=8, max_excluded_fraction=0.0, **changes
-    )
+    return config(feature_space="mask", mask="file", n_basis=8, **changes)
 
 
 @pytest.mark.row(22)

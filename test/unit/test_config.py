@@ -72,9 +72,9 @@ def test_ranges_are_inclusive_and_one_sided_ones_are_named() -> None:
     ("given", "expected"), [("true", True), ("No", False), (1, True), ("0", False)]
 )
 def test_truth_values_come_in_many_forms(given: object, expected: bool) -> None:
-    config = Example.from_input({**GIVEN, "exclude_bad_subjects": given})
-    assert config.exclude_bad_subjects is expected
-    assert "true or false" in refuse({"exclude_bad_subjects": "perhaps"}).public
+    config = Example.from_input({**GIVEN, "accept_low_quality": given})
+    assert config.accept_low_quality is expected
+    assert "true or false" in refuse({"accept_low_quality": "perhaps"}).public
 
 
 def test_an_unknown_setting_names_the_nearest_one() -> None:

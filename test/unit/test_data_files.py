@@ -159,8 +159,12 @@ def test_files_that_an_engine_linked_flat_are_found_by_their_base_name(tmp_path)
 
 def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_holds(monkeypatch):
     monkeypatch.setitem(CATALOGUE, "E125", "Site {site} has NaN in its images.")
-    findings = Findings("B", exclude=False)
+    findings = Findings("B", strict=True)
     findings.add(IssueCode.NAN_TOO_MANY, "sub-1: 3 values", most=0.1)
+    # In a file of one subject nothing stops the site by itself, whatever is wrong with it.
+    findings.add(IssueCode.FILE_POINTER, "sub-1.nii: Git-LFS pointer", of_subject=True)
+    assert not findings.blocked
+    findings.escalate("2 of 2 subjects fail")
     assert findings.listing()[0].public == f"CAPE-E100 {CATALOGUE['E100'].format(site='B')}"
     with pytest.raises(DataError, match="CAPE-E100"):
         findings.raise_if_blocked()

@@ -13,7 +13,7 @@ from cape.errors import CapeError, DataError
 from cape.simulation.simulate import simulate
 from cape.site.site_data import FileSource
 from cape.synthetic import write_consortium
-from support.sites import load_site
+from support.sites import load_site, private_code
 
 CONFIG = load("capecca").config.from_input({"epsilon": 1.0, "delta": 1e-3, "n_pairs": 1})
 GOOD = "subject,a,b,c\nsub-2,1,2,3\nsub-1,4,5.5,-6\nsub-3,1,2,3\n"
@@ -63,11 +63,12 @@ def test_a_table_may_be_mapped_by_name(tmp_path) -> None:
     assert len(load_site(base, {"data": ["records.csv"]}, CONFIG, site="A").subjects) == 3
 
 
-def test_a_missing_value_leaves_its_subject_out(tmp_path) -> None:
-    text = "subject,a,b\n" + "".join(f"s{i},{i},{i}\n" for i in range(19)) + "s19,1,NA\n"
+@pytest.mark.parametrize("row", ["s19,1,NA", "s19,1,many", "s19,1", "s19,1,2,3", "s19,1e99,2"])
+def test_a_row_that_cannot_be_used_fails_its_subject_and_nobody_else(tmp_path, row) -> None:
+    text = "subject,a,b\n" + "".join(f"s{i},{i},{i}\n" for i in range(19)) + f"{row}\n"
     data = load_site(written(tmp_path, text), {}, CONFIG, site="A")
     assert len(data.subjects) == 19
-    assert data.excluded == ("s19",)
+    assert (data.n_subjects, data.failed) == (20, ("s19",))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_a_missing_value_leaves_its_subject_out(tmp_path) -> None:
 def test_what_is_wrong_is_named_at_the_site_only(tmp_path, text, code, private) -> None:
     inspection = inspect_site(written(tmp_path, text), {}, CONFIG, site="A")
     assert isinstance(inspection.error, DataError)
-    assert inspection.error.code == f"CAPE-{code}"
+    assert private_code(inspection.error) == f"CAPE-{code}"
     assert private in inspection.error.detail
     assert private not in inspection.error.public
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from dataclasses import replace
 from types import SimpleNamespace
@@ -13,7 +14,6 @@ import pytest
 from cape.config import VERSION, Config
 from cape.errors import CapeError, ConfigError, ConsortiumError
 from cape.privacy.cost import Event
-from cape.protocol import wire
 from cape.protocol.join import RunPlan, compare, join, make_roster
 from cape.protocol.messages import FORMAT, FeatureSpace, Roster, SiteCard
 from cape.protocol.model import Model, attendance, joined
@@ -33,7 +33,7 @@ def card(i: int, **changed: Any) -> SiteCard:
     fields: dict[str, Any] = {
         "protocol": FORMAT, "version": VERSION, "computation": "toy",
         "settings": json.dumps(CONFIG.settings(), sort_keys=True), "nonce": f"{i:032x}",
-        "n_subjects": 5 + i, "space": SPACE, "tr_low": 0.0, "tr_high": 0.0, "noise": "os",
+        "n_subjects": 5 + i, "space": SPACE, "noise": "os",
     }  # fmt: skip
     return SiteCard(**(fields | changed))
 
@@ -132,24 +132,6 @@ def test_sites_that_share_the_noise_need_an_owner_who_says_how_many_they_are() -
         make_roster(cards(), unsaid, lambda *a: RUN_PLAN)
 
 
-@pytest.mark.parametrize(
-    ("low", "high", "wrong"),
-    [(2.0, 2.0, ""), (1.999, 2.001, ""), (0.0, 0.0, ""), (2.0, 2.1, "2 to 2.1 s"),
-     (1.9, 2.0, "1.9 to 2 s"), (0.8, 0.8, "0.8 to 0.8 s")],
-)  # fmt: skip
-def test_repetition_times_fit_the_one_that_the_owner_named(low, high, wrong) -> None:
-    config = replace(CONFIG, tr=2.0, tr_tolerance=1.5e-3)
-    found = cards(tr_low=low, tr_high=high)
-    compare(found, CONFIG)
-    if not wrong:
-        compare(found, config)
-        return
-    with pytest.raises(ConsortiumError) as caught:
-        compare(found, config)
-    expected = f"CAPE-E134 The repetition time differs: B has {wrong}; allowed 2 s."
-    assert caught.value.public.startswith(expected)
-
-
 def test_the_roster_lists_the_sites_and_the_whole_plan() -> None:
     seen = []
 
@@ -169,14 +151,6 @@ def test_the_roster_lists_the_sites_and_the_whole_plan() -> None:
     assert roster.warnings == ("a warning",)
     assert not roster.seeded
     assert make_roster(cards(noise="seeded"), CONFIG, planner).seeded
-
-
-def test_different_repetition_times_are_a_warning_if_the_owner_named_none() -> None:
-    found = cards(tr_low=2.0, tr_high=2.0)
-    (_, warning) = make_roster(found, CONFIG, lambda *a: RUN_PLAN).warnings
-    assert warning.startswith("The repetition time differs between sites")
-    named = make_roster(found, replace(CONFIG, tr=2.0), lambda *a: RUN_PLAN)
-    assert named.warnings == ("a warning",)
 
 
 @pytest.mark.parametrize("number", [3, 4, 100])
@@ -203,14 +177,13 @@ class FakeSite(SimpleNamespace):
             raise ConfigError("E012", problem="refused", do="stop")
 
 
-def fake(refuses: str = "", *, shares: bool = False) -> Any:
+def fake(refuses: str = "") -> Any:
     noise = SimpleNamespace(label="os")
     noise.stream = lambda *context: noise
     noise.token_bytes = bytes
-    source = SimpleNamespace(space=SPACE, n_subjects=4, tr_range=(2.0, 2.1))
+    source = SimpleNamespace(space=SPACE, n_subjects=4)
     config = replace(CONFIG, feature_space="matrix")
-    return FakeSite(id="A", config=config, noise=noise, source=source, refuses=refuses, log=[],
-                    share_timepoints=shares)  # fmt: skip
+    return FakeSite(id="A", config=config, noise=noise, source=source, refuses=refuses, log=[])
 
 
 def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
@@ -218,7 +191,7 @@ def test_a_site_asks_its_policy_before_and_after_it_reads_its_data() -> None:
     site = fake()
     sent = phase.answer(site, Model())
     assert site.log == ["NoneType", "data", "SiteCard"]
-    assert (sent.n_subjects, sent.tr_low, sent.tr_high, sent.nonce) == (4, 2.0, 2.1, "00" * 16)
+    assert (sent.n_subjects, sent.nonce) == (4, "00" * 16)
     assert json.loads(sent.settings) == site.config.settings()
     for refuses, seen in (
         ("NoneType", ["NoneType"]),
@@ -263,10 +236,8 @@ def test_survivors_that_protect_nobody_are_refused(colluders, survivors, expecte
         make_roster(cards(), config, lambda *a: RUN_PLAN)
 
 
-def test_the_length_of_recordings_is_told_only_where_the_policy_of_the_site_allows_it() -> None:
-    phase = join("toy", lambda *a: RUN_PLAN, then="next").phase
-    told = [phase.answer(fake(shares=shares), Model()) for shares in (False, True)]
-    assert [(c.timepoints_low, c.timepoints_high) for c in told] == [(0, 0), (40, 44)]
-    silent, open_hearted = (wire.encode_marked(card) for card in told)
-    assert "timepoints_low" not in silent
-    assert open_hearted["timepoints_high"] == 44
+def test_a_card_has_no_field_for_anything_of_the_content_of_data() -> None:
+    """M_s is what a list says; a space is the mask's, or the layout of tables."""
+    assert {spec.name for spec in dataclasses.fields(SiteCard)} == {
+        "protocol", "version", "computation", "settings", "nonce", "n_subjects", "space", "noise",
+    }  # fmt: skip

@@ -253,7 +253,7 @@ def roster(*sites: str) -> Roster:
 def test_a_site_admits_settings_card_and_roster_one_after_the_other() -> None:
     card = SiteCard(
         protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
-        space=FeatureSpace.of_matrix(6), tr_low=0.0, tr_high=0.0, noise="os",
+        space=FeatureSpace.of_matrix(6), noise="os",
     )  # fmt: skip
     site = party(source=SPACE_ONLY)
     for facts in (None, card, roster("A", "B", "C")):
@@ -350,11 +350,10 @@ def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
 
 def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None:
     loads: list[Any] = []
-    data = SimpleNamespace(
-        space=FeatureSpace.of_matrix(6), n_subjects=2, tr_range=(2.0, 2.5), fingerprint="f"
-    )
+    data = SimpleNamespace(space=FeatureSpace.of_matrix(6), n_subjects=2, fingerprint="f")
 
-    def load(base, given, config, *, site, working):
+    def load(base, given, config, *, site, working, strict):
+        assert not strict
         loads.append((base, given, site))
         return data, []
 
@@ -366,7 +365,6 @@ def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None
     source = FileSource(tmp_path, chosen, CONFIG, "B")
     assert loads == []
     assert source.n_subjects == 2
-    assert source.tr_range == (2.0, 2.5)
     assert source.space == FeatureSpace.of_matrix(6)
     assert source.contents == "f"
     assert list(source.reduced(6)) == [("a", (None, CONFIG))]
@@ -415,7 +413,7 @@ def test_a_source_is_the_folder_that_it_names(tmp_path) -> None:
 def test_a_site_checks_its_own_line_of_the_roster() -> None:
     card = SiteCard(
         protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
-        space=FeatureSpace.of_matrix(6), tr_low=0.0, tr_high=0.0, noise="os",
+        space=FeatureSpace.of_matrix(6), noise="os",
     )  # fmt: skip
     listed = roster("A", "B", "C")
     changed = tuple(replace(entry, n_subjects=1000) for entry in listed.sites)
@@ -434,7 +432,7 @@ def test_a_site_checks_its_own_line_of_the_roster() -> None:
 def test_a_real_site_is_not_drawn_into_a_seeded_run() -> None:
     card = SiteCard(
         protocol=1, version="", computation="", settings="", nonce="0" * 32, n_subjects=4,
-        space=FeatureSpace.of_matrix(6), tr_low=0.0, tr_high=0.0, noise="os",
+        space=FeatureSpace.of_matrix(6), noise="os",
     )  # fmt: skip
     site = party(source=SPACE_ONLY)
     site.admit(card)

@@ -29,7 +29,8 @@ def test_every_setting_is_read_from_a_file() -> None:
         "max_features": 100, "allow_computations": ["capedjica"], "allow_not_private": True,
         "simulation_seed": 0, "private_results": True, "veto": True, "max_sites": 9,
         "dataset_id": "cohort-1", "ledger_file": "ledger.jsonl", "max_total_epsilon": 4,
-        "allow_units": ["subject"], "allow_solvers": ["infomax"], "share_timepoints": True,
+        "allow_units": ["subject"], "allow_solvers": ["infomax"], "stop_for_data": True,
+        "max_refusals": 1,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)

@@ -88,7 +88,7 @@ def test_the_planted_maps_are_in_the_data_of_every_site(brain):
     plane = np.linalg.qr(maps)[0]
     for site in range(4):
         loaded = load_site(brain / f"local{site}", {}, config, site=f"local{site}")
-        assert loaded.tr_range == (2.0, 2.0)
+        assert {subject.trs for subject in loaded.subjects} == {(2.0,)}
         for _, values in reduce_again(loaded, None, config):
             left = np.linalg.svd(values.astype(float), full_matrices=False)[0][:, :4]
             cosines = np.linalg.svd(plane.T @ left, compute_uv=False)

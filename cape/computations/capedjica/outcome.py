@@ -47,6 +47,8 @@ def _time_courses(site: Site, model: IcaModel, end: FinalState) -> Iterator[tupl
     stacks = prepared(site, roster.space)
     for array, labels in zip(stacks.arrays, stacks.labels, strict=True):
         for label, Y in zip(labels, array, strict=True):
+            if not Y.size:
+                continue  # failed the site's checks: there is no series
             # Neither scaled nor filtered: time courses in the units of the subject's own data.
             yield label, np.asarray(rows @ Y[: roster.n_basis].astype(np.float64), dtype=np.float32)
 
