@@ -253,7 +253,7 @@ class Config:
         help="MNI152-10mm, -8mm, -6mm, -4mm, -3mm, or 'file': every site maps the same mask file.",
     )
     mask_hash: str = option("", "Expected hash of the mask", group="Data")
-    atlas: str = option("", "Name of the label image", group="Data")
+    atlas: str = option("", "Name of the label image", group="Data", help="It begins with atlas.")
     basis: Literal["auto", "dct", "kernel", "atlas", "templates", "none"] = option(
         "auto",
         "Public basis",
@@ -404,6 +404,9 @@ class Config:
                 raise out_of_range("mask", self.mask, ", ".join([*known, "file"]))
         elif self.mask != "file":
             raise out_of_range("mask", self.mask, "MNI152-10mm, -8mm, -6mm, -4mm, -3mm or file")
+        if self.atlas and not self.atlas.lower().startswith("atlas"):
+            # Else the owner could name somebody's image: its digest would leave before any noise.
+            raise out_of_range("atlas", self.atlas, "a name that begins with atlas")
         if self.image_shape:
             parse_shape(self.image_shape)
         if 0 < self.low_pass <= self.high_pass:

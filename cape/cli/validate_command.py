@@ -274,7 +274,10 @@ def _verdict(checked: FolderCheck, *, strict: bool) -> str:
     if errors or (strict and others):
         return f"NOT READY: {errors} errors, {others} warnings"
     ready = "READY as far as headers and tables tell" if checked.headers_only else "READY"
-    return f"{ready}: {subjects} subjects, {others} warnings"
+    accepted = (check.inspection.accepted for check in checked.sites)
+    failed = sum(len(site.failed) for site in accepted if site is not None)
+    zeros = f"; {failed} of them fail and count as zeros" if failed else ""
+    return f"{ready}: {subjects} subjects, {others} warnings{zeros}"
 
 
 def _exit_code(checked: FolderCheck, *, strict: bool) -> int:

@@ -138,6 +138,7 @@ class IssueCode(Enum):
     CONFOUND_FILLED = (37, "W", "Empty cells in the first row of a confound table count as 0")
     NOTHING_LEFT = (64, "X", "Confounds and filters remove all of a run", "at least {least} time points more than signals", "use fewer confounds or a wider pass band (the owner), or leave the run out")
     # ---- the data of one subject
+    SUBJECT_BREAKS = (1, "X", "The files of a subject break the program that reads them", "files that can be read", "save them again; if that does not help, report the text above without the data")
     NAN_TOO_MANY = (25, "X", "A subject has too many NaN or infinite values", "none; at most {most:g} %", "convert it again")
     NAN_FILLED = (25, "W", "NaN or infinite values were set to the mean of their voxel", "none; at most {most:g} %", "convert it again")
     CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %", "check mask and preprocessing")

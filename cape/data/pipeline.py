@@ -106,6 +106,7 @@ class SiteScan:
     subjects: list[Subject] = field(default_factory=list)  # that could be read
     accepted: list[Subject] = field(default_factory=list)  # that passed
     shapes: list[RunShape] = field(default_factory=list)  # of every run
+    copies: set[str] = field(default_factory=set)  # names of the runs of who counts once already
 
 
 def load_site(
@@ -135,7 +136,8 @@ def load_site(
         if len(X) not in bases:
             bases[len(X)] = _basis_if_any(scan, base, n_features=len(X))
         B = bases[len(X)]
-        reduced[label] = X if B is None else project(X, B)
+        if B is None or B.shape[0] == len(X):
+            reduced[label] = project(X, B)
         del X  # else it would stay in memory while the next subject is read
     site_data = accepted_site(conclude(scan, working))
     D = site_data.space.n_features
@@ -210,24 +212,42 @@ def accepted_subjects(
     """
     known: dict[str, str] = {}
     for done, files in enumerate(scan.listed, start=1):
-        # A row of a table of records has no header: the table was read to list its subjects.
-        whole = not headers_only or any(run.row >= 0 for run in files.runs)
-        subject, parts = read_subject(files, scan, headers_only=not whole)
+        try:
+            subject, X = _passed(files, scan, known, headers_only=headers_only)
+        except Exception as err:  # a reader or a mistake of ours: with others' files it went well
+            # Whether one person's file breaks the program is content, too: nobody else hears of it.
+            scan.findings.add(
+                IssueCode.SUBJECT_BREAKS, f"{files.label}: {type(err).__name__}: {err}"
+            )
+            subject = X = None
         if subject is not None:
-            scan.subjects.append(subject)
-            if judge(subject, scan.config, scan.findings):
-                X = None if headers_only else joined_in_time(parts, scan.config)
-                if X is None or _is_new(subject, X, known, scan.findings):
-                    scan.accepted.append(subject)
-                    if X is not None:
-                        yield files.label, X
-                del X
-        parts.clear()  # one subject at a time: the next one needs this memory
+            scan.accepted.append(subject)
+        if X is not None:
+            yield files.label, X
+        del X  # one subject at a time: the next one needs this memory
         if on_subject is not None:
             on_subject(done, len(scan.listed))
 
 
-def _is_new(subject: Subject, X: Data, known: dict[str, str], findings: Findings) -> bool:
+def _passed(
+    files: SubjectFiles, scan: SiteScan, known: dict[str, str], *, headers_only: bool
+) -> tuple[Subject | None, Data | None]:
+    """Read a subject; return it, with X_m (of headers None), if it passes, else None."""
+    # A row of a table of records has no header: the table was read to list its subjects.
+    whole = not headers_only or any(run.row >= 0 for run in files.runs)
+    subject, parts = read_subject(files, scan, headers_only=not whole)
+    if subject is None:
+        return None, None
+    scan.subjects.append(subject)
+    if not judge(subject, scan.config, scan.findings):
+        return None, None
+    if headers_only:
+        return subject, None
+    X = joined_in_time(parts, scan.config)
+    return (subject, X) if _is_new(subject, X, known, scan) else (None, None)
+
+
+def _is_new(subject: Subject, X: Data, known: dict[str, str], scan: SiteScan) -> bool:
     """Tell whether nobody before had the very same X_m; who had counts for both.
 
     A sum over *different* contributions has the sensitivity of a sum over all: replacing one
@@ -241,7 +261,8 @@ def _is_new(subject: Subject, X: Data, known: dict[str, str], findings: Findings
     if first == subject.label:
         return True
     names = [run.name for run in subject.runs]
-    findings.add(IssueCode.DATA_TWICE, f"{first} and {subject.label} ({', '.join(names)})")
+    scan.copies.update(names)
+    scan.findings.add(IssueCode.DATA_TWICE, f"{first} and {subject.label} ({', '.join(names)})")
     return False
 
 
@@ -423,7 +444,7 @@ def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterato
 def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     """Return what a finished pass brought to light, after the checks of the site as a whole."""
     config, findings = scan.config, scan.findings
-    check_equal_values(scan.shapes, findings)
+    check_equal_values([s for s in scan.shapes if s.name not in scan.copies], findings)
     space = scan.space
     if config.feature_space == "matrix" and space is None:
         space = _matrix_space(scan)
@@ -439,8 +460,9 @@ def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     accepted, error = None, None
     try:
         findings.raise_if_blocked()
-        if space is None:
-            raise DataError("E100", site=findings.site)
+        if space is None:  # no file says how many features there are
+            detail = "\n".join(finding.private for finding in findings.listing())
+            raise DataError("E100", site=findings.site, detail=detail)
         accepted = _site_data(scan, space)
     except DataError as err:
         error = err

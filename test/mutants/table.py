@@ -47,6 +47,7 @@ FALSE_SITES = (
     "::test_sites_beyond_those_that_the_owner_counted_are_refused_by_every_site"
 )
 THIEF = "test/adversary/test_thief_of_a_folder.py"
+OWNER = "test/adversary/test_owner.py::"
 
 MUTANTS = (
     # -- the roster: who takes part is the owner's to say
@@ -864,6 +865,60 @@ MUTANTS = (
         "links among the mapped files are followed",
         "cape/coinstac/site.py", "stat = path.lstat()", "stat = path.stat()",
         "test/e2e/test_drivers.py::test_links_in_the_folder_of_mapped_files_are_not_followed",
+    ),
+    # -- who takes part, which nobody may ask a site about
+    Mutant(
+        "who fails a check is not counted",
+        "cape/data/pipeline.py", "        return len(self.listed)\n",
+        "        return len(self.subjects)\n",
+        OWNER + "test_a_binary_search_for_the_shortest_series_reads_nothing",
+    ),
+    Mutant(
+        "content stops a run, whatever the policy of the site says",
+        "cape/data/pipeline.py", "findings = Findings(site, strict=strict)",
+        "findings = Findings(site, strict=True)",
+        OWNER + "test_a_binary_search_for_the_shortest_series_reads_nothing",
+    ),
+    Mutant(
+        "runs that end at a site after data were read are not counted",
+        "cape/coinstac/site.py", "if open_source().is_read:", "if not open_source().is_read:",
+        OWNER + "test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often",
+    ),
+    Mutant(
+        "who fails is not charged in the ledger of all runs",
+        "cape/site/site_data.py",
+        "for label, digests in zip(data.listed, data.digests, strict=True):",
+        "for label, digests in [(s.label, s.digests) for s in data.subjects]:",
+        OWNER + "test_who_fails_is_charged_so_thresholds_that_wander_over_runs_pay",
+    ),
+    Mutant(
+        "a filter of BIDS names counts those who have a fitting image",
+        "cape/data/discovery.py", 'listed.append(ListedRun(file="", subject=subject))', "pass",
+        OWNER + "test_a_filter_of_bids_names_does_not_ask_who_has_which_run",
+    ),
+    Mutant(
+        "a file that breaks its reader ends the run",
+        "cape/data/pipeline.py",
+        "except Exception as err:  # a reader", "except KeyError as err:  #",
+        OWNER + "test_a_file_that_breaks_the_program_tells_nobody",
+    ),
+    Mutant(
+        "the owner's atlas may be any file of a site",
+        "cape/config.py", 'not self.atlas.lower().startswith("atlas")', 'self.atlas == "atlas"',
+        OWNER + "test_an_atlas_cannot_be_the_image_of_a_person",
+    ),
+    Mutant(
+        "a copy of somebody counts as another person",
+        "cape/data/pipeline.py",
+        "return (subject, X) if _is_new(subject, X, known, scan) else (None, None)",
+        "return subject, X",
+        UNIT + "test_data_site.py::test_the_same_scan_compressed_again_is_found_as_a_duplicate",
+    ),
+    Mutant(
+        "one odd file turns all others into transposed ones",
+        "cape/data/checks.py", "3 * votes <= 2 * len(shapes)", "votes < len(shapes)",
+        UNIT + "test_data_formats.py"
+        "::test_of_three_files_with_12_features_and_one_with_13_the_one_is_named",
     ),
     # -- data: reading
     Mutant(

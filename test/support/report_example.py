@@ -170,7 +170,7 @@ def site_outcome(made: IcaOutcome, labels: tuple[str, ...]) -> SiteOutcome:
 
 
 def inside(made: IcaOutcome, labels: tuple[str, ...]) -> PrivateSummary:
-    """Return what a driver would know of these subjects: data A S and noise, one left out."""
+    """Return what a driver would know of these subjects: data A S and noise; one failed."""
 
     def voxels() -> Iterator[tuple[str, np.ndarray]]:
         rng = np.random.default_rng(9)
@@ -186,7 +186,7 @@ def inside(made: IcaOutcome, labels: tuple[str, ...]) -> PrivateSummary:
                          coverage=0.98, rank=60, grid="ok")
             for k, label in enumerate(labels)
         ),
-        excluded=("sub-99",),
+        failed=("sub-99",),
         checks=(Check(code="CAPE-W127", severity="X", text="A subject is constant. sub-99."),),
         policy={"min_subjects": 3, "veto": False},
         sent=tuple(

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import scipy.io
 
+import cape.data
 from cape.cli import validate_command
 from cape.config import Config
 from cape.data import Findings, inspect_site, subject_matrix
@@ -378,3 +379,17 @@ def test_the_sidecar_of_fmriprep_gives_the_repetition_time(tmp_path):
     (tmp_path / f"{name}.json").write_text(json.dumps({"RepetitionTime": 0.72}))
     run = RunFile(path=tmp_path / f"{name}.nii.gz", name=name)
     assert read_image(run, grid).tr == 0.72
+
+
+def test_of_three_files_with_12_features_and_one_with_13_the_one_is_named(tmp_path):
+    rng = np.random.default_rng(1)
+    for m, n_features in enumerate((13, 12, 12, 12)):
+        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((n_features, 80)))
+    found = inspect_site(tmp_path, {}, MATRIX, site="B")
+    (odd,) = (f for f in found.findings if f.code == "CAPE-E144")
+    assert "sub-0.npy: 13 features, 80 time points. Expected 12 features." in odd.private
+    assert "sub-1" not in odd.private
+    # Nor are the others lost because the odd one was read first.
+    site, reduced = cape.data.load_site(tmp_path, {}, MATRIX, site="B")
+    assert (site.space.n_features, site.failed) == (12, ("sub-0",))
+    assert [Y.shape for _, Y in reduced] == [(12, 0), *[(12, 80)] * 3]

@@ -13,6 +13,7 @@ from cape.config import Config
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.cost import Cost
 from cape.protocol.plan import noise_shares_of
+from cape.site.policy import SitePolicy
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
@@ -74,5 +75,10 @@ def test_every_figure_of_the_page_on_epsilon_is_that_of_the_accountant() -> None
     (twice,) = re.findall(r"twice epsilon 1 is epsilon ([\d.]+), not 2", page)
     both = math.sqrt(2) * gdp_mu(epsilon=1.0, delta=1e-5)
     assert twice == f"{gdp_epsilon(mu=both, delta=1e-5):.3f}"
+    ((bits, runs),) = re.findall(r"ended: ([\d.]+) bits of (\d+) runs", page)
+    most = SitePolicy().max_refusals
+    assert f"`max_refusals` ({most})" in page
+    ways = sum(math.comb(int(runs), k) for k in range(most + 1))
+    assert bits == f"{math.log2(ways):.1f}"
     (asked,) = re.findall(r"cape account --mu ([\d.]+)", page)
     assert float(asked) == round(gdp_mu(epsilon=1.0, delta=1e-5), 4)

@@ -77,7 +77,7 @@ def test_every_reply_is_listed_with_its_digest_and_the_ledger_is_a_chain(private
 
 def test_subjects_tell_verdict_coverage_and_clipping(private):
     rows = files.read_table(private / "subjects.tsv")
-    assert [row["verdict"] for row in rows] == ["accepted"] * 3 + ["left out"]
+    assert [row["verdict"] for row in rows] == ["accepted"] * 3 + ["counts as zeros"]
     assert rows[3]["label"] == "sub-99"
     assert [row["clip_iterate"] for row in rows] == ["0.5", "1", "0.5", "n/a"]
     assert rows[0]["files"] == "sub-01_bold.nii.gz"

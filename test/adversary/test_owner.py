@@ -1,0 +1,379 @@
+"""An owner who asks: what any number of runs that never reach a release tell about people's data.
+
+Every attack goes through the border function that the engine calls.  A site is shown two worlds,
+which have the same names and nothing else in common; whatever it sends back (answer, error, size)
+must be the same in both, for every value of every setting that reaches a check.  So the owner
+learns 0 bits, however he chooses the next value.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cape.coinstac.computation import run
+from cape.computations import load
+from cape.data import reading
+from cape.errors import CapeError
+from cape.protocol import secure_sum, wire
+from cape.simulation.simulate import simulate
+from cape.site.policy import POLICY_VARIABLE, SitePolicy
+from support import consortium as helper
+
+pytestmark = pytest.mark.usefixtures("no_pages")
+
+D, PEOPLE = 12, 8
+LEDGER = 'ledger_file = "all-runs.jsonl"\nmax_total_epsilon = 1.0\nmin_subjects = 3\n'
+MATRIX = {**helper.settings_of("capedjica"), "epsilon": 1.0, "n_features": D}
+
+
+def series(m: int, n_times: int, *, rank: int = D) -> np.ndarray:
+    rng = np.random.default_rng(m)
+    return rng.standard_normal((D, rank)) @ rng.laplace(size=(rank, n_times))
+
+
+def write_people(folder: Path, arrays: list[np.ndarray], trs: list[str] | None = None) -> Path:
+    folder.mkdir(parents=True)
+    for m, X in enumerate(arrays):
+        np.save(folder / f"sub-{m:02d}.npy", X)
+    rows = [f"sub-{m:02d}.npy,{tr}" for m, tr in enumerate(trs or ["2"] * len(arrays))]
+    (folder / "manifest.csv").write_text("\n".join(["file,tr", *rows]) + "\n")
+    return folder
+
+
+def spoiled(folder: Path) -> None:
+    """Break the files of most people, each in another way; their names stay."""
+    names = sorted(folder.glob("sub-*.npy"))
+    names[0].write_bytes(b"")
+    names[1].write_bytes(names[1].read_bytes()[:300])
+    np.save(names[2], series(2, 70).astype(np.complex64))
+    np.save(names[3], np.full((D, 80), np.nan))
+    np.save(names[4], series(4, 80)[1:])
+    np.save(names[5], series(5, 80).T)
+    names[6].write_bytes(b"version https://git-lfs.github.com/spec/v1\n")
+
+
+class Owner:
+    """Runs that end with `join`, as one owner may start any number of them."""
+
+    def __init__(self, work: Path, site: Path, policy: str = LEDGER, owner: str = "ann") -> None:
+        self.work, self.site, self.owner, self.calls = work, site, owner, 0
+        work.mkdir(parents=True, exist_ok=True)
+        self.policy = work / "site-policy.toml"
+        if not self.policy.exists():
+            self.policy.write_text(policy)
+
+    def ask(self, **settings: object) -> str:
+        """Return all that leaves the site for one run, but for the nonce and keys it draws."""
+        self.calls += 1
+        places = {f"{name}Directory": str(self.work / str(self.calls) / name)
+                  for name in ("output", "cache", "transfer")}  # fmt: skip
+        state = {"baseDirectory": str(self.site), "clientId": "local1", "iteration": 1,
+                 "owner": self.owner, **places}  # fmt: skip
+        asked = {key: value for key, value in {**MATRIX, **settings}.items() if value is not None}
+        document = {"input": asked, "cache": {}, "state": state}
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(POLICY_VARIABLE, str(self.policy))
+            try:
+                answer = run("local", document)
+            except CapeError as err:
+                return err.public
+        sent = [path.name for path in Path(places["transferDirectory"]).glob("*")]
+        card = answer["output"]
+        del card["config"]  # the digest of the owner's own settings
+        # 128 random bits of the site's own, as long in every run.
+        nonce = card["body"].pop("nonce")
+        assert len(nonce) == 32
+        return wire.dumps([card, sent]).decode()
+
+    @property
+    def charges(self) -> int:
+        ledger = self.work / "all-runs.jsonl"
+        return ledger.read_text().count('"charge"') if ledger.exists() else 0
+
+
+@pytest.fixture
+def worlds(tmp_path) -> list[Path]:
+    lengths = [61, 64, 67, 71, 77, 83, 90, 99]
+    calm = write_people(tmp_path / "calm" / "local1", [series(m, 120) for m in range(PEOPLE)])
+    short = [series(m, n, rank=D if m % 2 else 4) for m, n in enumerate(lengths)]
+    mixed = write_people(tmp_path / "mixed" / "local1", short, ["2", "0.8", "", "3"] * 2)
+    broken = write_people(tmp_path / "broken" / "local1", [series(m, 80) for m in range(PEOPLE)])
+    spoiled(broken)
+    return [calm, mixed, broken]
+
+
+def test_a_binary_search_for_the_shortest_series_reads_nothing(worlds, tmp_path) -> None:
+    """24 calls once read the five shortest series of a site, with a ledger and 0 charges."""
+    seen = []
+    for world in worlds:
+        owner = Owner(tmp_path / f"asks {world.parent.name}", world)
+        first = owner.ask(min_timepoints=5)
+        found = []
+        low = 5
+        while owner.calls < 24:
+            high = 130
+            while high - low > 1 and owner.calls < 24:
+                middle = (low + high) // 2
+                if owner.ask(min_timepoints=middle) == first:
+                    low = middle
+                else:
+                    high = middle
+            found.append(low)
+        assert owner.charges == 0
+        seen.append((first, found))
+    # Nobody is missing from any answer, so every search runs to its upper end.
+    assert json.loads(seen[0][0])[0]["body"]["n_subjects"] == PEOPLE
+    assert all(each == seen[0] for each in seen)
+
+
+# Every setting that reaches a check of content, with values on both sides of every threshold.
+CHECKS: dict[str, list[dict[str, object]]] = {
+    "min_timepoints": [{"min_timepoints": n} for n in (5, 65, 80, 100, 121, 10**6)],
+    "n_components": [{"n_components": n, "min_timepoints": 60} for n in (2, 4, 5, 12)],
+    "max_timepoints": [{"max_timepoints": n} for n in (40, 66, 70)],
+    "tr": [{"tr": tr, "tr_tolerance": 0.01} for tr in (0.0, 0.8, 2.0, 3.0, 20.0)],
+    "tr_tolerance": [{"tr": 2.0, "tr_tolerance": t} for t in (0.0, 1.0, 1.2, 100.0)],
+    "high_pass": [{"high_pass": f} for f in (0.01, 0.2, 5.0)],
+    "low_pass": [{"low_pass": f} for f in (0.01, 0.1)],
+    "drop_first_volumes": [{"drop_first_volumes": n} for n in (0, 31, 66, 1000)],
+    "detrend": [{"detrend": how} for how in ("none", "linear", "quadratic")],
+    "standardize": [{"standardize": how} for how in ("variance", "floored", "demean")],
+    "confounds": [{"confounds": "motion6"}, {"confounds": "csf,age"}],
+    "variable": [{"variable": "age"}],
+    "orientation": [{"orientation": "time_by_feature"}],
+    "n_features": [{"n_features": n} for n in (2, 11, 12, 80, 120)],
+    "image_shape": [{"image_shape": "3,4", "n_features": None}, {"image_shape": "10,8"}],
+    "basis": [{"basis": "dct", "image_shape": "3,4", "n_basis": 9}, {"basis": "kernel"}],
+    "max_features": [{"max_features": n} for n in (2, 11, 12)],
+    "noise": [{"noise": "local"}],
+    "aggregation": [{"aggregation": "secagg", "min_survivors": 3}],
+    "separation": [{"separation": "spatial"}],
+    "capemean": [{**helper.settings_of("capemean"), "computation": "capemean",
+                  "min_timepoints": n} for n in (3, 70)],
+    "capepca": [{**helper.settings_of("capepca"), "computation": "capepca", "min_timepoints": n,
+                 "n_directions": k} for n, k in ((1, 2), (70, 12))],
+}  # fmt: skip
+# Settings that no check of content reads: budget, parties, carriers, mathematics, the mask's file.
+UNREAD = {
+    "epsilon", "delta", "assumed_colluders", "min_survivors", "zero_sum", "seed_ratio", "key_trust",
+    "min_sites", "accept_low_quality", "feature_space", "mask", "mask_hash", "atlas", "n_basis",
+    "bids_filter", "smoothing_fwhm", "resample", "global_signal",
+}  # fmt: skip
+
+
+def of_capedjica(asked: dict[str, object]) -> dict[str, object]:
+    """Settings of another computation replace those of the joint ICA, which it does not know."""
+    if "computation" not in asked:
+        return asked
+    own = {"n_components", "n_rounds", "n_looks", "standardize"}
+    return {**dict.fromkeys(own, None), **asked, "epsilon": 1.0}
+
+
+@pytest.mark.parametrize("name", CHECKS)
+def test_no_setting_asks_a_site_about_the_content_of_anybody(name, worlds, tmp_path) -> None:
+    cards = 0
+    for asked in CHECKS[name]:
+        answers = {
+            Owner(tmp_path / f"{world.parent.name} {asked}", world).ask(**of_capedjica(asked))
+            for world in worlds
+        }
+        assert len(answers) == 1, (asked, answers)
+        cards += answers.pop().startswith("[{")
+    assert cards  # a site that always refuses would be silent, too
+
+
+def test_every_setting_of_the_data_is_played_or_reaches_no_check() -> None:
+    config = load("capedjica").config
+    common = {
+        spec.name for spec in config.__dataclass_fields__.values()
+        if spec.metadata.get("group") == "Data"
+    }  # fmt: skip
+    assert common <= set(CHECKS) | UNREAD, common - set(CHECKS) - UNREAD
+
+
+def test_what_most_files_look_like_is_learnt_and_one_person_does_not_move_it(tmp_path) -> None:
+    """What is left (docs/promise.md): without `n_features` the layout of most files is told."""
+    arrays = [series(m, 80) for m in range(PEOPLE)]
+    site = write_people(tmp_path / "local1", arrays)
+    owner = Owner(tmp_path / "owner", site)
+    before = owner.ask(n_features=0)
+    assert json.loads(before)[0]["body"]["space"]["n_features"] == D
+    for other in (series(3, 80)[1:], series(3, 45), np.zeros((0, 0))):
+        np.save(site / "sub-03.npy", other)
+        assert owner.ask(n_features=0) == before
+
+
+def test_a_row_of_a_table_of_records_is_asked_nothing(tmp_path) -> None:
+    answers = set()
+    for k, cell in enumerate(("1.5", "", "NA", "many", "1e99", "2,3")):
+        site = tmp_path / f"site {k}"
+        site.mkdir()
+        rows = [f"s{m},{m}.25,{-m}" for m in range(5)]
+        (site / "records.csv").write_text("\n".join(["who,a,b", *rows, f"s5,{cell},1"]) + "\n")
+        owner = Owner(tmp_path / f"owner {k}", site)
+        answers.add(owner.ask(**of_capedjica({**helper.settings_of("capecca"), "computation":
+                                              "capecca", "n_pairs": 1, "n_features": None,
+                                              })))  # fmt: skip
+    assert len(answers) == 1
+    assert '"n_subjects":6' in answers.pop()
+
+
+def test_a_filter_of_bids_names_does_not_ask_who_has_which_run(tmp_path) -> None:
+    site = tmp_path / "local1"
+    for m in range(5):
+        func = site / f"sub-{m}" / "func"
+        func.mkdir(parents=True)
+        tasks = ("rest", "pain") if m % 2 else ("rest",)
+        for task in tasks:
+            (func / f"sub-{m}_task-{task}_desc-preproc_bold.nii.gz").write_bytes(b"none")
+    owner = Owner(tmp_path / "owner", site)
+    images = {"feature_space": "mask", "mask": "MNI152-10mm", "n_features": None}
+    told = [owner.ask(**images, bids_filter=f"task-{task}") for task in ("rest", "pain")]
+    assert [json.loads(text)[0]["body"]["n_subjects"] for text in told] == [5, 5]
+    assert told[0].replace("task-rest", "task-pain") == told[1]
+
+
+def test_a_file_that_breaks_the_program_tells_nobody(worlds, tmp_path, monkeypatch) -> None:
+    before = Owner(tmp_path / "before", worlds[0]).ask()
+    real = reading.read_matrix
+
+    def breaks(run: Any, *given: Any) -> Any:
+        if run.name.startswith("sub-03"):
+            raise MemoryError("a bomb")
+        return real(run, *given)
+
+    monkeypatch.setattr(reading, "read_matrix", breaks)
+    assert Owner(tmp_path / "after", worlds[0]).ask() == before
+
+
+def test_an_atlas_cannot_be_the_image_of_a_person(worlds, tmp_path) -> None:
+    told = Owner(tmp_path / "owner", worlds[0]).ask(
+        feature_space="atlas", atlas="sub-03.npy", n_features=None
+    )
+    assert told.startswith("CAPE-E011 atlas=sub-03.npy: allowed a name that begins with atlas;")
+
+
+# -- who stops nevertheless ------------------------------------------------------------------------
+
+
+def test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often(
+    worlds, tmp_path
+) -> None:
+    policy = LEDGER + "stop_for_data = true\nmax_refusals = 2\n"
+    owner = Owner(tmp_path / "owner", worlds[1], policy)
+    told = [owner.ask(min_timepoints=n) for n in (70, 75, 5, 90)]
+    assert told[0] == told[1]
+    assert told[0].startswith("CAPE-E100 The data of site local1 did not pass its own checks;")
+    # The third answer would be a card: nobody asks a site any more after two refusals.
+    assert told[2] == told[3]
+    assert told[2].startswith("CAPE-E154 ")
+    other = Owner(tmp_path / "owner", worlds[1], policy, owner="bob")
+    other.calls = 100
+    assert other.ask(min_timepoints=5).startswith("[{")
+    assert other.ask(min_timepoints=70).startswith("CAPE-E100 ")
+
+
+# -- adaptive settings over many runs --------------------------------------------------------------
+
+
+def test_who_fails_is_charged_so_thresholds_that_wander_over_runs_pay(tmp_path) -> None:
+    """A run whose threshold only tells whether one person passes costs that person its budget."""
+    data = helper.write_data(tmp_path / "data")
+    short = data / "local0" / "sub-00.npy"
+    np.save(short, np.load(short)[:, :33])
+    policy = SitePolicy(
+        min_subjects=1, ledger_file=str(tmp_path / "ledger.jsonl"), max_total_epsilon=110.0
+    )
+    settings = {**helper.settings_of("capemean"), "computation": "capemean"}
+    simulate(data, out=tmp_path / "a", settings=settings | {"min_timepoints": 34}, policy=policy)
+    # Only somebody who counted in the first run could be over the total now.
+    for site in ("local0", "local1", "local2"):
+        for path in (data / site).iterdir():
+            if path != short:
+                path.write_bytes(b"" if site != "local0" else path.read_bytes())
+    alone = {"min_timepoints": 30, "min_sites": 1, "noise": "local"}
+    one = tmp_path / "one" / "local0"
+    one.mkdir(parents=True)
+    np.save(one / short.name, np.load(short))
+    with pytest.raises(CapeError, match="E154"):
+        simulate(tmp_path / "one", out=tmp_path / "b", settings=settings | alone, policy=policy)
+
+
+# -- the zero vector, at the door ------------------------------------------------------------------
+
+COMPUTATIONS = {
+    "temporal": {"computation": "capedjica"},
+    "infomax": {"computation": "capedjica", "solver": "infomax"},
+    "papers": {"computation": "capedjica", "pca": "covariance", "whitening": "eigen"},
+    "spatial": {"computation": "capedjica", "separation": "spatial"},
+    "capemean": {"computation": "capemean"},
+    "capecca": {"computation": "capecca"},
+    "capepca": {"computation": "capepca"},
+    "dpdispca": {"computation": "dpdispca"},
+}
+
+
+@pytest.fixture
+def sums(monkeypatch) -> Iterator[list[tuple[str, int, np.ndarray]]]:
+    """Of every site's release: phase, people without a time point, and the sum before noise."""
+    seen: list[tuple[str, int, np.ndarray]] = []
+    real = secure_sum.clipped_sum
+
+    def watched(stacks: Any, query: Any, event: Any) -> np.ndarray:
+        parts = list(stacks)
+        nobody = sum(len(part) for part in parts if part.shape[2] == 0)
+        total = real(iter(parts), query, event)
+        seen.append((event.phase, nobody, total / event.gamma))
+        return total
+
+    monkeypatch.setattr(secure_sum, "clipped_sum", watched)
+    return seen
+
+
+@pytest.mark.parametrize("name", COMPUTATIONS)
+def test_who_fails_is_the_zero_vector_of_every_release(name, tmp_path, sums) -> None:
+    asked = COMPUTATIONS[name]
+    settings = {**helper.settings_of(asked["computation"]), **asked, "private": False}
+    data = helper.write_data(tmp_path / "data")
+    victim = data / "local1" / "sub-01.npy"
+    policy = SitePolicy(min_subjects=1, allow_not_private=True)
+    found = {}
+    for what, change in (
+        ("short", lambda: np.save(victim, np.load(victim)[:, :8])),
+        ("empty", lambda: victim.write_bytes(b"")),
+        ("gone", victim.unlink),
+    ):
+        change()
+        sums.clear()
+        simulate(data, out=tmp_path / what, settings=settings, policy=policy, seed=1)
+        found[what] = list(sums)
+    assert len(found["short"]) >= 3
+    # Whatever is wrong with a file, every bit of every sum is the same: nobody's.
+    for one, other in zip(found["short"], found["empty"], strict=True):
+        assert one[:2] == other[:2]
+        np.testing.assert_array_equal(one[2], other[2])
+    # At local1 one of four, at every release; and the sum is that of the other three.
+    assert [nobody for _, nobody, _ in found["short"]] == [0, 1, 0] * (len(found["short"]) // 3)
+    np.testing.assert_allclose(found["short"][1][2], found["gone"][1][2], atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["djica", "dpdjica"])
+def test_the_papers_computations_do_not_see_what_is_wrong_with_a_file(name, tmp_path) -> None:
+    settings = {**helper.settings_of(name), "computation": name, "private": False}
+    data = helper.write_data(tmp_path / "data")
+    victim = data / "local1" / "sub-01.npy"
+    policy = SitePolicy(min_subjects=1, allow_not_private=True)
+    results = []
+    for what in (b"", b"no array"):
+        victim.write_bytes(what)
+        out = simulate(data, out=tmp_path / f"out {len(what)}", settings=settings, policy=policy,
+                       seed=1)  # fmt: skip
+        with np.load(out / "unmixing.npz") as stored:
+            results.append({key: stored[key].tobytes() for key in stored.files})
+    assert results[0] == results[1]
