@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("no_pages")
 
 D, PEOPLE = 12, 8
 LEDGER = 'ledger_file = "all-runs.jsonl"\nmax_total_epsilon = 1.0\nmin_subjects = 3\n'
-MATRIX = {**helper.settings_of("capedjica"), "epsilon": 1.0, "n_features": D}
+MATRIX = {**helper.settings_of("capedjica"), "epsilon": 1.0, "n_features": D, "n_sites": 3}
 
 
 def series(m: int, n_times: int, *, rank: int = D) -> np.ndarray:
