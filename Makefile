@@ -11,6 +11,7 @@ RUN    := $(VENV)/.stamp-run
 DEV    := $(VENV)/.stamp-dev
 FUZZ   := $(VENV)/.stamp-fuzz
 SITE   := $(VENV)/.stamp-site
+FLARE  := $(VENV)/.stamp-flare
 OUT    ?= out
 SECONDS ?= 60
 # Tests run side by side; one at a time: make test SIDE=
@@ -23,7 +24,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image test-engine test-browser check format compspec docs bench figures lock \
+.PHONY: help run test image test-engine test-flare test-browser check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release clean
 
 help:  ## list the targets
@@ -56,6 +57,11 @@ $(SITE): requirements/site.txt $(DEV)
 	$(PIP) install --quiet -r requirements/site.txt
 	@touch $@
 
+$(FLARE): requirements/flare.txt $(DEV)
+	$(PIP) install --quiet -r requirements/flare.txt
+	$(PIP) check
+	@touch $@
+
 $(OUT)/brain/settings.toml: | $(RUN)
 	@rm -rf $(OUT)/brain.partial
 	$(BIN)/cape synth $(OUT)/brain.partial --preset brain --quiet
@@ -86,8 +92,9 @@ fuzz: $(FUZZ)  ## coverage-guided fuzzing of every decoder and reader; SECONDS=6
 audit: $(DEV)  ## certified against claimed mu of releases and whole runs; canary searches
 	$(BIN)/python -m pytest -m "statistical or trust" -rP -k "audit" test/audit test/statistical
 
-test-trust: $(DEV) mutate fuzz  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engine included: hours
-	$(BIN)/python -m pytest $(SIDE) -m "(trust or statistical or slow) and not (engine or docker)" -rP
+test-trust: $(DEV) $(FLARE) mutate fuzz  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engine included: hours
+	$(BIN)/python -m pytest $(SIDE) -m "(trust or statistical or slow) and not (engine or docker or flare)" -rP
+	$(BIN)/python -m pytest -m flare test/e2e/test_flare.py -rP
 	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and (trust or slow)" -rP
 
 test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
@@ -100,6 +107,9 @@ image:  ## build the container image coinstac-cape with docker (or podman)
 
 test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers; root on Debian, see the script
 	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and not trust"
+
+test-flare: $(FLARE)  ## NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback
+	$(BIN)/python -m pytest -m "flare and not slow" test/e2e/test_flare.py
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .
@@ -144,8 +154,13 @@ lock:  ## renew the pinned versions in requirements/
 	build/lock/bin/python -m pip install --quiet --constraint build/lock.txt --group dev
 	{ sed -n '/^#/p' requirements/dev.txt; echo '-r lock.txt'; build/lock/bin/python -m pip freeze \
 		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f | grep -vxFf build/lock.txt; } > build/dev.txt
+	cat build/lock.txt build/dev.txt | grep == > build/known.txt
+	build/lock/bin/python -m pip install --quiet --constraint build/known.txt '.[nvflare]'
+	{ sed -n '/^#/p' requirements/flare.txt; echo '-r dev.txt'; build/lock/bin/python -m pip freeze \
+		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f | grep -vxFf build/known.txt; } > build/flare.txt
 	mv build/lock.txt requirements/lock.txt
 	mv build/dev.txt requirements/dev.txt
+	mv build/flare.txt requirements/flare.txt
 
 release: $(DEV)  ## wheel and sdist in dist/, both checked; the wheel runs in an empty environment
 	rm -rf dist

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from typing import Any
 
 from cape.coinstac.documents import (
@@ -20,8 +22,11 @@ from cape.config import VERSION, Config
 from cape.errors import ConsortiumError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
-from cape.protocol.phases import Computation, advance_aggregator, start
+from cape.protocol.phases import AnyEnvelope, AnyPhase, Computation, advance_aggregator, start
 from cape.site.context import AggregatorContext
+
+# Sites and the documents of their replies
+Arriving = Iterable[tuple[str, Document]]
 
 PARTY = "the aggregator"
 NO_CARD = "the first message of a site is its card"
@@ -43,11 +48,15 @@ class FirstMessage:
     body: FirstCard
 
 
-def combine_replies(request: EngineRequest) -> Document:
+def combine_replies(request: EngineRequest, arriving: Arriving | None = None) -> Document:
+    """Answer for a round; replies that are `arriving` one by one take the place of the input."""
     # Draws nothing, so the same request always gives the same answer: no journal is needed.
     cache: Cache | None = None
+    replies: Arriving = request.input.items() if arriving is None else arriving
     if request.cache is None:
-        computation, config = first_settings(request.input)
+        cards = dict(replies)  # small, and needed together: they say what the replies are
+        replies = cards.items()
+        computation, config = first_settings(cards)
         state = start(computation.bind(config))
     else:
         cache = read_cache(request.cache, PARTY)
@@ -55,11 +64,7 @@ def combine_replies(request: EngineRequest) -> Document:
         state = decode_run(computation, cache, party=PARTY)
     # A cache of another round would combine replies that answer another broadcast.
     request.expect(state.cursor.seq)
-    reply = state.phase.reply
-    inbox = {
-        site: decode_envelope(document, reply, broadcast=False)
-        for site, document in request.input.items()
-    }
+    inbox = gathered(replies, state.phase)
     context = AggregatorContext(config=state.config, folder=request.transfer)
     if cache is not None:
         context.kept = cache.kept_bytes
@@ -78,6 +83,21 @@ def combine_replies(request: EngineRequest) -> Document:
         raise TypeError("the last phase of a computation publishes its outcome")
     output = {"summary": summary(outcome), "components": components_table(outcome)}
     return engine_answer(computation, state, output, success=True)
+
+
+def gathered(replies: Arriving, phase: AnyPhase) -> dict[str, AnyEnvelope]:
+    """Decode replies as they come; of vectors that are only summed, the sum alone is held."""
+    inbox: dict[str, AnyEnvelope] = {}
+    first = ""
+    for site, document in replies:
+        envelope = decode_envelope(document, phase.reply, broadcast=False)
+        if phase.fold is not None and inbox:
+            one, other = phase.fold(inbox[first].body, envelope.body)
+            inbox[first] = dataclasses.replace(inbox[first], body=one)
+            envelope = dataclasses.replace(envelope, body=other)
+        first = first or site
+        inbox[site] = envelope
+    return inbox
 
 
 def first_settings(inbox: dict[str, Any]) -> tuple[Computation[Any], Config]:

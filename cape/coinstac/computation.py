@@ -11,7 +11,7 @@ import gc
 import os
 import sys
 import traceback
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -28,8 +28,15 @@ from cape.protocol import wire
 from cape.site.store import folder_lock
 
 
-def run(role: str, document: Mapping[str, Any]) -> Document:
-    """Answer the engine, which says "local" for a site; an error's public text is for everybody."""
+def run(
+    role: str,
+    document: Mapping[str, Any],
+    arriving: Iterable[tuple[str, Document]] | None = None,
+) -> Document:
+    """Answer the engine, which says "local" for a site; an error's public text is for everybody.
+
+    An engine that has the sites' replies one by one may give them to the aggregator as they arrive.
+    """
     request = EngineRequest.of(role, document)
     try:
         try:
@@ -37,7 +44,7 @@ def run(role: str, document: Mapping[str, Any]) -> Document:
             # A second process for the same party would draw twice for one round.
             with folder_lock(request.output, request.who):
                 request = dataclasses.replace(request, input=_arrived(request))
-                answer = _answer(request)
+                answer = _answer(request, arriving)
                 return {**answer, "output": offload(answer["output"], request.transfer)}
         # A full disk or a folder that is gone: nothing left the party, so it may try again.
         except OSError as err:  # not burnt: the same document may come again
@@ -56,7 +63,7 @@ def _arrived(request: EngineRequest) -> dict[str, Any]:
     return {site: inline(reply, request.base / site) for site, reply in request.input.items()}
 
 
-def _answer(request: EngineRequest) -> Document:
+def _answer(request: EngineRequest, arriving: Iterable[tuple[str, Document]] | None) -> Document:
     # A party is one of the two in its whole life: it loads the code of one.
     if request.role == "local":
         from cape.coinstac.site import answer_request
@@ -64,7 +71,7 @@ def _answer(request: EngineRequest) -> Document:
         return answer_request(request)
     from cape.coinstac.aggregator import combine_replies
 
-    return combine_replies(request)
+    return combine_replies(request, arriving)
 
 
 def write_down(output: Path, err: Exception) -> None:

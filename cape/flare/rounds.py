@@ -261,19 +261,9 @@ class AggregatorRounds:
     def _exchange(self, state: RunState, ask: Ask, timeout: float) -> RunState:
         number = state.iteration + 1
         question = Question(run=self._run, iteration=number, input=state.input)
-        blob, inbox, size = encode(question, Question), dict[str, Any](), 0
-        refused: dict[str, str] = {}
-        for _ in range(ATTEMPTS):
-            missing = [site for site in state.left if site not in inbox and site not in refused]
-            for site, raw in ask(missing, blob, timeout) if missing else ():
-                answer = decode(raw, Answer)
-                if answer.output is not None:
-                    inbox[site], size = answer.output, len(raw)
-                elif not answer.error.startswith(MAY_ASK_AGAIN):
-                    refused[site] = answer.error
-        left = self._still_there(state, inbox, refused)
+        arrived: dict[str, int] = {}
         document = {
-            "input": inbox,
+            "input": {},
             "cache": state.cache,
             "state": {
                 "clientId": "remote",
@@ -284,29 +274,42 @@ class AggregatorRounds:
                 "iteration": number,
             },
         }
-        answer = border("remote", document)
-        output = carried_inline(answer["output"], self.results)
+        blob = encode(question, Question)
+        answer = border("remote", document, self._arriving(state, blob, ask, timeout, arrived))
         return RunState(
             iteration=number,
             cache={**state.cache, **answer["cache"]},
-            input=output,
-            left=left,
+            input=carried_inline(answer["output"], self.results),
+            left=tuple(site for site in state.left if site in arrived),
             ended=bool(answer["success"]),
-            size=size,
+            size=max(arrived.values()),
         )
 
-    def _still_there(
-        self, state: RunState, inbox: Mapping[str, Any], refused: Mapping[str, str]
-    ) -> tuple[str, ...]:
-        lost = [site for site in state.left if site not in inbox]
+    def _arriving(
+        self, state: RunState, blob: bytes, ask: Ask, timeout: float, arrived: dict[str, int]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield replies as they come, into `arrived` their bytes; CapeError for a lost site.
+
+        With drop-outs a site that is lost or refuses is left out, and never asked again.
+        """
+        refused: dict[str, str] = {}
+        for _ in range(ATTEMPTS):
+            missing = [s for s in state.left if s not in arrived and s not in refused]
+            for site, raw in ask(missing, blob, timeout) if missing else ():
+                answer = decode(raw, Answer)
+                if answer.output is not None:
+                    arrived[site] = len(raw)
+                    yield site, answer.output
+                elif not answer.error.startswith(MAY_ASK_AGAIN):
+                    refused[site] = answer.error
+        everybody = state.iteration == 0 or not self._survives or not arrived
         # The first exchange needs everybody: who takes part is settled there.
-        if refused and (not self._survives or state.iteration == 0 or not inbox):
+        if refused and everybody:
             raise ReportedError(refused[min(refused)])
-        if lost and (state.iteration == 0 or not inbox):
+        lost = [site for site in state.left if site not in arrived]
+        if lost and everybody:
             phase, number = state.input.get("phase", "join"), state.input.get("round", 1)
             raise ConsortiumError("E156", site=min(lost), phase=phase, round=number)
-        # Without drop-outs the border names who is missing; with them these are lost for good.
-        return tuple(site for site in state.left if site in inbox)
 
     def files(self) -> dict[str, bytes]:
         return {

@@ -6,7 +6,7 @@ Every field of a site's reply carries a marker that says why it may leave (`cape
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -137,6 +137,13 @@ class Masked:
     total: Annotated[RingVector, RING]
     refused: Annotated[bool, PUBLIC]
     signature: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
+
+    def folded(self, other: Masked) -> tuple[Masked, Masked]:
+        """Add another's vector to this, modulo 2^64; zeros without memory stay in its place."""
+        if self.refused or other.refused or self.total.shape != other.total.shape:
+            return self, other  # for who combines them to judge
+        zeros = np.broadcast_to(np.uint64(0), other.total.shape)
+        return replace(self, total=self.total + other.total), replace(other, total=zeros)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

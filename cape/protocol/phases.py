@@ -60,6 +60,8 @@ class Phase(Generic[R, B, M]):
     `then` lists what may open next: itself, later phases, or an earlier phase of the same stage
     (`stage_of`), which begins its next round, so (phase, round) never repeats; empty for the last,
     whose `combine` returns None.  `check` raises MessageError for broadcast arrays of another form.
+    `fold` moves what only counts as a sum from the second of two replies into the first: who
+    gathers replies need not hold them all.
     """
 
     name: str
@@ -71,6 +73,7 @@ class Phase(Generic[R, B, M]):
     then: tuple[str, ...]
     attendance: Callable[[M], Attendance | None] = anybody
     check: Callable[[M, B], None] = any_form
+    fold: Callable[[R, R], tuple[R, R]] | None = None
 
 
 AnyPhase = Phase[Any, Any, Any]  # a table is heterogeneous

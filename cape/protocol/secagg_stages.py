@@ -331,6 +331,7 @@ class DroppableSum(Generic[M]):
                 absorb=_absorb_survivors,
                 then=(f"{name}.consistency",),
                 attendance=attendance,
+                fold=Masked.folded,
             ),
             Phase(
                 name=f"{name}.consistency",

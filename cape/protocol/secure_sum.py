@@ -158,6 +158,7 @@ class Release(Generic[M]):
         answer: Callable[[Site, M], Any],
         combine: Callable[[Aggregator, Mapping[str, Any], M], Next],
         absorb: Callable[[M, Any], M] | None = None,
+        fold: Callable[[Any, Any], tuple[Any, Any]] | None = None,
     ) -> AnyPhase:
         return Phase(
             name=self.name,
@@ -169,6 +170,7 @@ class Release(Generic[M]):
             then=self.then,
             attendance=attendance,
             check=self.check,
+            fold=fold,
         )
 
     # A site.
@@ -376,7 +378,8 @@ class MaskedSum(Generic[M]):
         self._release = release
 
     def phases(self) -> tuple[AnyPhase, ...]:
-        return (self._release.phase(Masked, self._release.masked_sum, self._combine),)
+        release = self._release
+        return (release.phase(Masked, release.masked_sum, self._combine, fold=Masked.folded),)
 
     def _combine(self, party: Aggregator, replies: Mapping[str, Masked], model: M) -> Next:
         return _combined(self._release, party, replies, model)
@@ -408,6 +411,7 @@ class GaussianSum(Generic[M]):
             absorb=lambda model, total: replace(model, seed_sum=total),
             then=(release.name,),
             attendance=attendance,
+            fold=Masked.folded,
         )
         return (seeds, release.phase(Released, self._answer, self._combine, self._absorb))
 

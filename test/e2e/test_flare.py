@@ -229,7 +229,7 @@ def test_with_drop_outs_the_survivors_of_a_host_finish(federation, memory, tmp_p
 
 def test_the_server_holds_nothing_of_a_sites_own(federation, tmp_path):
     """Of all jobs before, and of one that every site refuses for its data."""
-    job = job_of(tmp_path / "job", {**SETTINGS, "feature_space": "mask"})
+    job = job_of(tmp_path / "job", {**SETTINGS, "min_timepoints": 1000})
     federation.submit(job)
     error = federation.rounds(job).home / "output" / "site-error.txt"
     federation.wait(error.is_file, 60)

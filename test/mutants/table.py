@@ -831,8 +831,8 @@ MUTANTS = (
     ),
     Mutant(
         "a lost site is asked in the next exchange",
-        "cape/flare/rounds.py", "return tuple(site for site in state.left if site in inbox)",
-        "return state.left",
+        "cape/flare/rounds.py", "left=tuple(site for site in state.left if site in arrived),",
+        "left=state.left,",
         FLARE + "test_with_drop_outs_the_survivors_finish_as_they_do_in_memory",
     ),
     Mutant(
@@ -853,6 +853,18 @@ MUTANTS = (
         "a file of the site is named by the owner",
         "cape/flare/rounds.py", 'if k not in ("data", "policy")}', 'if k not in ("data",)}',
         FLARE + "test_a_site_takes_no_file_of_its_own_from_the_owners_settings",
+    ),
+    Mutant(
+        "an aggregator that gathers replies holds them all",
+        "cape/protocol/messages.py", "replace(other, total=zeros)", "other",
+        FLARE + "test_replies_are_summed_as_they_arrive",
+    ),
+    Mutant(
+        "a vector of another length enters the running sum",
+        "cape/protocol/messages.py",
+        "if self.refused or other.refused or self.total.shape != other.total.shape:",
+        "if self.refused or other.refused:",
+        FLARE + "test_a_vector_of_another_length_is_named_with_its_site[all-sites]",
     ),
     Mutant(
         "logs of a site leave it",

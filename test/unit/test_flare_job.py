@@ -12,6 +12,7 @@ from cape.errors import ConfigError
 from cape.flare import own_file
 from cape.flare.job import JobPlan, read_job, write_job
 from cape.flare.own_file import AggregatorFile, SiteFile
+from support import consortium as helper
 from support.flare import RUN, contents
 
 SETTINGS = {"epsilon": 8.0, "delta": 1e-5, "n_components": 5, "n_sites": 200}
@@ -167,3 +168,12 @@ def test_an_own_file_that_cannot_be_used_says_so_and_nothing_of_it_is_public(tmp
     with pytest.raises(ConfigError, match="CAPE-E310") as caught:
         own_file.read_site_file(tmp_path, "any")
     assert str(tmp_path) not in caught.value.public
+
+
+def test_a_simulation_in_flare_without_flare_says_what_to_install(tmp_path, monkeypatch, capsys):
+    helper.write_data(tmp_path / "data")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    words = f"simulate {tmp_path / 'data'} --out {tmp_path / 'out'} --through nvflare"
+    words += " --set feature_space=matrix --epsilon 8 --delta 1e-5"
+    assert main(words.split()) == 1
+    assert "needs the package nvflare; install the extra 'nvflare'" in capsys.readouterr().err

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+import tracemalloc
 
+import numpy as np
 import pytest
 
+from cape.coinstac.aggregator import gathered
+from cape.coinstac.documents import reply_document
+from cape.computations import load
 from cape.errors import CapeError
 from cape.flare import rounds
 from cape.flare.rounds import SiteRounds
+from cape.protocol.messages import Masked
+from cape.protocol.phases import Envelope
 from cape.report import add_score
 from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
@@ -165,10 +173,14 @@ def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, t
 
 
 def test_nothing_but_a_public_text_leaves_a_site_that_fails(calls, monkeypatch):
-    def fail(*_: object) -> None:
-        raise RuntimeError("CANARY-7f3a /data/sub-01.nii")
+    border = rounds.border
 
-    monkeypatch.setattr(rounds, "border", fail)
+    def failing(role: str, *rest: object) -> dict[str, object]:
+        if role == "local":
+            raise RuntimeError("CANARY-7f3a /data/sub-01.nii")
+        return border(role, *rest)
+
+    monkeypatch.setattr(rounds, "border", failing)
     with pytest.raises(CapeError, match=r"^CAPE-E000 internal error"):
         calls.play(SETTINGS)
     assert b"CANARY" not in b"".join(calls.said)
@@ -228,3 +240,57 @@ def test_a_large_array_travels_inside_the_call(calls, expected, monkeypatch):
     assert calls.play(SETTINGS).ended
     assert scored(calls) == contents(expected / "consortium")
     assert not any(name.endswith(".bin") for name in contents(calls.work))
+
+
+def test_replies_are_summed_as_they_arrive():
+    """Of 64 vectors that come one by one, the memory of three is ever taken."""
+    size, n_sites = 50_000, 64
+    rng = np.random.default_rng(0)
+    total = np.zeros(size, dtype=np.uint64)
+
+    def arriving():
+        for number in range(n_sites):
+            vector = rng.integers(0, 2**64, size, dtype=np.uint64)
+            total[:] += vector
+            envelope = Envelope(
+                v=1, run="", seq=2, phase="iterate", round=1, config="",
+                body=Masked(total=vector, refused=False),
+            )  # fmt: skip
+            yield f"site{number}", reply_document(envelope)
+
+    config = load("capedjica").config.from_input({**SETTINGS, "aggregation": "all-sites"})
+    phase = load("capedjica").bind(config).phases["iterate"]
+    tracemalloc.start()
+    try:
+        inbox = gathered(arriving(), phase)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    vectors = [envelope.body.total for envelope in inbox.values()]
+    assert len(vectors) == n_sites
+    np.testing.assert_array_equal(np.sum(vectors, axis=0, dtype=np.uint64), total)
+    # A vector, its text in the document and while it is decoded, and the sum.
+    assert peak < 10 * vectors[0].nbytes
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, SECAGG], ids=["all-sites", "secagg"])
+def test_a_vector_of_another_length_is_named_with_its_site(calls, settings, monkeypatch):
+    """It enters no running sum."""
+    ask = calls.ask
+
+    def shortening(sites, blob, timeout):
+        for site, raw in ask(sites, blob, timeout):
+            document = json.loads(raw)
+            output = document["output"]
+            if site == "local1" and output and output["phase"] == "iterate":
+                zeros = np.zeros(1, dtype=np.uint64)
+                short = reply_document(
+                    Envelope(**{**output, "body": Masked(total=zeros, refused=False)})
+                )
+                output["body"] = short["body"]
+                raw = json.dumps(document).encode()
+            yield site, raw
+
+    monkeypatch.setattr(calls, "ask", shortening)
+    with pytest.raises(CapeError, match=r"^CAPE-E2\d\d .*local1|^CAPE-E220"):
+        calls.play(settings)

@@ -1,0 +1,91 @@
+"""Milliseconds of an exchange over FLARE with mTLS, beside a bare Collab echo of the same bytes.
+
+    PYTHONPATH=test python bench/flare.py [--rounds 40] [--json]
+
+A server and four sites as processes of their own on the loopback.  In one job the run is played,
+then every message once more between methods that only send bytes back.  What is ours is CPU time:
+of the aggregator, and of the sites, which share the cores.  Needs nvflare (`make test-flare`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
+from pathlib import Path
+
+from cape.flare.job import CLIENT, SERVER, JobPlan, new_run, write_job
+from cape.flare.own_file import SERVER_CLASSES, SITE_CLASSES
+from cape.site.policy import SitePolicy
+from support import consortium as helper
+from support import federation as kits
+
+POLICY = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=1)
+ECHO = ("flare_echo.Site", "flare_echo.Aggregator")
+
+
+def swap(path: Path, old: str, new: str) -> None:
+    path.write_text(path.read_text().replace(f'"{old}"', f'"{new}"'))
+
+
+def measure(rounds: int, n_components: int) -> list[dict]:
+    with tempfile.TemporaryDirectory() as top:
+        folder = Path(top)
+        arrays = helper.datasets() | {"local9": helper.subjects(5, seed=99)}
+        data = helper.write_data(folder / "data", arrays)
+        (folder / "fed").mkdir()
+        federation = kits.Federation(folder / "fed", data, POLICY)
+        federation.environment["PYTHONPATH"] += os.pathsep + str(Path(__file__).parent)
+        for party in (kits.SERVER, *federation.sites):
+            resources = federation.kits / party / "local" / "resources.json"
+            for old, new in zip((SITE_CLASSES[0], SERVER_CLASSES[0]), ECHO, strict=True):
+                swap(resources, old, new)
+        settings = helper.settings_of(
+            "capedjica", n_rounds=rounds, n_components=n_components, n_sites=len(arrays)
+        )
+        job = folder / "job"
+        write_job(job, JobPlan(run=new_run(), settings=settings))
+        swap(job / CLIENT, SITE_CLASSES[0], ECHO[0])
+        swap(job / SERVER, SERVER_CLASSES[0], ECHO[1])
+        out = federation.kits / kits.SERVER / "bench.json"
+        try:
+            federation.start()
+            federation.connected()
+            federation.submit(job)
+            federation.wait(out.is_file, 600)
+        finally:
+            federation.stop()
+        return json.loads(out.read_text())
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--components", type=int, default=3)
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    # Neither the first exchange, which reads data, nor the last, which writes the results.
+    rows = measure(given.rounds, given.components)[1:-1]
+    cores = min(os.cpu_count() or 1, len(rows[0]["site_cpu"]))
+    ours = [r["aggregator_cpu"] - r["echo_cpu"] + sum(r["site_cpu"]) / cores for r in rows]
+    found = {
+        "exchanges": len(rows),
+        "run_ms": 1000 * statistics.median(r["run"] for r in rows),
+        "echo_ms": 1000 * statistics.median(r["echo"] for r in rows),
+        "our_cpu_ms": 1000 * statistics.median(ours),
+        "bytes": statistics.median(sum(r["bytes"]) for r in rows),
+        "load": os.getloadavg()[0],
+    }
+    found["allowed_ms"] = 1.3 * found["echo_ms"] + found["our_cpu_ms"]
+    if given.json:
+        print(json.dumps(found))
+        return
+    print("{exchanges} exchanges of 4 sites, {bytes:.0f} bytes there and back".format(**found))
+    print("run {run_ms:.1f} ms, echo {echo_ms:.1f} ms, our CPU {our_cpu_ms:.1f} ms".format(**found))
+    print("1.3 x echo + our CPU = {allowed_ms:.1f} ms (load {load:.1f})".format(**found))
+
+
+if __name__ == "__main__":
+    main()
