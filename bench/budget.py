@@ -5,7 +5,7 @@
 
 Every row is one whole run of `bench/utility.py` (20 components, 4 sites, one assumed colluder, real
 secure sums and noise) at one number of subjects and one epsilon; the rule is that of
-``cape.budget``.  Wrong is: called usable with q >= 0.1, or called unusable with q < 0.08.
+``cape.budget``.  Wrong is: "yes" with q >= 0.1, or "no" with q < 0.08.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def compare(row: dict[str, Any]) -> dict[str, Any]:
         components=COMPONENTS, settings=IMAGES,
     )  # fmt: skip
     says = plan.advice.answer
-    wrong = (says == "yes" and row["q_ngi"] >= BAD) or (says != "yes" and row["q_ngi"] < GOOD)
+    wrong = (says == "yes" and row["q_ngi"] >= BAD) or (says == "no" and row["q_ngi"] < GOOD)
     return {**row, "g": plan.verdict.g, "says": says, "wrong": wrong}
 
 

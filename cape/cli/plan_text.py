@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 
 from cape.cli.common import duration, say, table
-from cape.forecast.one_release import LEAST_SPATIAL
-from cape.forecast.rule import CurvePoint
 from cape.planning.budget import PlannedRun, StageSummary
 
 # Measured: what a round takes beside the sums themselves.
@@ -59,19 +57,16 @@ def _print_epsilon(plan: PlannedRun) -> None:
 def _print_advice(plan: PlannedRun) -> None:
     advice = plan.advice
     say("")
-    style = ADVICE_STYLES[advice.answer]
-    say(f"Will it work?  {ANSWERS[advice.answer]}: {advice.reason}.", style=style)
+    say(f"Will it work?  {advice.sentence}", style=ADVICE_STYLES[advice.answer])
     if advice.changes:
         say("What would change it, each by itself:")
     for text in advice.changes:
         say(f"  {text}")
-    say(f"{plan.verdict.text}")
+    # What was measured on synthetic and on real data is said apart, and first among the warnings.
     for text in (*plan.verdict.warnings, *plan.warnings):
-        say(f"warning: {text}", style="yellow")
+        say(text, style="yellow")
 
 
-# "Yes" is said of synthetic data alone, on which the rule was measured.
-ANSWERS = {"yes": "Yes, on synthetic data", "perhaps": "Perhaps", "no": "No"}
 ADVICE_STYLES = {"yes": "bold", "perhaps": "bold yellow", "no": "bold red"}
 # Characters of the longest bar of the curve.
 BAR = 24
@@ -92,7 +87,7 @@ def _print_curve(plan: PlannedRun) -> None:
             (
                 f"{point.epsilon:g}" + (" (planned)" if point.epsilon == plan.planned else ""),
                 f"{point.g:.0f}",
-                _usable(plan, point),
+                point.answer,
                 str(point.largest_n_components or "-"),
                 q,
                 bar,
@@ -101,8 +96,8 @@ def _print_curve(plan: PlannedRun) -> None:
     most = LARGEST[plan.separation]
     table(
         f"The same sites and subjects at other budgets; {plan.n_components} components need "
-        f"G {needed:.0f}",
-        ("epsilon", "G", "usable", most, "error q", f"G, up to {2 * needed:.0f}"),
+        f"G {needed:.0f} for a yes",
+        ("epsilon", "G", "works", most, "error q", f"G, up to {2 * needed:.0f}"),
         rows,
     )
 
@@ -113,13 +108,6 @@ LARGEST = {
     "spatial": "real data carried",
     "template": "most templates",
 }
-
-
-# Between the two bounds of a spatial run the rule does not decide.
-def _usable(plan: PlannedRun, point: CurvePoint) -> str:
-    if point.usable:
-        return "yes"
-    return "perhaps" if plan.separation == "spatial" and point.g >= LEAST_SPATIAL else "no"
 
 
 def _noise(stage: StageSummary) -> str:

@@ -51,6 +51,19 @@ class SpatialRule(ForecastRule):
         # Doubtful from here up to `needed_g`, which is the owner's to decide.
         return LEAST_SPATIAL
 
+    def reason(self, g: float) -> str:
+        if g >= LEAST_CLEAR:
+            return f"G is {g:.0f}, and {self.noun} need {LEAST_CLEAR:.0f}"
+        need = f"{LEAST_CLEAR:.0f} to be sure, {LEAST_SPATIAL:.0f} at least"
+        doubt = "" if g >= LEAST_SPATIAL else ": the maps would mostly show noise"
+        return f"G is {g:.0f}, and {self.noun} need {need}{doubt}"
+
+    def synthetic_data(self, g: float) -> str:
+        return (
+            "On synthetic data focal maps came back by r .82 at G 100, maps that are not sparse by "
+            "r .42."
+        )
+
     def largest_components(self, g: float) -> int:
         return next((r for least, _, r in reversed(SPATIAL_SIZES) if g >= least), 0)
 
@@ -66,7 +79,7 @@ class SpatialRule(ForecastRule):
         )
 
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
-        g, advice = size.g_of(mu), self.advice(size, mu)
+        g = size.g_of(mu)
         warnings = []
         # Components without room of their own split networks instead of finding more.
         room = int(ROWS_PER_COMPONENT * n_basis)
@@ -74,9 +87,6 @@ class SpatialRule(ForecastRule):
             warnings.append(f"A basis of {n_basis} has room for about {room} components.")
         if math.isfinite(g) and self.n_components > self.largest_components(g) > 0:
             warnings.append(self.largest_text(g))
-        if advice.answer == "perhaps":
-            doubt = f"Below G {LEAST_CLEAR:.0f} spatial maps are doubtful"
-            warnings.append(f"{doubt}: {advice.reason}.")
         return (*warnings, *ForecastRule._warnings(self, size, mu, n_basis))
 
 
@@ -88,6 +98,16 @@ class TemplateRule(ForecastRule):
 
     def needed_g(self) -> float:
         return LEAST_TEMPLATE
+
+    def reason(self, g: float) -> str:
+        noise = "" if g >= LEAST_TEMPLATE else ": the maps would mostly show noise"
+        return f"G is {g:.0f}, and {self.noun} need {LEAST_TEMPLATE:.0f}{noise}"
+
+    def synthetic_data(self, g: float) -> str:
+        return (
+            "On synthetic data templates that correlate by .60 with the networks gave maps of r "
+            ".76 at G 100; without any data they have .48."
+        )
 
     def largest_components(self, g: float) -> int:
         # G limits what is seen in the maps, not how many templates can be given.

@@ -14,11 +14,19 @@ from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 
 Separation = Literal["temporal", "spatial", "template"]
+Answer = Literal["no", "perhaps", "yes"]
+
+# The three words, as every command and page says them.
+WORDS: Final[dict[Answer, str]] = {"no": "No", "perhaps": "Perhaps", "yes": "Yes"}
 
 MAX_COMPONENTS: Final = 50
 
 # Budgets of the curve, beside the planned one
-EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0)
+EPSILONS: Final = (0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
+
+# Above this epsilon an observer's odds that a person took part may move 22,000 times (e^10) and
+# more: no board can sign for that, so it is advised to nobody.
+SIGNABLE: Final = 10.0
 
 
 def g_eff(*, n_subjects: int, mu: float, noise_shares: int, n_sites: int) -> float:
@@ -57,25 +65,34 @@ class Verdict:
     """What to expect of a run, in numbers."""
 
     g: float  # G of the run; inf without noise
-    needed: float  # smallest G from which a run is called usable
-    usable: bool  # whether the run is made at all, unless the owner accepts low quality
+    needed: float  # smallest G with the answer "yes"
+    possible: float  # smallest G with the answer "perhaps"
+    answer: Answer
+    usable: bool  # the answer is not "no"; other runs are refused unless the owner accepts them
     largest_n_components: int  # largest R at this G, 0 if none is
     smallest_epsilon: float  # smallest total epsilon for this number of components, all else equal
     smallest_n_subjects: int  # fewest subjects for this number of components, all else equal
     # Expected share of the maps' energy inside the released subspace; NaN where unknown
     map_energy: float
-    text: str  # one or two sentences for people
+    text: str  # the answer, its reason and what would change it, for people
     warnings: tuple[str, ...]  # further sentences
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Advice:
-    """The plain answer to "will it work?", and each single change that would make it work."""
+    """The plain answer to "will it work?", and each single change that would make it a yes."""
 
-    answer: Literal["yes", "no", "perhaps"]
-    reason: str  # one sentence
+    answer: Answer
+    reason: str  # the rest of the sentence that begins with the answer
     changes: tuple[str, ...]  # each by itself is enough; empty if nothing needs to change
-    real_data: str  # what was seen on real data at this G
+    synthetic_data: str  # what was measured there for this answer, one sentence
+    real_data: str  # what was seen there at this G, one sentence
+    caution: str  # where epsilon protects almost nothing, or would have to; mostly empty
+
+    @property
+    def sentence(self) -> str:
+        """The answer and its reason."""
+        return f"{WORDS[self.answer]}: {self.reason}."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -84,8 +101,8 @@ class CurvePoint:
 
     epsilon: float
     g: float
-    usable: bool
-    largest_n_components: int
+    answer: Answer
+    largest_n_components: int  # with the answer "yes"
     expected_q: float | None
 
 
@@ -99,15 +116,32 @@ class ForecastRule(ABC):
 
     @abstractmethod
     def needed_g(self) -> float:
-        """Return the smallest G from which a run is called usable."""
+        """Return the smallest G with the answer "yes"."""
 
     def refused_below(self) -> float:
-        """Return the smallest G at which a run is not refused."""
+        """Return the smallest G with the answer "perhaps"; below, a run is refused."""
         return self.needed_g()
+
+    def answer(self, g: float) -> Answer:
+        if g >= self.needed_g():
+            return "yes"
+        return "perhaps" if g >= self.refused_below() else "no"
 
     @abstractmethod
     def largest_components(self, g: float) -> int:
-        """Return the most components at G, 0 if none."""
+        """Return the most components with the answer "yes" at G, 0 if none."""
+
+    def largest_possible(self, g: float) -> int:
+        """Return the most components that are not refused at G, 0 if none."""
+        return self.largest_components(g)
+
+    @abstractmethod
+    def reason(self, g: float) -> str:
+        """Return why the answer at G is what it is."""
+
+    @abstractmethod
+    def synthetic_data(self, g: float) -> str:
+        """Return what synthetic data with the answer at G gave, in one sentence."""
 
     def largest_text(self, g: float) -> str:
         """Return `largest_components` in a sentence; empty where it does not depend on G."""
@@ -137,6 +171,8 @@ class ForecastRule(ABC):
         return Verdict(
             g=g,
             needed=needed,
+            possible=self.refused_below(),
+            answer=self.answer(g),
             usable=g >= self.refused_below(),
             largest_n_components=min(most, MAX_COMPONENTS),
             smallest_epsilon=size.epsilon_for(needed) if finite else 0.0,
@@ -149,44 +185,50 @@ class ForecastRule(ABC):
 
     def _text(self, size: RunSize, mu: float) -> str:
         advice = self.advice(size, mu)
-        if advice.answer == "yes":
-            return f"Usable on synthetic data: {advice.reason}."
-        reason = advice.reason[0].upper() + advice.reason[1:]
-        return f"{reason}. What would help: {'; or '.join(advice.changes)}."
+        helps = f" What would help: {'; or '.join(advice.changes)}." if advice.changes else ""
+        return f"{advice.sentence}{helps}"
 
     def _warnings(self, size: RunSize, mu: float, n_basis: int) -> tuple[str, ...]:
-        real_data = self.advice(size, mu).real_data
-        return (real_data,) if real_data else ()
+        advice = self.advice(size, mu)
+        return tuple(filter(None, (advice.synthetic_data, advice.real_data, advice.caution)))
 
     def advice(self, size: RunSize, mu: float) -> Advice:
         """Return what to tell the owner of a plan of total `mu`; inf without noise."""
-        g, needed = size.g_of(mu), self.needed_g()
+        g = size.g_of(mu)
         # Nothing protects anybody then, which matters more than how good the maps will be.
         if math.isinf(g):
             return Advice(
                 answer="yes",
                 reason="no noise is added, so only the data limit the maps; nobody is protected",
                 changes=(),
+                synthetic_data="",
                 real_data="",
+                caution="",
             )
-        reason = f"G is {g:.0f}, and {self.n_components} {self.noun} need about {needed:.0f}"
-        if g >= needed:
-            return Advice(answer="yes", reason=reason, changes=(), real_data=self.real_data(g))
-        # Between the two thresholds the owner decides; below both a run stops by itself.
-        refused = g < self.refused_below()
+        answer = self.answer(g)
         return Advice(
-            answer="no" if refused else "perhaps",
-            reason=reason + (": the maps would mostly show noise" if refused else ""),
-            changes=self._changes(size, g),
+            answer=answer,
+            reason=self.reason(g),
+            changes=() if answer == "yes" else self._changes(size, g),
+            synthetic_data=self.synthetic_data(g),
             real_data=self.real_data(g),
+            caution=self._caution(size, mu),
         )
+
+    def _caution(self, size: RunSize, mu: float) -> str:
+        spent, needed = gdp_epsilon(mu=mu, delta=size.delta), size.epsilon_for(self.needed_g())
+        almost_nothing = f"above {SIGNABLE:g} it protects almost nothing"
+        if spent > SIGNABLE:
+            return f"Epsilon is {rounded_up(spent)}: {almost_nothing}."
+        if needed > SIGNABLE:
+            return f"Epsilon alone would have to be {rounded_up(needed)}, and {almost_nothing}."
+        return ""
 
     def _changes(self, size: RunSize, g: float) -> tuple[str, ...]:
         needed = self.needed_g()
-        changes = [
-            f"subjects: at least {math.ceil(size.n_subjects * needed / g)}",
-            f"epsilon: at least {rounded_up(size.epsilon_for(needed))}",
-        ]
+        changes = [f"subjects: at least {math.ceil(size.n_subjects * needed / g)}"]
+        if (epsilon := size.epsilon_for(needed)) <= SIGNABLE:
+            changes.append(f"epsilon: at least {rounded_up(epsilon)}")
         trusting = replace(size, noise_shares=size.n_sites)
         # Nobody's noise is discounted then; offered only where that alone is enough.
         gained = trusting.g_of(1.0) / size.g_of(1.0)
@@ -202,8 +244,7 @@ class ForecastRule(ABC):
                 CurvePoint(
                     epsilon=at,
                     g=g,
-                    # A doubtful budget does not count as usable in the curve.
-                    usable=g >= self.needed_g(),
+                    answer=self.answer(g),
                     largest_n_components=self.largest_components(g),
                     expected_q=self.expected_q(g),
                 )

@@ -239,9 +239,9 @@ def hint(
     most = limit = max(above, gap) if clear_gap else above
     budget_text = ""
     if g is not None:
-        rule = rule_of(kind, requested, prewhitened=is_prewhitened(settings))
+        rule = rule_of(kind, requested, settings)
         budget_text = rule.largest_text(g)
-        most = rule.largest_components(g)
+        most = rule.largest_possible(g)
         # What real data carried (spatial) is shown, but only the spectrum says what is noise.
         limit = min(limit, most) if kind == "temporal" else limit
     return ModelOrderHint(
@@ -257,8 +257,3 @@ def hint(
         budget_text=budget_text,
         doubtful=above > requested or n_components > min(limit, most),
     )
-
-
-def is_prewhitened(settings: Mapping[str, object]) -> bool:
-    # Without prewhitening the thresholds that were measured before it hold.
-    return settings.get("prewhiten", "ar1") != "none"

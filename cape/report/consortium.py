@@ -143,8 +143,8 @@ def results_of(outcome: Outcome) -> MapResults | TableResults:
 def map_results_of(outcome: IcaOutcome) -> MapResults:
     # The rank guard may have left fewer components than the settings ask for.
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
-    kind, prewhitened = separation_of(settings), confidence.is_prewhitened(settings)
-    needed_g = rule_of(kind, n_components, prewhitened=prewhitened).needed_g()
+    kind = separation_of(settings)
+    needed_g = rule_of(kind, n_components, settings).needed_g()
     mu, reason = privacy_json.figures(outcome).mu_planned, confidence.why_not(outcome)
     size = None if mu is None else confidence.effective_size(outcome, mu)
     hint = confidence.hint(

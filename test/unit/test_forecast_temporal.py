@@ -9,6 +9,7 @@ import pytest
 from cape.errors import ConfigError
 from cape.forecast import temporal
 from cape.forecast.rule import RunSize, Verdict, g_eff
+from cape.forecast.rules import rule_of
 from cape.forecast.temporal import TemporalRule
 from cape.privacy.accounting import gdp_mu
 
@@ -21,33 +22,40 @@ def test_g_counts_only_the_shares_that_nobody_can_subtract() -> None:
 
 
 @pytest.mark.parametrize(
-    ("r", "g"), [(5, 65), (10, 95), (15, 140), (20, 180), (25, 250), (30, 345)]
-)
-def test_measured_thresholds_are_scaled_for_the_algorithm_that_runs(r: int, g: float) -> None:
-    assert temporal.usable(r) == pytest.approx(0.92 * g)
-    assert temporal.usable(r, prewhitened=False) == pytest.approx(1.05 * g)
+    ("r", "possible", "sure"),
+    [(3, 38, 62.8), (5, 58, 77.5), (10, 70, 109.6), (15, 88, 135.2), (20, 105, 173.9),
+     (25, 125, 241.5), (30, 145, 333.3)],
+)  # fmt: skip
+def test_measured_thresholds(r: int, possible: float, sure: float) -> None:
+    assert temporal.possible_g(r) == possible
+    assert temporal.sure_g(r) == pytest.approx(sure, abs=0.1)
 
 
 def test_thresholds_between_and_beyond_the_measured_numbers() -> None:
-    assert temporal.usable(2) == temporal.usable(5)
-    assert temporal.usable(22) == pytest.approx(0.92 * (180 + 0.4 * 70))
-    assert temporal.usable(40) == pytest.approx(0.92 * 480)
-    values = [temporal.usable(r) for r in range(2, 51)]
-    assert values == sorted(values)
+    assert temporal.possible_g(2) == temporal.possible_g(3)
+    assert temporal.possible_g(22) == pytest.approx(105 + 0.4 * 20)
+    assert temporal.possible_g(40) == pytest.approx(196)
+    assert temporal.sure_g(40) == pytest.approx(1.05 * 0.92 * 480)
+    for threshold in (temporal.possible_g, temporal.sure_g):
+        values = [threshold(r) for r in range(2, 51)]
+        assert values == sorted(values)
+    assert all(temporal.possible_g(r) < temporal.sure_g(r) for r in range(2, 51))
     with pytest.raises(ConfigError, match="n_components=0"):
-        temporal.usable(0)
+        temporal.possible_g(0)
 
 
 def test_largest_number_of_components_is_the_inverse_of_the_threshold() -> None:
-    assert temporal.largest_usable_components(10.0) == 0
-    assert temporal.largest_usable_components(math.inf) == 50
+    rule = TemporalRule(n_components=20)
+    assert rule.largest_possible(10.0) == rule.largest_components(10.0) == 0
+    assert rule.largest_possible(math.inf) == rule.largest_components(math.inf) == 50
     for r in (5, 13, 20, 31):
-        g = temporal.usable(r)
-        assert temporal.largest_usable_components(g) >= r
-        assert temporal.largest_usable_components(0.999 * g) < max(r, 6)
+        assert rule.largest_components(temporal.sure_g(r)) >= r
+        assert rule.largest_components(0.999 * temporal.sure_g(r)) < r
+        assert rule.largest_possible(temporal.possible_g(r)) >= r
+        assert rule.largest_possible(0.999 * temporal.possible_g(r)) < r
 
 
-@pytest.mark.parametrize(("n_subjects", "epsilon"), [(256, 3.12), (1024, 0.67), (4096, 0.148)])
+@pytest.mark.parametrize(("n_subjects", "epsilon"), [(256, 3.31), (1024, 0.71), (4096, 0.156)])
 def test_smallest_epsilon_of_four_sites_with_one_colluder(n_subjects: int, epsilon: float) -> None:
     """The figures that the owner reads before a run (R = 20, delta = 1e-5)."""
     size = RunSize(n_subjects=n_subjects, n_sites=4, noise_shares=3, delta=1e-5)
@@ -55,7 +63,7 @@ def test_smallest_epsilon_of_four_sites_with_one_colluder(n_subjects: int, epsil
     assert got == pytest.approx(epsilon, rel=0.01)
     mu = gdp_mu(epsilon=got, delta=1e-5)
     g = g_eff(n_subjects=n_subjects, mu=mu, noise_shares=3, n_sites=4)
-    assert g == pytest.approx(temporal.usable(20))
+    assert g == pytest.approx(temporal.sure_g(20))
 
 
 @pytest.mark.parametrize(
@@ -114,27 +122,79 @@ def verdict(
     return rule.verdict(size, mu, n_basis=n_basis)
 
 
-def test_a_good_plan_is_called_usable_and_real_data_are_mentioned() -> None:
+def test_a_good_plan_is_a_yes_and_synthetic_and_real_data_are_told_apart() -> None:
     got = verdict()
-    assert got.usable
+    assert (got.answer, got.usable) == ("yes", True)
     assert got.g == pytest.approx(237.7, abs=0.1)
-    assert got.smallest_epsilon == pytest.approx(0.67, abs=0.005)
+    assert got.smallest_epsilon == pytest.approx(0.707, abs=0.005)
     assert got.largest_n_components >= 20
-    assert got.text == "Usable on synthetic data: G 238, needed 166."
-    assert any("real resting-state data" in text for text in got.warnings)
+    assert got.text == "Yes: G is 238, and 20 components need 174."
+    on = [[w for w in got.warnings if f"{kind} data" in w] for kind in ("synthetic", "real")]
+    assert [len(texts) for texts in on] == [1, 1]
+    assert "spatial" in on[1][0]
+
+
+def test_between_the_thresholds_the_answer_depends_on_the_maps() -> None:
+    got = verdict(n_subjects=500)
+    assert (got.answer, got.usable) == ("perhaps", True)
+    assert got.text.startswith("Perhaps: G is 116, and 20 components need 174 to be sure, 105 ")
+    assert "only focal (sparse) maps" in got.text
 
 
 def test_a_hopeless_plan_says_what_would_help_and_the_advice_works() -> None:
-    got = verdict(n_subjects=128)
-    assert not got.usable
-    assert got.text.startswith("Maps will mostly show noise: G 30, needed 166. Use at least ")
-    assert verdict(n_subjects=got.smallest_n_subjects).usable
-    assert not verdict(n_subjects=got.smallest_n_subjects - 1).usable
-    epsilon = float(got.text.split("epsilon >= ")[1].rstrip("."))
-    assert verdict(n_subjects=128, epsilon=epsilon).usable
+    got = verdict(n_subjects=300)
+    assert (got.answer, got.usable) == ("no", False)
+    assert got.text.startswith("No: G is 70, and 20 components need 174 to be sure, 105 at least")
+    assert verdict(n_subjects=got.smallest_n_subjects).answer == "yes"
+    assert verdict(n_subjects=got.smallest_n_subjects - 1).answer == "perhaps"
+    epsilon = float(got.text.split("epsilon: at least ")[1].split(";")[0])
+    assert verdict(n_subjects=300, epsilon=epsilon).answer == "yes"
     middle = verdict(n_subjects=500)
-    assert f"n_components <= {middle.largest_n_components}" in middle.text
-    assert verdict(n_subjects=500, n_components=middle.largest_n_components).usable
+    assert f"components: at most {middle.largest_n_components}" in middle.text
+    fewer = verdict(n_subjects=500, n_components=middle.largest_n_components)
+    assert fewer.answer == "yes"
+
+
+def test_nobody_is_told_to_raise_epsilon_past_what_a_board_can_sign() -> None:
+    got = verdict(n_subjects=40)
+    assert got.smallest_epsilon > 10
+    assert "epsilon: at least" not in got.text
+    (caution,) = [text for text in got.warnings if "almost nothing" in text]
+    assert caution.startswith("Epsilon alone would have to be 33.3, and above 10 ")
+    (caution,) = [t for t in verdict(epsilon=12.0).warnings if "almost nothing" in t]
+    assert caution == "Epsilon is 12: above 10 it protects almost nothing."
+    assert not any("almost nothing" in text for text in verdict().warnings)
+
+
+@pytest.mark.parametrize(
+    ("settings", "g", "answer"),
+    [
+        ({"n_rounds": 19}, 240, "perhaps"),
+        ({"n_rounds": 19}, 104, "no"),
+        ({"n_rounds": 40}, 240, "yes"),
+        ({"solver": "infomax"}, 10_000, "no"),
+        ({"solver": "infomax"}, 20_000, "perhaps"),
+        ({"pca": "covariance"}, 600, "no"),
+        ({"score": "tanh"}, 300, "no"),
+        ({"prewhiten": "none"}, 240, "perhaps"),
+        ({"shares": "0.4,0.3,0.3"}, 240, "perhaps"),
+        ({"shares": "auto", "n_looks": 0}, 240, "yes"),
+    ],
+)
+def test_what_was_not_measured_is_never_a_yes_and_noise_is_refused_for_it_too(
+    settings: dict[str, object], g: float, answer: str
+) -> None:
+    rule = rule_of("temporal", 20, settings)
+    size = RunSize(n_subjects=1024, n_sites=4, noise_shares=3, delta=1e-5)
+    told = rule.advice(size, g / size.g_of(1.0))
+    assert told.answer == answer
+    if answer == "perhaps":
+        assert "was not measured" in told.reason
+        assert told.synthetic_data == ""
+    if answer != "yes" and g >= temporal.sure_g(20):
+        (change,) = told.changes
+        assert change.startswith("settings: without ")
+    assert rule.verdict(size, g / size.g_of(1.0), n_basis=100).usable == (answer != "no")
 
 
 def test_a_run_without_noise_promises_nothing() -> None:

@@ -79,11 +79,7 @@ class SeparationModel(ABC):
         """Return the rule that says whether maps can be expected."""
         from cape.forecast.rules import rule_of
 
-        return rule_of(config.separation, config.n_components)
-
-    def untested(self, config: CapeDjicaConfig) -> str:
-        """Return a warning where the rule was not measured for these settings, else nothing."""
-        return ""
+        return rule_of(config.separation, config.n_components, config.settings())
 
     @abstractmethod
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:

@@ -105,14 +105,10 @@ def _quality(
     """Return what the owner should know; refuse a run whose maps would mostly show noise."""
     if not config.private:
         return (PROTECTS_NOBODY,)
-    if untested := model_of(config).untested(config):
-        return (untested,)
     mu = gdp_mu(epsilon=config.epsilon, delta=config.delta)
     size = run_size(config, n_sites, n_subjects)
     verdict = rule(config, n_basis).verdict(size, mu, n_basis=n_basis)
-    if verdict.usable:
-        return verdict.warnings
     # Budget spent on noise cannot be had back, so the run is refused before anything is released.
-    if not config.accept_low_quality:
+    if not (verdict.usable or config.accept_low_quality):
         raise ConfigError("E150", problem=verdict.text.rstrip("."), do="or set accept_low_quality.")
-    return (verdict.text, *verdict.warnings)
+    return verdict.warnings if verdict.answer == "yes" else (verdict.text, *verdict.warnings)

@@ -299,21 +299,14 @@ class TemporalModel(SeparationModel):
     def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
         from cape.forecast import temporal as forecast
 
-        prewhitened = config.prewhiten == "ar1"
-        rule = forecast.TemporalRule(n_components=config.n_components, prewhitened=prewhitened)
+        chosen = forecast.settings_of_rule(config.settings())
+        rule = forecast.TemporalRule(n_components=config.n_components, **chosen)
         # Of templates all that they hold: what they lack nobody knows.
         if basis_kind(config) in ("none", "templates"):
             return rule
         voxels = config.feature_space == "mask"
         energies = forecast.BRAIN_ENERGY if voxels else forecast.IMAGE_ENERGY
         return replace(rule, basis_energy=forecast.energy_inside(n_basis, energies))
-
-    def untested(self, config: CapeDjicaConfig) -> str:
-        from cape.forecast.temporal import FEW_ROUNDS, MEASURED
-
-        if MEASURED.items() <= config.settings().items() and config.n_rounds >= FEW_ROUNDS:
-            return ""
-        return "How good the maps will be was measured for the default algorithm only."
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
         # With whitening=eigen there was no release of it: it follows from the subspace.
