@@ -15,6 +15,7 @@ cell of the table: means of q, r, worst and claimed, and how many runs say "conv
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import subprocess
@@ -80,6 +81,8 @@ def run(job: Path) -> None:
         data, lengths, chosen = stored["data"], stored["lengths"], json.loads(str(stored["chosen"]))
     seed = chosen.pop("seed")
     computation = load("capedjica")
+    if "n_sites" not in {field.name for field in dataclasses.fields(computation.config)}:
+        del chosen["n_sites"]  # an older tree
     config = computation.config.from_input(chosen)
     space = FeatureSpace.of_matrix(EDGE * EDGE, (EDGE, EDGE))
     edges = np.linspace(0, len(data), SITES + 1).astype(int)
@@ -164,7 +167,7 @@ def measure(
     chosen: dict[str, object] = {
         "feature_space": "matrix", "image_shape": f"{EDGE},{EDGE}", "basis": "dct", "n_basis": D,
         "n_components": arguments.components, "epsilon": epsilon_for(g, arguments.subjects),
-        "delta": DELTA, "accept_low_quality": True, "min_sites": 3, "seed": seed,
+        "delta": DELTA, "accept_low_quality": True, "n_sites": SITES, "min_sites": 3, "seed": seed,
         "min_timepoints": 60, **dict(text.split("=", 1) for text in arguments.set),
     }  # fmt: skip
     rows = []

@@ -139,6 +139,10 @@ class ForecastRule(ABC):
     def reason(self, g: float) -> str:
         """Return why the answer at G is what it is."""
 
+    def sentence(self, g: float) -> str:
+        """Return the answer at G and its reason, as every command and page says them."""
+        return f"{WORDS[self.answer(g)]}: {self.reason(g)}."
+
     @abstractmethod
     def synthetic_data(self, g: float) -> str:
         """Return what synthetic data with the answer at G gave, in one sentence."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
+from cape.algorithms.quasi_newton import dense_g
 from cape.errors import ConfigError
 from cape.forecast.one_release import LEAST_CLEAR, LEAST_TEMPLATE
 from cape.forecast.rule import MAX_COMPONENTS, Answer, ForecastRule, RunSize
@@ -71,28 +72,11 @@ Q_AT: Final[dict[float, float]] = {
 
 # What synthetic data with each answer gave (docs/results.md)
 SYNTHETIC: Final[dict[Answer, str]] = {
-    "no": "On synthetic data most runs below that ended with an error q above .1.",
+    "no": "On synthetic data most runs below the smaller G ended with an error q above .1.",
     "perhaps": "On synthetic data 14 of 14 runs at G 130 (R 20) had q < .1 where maps were focal, "
     "0 of 3 where they were smooth.",
     "yes": "On synthetic data all runs had q < .1 that had something to separate in time.",
 }
-
-
-# R -> G with q < .1 whatever the maps are, measured before the rounds began at the spatial set
-USABLE: Final[dict[float, float]] = {5: 65, 10: 95, 15: 140, 20: 180, 25: 250, 30: 345}
-
-
-def usable(n_components: int, *, prewhitened: bool = True) -> float:
-    scale = 0.92 if prewhitened else 1.05
-    known = sorted(USABLE)
-    if n_components <= known[0]:
-        return scale * USABLE[known[0]]
-    if n_components > known[-1]:
-        return scale * 12.0 * n_components
-    return scale * _between(USABLE, n_components)
-
-
-dense_g = usable
 
 
 def possible_g(n_components: int) -> float:
@@ -248,7 +232,7 @@ class TemporalRule(ForecastRule):
         warnings = list(ForecastRule._warnings(self, size, mu, n_basis))
         most = LOSS_TO_WARN * self.pca_share * g * g / self.n_components
         # A basis cannot be smaller than R, however much it loses.
-        if n_basis > max(most, self.n_components):
+        if n_basis > most > self.n_components:
             warnings.append(
                 f"A basis of {n_basis} loses more than {LOSS_TO_WARN:.0%} of the maps' energy to "
                 f"noise; up to {most:.0f} would lose less, at a coarser resolution."

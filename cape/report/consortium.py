@@ -144,7 +144,8 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     # The rank guard may have left fewer components than the settings ask for.
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
     kind = separation_of(settings)
-    needed_g = rule_of(kind, n_components, settings).needed_g()
+    # Of the number that was asked for: the forecast is one of before the run.
+    rule = rule_of(kind, int(str(settings.get("n_components", n_components))), settings)
     mu, reason = privacy_json.figures(outcome).mu_planned, confidence.why_not(outcome)
     size = None if mu is None else confidence.effective_size(outcome, mu)
     hint = confidence.hint(
@@ -169,7 +170,8 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         gap_ratio=outcome.gap_ratio,
         rank_status=outcome.rank_status,
         g_eff=size,
-        g_needed=None if size is None else needed_g,
+        g_needed=None if size is None else rule.needed_g(),
+        forecast=None if size is None else rule.sentence(size),
         suggested_n_components=hint.suggested,
         noise_band=noise_band,
         labels=labels.source(_bundled_labels(outcome), settings),

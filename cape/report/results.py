@@ -143,9 +143,11 @@ class MapResults(Results):
     noise_edge: float | None
     gap_ratio: float | None
     rank_status: str
-    # Effective size of the run, and that which its components need; None without noise.
+    # Effective size of the run, and that of a sure one; None without noise.
     g_eff: float | None
     g_needed: float | None
+    # What `cape budget` answers to this plan; None without noise, and in results of before
+    forecast: str | None = None
     suggested_n_components: int | None
     noise_band: NoiseBand
     labels: LabelSource

@@ -975,6 +975,21 @@ MUTANTS = (
         UNIT + "test_data_parallel_axes.py::test_damage_of_every_kind_is_told",
     ),
     Mutant(
+        "a run that was not measured is called sure",
+        "cape/forecast/temporal.py",
+        'return "perhaps" if self.unmeasured and answer == "yes" else answer', "return answer",
+        UNIT + "test_forecast_temporal.py"
+        "::test_what_was_not_measured_is_never_a_yes_and_noise_is_refused_for_it_too",
+    ),
+    Mutant(
+        "more epsilon is advised whatever it takes",
+        "cape/forecast/rule.py",
+        "if (epsilon := size.epsilon_for(needed)) <= SIGNABLE:",
+        "if (epsilon := size.epsilon_for(needed)) > 0:",
+        UNIT + "test_forecast_temporal.py"
+        "::test_nobody_is_told_to_raise_epsilon_past_what_a_board_can_sign",
+    ),
+    Mutant(
         "djica keeps its first rate on full batches",
         "cape/papers/algorithms/djica.py", "    if not bend > 0.0:\n", "    if True:\n",
         UNIT + "test_algorithms_djica.py"

@@ -349,7 +349,15 @@ def test_a_number_of_components_that_cannot_be_names_its_range(tmp_path, given, 
         ({"delta": 0.09}, "E011", ("delta=0.09", "less than 1/12")),
         (
             {"epsilon": 0.01, "n_rounds": 40, "accept_low_quality": False}, "E150",
-            ("Use at least ", "or epsilon >= ", "accept_low_quality"),
+            ("No: G is ", "at least", "subjects: at least ", "accept_low_quality"),
+        ),
+        (
+            {"epsilon": 0.01, "n_rounds": 19, "accept_low_quality": False}, "E150",
+            ("No: G is ", "accept_low_quality"),
+        ),
+        (
+            {"solver": "infomax", "accept_low_quality": False}, "E150",
+            ("No: G is ", "without solver=infomax", "accept_low_quality"),
         ),
     ],
 )  # fmt: skip

@@ -331,7 +331,7 @@ def test_budget_gives_the_figures_of_the_plan(capsys: pytest.CaptureFixture[str]
     assert sum(s["mu"] ** 2 for s in plan["stages"]) == pytest.approx(plan["mu"] ** 2)
     assert plan["verdict"]["usable"]
     assert plan["verdict"]["g"] == pytest.approx(237.7, abs=0.1)
-    assert plan["verdict"]["smallest_epsilon"] == pytest.approx(0.67, abs=0.005)
+    assert plan["verdict"]["smallest_epsilon"] == pytest.approx(0.707, abs=0.005)
     assert 105_000 < plan["bytes_per_site"] < 150_000
 
 
@@ -345,10 +345,14 @@ def test_budget_may_be_told_the_computation_that_it_plans(
 def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([*ASKED, "--epsilon", "1"]) == 0
     good = capsys.readouterr().out
-    assert "Usable on synthetic data: G 238, needed 166." in good
-    assert "real resting-state data" in good
+    assert "Will it work?  Yes: G is 238, and 20 components need 174." in good
+    assert good.count("On synthetic data") == good.count("On one real data set") == 1
+    assert cli.main([*ASKED, "--epsilon", "0.5"]) == 0
+    assert "Will it work?  Perhaps: G is 126" in capsys.readouterr().out
     assert cli.main([*ASKED, "--epsilon", "0.2"]) == 0
-    assert "Maps will mostly show noise" in capsys.readouterr().out
+    bad = capsys.readouterr().out
+    assert "Will it work?  No: G is 54" in bad
+    assert "the maps would mostly show noise" in bad
 
 
 def test_more_assumed_colluders_cost_quality_not_epsilon(
