@@ -14,11 +14,16 @@ from cape import errors
 from cape.computations import load, module_of, names
 from cape.config import PRODUCT, VERSION, Config, choices
 from cape.data.issues import IssueCode
+from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol.phases import AnyPhase, Computation
 
 # Without a tag; COINSTAC lists only images whose names start with coinstac.
 IMAGE_NAME: Final = "coinstac-cape"
+# Of an image that COINSTAC lists; it appends ``:latest`` itself, so a tag would be a second one.
+PUBLISHED: Final = re.compile(
+    r"([a-z0-9.-]+(:\d{1,5})?/)?([a-z0-9]+([._-]+[a-z0-9]+)*/)*coinstac[a-z0-9]*([._-]+[a-z0-9]+)*"
+)
 TITLE: Final = "Private joint ICA (capeDJICA)"
 DESCRIPTION: Final = (
     "Maps that are common to the fMRI of several sites, from joint temporal ICA. No image leaves "
@@ -138,11 +143,36 @@ def compspec_document(
     }
 
 
-def compspec_of(name: str) -> dict[str, Any]:
-    return compspec_document(load(name).config) if name == PRODUCT else computation_document(name)
+def compspec_of(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
+    if name == PRODUCT:
+        return compspec_document(load(name).config, image=image)
+    return computation_document(name, image)
 
 
-def computation_document(name: str) -> dict[str, Any]:
+def published(folder: Path, image: str) -> list[str]:
+    """Write a compspec of every computation for an image of another name; returns their paths.
+
+    ConfigError E011 for a name that COINSTAC's application does not list or cannot pull.
+    """
+    name = image.removesuffix(":latest")
+    if not PUBLISHED.fullmatch(name):
+        raise ConfigError(
+            "E011",
+            setting="image",
+            got=image,
+            allowed="NAME or REGISTRY/.../NAME in lower case without a tag, NAME from coinstac on",
+            do="push it as :latest, which is what COINSTAC pulls.",
+        )
+    paths = []
+    for computation in names():
+        path = folder / f"{computation}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(_json(compspec_of(computation, name)), encoding="utf-8")
+        paths.append(str(path))
+    return paths
+
+
+def computation_document(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     # Of one that is not the product; the docstring of its module describes it to people.
     module = module_of(name)
     title, _, rest = (module.__doc__ or "").partition("\n\n")
@@ -150,6 +180,7 @@ def computation_document(name: str) -> dict[str, Any]:
     return compspec_document(
         load(name).config,
         name=f"{name}: {title.rstrip('.')}",
+        image=image,
         description=first,
         chosen=name,
     )

@@ -64,11 +64,29 @@ def compspec_command(
     folder: Annotated[
         Path, typer.Option(exists=True, file_okay=False, help="The project folder.")
     ] = Path(),
+    image: Annotated[
+        str, typer.Option(help="Name under which you published the image, without a tag.")
+    ] = "",
+    out: Annotated[
+        Path | None, typer.Option(file_okay=False, help="Folder for the compspecs of --image.")
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write compspec.json, inputspec.json and the generated pages, or --check them."""
-    from cape.compspec import stale, write
+    """Write compspec.json, inputspec.json and the generated pages, or --check them.
 
+    With --image and --out: a compspec of every computation for an image of your own name.
+    """
+    from cape.compspec import published, stale, write
+
+    if bool(image) != (out is not None) or (check and image):
+        raise typer.BadParameter("--image NAME and --out FOLDER go together, without --check")
+    if out is not None:
+        paths = published(out, image)
+        if as_json:
+            json_line({"event": "result", "written": paths})
+        for path in () if as_json else paths:
+            say(f"written: {path}")
+        return
     # CI runs the check: a form that lags behind the settings would start runs with other defaults.
     changed = stale(folder) if check else write(folder)
     if as_json:

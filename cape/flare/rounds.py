@@ -179,6 +179,7 @@ class SiteRounds:
         # Nothing is asked any more: the key of the vault, which is empty by now, goes too.
         (home / "caches.json").unlink(missing_ok=True)
         shutil.rmtree(home / "transfer", ignore_errors=True)
+        (home / "output" / "site-error.txt").unlink(missing_ok=True)  # of a stop that was got over
         return {}
 
 
@@ -247,6 +248,8 @@ class AggregatorRounds:
         # A job before this one may still be ending.
         with folder_lock(self.home, "the aggregator", patience=PATIENCE):
             state = self.state() or self._first(sorted(sites))
+            # Of a stop that is got over now.
+            (self.home / "output" / "site-error.txt").unlink(missing_ok=True)
             while not state.ended:
                 state = self._exchange(state, ask, join if state.iteration == 0 else round)
                 write_record(self.home / "aggregator.json", state)

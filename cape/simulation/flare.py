@@ -62,12 +62,22 @@ def simulate_in_flare(
         code = _play(job, kits, list(sites), rounds, on_progress)
     finally:
         _keep_logs(kits, logs)
+    state = rounds.state()
+    if state is None or not state.ended:
+        for site in sites:
+            _show_error(work / site, plan.run)
+        raise _end(rounds, code)
+    # Only now: what goes on needs its journals where they are.
     for site in sites:
         _move(work / site / plan.run / "output", work / site / "output")
     _move(rounds.results, work / "remote" / "transfer")
-    state = rounds.state()
-    if state is None or not state.ended:
-        raise _end(rounds, code)
+
+
+def _show_error(home: Path, run: str) -> None:
+    error = home / run / "output" / "site-error.txt"
+    if error.is_file():
+        (home / "output").mkdir(exist_ok=True)
+        shutil.copy(error, home / "output" / error.name)
 
 
 def _write_own_files(
@@ -106,7 +116,7 @@ def _play(
             start_new_session=True,
         )
         try:
-            shown = _Shown(tell, len(sites))
+            shown = _Shown(tell, rounds.state())
             while process.poll() is None:
                 shown.look(rounds.state())
                 time.sleep(PAUSE)
@@ -124,8 +134,10 @@ def _play(
 class _Shown:
     """The lines of the exchanges that were seen to end."""
 
-    def __init__(self, tell: OnProgress | None, n_sites: int) -> None:
+    def __init__(self, tell: OnProgress | None, before: RunState | None) -> None:
         self._tell, self._iteration, self._last = tell, 0, BEFORE_JOIN
+        if before is not None:
+            self._iteration, self._last = before.iteration, progress_of(before) or BEFORE_JOIN
         self._began = time.monotonic()
 
     def look(self, state: RunState | None) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from cape.cli import main
 from cape.report import add_score
-from cape.simulation.simulate import simulate
+from cape.simulation.simulate import resume, simulate
 from cape.site.policy import SitePolicy
 from cape.synthetic import compare_with_truth
 from support import consortium as helper
@@ -109,6 +109,29 @@ def test_its_simulator_gives_the_files_of_memory(data, memory, tmp_path, monkeyp
     out = simulate(
         data, out=tmp_path / "out", through="nvflare", settings=SETTINGS, seed=SEED, policy=POLICY
     )
+    assert without_pages(contents(out)) == memory(SETTINGS)
+
+
+@pytest.mark.slow
+def test_a_simulation_that_was_stopped_goes_on(data, memory, tmp_path, monkeypatch):
+    hidden = helper.no_pictures(tmp_path / "hidden")
+    monkeypatch.setenv("PYTHONPATH", f"{hidden}{os.pathsep}{ROOT}")
+    lines: list[int] = []
+
+    def stop(line) -> None:
+        lines.append(line.exchange)
+        if line.exchange >= 10:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        simulate(
+            data, out=tmp_path / "out", through="nvflare", settings=SETTINGS, seed=SEED,
+            policy=POLICY, on_progress=stop,
+        )  # fmt: skip
+    assert lines[-1] < 47
+    later: list[int] = []
+    out = resume(tmp_path / "out", on_progress=lambda line: later.append(line.exchange))
+    assert later[0] > lines[-1]
     assert without_pages(contents(out)) == memory(SETTINGS)
 
 

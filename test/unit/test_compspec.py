@@ -13,6 +13,7 @@ import jsonschema
 import pytest
 
 from cape import compspec
+from cape.cli import main
 from cape.computations import load, names
 from cape.config import VERSION, Config, choices
 from cape.errors import CATALOGUE, ConfigError
@@ -289,3 +290,30 @@ def test_no_generated_or_written_page_points_outside_the_project() -> None:
                 assert target.is_relative_to(ROOT), f"{path.name}: {link}"
                 if not link.startswith("docs/images"):
                     assert target.exists(), f"{path.name}: {link}"
+
+
+def test_compspecs_for_an_image_of_ones_own_name_it_at_both_places(tmp_path: Path) -> None:
+    """The application appends :latest: a tag in the compspec could never be pulled."""
+    name = "registry.example.org:5000/lab/coinstac-cape"
+    assert main(["compspec", "--image", f"{name}:latest", "--out", str(tmp_path / "specs")]) == 0
+    written = {path.stem: json.loads(path.read_text()) for path in tmp_path.rglob("*.json")}
+    assert set(written) == set(names())
+    for computation, document in written.items():
+        own = compspec.compspec_of(computation)
+        for half in (own["computation"], own["computation"]["remote"]):
+            assert half["dockerImage"] == "coinstac-cape"
+            half["dockerImage"] = name
+        assert document == own
+
+
+@pytest.mark.parametrize("image", ["lab/cape", "coinstac-cape:0.1", "Coinstac-cape", "a b", "/x"])
+def test_an_image_that_coinstac_does_not_list_or_cannot_pull_is_refused(tmp_path, image) -> None:
+    assert main(["compspec", "--image", image, "--out", str(tmp_path / "specs")]) == 2
+    assert not (tmp_path / "specs").exists()
+
+
+def test_an_image_without_a_folder_and_a_check_with_one_are_mistakes(tmp_path: Path) -> None:
+    assert main(["compspec", "--image", "coinstac-cape"]) == 2
+    assert main(["compspec", "--out", str(tmp_path)]) == 2
+    words = ["compspec", "--check", "--image", "coinstac-cape", "--out", str(tmp_path / "specs")]
+    assert main(words) == 2
