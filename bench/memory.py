@@ -84,7 +84,7 @@ def played(folder: Path, sites: Mapping[str, Path], settings: dict[str, Any]) ->
     from cape.site.policy import SitePolicy
 
     work = folder / "work"
-    make_places((*sites, "remote"), SitePolicy(min_subjects=1, private_results=True), work)
+    make_places((*sites, "remote"), SitePolicy.of_simulation(private_results=True), work)
     peaks: dict[str, float] = {}
     reduced = 0.0
 

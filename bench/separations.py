@@ -99,7 +99,7 @@ def run(
         f"local{s}": VoxelSource(space, config, subject, int(a), int(b))
         for s, (a, b) in enumerate(pairwise(edges))
     }
-    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed)
+    policy = SitePolicy.of_simulation(simulation_seed=NOISE_SEED + seed)
     link = MemoryTransport(computation, config, sources, policy, None)
     run_to_end(link, None)
     assert isinstance(link.outcome, IcaOutcome)

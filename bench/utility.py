@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     }
     computation = load("capedjica")
     config = computation.config.from_input(settings(arguments, study))
-    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed)
+    policy = SitePolicy.of_simulation(simulation_seed=NOISE_SEED + seed)
     link = MemoryTransport(computation, config, sources, policy, None)
     run_to_end(link, None)
     outcome = link.outcome

@@ -90,7 +90,9 @@ def run(job: Path) -> None:
         f"local{s}": Reduced(space, [data[m, :, : lengths[m]] for m in range(a, b)])
         for s, (a, b) in enumerate(pairwise(edges))
     }
-    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=NOISE_SEED + seed)
+    of_simulation = getattr(SitePolicy, "of_simulation", None)  # an older tree has no limits
+    allowed = {"min_subjects": 1, "allow_not_private": True, "simulation_seed": NOISE_SEED + seed}
+    policy = (of_simulation or SitePolicy)(**allowed)
     link = Link(computation, config, sources, policy, None)
     run_to_end(link, None)
     outcome: Any = link.outcome

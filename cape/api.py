@@ -213,9 +213,7 @@ class Consortium:
         }
         # The whole consortium is in the hands of the caller, so no site's policy protects anybody;
         # a seed in it is what marks the result as a simulation.
-        policy = SitePolicy(
-            min_subjects=1, allow_not_private=True, simulation_seed=-1 if seed is None else seed
-        )
+        policy = SitePolicy.of_simulation(simulation_seed=-1 if seed is None else seed)
         transport = MemoryTransport(table, config, sources, policy, None)
         run_to_end(transport, on_progress)
         if transport.outcome is None:

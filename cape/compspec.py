@@ -34,9 +34,10 @@ _DATA: Final[dict[str, Any]] = {
     "label": "Data",
     "type": "files",
     "items": ["images"],
-    "extensions": [["nii", "gz", "img", "hdr", "npy", "npz", "mat", "csv", "tsv", "json"]],
+    "extensions": [["nii", "gz", "img", "hdr", "npy", "npz", "mat", "csv", "tsv", "json", "toml"]],
     "description": "One 4-D image or one matrix per subject, or a manifest with all files it "
-    "names; a mask or an atlas if the settings say 'file'. No two files of the same name.",
+    "names; a mask or an atlas if the settings say 'file'; your site-policy.toml, if you have one. "
+    "No two files of the same name.",
     "source": "member",
 }
 _POLICY: Final[dict[str, Any]] = {
@@ -44,7 +45,8 @@ _POLICY: Final[dict[str, Any]] = {
     "type": "files",
     "items": ["policy"],
     "extensions": [["toml"]],
-    "description": "site-policy.toml: it can only tighten what the owner of the run has chosen.",
+    "description": "site-policy.toml: what this site allows; without one, the shipped policy "
+    "(cape policy prints it).",
     "source": "member",
 }
 _SUMMARY: Final = {
@@ -337,7 +339,7 @@ def errors_page() -> str:
         "27": "Reports",
         "28": "Separations and the Python interface",
         "29": "Containers of a simulation",
-        "30": "Pinned keys",
+        "30": "Pinned keys, and what outlives a run",
         "31": "NVIDIA FLARE",
     }
     lines = [

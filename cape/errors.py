@@ -99,7 +99,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E255": "{computation} protects nobody: got private=true, allowed false; a private run is capedjica.",
     "E256": "{computation} gives no guarantee and runs in simulations only: site {site} has no simulation_seed in its policy; use capedjica.",
     # 26n: what a site keeps for longer than a round
-    "E260": "Site policy of site {site} refuses this run: {setting}={allowed} there, got {got}.",
+    "E260": "Site policy of site {site} refuses this run: {setting}={allowed} there, got {got}; a line in its site-policy.toml decides.",
     "E261": "{party} cannot write its files (disk full, read-only or gone?); nothing was sent, the same step may be asked again.",
     "E262": "Site {site} cannot rely on its ledger of all runs; nothing is released, see site-error.txt there.",
     "E263": "{party} is in use by another process; wait until that one is done.",
@@ -128,6 +128,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E301": "{files} of site {site} changed since the run began; find out who changed them, then start a new run.",
     "E302": "{file} exists already, and a key in use is not replaced; choose another name.",
     "E303": "key_trust=pinned is not possible here; use key_trust=aggregator.",
+    "E304": "Site {site} cannot keep what outlives a run; name a folder that stays in CAPE_SITE_HOME there, or ledger_file in its policy.",
     # 31n: NVIDIA FLARE
     "E310": "{problem}; write it with cape flare site.",
     "E311": "The own file of site {site} for FLARE is missing or cannot be used; write it there with cape flare site.",

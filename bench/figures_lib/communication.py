@@ -57,7 +57,7 @@ def measure(point: Point) -> dict[str, float]:
             "min_timepoints": 3, "n_sites": S,
         }
     )  # fmt: skip
-    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=1)
+    policy = SitePolicy.of_simulation(simulation_seed=1)
     sources = {f"local{s:02d}": Numbers(n_columns=D) for s in range(S)}
     link = MemoryTransport(computation, config, sources, policy, None)
     sent: dict[str, float] = {"up_setup": 0.0, "down_setup": 0.0}

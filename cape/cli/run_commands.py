@@ -95,14 +95,20 @@ def simulate_command(
     quiet: Quiet = False,
 ) -> None:
     """Run the computation on a consortium of this computer, with the code of a real run."""
+    from cape.simulation.simulate import refused_by_the_shipped_policy
     from cape.simulation.simulate import simulate as run
 
+    chosen = assignments(set_values) | present(epsilon=epsilon, delta=delta)
+    line = "" if policy_file else refused_by_the_shipped_policy(directory, chosen)
+    if line:
+        text = f"sites without a policy of their own would refuse this run: {line} (cape policy)"
+        warn(text, as_json=as_json)
     with offering_resume(out, as_json=as_json):
         folder = run(
             directory,
             out=out,
             through=through.value,
-            settings=assignments(set_values) | present(epsilon=epsilon, delta=delta),
+            settings=chosen,
             seed=seed,
             drops=drop or (),
             policy=None if policy_file is None else _policy_of(policy_file),
@@ -119,13 +125,13 @@ def simulate_command(
 
 
 def _policy_of(path: Path) -> SitePolicy:
-    from cape.site.policy import load_policy
+    from cape.site.policy import NO_LEDGER, load_policy
 
     policy = load_policy(path)
     # All sites of a simulation read this one file, each from its own working folder, and its ledger
-    # lies beside it.
-    if not policy.ledger_file:
-        return policy
+    # lies beside it; none is kept that it does not name, since those folders do not stay.
+    if policy.ledger_file in ("", NO_LEDGER):
+        return dataclasses.replace(policy, ledger_file=NO_LEDGER, max_total_epsilon=0.0)
     return dataclasses.replace(policy, ledger_file=str(path.resolve().parent / policy.ledger_file))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -61,24 +62,32 @@ def ledger_command(
 
 
 def policy_command(
-    file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A site-policy.toml.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            exists=True, dir_okay=False, help="A site-policy.toml; without one, what is shipped."
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Read a site policy as a run would: every key in force, and the names of this software."""
+    """Show a site policy as a run reads it: every key in force, and the names of this software."""
     import hashlib
 
-    from cape.site.policy import code_digest, load_policy
+    from cape.site.policy import SitePolicy, code_digest, load_policy
 
     # Through the reader of a run: a key that is misspelt is refused here, not months later.
-    policy = dataclasses.asdict(load_policy(file))
-    digest, code = hashlib.sha256(file.read_bytes()).hexdigest(), code_digest()
+    policy = dataclasses.asdict(SitePolicy() if file is None else load_policy(file))
+    digest = "" if file is None else hashlib.sha256(file.read_bytes()).hexdigest()
+    shipped, code = dataclasses.asdict(SitePolicy()), code_digest()
     if as_json:
         json_line({"event": "result", "policy": policy, "sha256": digest, "software": code})
         return
     for name, value in policy.items():
-        text = ", ".join(value) if isinstance(value, tuple) else value
-        say(f"{name} = {text}")
-    say(f"sha256 of the file: {digest}")
+        # As a line of the file, so that a limit is raised by copying it.
+        text = json.dumps(value)
+        say(f"{name} = {text}" if value == shipped[name] else f"{name} = {text}  # not as shipped")
+    if digest:
+        say(f"sha256 of the file: {digest}")
     say(f"this software, for image_digests: {code}")
 
 

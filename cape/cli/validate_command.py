@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
 VERDICTS = {True: "ok", False: "counts as zeros"}
 SUBJECT_COLUMNS = ("subject", "runs", "T", "TR s", "grid", "coverage", "NaN", "rank", "verdict")
-REFUSED = ("CAPE-E153", "CAPE-E154")
+REFUSED = ("CAPE-E153", "CAPE-E154", "CAPE-E260")
 # "READY" after a quick look must not pass for the whole check.
 NOT_LOOKED_AT = (
     "Only headers and tables were read. NaN, constant data, coverage, rank, dummy scans, cut-off "

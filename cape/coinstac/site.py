@@ -24,7 +24,7 @@ from cape.errors import CapeError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.site.context import RUN_SECRET, SiteContext
-from cape.site.policy import policy_path, read_policy
+from cape.site.policy import NO_LEDGER, policy_path, read_policy, site_home
 from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
 if TYPE_CHECKING:  # most rounds find their working arrays
@@ -193,11 +193,18 @@ def _context(
         digest_at_join = "" if store.record is None else store.record.identity
         folders = identity_folders(request.base)
         identity_files = IdentityFiles(folders=folders, digest=digest_at_join)
-    if policy.ledger_file:
+    if policy.ledger_file != NO_LEDGER:
         from cape.site.ledger_file import all_runs_of
 
-        home = (policy_path(request.base, inputs) or request.base).parent
-        all_runs = all_runs_of(policy, home, request.party, open_source(), mapped=request.base)
+        named_in = (policy_path(request.base, inputs) or request.base).parent
+        all_runs = all_runs_of(
+            policy,
+            named_in,
+            request.party,
+            open_source(),
+            home=site_home(request.output),
+            mapped=request.base,
+        )
     return SiteContext(
         site=request.party,
         computation=computation.name,

@@ -29,6 +29,7 @@ LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 2048
 SOURCES: Final = ("data", "manifest", "bids")
 MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
+POLICY_FILE: Final = "site-policy.toml"
 NO_DATA: Final = (*MANIFEST_NAMES, "participants.tsv", "checks.tsv", "basis.npz")
 NEAREST: Final = 3
 
@@ -78,7 +79,9 @@ def _listed_runs(
 ) -> Sequence[ListedRun]:
     suffixes = MATRIX_SUFFIXES if config.feature_space == "matrix" else IMAGE_SUFFIXES
     if "data" in chosen:
-        return _named_runs(_names_of(base, chosen["data"], findings))
+        names = _names_of(base, chosen["data"], findings)
+        # A member of COINSTAC may have no other way to map it (`cape.site.policy`).
+        return _named_runs([name for name in names if PurePath(name).name != POLICY_FILE])
     table = str(chosen.get("manifest", ""))
     if not {"manifest", "bids"} & set(chosen):
         table = next((name for name in MANIFEST_NAMES if (base / name).is_file()), "")

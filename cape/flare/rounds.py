@@ -40,7 +40,7 @@ from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.site.identity import IDENTITY_VARIABLE
-from cape.site.policy import POLICY_VARIABLE
+from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE
 from cape.site.store import folder_lock, write_atomically
 
 RUN_NAME = re.compile(r"[0-9a-f]{32}")
@@ -188,6 +188,8 @@ def _use_own_files(own: SiteFile) -> None:
     for variable, value in ((POLICY_VARIABLE, own.policy), (IDENTITY_VARIABLE, own.identity)):
         if value:
             os.environ[variable] = value
+    # Output folders lie in one of their own for every run: what outlives them lies beside those.
+    os.environ.setdefault(HOME_VARIABLE, str(Path(own.runs) / ".cape-site"))
 
 
 def _named(err: Exception, site: str) -> Exception:

@@ -25,7 +25,7 @@ from cape.protocol.join import CARD_NONCE_BYTES, check_roster_is_said, compare, 
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
 from cape.site.context import AggregatorContext
-from cape.site.policy import SitePolicy
+from cape.site.policy import SitePolicy, tightened_beside
 
 # Called with (site, subjects done, subjects in all)
 OnSubject = Callable[[str, int, int], None]
@@ -147,6 +147,7 @@ def check_site(
 ) -> SiteCheck:
     """Return all that `join` would find; `headers_only` is faster, blind to the data themselves."""
     began = time.monotonic()
+    policy = tightened_beside(policy, base, site)
     inspection = inspect_site(
         base,
         given,

@@ -201,6 +201,8 @@ def _limit(name: str, value: object) -> str:
     # What is not set is no limit, not the number 0 or -1.
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "any"
+    if name == "ledger_file" and value == "":
+        return "in CAPE_SITE_HOME, else beside the output folders"
     unset = value == "" or (name.startswith("max_") and value == 0)
     if unset or (name == "simulation_seed" and value == -1):
         return "none"

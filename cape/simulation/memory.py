@@ -34,7 +34,7 @@ from cape.simulation.dropout import ActiveSites, Drop
 from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles
 from cape.site.ledger_file import all_runs_of
-from cape.site.policy import SitePolicy
+from cape.site.policy import SitePolicy, tightened_beside
 from cape.site.site_data import FileSource
 from cape.site.store import Card, MemoryStore, ReplyEntry, append_reply
 
@@ -87,7 +87,7 @@ class MemoryTransport:
                 site=site,
                 computation=computation.name,
                 config=config,
-                policy=policy,
+                policy=policy if folders is None else tightened_beside(policy, folders[site], site),
                 open_source=partial(sources.__getitem__, site),
                 store=self._stores[site],
                 identity_files=IdentityFiles(folders=(folders[site],)) if folders else None,

@@ -13,6 +13,7 @@ from __future__ import annotations
 import dataclasses
 import secrets
 import shutil
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -20,7 +21,7 @@ from pathlib import Path
 from cape.computations import load
 from cape.config import PRODUCT
 from cape.consortium_folder import merged, read_file, site_folders
-from cape.errors import ConfigError
+from cape.errors import ConfigError, PrivacyBudgetError
 from cape.protocol.outcome import IcaOutcome
 from cape.report import add_score, files, render
 from cape.report.consortium import map_results_of
@@ -44,7 +45,7 @@ from cape.simulation.transports import (
     Transport,
     make_places,
 )
-from cape.site.policy import SitePolicy
+from cape.site.policy import NO_LEDGER, SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import folder_lock
 from cape.synthetic import SMOOTH_NOISE_SEED, SurrogateSource, compare_with_truth
@@ -81,22 +82,19 @@ def simulate(
     """
     sites = site_folders(directory)
     check_seed(seed)
-    beside = directory / "settings.toml"
-    chosen = merged(read_file(beside) if beside.is_file() else {}, settings or {})
-    # A simulation warns where a real run refuses: finding out what is too little is its purpose.
-    chosen.setdefault("accept_low_quality", True)
-    # All sites are at hand here; a real owner counts and names them.
-    chosen.setdefault("n_sites", len(sites))
-    chosen.setdefault("site_names", ",".join(sites))
+    chosen = _chosen(directory, settings or {})
     out = out.resolve()
     check_places(sites, out)
     # Comparisons that protect nobody never run with noise that looks real.
     if seed is None and load(str(chosen.get("computation", PRODUCT))).simulation_only:
         seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
-    limit = policy or SitePolicy(min_subjects=1, allow_not_private=True, private_results=True)
+    limit = policy
+    if limit is None:
+        # Data and noise are in one hand here, which no limit protects from itself.
+        limit = SitePolicy.of_simulation(private_results=True)
     limit = dataclasses.replace(limit, simulation_seed=-1 if seed is None else seed)
     # It lies outside what a container mounts, so charges would be lost with it.
-    if limit.ledger_file and through in ("docker", ENGINE):
+    if limit.ledger_file != NO_LEDGER and through in ("docker", ENGINE):
         problem = "a container does not see the ledger_file of the policy"
         raise ConfigError("E012", problem=problem, do="use another --through.")
     work = out / ".work"
@@ -121,6 +119,34 @@ def simulate(
             if not may_go_on(err):
                 shutil.rmtree(work, ignore_errors=True)
             raise
+
+
+def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object]) -> str:
+    """Return what sites that say nothing would say to this run; empty if they would take part."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the run itself says them
+        chosen = _chosen(directory, settings)
+    computation = load(str(chosen.pop("computation", PRODUCT)))
+    config = computation.config.from_input(chosen)
+    if not config.private or computation.simulation_only:
+        return ""  # it says so on every page
+    try:
+        SitePolicy().check_settings("any", computation.name, config)
+    except PrivacyBudgetError as err:
+        return f"{err.fields['setting']}={err.fields['allowed']}, the run has {err.fields['got']}"
+    return ""
+
+
+def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object]:
+    sites = site_folders(directory)
+    beside = directory / "settings.toml"
+    chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
+    # A simulation warns where a real run refuses: finding out what is too little is its purpose.
+    chosen.setdefault("accept_low_quality", True)
+    # All sites are at hand here; a real owner counts and names them.
+    chosen.setdefault("n_sites", len(sites))
+    chosen.setdefault("site_names", ",".join(sites))
+    return chosen
 
 
 def check_seed(seed: int | None) -> None:
@@ -295,7 +321,7 @@ def add_surrogate(directory: Path, consortium: Path) -> None:
         site: SurrogateSource(inner=FileSource(path, {}, config, site), config=config, number=k)
         for k, (site, path) in enumerate(sites.items())
     }
-    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SMOOTH_NOISE_SEED)
+    policy = SitePolicy.of_simulation(simulation_seed=SMOOTH_NOISE_SEED)
     link = MemoryTransport(computation, config, noise, policy, None, folders=sites)
     run_to_end(link, None)
     if not isinstance(link.outcome, IcaOutcome):

@@ -125,10 +125,12 @@ class SiteContext(_Party):
         self.policy.check_settings(self.id, self._computation, self.config)
         # In memory first, so that a budget that is used up leaves no line.
         ledger = self.ledger.charge(event)
-        line = ledger.entries()[-1]
+        *earlier, line = ledger.entries()
         # The ledger of all runs comes first: what its limit refuses leaves no line of this run.
-        if self._all_runs and not self._all_runs.file.charge(self.card.nonce, line):
-            raise self.policy.over_total(self.id)
+        if self._all_runs:
+            file = self._all_runs.file
+            if not file.charge(self.card.nonce, line, earlier=earlier):
+                raise self.policy.over_total(self.id)
         self.store.charge(line)
         # Last: a charge that could not be written down is none, and nothing is drawn for it.
         self.ledger = ledger

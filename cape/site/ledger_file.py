@@ -1,6 +1,7 @@
 """The ledger that outlives a run: one file of a site, for all runs on its data.
 
-Named by ``ledger_file`` of the site's policy.  Lines of JSON, each with the SHA-256 of the line
+Kept unless ``ledger_file`` of the site's policy is "none"; where it names no place, in the folder
+`cape.site.policy.site_home`.  Lines of JSON, each with the SHA-256 of the line
 before it; only ever grown, under a lock, on disk before any noise is drawn.  A charge that is
 there already is not charged again, so a repeated or resumed round costs nothing; a run that was
 stopped stays counted.  Two runs at the same time see each other's charges.
@@ -31,12 +32,15 @@ from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, RunSpending, Spending, Total
 from cape.protocol import wire
-from cape.site.policy import SitePolicy, unusable_policy
+from cape.site.policy import NO_LEDGER, SitePolicy, unusable_policy
 from cape.site.store import appending, write_atomically
 
 # Of a line. In format 1, which is still read, a person is one digest, of all files as one; who
 # knows no other format must not go on with a ledger that this one wrote: it would find nobody.
 LINE_FORMAT: Final = 2
+
+# The ledger of a site whose policy names no place
+LEDGER_NAME: Final = "ledger.jsonl"
 
 # Digest that the first line is chained to.
 FIRST_LINK: Final = hashlib.sha256(b"cape/1/spending").hexdigest()
@@ -80,7 +84,7 @@ class LedgerFile:
         return others.plus(planned, delta=run.delta).within(self.max_total_epsilon)
 
     def open(self, run: RunSpending) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_place()
         with self._held() as (spending, lines, append):
             if spending.find(run.run) is None:
                 append(run_line(run, lines))
@@ -91,7 +95,7 @@ class LedgerFile:
         StateLostError (E262) if earlier runs know people by another key, so that they would look
         new, or if these runs are gone and the key is there.
         """
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_place()
         path = self.path.with_name(f"{self.path.name}.key")
         if path.exists():  # made after the file, which is not made anew beside it
             self._check_there()
@@ -118,7 +122,7 @@ class LedgerFile:
 
     def refuse(self, owner: str, dataset: str) -> None:
         """Write down that a run of this owner ended here after data were read."""
-        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self._make_place()
         with self._held() as (_, lines, append):
             append(refusal_line(owner, dataset, lines))
 
@@ -134,21 +138,24 @@ class LedgerFile:
             raise self._unusable("it does not know this run")
         return run
 
-    def charge(self, nonce: str, entry: Mapping[str, Any]) -> bool:
+    def charge(
+        self, nonce: str, entry: Mapping[str, Any], *, earlier: Sequence[Mapping[str, Any]] = ()
+    ) -> bool:
         """Write down a charge, once, if it fits beside all that was charged; False if it does not.
 
-        `entry` is one of `Ledger.entries`.  StateLostError (E262) if the file does not know the
-        run, or knows another charge for this round.
+        `entry` is one of `Ledger.entries`, `earlier` those before it.  StateLostError (E262) if
+        the file does not know the run or a charge before, or knows another one for this round.
         """
-        charge = Charge.of(
-            phase=entry["phase"], round=entry["round"], field=entry["field"], mu2=entry["mu2"]
-        )
+        charge = _charge_of(entry)
         # A file that is gone would be made anew, and all earlier runs forgotten.
         self._check_there()
         with self._held() as (spending, lines, append):
             run = spending.find(nonce)
             if run is None:
                 raise self._unusable("it does not know this run")
+            # A folder that went back in time, ledger, key, head and all, lacks what the run knows.
+            if not {_charge_of(line) for line in earlier} <= set(run.charges):
+                raise self._unusable("charges of this run are gone from it")
             # A round that was stopped and asked again costs once.
             if charge in run.charges:
                 return True
@@ -165,6 +172,12 @@ class LedgerFile:
         spending = self._spending()
         run = spending.find(nonce)
         return None if run is None else spending.of(run)
+
+    def _make_place(self) -> None:
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as err:
+            raise ConfigError("E304", site=self.site, detail=str(err)) from err
 
     def _spending(self) -> Spending:
         if not self.path.exists():
@@ -197,6 +210,11 @@ class LedgerFile:
 
     def _unusable(self, problem: str) -> StateLostError:
         return StateLostError("E262", site=self.site, detail=f"{self.path}: {problem}")
+
+
+def _charge_of(entry: Mapping[str, Any]) -> Charge:
+    names = ("phase", "round", "field", "mu2")
+    return Charge.of(**{name: entry[name] for name in names})
 
 
 class DataOfRun(Protocol):
@@ -276,16 +294,19 @@ def all_runs_of(
     site: str,
     source: DataOfRun,
     *,
+    home: Path | None = None,
     mapped: Path | None = None,
 ) -> AllRuns | None:
-    """Return the ledger of all runs that a policy in that folder names, or None.
+    """Return the ledger of all runs that a policy in that folder names, else that of `home`.
+
+    None where the policy wants none, or where nothing is named and there is no home.
 
     ConfigError if it lies in the folder of the mapped files: an engine makes that one anew for
     every run, and what the aggregator sends lands there, so earlier runs would not be counted.
     """
-    if not policy.ledger_file:
+    if policy.ledger_file == NO_LEDGER or not (policy.ledger_file or home):
         return None
-    path = folder / policy.ledger_file
+    path = folder / policy.ledger_file if policy.ledger_file else Path(home or "") / LEDGER_NAME
     if mapped is not None and path.resolve().is_relative_to(mapped.resolve()):
         mistake = ConfigError("E269", detail=str(path))
         raise unusable_policy(site, mistake)

@@ -1,4 +1,8 @@
-"""What a site allows, whatever the owner of the consortium asks for; it can only tighten."""
+"""What a site allows, whatever the owner of the consortium asks for.
+
+A site that says nothing has the shipped policy, the defaults of `SitePolicy`; a line in its own
+``site-policy.toml`` raises a limit, and nothing that an owner or an aggregator sends does.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ import json
 import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cape.config import VERSION, Config, did_you_mean
 from cape.errors import ConfigError, DataError, MessageError, PrivacyBudgetError
@@ -18,6 +22,12 @@ from cape.protocol import wire
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
 
 POLICY_VARIABLE = "CAPE_SITE_POLICY"
+# Folder of a site for what outlives its runs; set by who starts the container.
+HOME_VARIABLE = "CAPE_SITE_HOME"
+# A file of this name among the mapped data or beside them counts without being asked for.
+POLICY_FILE = "site-policy.toml"
+# What `ledger_file` says for no ledger over all runs.
+NO_LEDGER = "none"
 # Set by who starts the container: it cannot know the digest of its own image.
 IMAGE_VARIABLE = "CAPE_IMAGE_DIGEST"
 # Keys that are neither tighter nor looser: they stay as they were first read.
@@ -26,21 +36,25 @@ FIXED = ("simulation_seed", "dataset_id", "ledger_file")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SitePolicy:
-    """The site's own file ``site-policy.toml``; without one, these defaults."""
+    """The site's own file ``site-policy.toml``; without one, these defaults: the shipped policy."""
 
     min_subjects: int = 3  # fewest subjects of this site
-    # max_epsilon, max_delta: Largest planned total of one run; 0 = no limit of its own
-    max_epsilon: float = 0.0
-    max_delta: float = 0.0
-    min_assumed_colluders: int = 0  # smallest S_C that the plan must count on
+    # max_epsilon, max_delta: Largest planned total of one run; 0 = no limit of its own.  At 8 the
+    # best guesser is right in 80 % (docs/promise.md).
+    max_epsilon: float = 8.0
+    max_delta: float = 1e-3
+    # Smallest S_C that the plan must count on, as far as there are other sites
+    min_assumed_colluders: int = 1
     # Most sites of a run; 0 = any.  Every site draws 1/h of the noise, so sites that an aggregator
     # invents would leave little to the real ones.
-    max_sites: int = 0
+    max_sites: int = 20
     dataset_id: str = ""  # name of the data set, for `ledger_file`; empty = a digest of the data
-    # File for the charges of all runs, relative to the policy; empty = none is kept
+    # File for the charges of all runs, relative to the policy; empty = in `site_home`
     ledger_file: str = ""
-    # Largest total over all runs on the same people; 0 = no limit.  Needs `ledger_file`.
-    max_total_epsilon: float = 0.0
+    # Largest total over all runs on the same people, without end; 0 = no limit
+    max_total_epsilon: float = 10.0
+    # Whether a run may see the noisy sum of this site alone (``noise=local``)
+    allow_local_noise: bool = False
     allow_units: tuple[str, ...] = ("subject",)  # units of privacy that are allowed
     # allow_solvers, allow_computations: Names; empty = all
     allow_solvers: tuple[str, ...] = ()
@@ -66,7 +80,20 @@ class SitePolicy:
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, object]) -> SitePolicy:
-        return cls(**_values(given))._checked()  # type: ignore[arg-type]
+        values = _values(given)
+        if values.get("ledger_file") == NO_LEDGER:
+            values.setdefault("max_total_epsilon", 0.0)
+        return cls(**values)._checked()  # type: ignore[arg-type]
+
+    @classmethod
+    def of_simulation(cls, **chosen: Any) -> Self:
+        """Return a policy without limits, for sites that are all in one hand, with other keys."""
+        open_to_all: dict[str, Any] = {
+            "min_subjects": 1, "max_epsilon": 0.0, "max_delta": 0.0, "min_assumed_colluders": 0,
+            "max_sites": 0, "ledger_file": NO_LEDGER, "max_total_epsilon": 0.0,
+            "allow_local_noise": True, "allow_not_private": True,
+        }  # fmt: skip
+        return cls(**(open_to_all | chosen))
 
     def with_mapped(self, site: str, given: Mapping[str, object]) -> SitePolicy:
         """Tighten by a mapped policy; ConfigError E266 for another seed, data set or ledger."""
@@ -81,7 +108,7 @@ class SitePolicy:
         return self.tightened(site, mapped)._checked()
 
     def _checked(self) -> SitePolicy:
-        if self.max_total_epsilon and not self.ledger_file:
+        if self.max_total_epsilon and self.ledger_file == NO_LEDGER:
             problem = "max_total_epsilon needs to know what earlier runs spent"
             raise ConfigError("E012", problem=problem, do="name a ledger_file.")
         return self
@@ -128,24 +155,33 @@ class SitePolicy:
             if getattr(self, name) and got and got not in getattr(self, name):
                 raise self._refused(site, name)
         if not config.private and not self.allow_not_private:
-            raise self._refused(site, "allow_not_private")
+            raise self._refused(site, "allow_not_private", got="a run without noise")
+        if config.private and config.noise == "local" and not self.allow_local_noise:
+            raise self._refused(site, "allow_local_noise", got="noise=local")
         if 0 < self.max_epsilon < config.epsilon:
             raise self._refused(site, "max_epsilon", got=config.epsilon)
         if 0 < self.max_delta < config.delta:
             raise self._refused(site, "max_delta", got=config.delta)
-        if 0 <= config.assumed_colluders < self.min_assumed_colluders:
+        # As said by the owner; what follows from the roster is looked at with it.
+        if 0 <= config.assumed_colluders < self._fewest_colluders(config.expected_sites):
             raise self._refused(site, "min_assumed_colluders", got=config.assumed_colluders)
+        if 0 < self.max_sites < config.expected_sites:
+            raise self._refused(site, "max_sites", got=config.expected_sites)
 
     def check_run(
         self, site: str, *, colluders: int, n_basis: int, n_subjects: int, n_sites: int
     ) -> None:
-        if colluders < self.min_assumed_colluders:
+        if colluders < self._fewest_colluders(n_sites):
             raise self._refused(site, "min_assumed_colluders", got=colluders)
         if 0 < self.max_features < n_basis:
             raise self._refused(site, "max_features", got=n_basis)
         if 0 < self.max_sites < n_sites:
             raise self._refused(site, "max_sites", got=n_sites)
         self.check_size(site, n_subjects)
+
+    def _fewest_colluders(self, n_sites: int) -> int:
+        # A site alone has nobody who could collude.
+        return min(self.min_assumed_colluders, n_sites - 1) if n_sites else 0
 
     def check_size(self, site: str, n_subjects: int) -> None:
         # A sum over very few people is nearly theirs, whatever noise lies on it.
@@ -163,9 +199,11 @@ class SitePolicy:
         return self._refused(site, "max_total_epsilon", got="more, with earlier runs")
 
     def _refused(self, site: str, name: str, *, got: object = None) -> PrivacyBudgetError:
-        # Which key refused stays here: it would tell the owner what this site fears.
+        # Which key refused stays here: it would tell the owner what this site fears.  A limit of
+        # the shipped policy is known to everybody, and who is stopped by it must know the line.
         limit = getattr(self, name)
-        if self.share_policy_numbers and got is not None:
+        shipped = limit == getattr(SitePolicy(), name)
+        if (self.share_policy_numbers or shipped) and got is not None:
             return PrivacyBudgetError("E260", site=site, setting=name, allowed=limit, got=got)
         detail = f"{name} = {limit}" + ("" if got is None else f", the run has {got}")
         return PrivacyBudgetError("E154", site=site, detail=detail)
@@ -230,17 +268,36 @@ def noise_of(policy: SitePolicy, secret: bytes) -> NoiseSource:
 
 
 def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
-    # The mapped file is within reach of the aggregator, which sends files into that folder: only
-    # one that the environment names is not, so a mapped one never takes its place.
+    """Return what holds at a site: its own file, tightened by every other one that it has.
+
+    Its own is the one that the environment names, else the one that it mapped: as `policy`, or
+    among its `data`.  A file that only lies beside the data may forbid more and allow nothing: it
+    could be one that an aggregator sent into that folder.
+    """
     mapped = _mapped(base, given)
     own = policy_path(base, given)
-    if own is None:
-        return SitePolicy()
     try:
-        policy = load_policy(own)
-        if mapped is None or mapped == own:
-            return policy
-        return policy.with_mapped(site, _parsed(mapped))
+        policy = SitePolicy() if own is None else load_policy(own)
+    except ConfigError as err:
+        raise unusable_policy(site, err) from err
+    if mapped not in (None, own):
+        policy = _tightened_by(mapped, policy, site)
+    is_read = base / POLICY_FILE in (own, mapped)
+    return policy if is_read else tightened_beside(policy, base, site)
+
+
+def tightened_beside(policy: SitePolicy, base: Path, site: str) -> SitePolicy:
+    """Return a policy tightened by the one that lies in a site's folder of data, if there is one.
+
+    ConfigError E266 or E267 as for a mapped one: no such file is ever passed over.
+    """
+    path = base / POLICY_FILE
+    return _tightened_by(path, policy, site) if os.path.lexists(path) else policy
+
+
+def _tightened_by(path: Path, policy: SitePolicy, site: str) -> SitePolicy:
+    try:
+        return policy.with_mapped(site, _parsed(path))
     except ConfigError as err:
         raise unusable_policy(site, err) from err
 
@@ -261,7 +318,15 @@ def policy_path(base: Path, given: Mapping[str, Any]) -> Path | None:
 def _mapped(base: Path, given: Mapping[str, Any]) -> Path | None:
     entry = given.get("policy")
     names = entry if isinstance(entry, list) else [entry] if entry else []
+    if not names:
+        listed = given.get("data")
+        # COINSTAC shows a member the input `policy` only if the owner's pipeline asks for one.
+        names = [n for n in listed if _is_policy(n)] if isinstance(listed, list) else []
     return base / Path(str(names[0])).name if names else None
+
+
+def _is_policy(name: object) -> bool:
+    return isinstance(name, str) and Path(name).name == POLICY_FILE
 
 
 def load_policy(path: Path) -> SitePolicy:
@@ -285,6 +350,16 @@ def policy_text(policy: SitePolicy) -> str:
             # A JSON list, text, number or truth value is written the same way in TOML.
             lines.append(f"{spec.name} = {json.dumps(value)}")
     return "\n".join(lines) + "\n"
+
+
+def site_home(output: Path) -> Path:
+    """Return the folder for what outlives a run: the environment's, else beside the run's output.
+
+    Engines keep the output folders of all runs of a site in one place, while its container may be
+    replaced after any round; that place is written to even where nothing else of a site stays.
+    """
+    named = os.environ.get(HOME_VARIABLE)
+    return Path(named) if named else output.resolve().parent / ".cape-site"
 
 
 def code_digest() -> str:

@@ -8,19 +8,26 @@ beside the bound that holds.
 
 from __future__ import annotations
 
+import json
 import math
+from collections.abc import Iterable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cape.config import LARGEST_BASIS
-from cape.errors import CapeError, ConfigError, PrivacyBudgetError
+from cape.errors import CapeError, ConfigError, PrivacyBudgetError, SecureAggregationError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.mechanisms import overflow_bound
 from cape.protocol.plan import noise_shares_of
+from cape.protocol.zero_sum import own_fingerprint
+from cape.secagg import keys as x25519
+from cape.secagg.messages import SurvivorSignatures
 from cape.simulation import memory as links
+from cape.site.identity import make_key
 from support import hostile, say, tiny, wiretap
 from support.auditor import coins
 
@@ -242,3 +249,146 @@ def test_a_site_that_is_added_late_is_refused_by_every_site() -> None:
                 hostile.told(link, site, public_keys=lie)
     assert not any(party.ledger.events for party in link._parties.values())
     say("learned: 0 bits")
+
+
+# -- keys -----------------------------------------------------------------------------------------
+
+
+def keys_in_the_middle(link: Any) -> dict[str, tuple[str, ...]]:
+    """Return per site the public keys that the aggregator shows it: its own in all other places."""
+    link.exchange()  # zero-sum: keys
+    real, names = link._request.body.public_keys, list(link._parties)
+    own = [x25519.public_key(x25519.private_key_from_bytes(bytes([i + 1] * 32))).hex()
+           for i in range(len(names))]  # fmt: skip
+    return {
+        site: tuple(real[i] if i == at else own[i] for i in range(len(names)))
+        for at, site in enumerate(names)
+    }
+
+
+def test_keys_in_the_middle_leave_every_site_another_fingerprint() -> None:
+    """Without pinned keys nothing in the run notices: learned is as among invented sites, above.
+
+    What each site computes by itself tells people who compare it past the aggregator.
+    """
+    link = joined_link()
+    shown = keys_in_the_middle(link)
+    for site, keys in shown.items():
+        assert hostile.told(link, site, public_keys=keys).phase == "zero-sum.probe"
+    found = {s: own_fingerprint(link._parties[s], link._runs[s].model) for s in link._parties}
+    assert len(set(found.values())) == SITES
+    say(f"noticed by phone only: {', '.join(sorted(found.values()))}")
+
+
+def pinned_folders(top: Path, names: Iterable[str]) -> dict[str, Path]:
+    folders = {name: top / name for name in names}
+    roster = {}
+    for name, folder in folders.items():
+        folder.mkdir(parents=True)
+        roster[name] = make_key(folder / "identity_key")
+    for folder in folders.values():
+        (folder / "roster.json").write_text(json.dumps(roster), encoding="utf-8")
+    return folders
+
+
+@pytest.mark.parametrize("forged", ["no signature", "of its own identity", "of another site"])
+def test_with_pinned_keys_a_key_in_the_middle_ends_the_run_at_every_site(tmp_path, forged) -> None:
+    data = tiny.data_of(SITES)
+    folders = pinned_folders(tmp_path, data)
+    config = tiny.settings(key_trust="pinned", delta=1e-5)
+    link = tiny.link_of(config, data, folders=folders)
+    link.exchange()
+    shown = keys_in_the_middle(link)
+    book = link._request.body
+    lie: dict[str, Any] = {}
+    if forged == "of another site":
+        lie = {"signatures": book.signatures[1:] + book.signatures[:1]}
+    if forged == "of its own identity":
+        own = Path(tmp_path / "own")
+        other = make_key(own)
+        lie = {"identity_keys": (other,) * SITES}
+    for site, keys in shown.items():
+        with pytest.raises(SecureAggregationError, match="E220"):
+            hostile.told(link, site, public_keys=keys, **lie)
+        assert link._parties[site].ledger.events == ()
+    say("learned: 0 bits")
+
+
+def test_a_pinned_key_that_is_replaced_during_a_run_ends_it_at_the_site(tmp_path) -> None:
+    """By a file that an aggregator sent into the folder of the data, say."""
+    data = tiny.data_of(SITES)
+    folders = pinned_folders(tmp_path, data)
+    link = tiny.link_of(tiny.settings(key_trust="pinned", delta=1e-5), data, folders=folders)
+    party = link._parties["site0"]
+    party.identity_files = replace(party.identity_files, digest=party.identity_files.digest_now())
+    link.exchange()
+    roster = json.loads((folders["site0"] / "roster.json").read_text())
+    for lie in ({**roster, "site1": "11" * 32}, {**roster, "zz-false": "11" * 32}):
+        (folders["site0"] / "roster.json").write_text(json.dumps(lie))
+        with pytest.raises(ConfigError, match="E301"):
+            hostile.told(link, "site0")
+    say("learned: 0 bits")
+
+
+# -- who survived ---------------------------------------------------------------------------------
+
+
+def droppable(phase: str) -> Any:
+    link = tiny.link_of(tiny.settings(aggregation="secagg", delta=1e-5), tiny.data_of(SITES))
+    while link._state.cursor.phase != phase:
+        link.exchange()
+    return link
+
+
+@pytest.mark.parametrize(
+    "listed",
+    [
+        ("site0", "site1"),  # fewer than t: two shares of noise for three
+        ("site0",),
+        (),
+        ("site0", "site1", "site2", "site3", "zz-false"),
+        ("site0", "site1", "zz-false"),
+        ("site0", "site0", "site1"),  # a list is a set of sites: two again
+        ("site1",) * 4,
+    ],
+)
+def test_a_false_list_of_survivors_is_signed_by_nobody(listed) -> None:
+    link = droppable("mean.consistency")
+    for site in link._parties:
+        with pytest.raises(CapeError, match="E2"):
+            hostile.told(link, site, sites=listed)
+    say("learned: 0 bits: no share of a mask is opened")
+
+
+def test_a_site_signs_one_list_of_survivors_for_a_release() -> None:
+    """Two lists, A and B, would open both secrets of whoever stands in one only."""
+    link = droppable("mean.consistency")
+    before = dict(link._runs)
+    for site in ("site0", "site1", "site2"):
+        hostile.told(link, site, sites=("site0", "site1", "site2"))
+        link._runs[site] = before[site]
+        with pytest.raises(CapeError, match="E2"):
+            hostile.told(link, site)
+    say("learned: 0 bits")
+
+
+def test_sites_that_were_told_different_survivors_open_nothing() -> None:
+    """Half of the sites is told that site3 is gone, to learn its mask key beside its self mask."""
+    link = droppable("mean.consistency")
+    halves = {"site0": ("site0", "site1", "site2"), "site1": ("site0", "site1", "site2")}
+    answers = {s: hostile.told(link, s, **({"sites": halves[s]} if s in halves else {}))
+               for s in link._parties}  # fmt: skip
+    signatures = {site: answer.body.signature for site, answer in answers.items()}
+    inbox = {site: answers[site] for site in ("site2", "site3")}
+    with pytest.raises(CapeError, match="E"):
+        hostile.combine(link, inbox)  # two of the four signed each list, t = 3
+    opened = []
+    for site in link._parties:
+        request = replace(
+            link._request, phase="mean.unmask", seq=link._request.seq + 1,
+            body=SurvivorSignatures(exchange=link._request.body.exchange, signatures=signatures),
+        )  # fmt: skip
+        with pytest.raises(CapeError, match="E2"):
+            opened.append(links.advance_site(link._runs[site], request, link._parties[site]))
+    assert opened == []
+    say("learned: 0 bits: 2 of the 3 signatures that a list needs")

@@ -28,7 +28,10 @@ from support import consortium as helper
 pytestmark = pytest.mark.usefixtures("no_pages")
 
 D, PEOPLE = 12, 8
-LEDGER = 'ledger_file = "all-runs.jsonl"\nmax_total_epsilon = 1.0\nmin_subjects = 3\n'
+LEDGER = (
+    'ledger_file = "all-runs.jsonl"\nmax_total_epsilon = 1.0\nmin_subjects = 3\n'
+    "allow_local_noise = true\n"
+)
 MATRIX = {**helper.settings_of("capedjica"), "epsilon": 1.0, "n_features": D, "n_sites": 3}
 
 
@@ -287,8 +290,8 @@ def test_who_fails_is_charged_so_thresholds_that_wander_over_runs_pay(tmp_path) 
     data = helper.write_data(tmp_path / "data")
     short = data / "local0" / "sub-00.npy"
     np.save(short, np.load(short)[:, :33])
-    policy = SitePolicy(
-        min_subjects=1, ledger_file=str(tmp_path / "ledger.jsonl"), max_total_epsilon=110.0
+    policy = SitePolicy.of_simulation(
+        ledger_file=str(tmp_path / "ledger.jsonl"), max_total_epsilon=110.0
     )
     settings = {**helper.settings_of("capemean"), "computation": "capemean"}
     simulate(data, out=tmp_path / "a", settings=settings | {"min_timepoints": 34}, policy=policy)
@@ -342,7 +345,7 @@ def test_who_fails_is_the_zero_vector_of_every_release(name, tmp_path, sums) -> 
     settings = {**helper.settings_of(asked["computation"]), **asked, "private": False}
     data = helper.write_data(tmp_path / "data")
     victim = data / "local1" / "sub-01.npy"
-    policy = SitePolicy(min_subjects=1, allow_not_private=True)
+    policy = SitePolicy.of_simulation()
     found = {}
     for what, change in (
         ("short", lambda: np.save(victim, np.load(victim)[:, :8])),
@@ -368,7 +371,7 @@ def test_the_papers_computations_do_not_see_what_is_wrong_with_a_file(name, tmp_
     settings = {**helper.settings_of(name), "computation": name, "private": False}
     data = helper.write_data(tmp_path / "data")
     victim = data / "local1" / "sub-01.npy"
-    policy = SitePolicy(min_subjects=1, allow_not_private=True)
+    policy = SitePolicy.of_simulation()
     results = []
     for what in (b"", b"no array"):
         victim.write_bytes(what)

@@ -146,7 +146,7 @@ def test_a_site_cannot_reach_a_network_another_site_or_its_own_data_for_writing(
     from cape.simulation.transports import make_places
     from cape.site.policy import SitePolicy
 
-    make_places((*sites, "remote"), SitePolicy(), work)
+    make_places((*sites, "remote"), SitePolicy.of_simulation(), work)
     with container.Containers(sites, work, tmp_path / "logs", image=IMAGE) as containers:
 
         def run(program: str) -> int:

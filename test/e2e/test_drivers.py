@@ -577,7 +577,7 @@ def test_a_repeated_first_document_after_a_finished_run_is_a_new_run(unseeded, t
     engine = unseeded.before["iterate", 1].copy(tmp_path / "work")
     old = engine.journal("local0").name
     engine.caches["local0"], engine.iteration = {}, 1
-    answer = json.loads(engine.ask("local0", settings_of("capedjica")))
+    answer = json.loads(engine.ask("local0", settings_of("capedjica", n_sites=3)))
     assert answer["output"]["body"]["nonce"] != old
     assert engine.journal("local0").name == answer["output"]["body"]["nonce"]
 
@@ -599,7 +599,7 @@ def test_a_site_that_refuses_at_round_5_ends_the_run_with_the_last_good_state(
     settings = settings_of("capedjica", n_rounds=7)
     policy = replace(POLICY, simulation_seed=-1)
     engine = Engine(tmp_path / "work", data, settings, policy=policy)
-    veto = helper.policy_text(SitePolicy(min_subjects=1, veto=True))
+    veto = helper.policy_text(SitePolicy.of_simulation(veto=True))
     if through == "mapped file":
         for site in engine.sites:
             (data / site / "p.toml").write_text(helper.policy_text(policy))
@@ -635,7 +635,7 @@ def test_a_site_that_refuses_at_round_5_ends_the_run_with_the_last_good_state(
 def test_a_site_that_refuses_before_the_solver_ends_the_run_with_an_error(tmp_path, stage) -> None:
     data = helper.write_data(tmp_path / "data")
     engine = Engine(tmp_path / "work", data, settings_of("capedjica")).until(stage)
-    engine.allow("local1", SitePolicy(min_subjects=1, veto=True, allow_not_private=True))
+    engine.allow("local1", SitePolicy.of_simulation(veto=True))
     with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site local1 refuses"):
         engine.exchange()
 
@@ -791,12 +791,12 @@ def test_a_fixed_mu_that_fits_is_kept() -> None:
 @pytest.mark.parametrize(
     ("policy", "code"),
     [
-        (SitePolicy(min_subjects=9), "CAPE-E153"),
-        (SitePolicy(min_subjects=1, max_epsilon=1.0), "CAPE-E154"),
-        (SitePolicy(min_subjects=1, max_delta=1e-9), "CAPE-E154"),
-        (SitePolicy(min_subjects=1, veto=True), "CAPE-E154"),
-        (SitePolicy(min_subjects=1, allow_computations=("other",)), "CAPE-E154"),
-        (SitePolicy(min_subjects=1), ""),
+        (SitePolicy.of_simulation(min_subjects=9), "CAPE-E153"),
+        (SitePolicy.of_simulation(max_epsilon=1.0), "CAPE-E154"),
+        (SitePolicy.of_simulation(max_delta=1e-9), "CAPE-E154"),
+        (SitePolicy.of_simulation(veto=True), "CAPE-E154"),
+        (SitePolicy.of_simulation(allow_computations=("other",)), "CAPE-E154"),
+        (SitePolicy.of_simulation(), ""),
     ],
 )
 def test_a_site_refuses_in_join_what_its_policy_does_not_allow(policy, code) -> None:
@@ -815,21 +815,21 @@ def test_a_site_refuses_in_join_what_its_policy_does_not_allow(policy, code) -> 
 def test_a_run_without_noise_needs_the_consent_of_every_site(tmp_path) -> None:
     data = helper.write_data(tmp_path / "data")
     for allowed in (False, True):
-        policy = SitePolicy(min_subjects=1, allow_not_private=allowed)
+        policy = SitePolicy.of_simulation(allow_not_private=allowed)
         engine = Engine(tmp_path / str(allowed), data, settings_of("capedjica", private=False),
                         policy=policy)  # fmt: skip
         if allowed:
             engine.exchange()
         else:
-            with pytest.raises(PrivacyBudgetError, match="E154"):
+            with pytest.raises(PrivacyBudgetError, match="E260"):
                 engine.exchange()
 
 
 @pytest.mark.parametrize(
     "policy",
     [
-        SitePolicy(min_subjects=1, min_assumed_colluders=2),
-        SitePolicy(min_subjects=1, max_features=8),
+        SitePolicy.of_simulation(min_assumed_colluders=2),
+        SitePolicy.of_simulation(max_features=8),
     ],
 )
 def test_a_site_refuses_a_roster_that_its_policy_does_not_allow(policy) -> None:
@@ -857,7 +857,7 @@ def test_a_policy_that_cannot_be_read_stops_the_site(tmp_path) -> None:
         ("patient_registry_note = 1", "patient_registry_note"),
         ('allowed_owners = "dr.miller@hospital-b"', "dr.miller"),
         ("dataset_id = 4711", "4711"),
-        ("max_total_epsilon = 3.25", "max_total_epsilon"),
+        ('max_total_epsilon = 3.25\nledger_file = "none"', "max_total_epsilon"),
     ):
         path.write_text(text)
         with pytest.raises(ConfigError, match="E267 the site policy of site local0") as caught:

@@ -42,7 +42,7 @@ pytestmark = [
 
 ROOT = Path(__file__).parents[2]
 SEED = 11
-POLICY = SitePolicy(min_subjects=1, allow_not_private=True, private_results=True,
+POLICY = SitePolicy.of_simulation(private_results=True,
                     simulation_seed=SEED)  # fmt: skip
 SITES = ("local0", "local1", "local2")
 IN_TIME = 60

@@ -30,9 +30,7 @@ pytestmark = [
 ]
 
 SEED = 11
-POLICY = SitePolicy(
-    min_subjects=1, allow_not_private=True, private_results=True, simulation_seed=SEED
-)
+POLICY = SitePolicy.of_simulation(private_results=True, simulation_seed=SEED)
 SITES = ("local0", "local1", "local2", "local9")
 SETTINGS = helper.settings_of(
     "capedjica", n_rounds=40, n_sites=len(SITES), site_names=",".join(SITES)

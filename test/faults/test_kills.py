@@ -78,8 +78,7 @@ def test_killed_processes_change_neither_maps_nor_spending(
     charges = {}
     killer = Killer(chance)
     for name, through in (("left alone", "memory"), ("killed", "process")):
-        policy = SitePolicy(min_subjects=1, allow_not_private=True,
-                            ledger_file=str(tmp_path / f"{name}.jsonl"))  # fmt: skip
+        policy = SitePolicy.of_simulation(ledger_file=str(tmp_path / f"{name}.jsonl"))  # fmt: skip
         with monkeypatch.context() as patch, helper.without_pages():
             if through == "process":
                 patch.setattr(transports, "subprocess", type("Fake", (), {"run": killer}))

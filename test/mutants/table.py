@@ -631,7 +631,8 @@ MUTANTS = (
     Mutant(
         "a mistake in a policy is told to everybody",
         "cape/site/policy.py",
-        "        raise unusable_policy(site, err) from err\n", "        raise\n",
+        "load_policy(own)\n    except ConfigError as err:\n        raise unusable_policy",
+        "load_policy(own)\n    except ConfigError as err:\n        raise err or unusable_policy",
         "test/e2e/test_drivers.py::test_a_policy_that_cannot_be_read_stops_the_site",
     ),
     Mutant(
@@ -754,7 +755,63 @@ MUTANTS = (
         UNIT + "test_policy.py"
         "::test_settings_that_a_site_does_not_allow_are_refused_by_name",
     ),
+    Mutant(
+        "the shipped policy has no limit of epsilon",
+        "cape/site/policy.py", "    max_epsilon: float = 8.0\n", "    max_epsilon: float = 0.0\n",
+        UNIT + "test_policy.py"
+        "::test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line",
+    ),
+    Mutant(
+        "no site assumes a colluder by itself",
+        "cape/site/policy.py", "min(self.min_assumed_colluders, n_sites - 1) if n_sites else 0",
+        "self.min_assumed_colluders if self.min_assumed_colluders > 1 else 0",
+        UNIT + "test_policy.py"
+        "::test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line",
+    ),
+    Mutant(
+        "noise=local needs nobody's consent",
+        "cape/site/policy.py", 'config.noise == "local" and not self.allow_local_noise',
+        'config.noise == "local" and self.veto',
+        UNIT + "test_policy.py"
+        "::test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line",
+    ),
+    Mutant(
+        "no ledger of all runs is kept that nobody asked for",
+        "cape/site/ledger_file.py", "or not (policy.ledger_file or home):",
+        "or not policy.ledger_file:",
+        "test/e2e/test_shipped_policy.py"
+        "::test_runs_add_up_over_output_folders_until_the_shipped_total_refuses",
+    ),
+    Mutant(
+        "a policy that only lies beside the data allows what it says",
+        "cape/site/policy.py", "        return policy.with_mapped(site, _parsed(path))\n",
+        "        return SitePolicy.from_mapping(_parsed(path))\n",
+        "test/e2e/test_shipped_policy.py"
+        "::test_a_policy_that_only_lies_beside_the_data_forbids_and_never_allows",
+    ),
+    Mutant(
+        "a policy beside the data is passed over",
+        "cape/site/policy.py", "if os.path.lexists(path) else policy\n",
+        "if not os.path.lexists(path) else policy\n",
+        "test/e2e/test_shipped_policy.py"
+        "::test_a_policy_that_only_lies_beside_the_data_forbids_and_never_allows",
+    ),
+    Mutant(
+        "a policy among the mapped data is not the site's own",
+        "cape/site/policy.py", "names = [n for n in listed if _is_policy(n)]",
+        "names = [n for n in listed if not n]",
+        "test/e2e/test_shipped_policy.py"
+        "::test_a_plan_above_the_shipped_policy_is_refused_and_one_line_raises_it",
+    ),
     # -- the ledger of all runs
+    Mutant(
+        "a ledger that went back in time under a run goes on",
+        "cape/site/ledger_file.py",
+        "if not {_charge_of(line) for line in earlier} <= set(run.charges):",
+        "if {_charge_of(line) for line in earlier}.issubset(()) and earlier:",
+        "test/e2e/test_shipped_policy.py"
+        "::test_a_home_that_went_back_in_time_during_a_run_stops_the_site",
+    ),
     Mutant(
         "the limit over all runs is not asked before a release",
         "cape/site/ledger_file.py",
@@ -771,8 +828,8 @@ MUTANTS = (
     ),
     Mutant(
         "charges of a run are not written into the ledger of all runs",
-        "cape/site/context.py", "if self._all_runs and not self._all_runs.file.charge(",
-        "if not self._all_runs and not self._all_runs.file.charge(",
+        "cape/site/context.py", "        if self._all_runs:\n            file",
+        "        if not self._all_runs:\n            file",
         UNIT + "test_parties.py"
         "::test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs",
     ),

@@ -148,7 +148,7 @@ def check_asked_twice_is_answered_once(folder: Path) -> None:
     }  # fmt: skip
     work = folder / "work"
     everybody = ActiveSites(list(sites), [], survives=False)
-    policy = SitePolicy(min_subjects=1)
+    policy = SitePolicy.of_simulation()
     make_places((*sites, "remote"), policy, work)
     link = DocumentTransport(sites, settings, work, InProcess(sites, work), everybody)
     while True:

@@ -67,7 +67,7 @@ SHORTER: dict[str, dict[str, Any]] = {
 N_FEATURES = 12
 SIZES = (3, 4, 3)
 SEED = 11
-POLICY = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=SEED)
+POLICY = SitePolicy.of_simulation(simulation_seed=SEED)
 
 
 def settings_of(name: str, /, **changed: Any) -> dict[str, Any]:

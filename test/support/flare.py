@@ -8,7 +8,7 @@ from pathlib import Path
 
 from cape.flare.own_file import SiteFile
 from cape.flare.rounds import AggregatorRounds, RunState, SiteRounds
-from cape.site.policy import POLICY_VARIABLE, SitePolicy, policy_text
+from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE, SitePolicy, policy_text
 
 RUN = "0123456789abcdef" * 2
 
@@ -46,13 +46,16 @@ class Calls:
             try:
                 answer = self.site(site).answer(blob, "owner@cape.org")
             finally:
-                os.environ.pop(POLICY_VARIABLE, None)
+                for variable in (POLICY_VARIABLE, HOME_VARIABLE):
+                    os.environ.pop(variable, None)
             self.said.append(answer)
             if not self.lose(call, site):
                 yield site, answer
 
     def aggregator(self, settings: Mapping[str, object]) -> AggregatorRounds:
-        return AggregatorRounds(RUN, settings, self.work / "remote")
+        # As `simulate` fills them in, so that all settings are those of its run.
+        counted = {"n_sites": len(self.own), "site_names": ",".join(self.own), **settings}
+        return AggregatorRounds(RUN, counted, self.work / "remote")
 
     def play(self, settings: Mapping[str, object]) -> RunState:
         return self.aggregator(settings).play(self.own, self.ask, join=1.0, round=1.0)

@@ -366,9 +366,7 @@ def record(
     work = folder / "work"
     work.mkdir(parents=True)
     sites = {path.name: path for path in sorted(data.iterdir())}
-    policy = SitePolicy(
-        min_subjects=1, allow_not_private=True, private_results=True, simulation_seed=seed
-    )
+    policy = SitePolicy.of_simulation(private_results=True, simulation_seed=seed)
     made = load(computation)
     chosen = {"n_sites": len(sites), **helper.settings_of(computation, **settings)}
     config = made.config.from_input(chosen)

@@ -192,7 +192,7 @@ def link_of(
     computation: Computation[Any] = TINY,
     folders: Mapping[str, Path] | None = None,
 ) -> MemoryTransport:
-    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=seed)
+    policy = SitePolicy.of_simulation(simulation_seed=seed)
     sources = {site: TinySource(values) for site, values in data.items()}
     config = counted(config, sources)
     return MemoryTransport(computation, config, sources, policy, None, drops=drops, folders=folders)

@@ -116,7 +116,7 @@ class Wiretap(links.MemoryTransport):
         colluders: tuple[str, ...] = (),
     ) -> None:
         config = computation.config.from_input({"n_sites": len(sources), **settings})
-        super().__init__(computation, config, sources, SitePolicy(min_subjects=1), None)
+        super().__init__(computation, config, sources, SitePolicy.of_simulation(), None)
         self.colluders, self.sources = colluders, sources
         for party in self._parties.values():
             party.noise = Ears(party)  # of all sites; only that of colluders is looked at

@@ -150,7 +150,7 @@ def finished(tmp_path_factory) -> Path:
     wild[3] *= 1e4
     np.save(folder / "local1" / f"sub-{CANARY}10.npy", wild)
     settings = {**SETTINGS, "accept_low_quality": True}
-    shown = SitePolicy(min_subjects=1)  # no page for the sites: the consortium's is looked at
+    shown = SitePolicy.of_simulation()  # no page for the sites: the consortium's is looked at
     return simulate(folder, out=folder.parent / "out", settings=settings, policy=shown)
 
 
@@ -427,12 +427,20 @@ def test_another_version_is_named_with_both_numbers(tmp_path):
     ("policy", "code", "public"),
     [
         (
-            SitePolicy(min_subjects=5),
+            SitePolicy.of_simulation(min_subjects=5),
             "E153",
             "Site local1 is below its own minimum of subjects; see min_subjects of its policy.",
         ),
-        (SitePolicy(max_epsilon=1.0), "E154", "Site policy of site local1 refuses this run."),
-        (SitePolicy(veto=True), "E154", "Site policy of site local1 refuses this run."),
+        (
+            SitePolicy.of_simulation(max_epsilon=1.0),
+            "E154",
+            "Site policy of site local1 refuses this run.",
+        ),
+        (
+            SitePolicy.of_simulation(veto=True),
+            "E154",
+            "Site policy of site local1 refuses this run.",
+        ),
     ],
 )
 def test_a_refusal_by_the_site_says_no_number_to_others_and_what_to_compare_at_home(
@@ -518,7 +526,7 @@ def test_the_handshake_of_validate_is_that_of_a_run(tmp_path):
         of_three = {"n_sites": 3, "accept_low_quality": True}
         asked = read_settings(None, {**SETTINGS, **of_three, **settings})
         checks = tuple(
-            check_site(base, {}, asked, site=site, policy=SitePolicy(min_subjects=1))
+            check_site(base, {}, asked, site=site, policy=SitePolicy.of_simulation())
             for site, base in site_folders(folder).items()
         )
         errors = [f for c in checks for f in c.findings if f.severity == "E"]

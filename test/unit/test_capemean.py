@@ -246,7 +246,7 @@ def test_the_engine_gets_flat_numbers(consortium, tmp_path):
                 "min_timepoints": 3, "n_sites": len(SIZES)}  # fmt: skip
     work = tmp_path / "work"
     everybody = ActiveSites(list(sites), [], survives=False)
-    policy = SitePolicy(min_subjects=1)
+    policy = SitePolicy.of_simulation()
     make_places((*sites, "remote"), policy, work)
     link = DocumentTransport(sites, settings, work, InProcess(sites, work), everybody)
     run_to_end(link, None)

@@ -145,7 +145,7 @@ def test_one_site_finds_the_settings_beside_it_and_a_policy_may_refuse(plan, tmp
     private = ["--policy", str(policy), "--set", "private=false"]
     assert main(["validate", str(plan / "local2"), *private]) == 3
     text = capsys.readouterr().out
-    assert "CAPE-E154" in text
+    assert "CAPE-E260" in text
     assert "epsilon and delta not given" not in text
     policy.write_text("max_epsilon = 0.5\n")
     given = ["--policy", str(policy), "--set", "epsilon=1", "--set", "delta=1e-5"]

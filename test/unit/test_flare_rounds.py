@@ -25,9 +25,7 @@ from support import consortium as helper
 from support.flare import RUN, Calls, contents
 
 SEED = 11
-POLICY = SitePolicy(
-    min_subjects=1, allow_not_private=True, private_results=True, simulation_seed=SEED
-)
+POLICY = SitePolicy.of_simulation(private_results=True, simulation_seed=SEED)
 SETTINGS = helper.settings_of("capedjica", n_sites=4, site_names="local0,local1,local2,local9")
 SECAGG = {**SETTINGS, "aggregation": "secagg", "min_survivors": 3}
 

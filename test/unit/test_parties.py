@@ -222,7 +222,7 @@ def test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs(tmp_path) -> Non
         store=MemoryStore("B", card=CARD),
     )
     spent.ledger, before = ledger(), file.path.read_bytes()
-    with pytest.raises(PrivacyBudgetError, match="E154"):
+    with pytest.raises(PrivacyBudgetError, match="E260"):
         spent.charge(replace(EVENT, round=2))
     assert (len(lines), spent.ledger.events, file.path.read_bytes()) == (1, (), before)
 

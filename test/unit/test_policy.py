@@ -3,24 +3,82 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from cape.computations import load
 from cape.config import Config
 from cape.errors import ConfigError, DataError, PrivacyBudgetError
-from cape.site.policy import SitePolicy
+from cape.site.policy import NO_LEDGER, SitePolicy, site_home
 
-CONFIG = Config(epsilon=4.0, delta=1e-5)
+CONFIG = Config(epsilon=4.0, delta=1e-5, n_sites=4)
 
 
-def test_the_defaults_protect_small_sites_and_nothing_else_is_refused() -> None:
+def test_a_site_that_says_nothing_has_the_shipped_policy() -> None:
     policy = SitePolicy.from_mapping({})
     assert policy == SitePolicy()
     assert (policy.min_subjects, policy.allow_not_private, policy.simulation_seed) == (3, False, -1)
-    policy.check_settings("B", "capedjica", CONFIG)
-    policy.check_run("B", colluders=0, n_basis=5000, n_subjects=3, n_sites=99)
+    assert policy.ledger_file != NO_LEDGER
+    policy.check_settings("B", "capedjica", replace(CONFIG, epsilon=8.0, n_sites=20))
+    policy.check_run("B", colluders=1, n_basis=5000, n_subjects=3, n_sites=20)
+    policy.check_run("B", colluders=0, n_basis=5000, n_subjects=3, n_sites=1)  # nobody colludes
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"epsilon": 8.01}, "max_epsilon=8.0 there, got 8.01"),
+        ({"epsilon": 1000.0}, "max_epsilon=8.0 there, got 1000.0"),
+        ({"delta": 0.01}, "max_delta=0.001 there, got 0.01"),
+        ({"assumed_colluders": 0, "n_sites": 2, "min_sites": 2}, "min_assumed_colluders=1 there"),
+        ({"assumed_colluders": 0, "n_sites": 3}, "min_assumed_colluders=1 there, got 0"),
+        ({"noise": "local"}, "allow_local_noise=False there, got noise=local"),
+        ({"private": False}, "allow_not_private=False there, got a run without noise"),
+        ({"n_sites": 21}, "max_sites=20 there, got 21"),
+    ],
+)
+def test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line(config, line) -> None:
+    """The limits of the software are public, and a line in the site's own file raises each."""
+    asked = replace(CONFIG, **{"n_sites": 4, **config})
+    with pytest.raises(PrivacyBudgetError) as caught:
+        SitePolicy().check_settings("B", "capedjica", asked)
+    assert caught.value.code == "CAPE-E260"
+    assert line in caught.value.public
+    assert "a line in its site-policy.toml decides" in caught.value.public
+    name = line.partition("=")[0]
+    raised = {"allow_local_noise": True, "allow_not_private": True}.get(name, 0)
+    SitePolicy.from_mapping({name: raised}).check_settings("B", "capedjica", asked)
+    SitePolicy.of_simulation().check_settings("B", "capedjica", asked)
+
+
+def test_the_total_of_all_runs_has_a_limit_without_a_file_that_says_so() -> None:
+    assert SitePolicy().max_total_epsilon == 10.0
+    assert SitePolicy().over_total("B").code == "CAPE-E260"
+    # Its own number is its own business.
+    assert SitePolicy(max_total_epsilon=3.0).over_total("B").code == "CAPE-E154"
+    without = SitePolicy.from_mapping({"ledger_file": "none"})
+    assert (without.ledger_file, without.max_total_epsilon) == (NO_LEDGER, 0.0)
+
+
+def test_the_page_states_every_key_with_its_shipped_value() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z_`, ]+`) \| ([^|]+) \|", page, re.MULTILINE)
+    stated = {name: cell.strip().strip("`") for names, cell in rows
+              for name in re.findall(r"`([a-z_]+)`", names)}  # fmt: skip
+    shipped = dataclasses.asdict(SitePolicy())
+    assert stated == {name: json.dumps(value) for name, value in shipped.items()}
+
+
+def test_a_folder_of_a_site_outlives_a_run_beside_its_output(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
+    run_1, run_2 = (tmp_path / "output" / "local0" / name for name in ("run1", "run2"))
+    assert site_home(run_1) == site_home(run_2) == tmp_path / "output" / "local0" / ".cape-site"
+    monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path / "home"))
+    assert site_home(run_1) == tmp_path / "home"
 
 
 def test_every_setting_is_read_from_a_file() -> None:
@@ -32,6 +90,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         "allow_units": ["subject"], "allow_solvers": ["infomax"], "stop_for_data": True,
         "max_refusals": 1,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
+        "allow_local_noise": True,
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
@@ -60,7 +119,10 @@ def test_every_setting_is_read_from_a_file() -> None:
         ({"allow_computations": [1]}, "allowed a list of texts"),
         ({"dataset_id": 1}, "allowed a text"),
         ({"allowed_owners": "ann"}, "allowed a list of texts"),
-        ({"max_total_epsilon": 2}, "max_total_epsilon needs to know .*; name a ledger_file"),
+        (
+            {"max_total_epsilon": 2, "ledger_file": "none"},
+            "max_total_epsilon needs to know .*; name a ledger_file",
+        ),
     ],
 )
 def test_a_mistake_in_the_file_stops_the_site(given, text) -> None:
@@ -113,7 +175,9 @@ def test_settings_that_a_site_does_not_allow_are_refused_by_name(policy, config,
     if not refused:
         own.check_settings("B", "capedjica", replace(CONFIG, **config))
         return
-    with pytest.raises(PrivacyBudgetError, match="CAPE-E154 Site policy of site B refuses"):
+    shipped = not policy or policy == {"min_assumed_colluders": 1}
+    code = "E260" if shipped else "E154"
+    with pytest.raises(PrivacyBudgetError, match=f"CAPE-{code} Site policy of site B refuses"):
         own.check_settings("B", "capedjica", replace(CONFIG, **config))
 
 
@@ -127,6 +191,8 @@ def test_settings_that_a_site_does_not_allow_are_refused_by_name(policy, config,
         ({"max_features": 0}, {"n_basis": 10**6}, ""),
         ({"min_subjects": 4}, {"n_subjects": 3}, "E153"),
         ({"min_subjects": 3}, {"n_subjects": 3}, ""),
+        ({}, {"n_sites": 21}, "E260"),
+        ({}, {"colluders": 0, "n_sites": 2}, "E260"),
         ({"max_sites": 4}, {"n_sites": 5}, "E154"),
         ({"max_sites": 4}, {"n_sites": 4}, ""),
         ({"max_sites": 0}, {"n_sites": 5000}, ""),
@@ -227,7 +293,8 @@ def test_a_mapped_policy_names_no_other_seed_data_set_or_ledger(own, mapped) -> 
 
 def test_a_total_in_a_mapped_policy_needs_the_ledger_of_the_other() -> None:
     with pytest.raises(ConfigError, match="name a ledger_file"):
-        SitePolicy().with_mapped("B", {"max_total_epsilon": 2.0})
+        SitePolicy.of_simulation().with_mapped("B", {"max_total_epsilon": 2.0})
+    assert SitePolicy().with_mapped("B", {"max_total_epsilon": 2.0}).max_total_epsilon == 2.0
     with pytest.raises(ConfigError, match="E010"):
         SitePolicy().with_mapped("B", {"veeto": True})
 
@@ -254,7 +321,7 @@ def test_strangers_and_other_software_are_refused(policy, owner, digests, refuse
 
 
 def test_solvers_are_allowed_by_name() -> None:
-    config = load("capedjica").config(epsilon=4.0, delta=1e-5)
+    config = load("capedjica").config(epsilon=4.0, delta=1e-5, n_sites=4)
     SitePolicy(allow_solvers=("quasi-newton",)).check_settings("B", "capedjica", config)
     with pytest.raises(PrivacyBudgetError, match="E154"):
         SitePolicy(allow_solvers=("infomax",)).check_settings("B", "capedjica", config)
@@ -269,7 +336,8 @@ def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> Non
     with pytest.raises(PrivacyBudgetError) as caught:
         open_hearted.check_settings("B", "capedjica", CONFIG)
     assert caught.value.public == (
-        "CAPE-E260 Site policy of site B refuses this run: max_epsilon=1.25 there, got 4.0."
+        "CAPE-E260 Site policy of site B refuses this run: max_epsilon=1.25 there, got 4.0; "
+        "a line in its site-policy.toml decides."
     )
     with pytest.raises(PrivacyBudgetError, match="E154"):  # names are not numbers
         replace(open_hearted, veto=True).check_settings("B", "capedjica", CONFIG)

@@ -41,7 +41,7 @@ def planted(
     }
     computation = load("capedjica")
     config = computation.config.from_input({**utility.settings(arguments, study), **settings})
-    policy = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=seed)
+    policy = SitePolicy.of_simulation(simulation_seed=seed)
     link = MemoryTransport(computation, config, sources, policy, None)
     run_to_end(link, None)
     return Planted(outcome=link.outcome, truth=study.B.T @ study.A)

@@ -154,7 +154,7 @@ def test_the_page_shows_every_chapter_with_pictures(private):
 def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
     # A policy without limits was shown as "max_epsilon 0.0" and "simulation_seed -1".
     made = example.outcome()
-    policy = {**dataclasses.asdict(SitePolicy(max_delta=1e-6)), "digest": "c0ffee"}
+    policy = {**dataclasses.asdict(SitePolicy.of_simulation(max_delta=1e-6)), "digest": "c0ffee"}
     inside = dataclasses.replace(example.inside(made, ()), policy=policy)
     cape.report.write_site(tmp_path, example.site_outcome(made, ()), inside)
     page = (tmp_path / "private" / "index.html").read_text()
@@ -162,7 +162,7 @@ def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
     assert set(shown) >= set(policy)
     limits = ("max_epsilon", "max_sites", "max_total_epsilon", "max_features", "simulation_seed")
     assert {shown[name] for name in (*limits, "ledger_file")} == {"none"}
-    assert (shown["max_delta"], shown["min_subjects"]) == ("1e-06", "3")
+    assert (shown["max_delta"], shown["min_subjects"]) == ("1e-06", "1")
     assert (shown["allow_units"], shown["allow_solvers"]) == ("subject", "any")
     assert (shown["min_assumed_colluders"], shown["veto"]) == ("0", "false")
 

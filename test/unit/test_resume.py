@@ -100,8 +100,7 @@ def test_an_exchange_that_was_cut_is_asked_again_and_charged_once(
     data, undisturbed, tmp_path, monkeypatch
 ) -> None:
     """Stopped between the answers of two sites, in every exchange: one had answered."""
-    policy = SitePolicy(min_subjects=1, allow_not_private=True,
-                        ledger_file=str(tmp_path / "ledger.jsonl"))  # fmt: skip
+    policy = SitePolicy.of_simulation(ledger_file=str(tmp_path / "ledger.jsonl"))  # fmt: skip
     real = transports.InProcess.__call__
     asked = []
 
@@ -278,7 +277,7 @@ def test_data_that_changed_in_between_end_the_run(data, tmp_path) -> None:
 
 def test_a_run_that_a_site_refused_has_ended(data, tmp_path) -> None:
     with pytest.raises(CapeError, match="E154"):
-        simulate(data, out=tmp_path, settings=SETTINGS, policy=SitePolicy(veto=True))
+        simulate(data, out=tmp_path, settings=SETTINGS, policy=SitePolicy.of_simulation(veto=True))
     refused(tmp_path, "E264 this folder holds no stopped run")
 
 
@@ -371,7 +370,7 @@ def test_kill_9_of_the_simulator_itself_at_random_moments(
 
 
 def test_the_site_is_shown_what_all_runs_on_its_data_have_spent(data, tmp_path, capsys) -> None:
-    policy = SitePolicy(min_subjects=1, private_results=True, max_total_epsilon=130.0,
+    policy = SitePolicy.of_simulation(private_results=True, max_total_epsilon=130.0,
                         ledger_file=str(tmp_path / "ledger.jsonl"))  # fmt: skip
     again = {**SETTINGS, "epsilon": 25.0}
     for name, settings in (("one", SETTINGS), ("two", again)):

@@ -1,0 +1,217 @@
+"""Sites that say nothing: the shipped policy, and a ledger of all runs on the engine's disk.
+
+The border is called as COINSTAC calls it, without any variable of the environment; all a site has
+is what it mapped and what stays on its disk.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cape.cli import main
+from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
+from cape.site.ledger_file import read_ledger
+from cape.site.policy import SitePolicy, load_policy
+from support import consortium as helper
+
+SETTINGS = helper.settings_of("capemean", computation="capemean", epsilon=2.0, n_sites=3)
+
+
+class Bare(helper.Engine):
+    """An engine whose sites have no policy of the environment."""
+
+    mapped: Mapping[str, Any] = MappingProxyType({})
+
+    def document(self, party: str, message: Any) -> bytes:
+        if self.iteration == 1 and party in self.sites:
+            message = {**message, **self.mapped}
+        return super().document(party, message)
+
+    def ask(self, party: str, message: Any = None) -> bytes:
+        role = "local" if party in self.sites else "remote"
+        message = self.input if message is None else message
+        return self.call(role, self.document(party, message), {})
+
+    def play(self) -> Bare:
+        while not self.ended:
+            self.exchange()
+        return self
+
+
+def bare(folder: Path, run: str = "run", **changed: Any) -> Bare:
+    """Return a run with its own output folders beside those of earlier runs, as in the engine."""
+    data = folder / "data"
+    if not data.is_dir():
+        helper.write_data(data)
+
+    class OfRun(Bare):
+        def place(self, party: str, name: str) -> Path:
+            place = self.work / party / name / run
+            place.mkdir(parents=True, exist_ok=True)
+            return place
+
+    return OfRun(folder / "work", data, {**SETTINGS, **changed})
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, no_pages: None) -> Path:
+    monkeypatch.delenv("CAPE_SITE_POLICY", raising=False)
+    monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
+    return tmp_path
+
+
+def home(folder: Path, site: str = "local0") -> Path:
+    return folder / "work" / site / "output" / ".cape-site"
+
+
+def test_every_site_keeps_a_ledger_of_all_runs_that_nobody_asked_for(folder) -> None:
+    """It outlives the run, the container and its working files; nobody else may read it."""
+    engine = bare(folder)
+    while not engine.ended:
+        engine.exchange()
+        for site in engine.sites:
+            shutil.rmtree(engine.place(site, "cache"))  # a container that was replaced
+    for site in engine.sites:
+        (run,) = read_ledger(home(folder, site) / "ledger.jsonl").runs
+        assert run.epsilon == 2.0
+        assert len(run.charges) == 2
+        assert {p.stat().st_mode & 0o777 for p in home(folder, site).iterdir()} == {0o600}
+        assert home(folder, site).stat().st_mode & 0o777 == 0o700
+        assert list(folder.glob(f"data/{site}/*.jsonl*")) == []
+
+
+def test_runs_add_up_over_output_folders_until_the_shipped_total_refuses(folder) -> None:
+    """Twice epsilon 6 is 9.1 of 10; a third run on the same people is refused in `join`."""
+    for run in ("one", "two"):
+        bare(folder, run, epsilon=6.0).play()
+    with pytest.raises(PrivacyBudgetError, match=r"E260 .*max_total_epsilon=10.0 there, got more"):
+        bare(folder, "three", epsilon=6.0).exchange()
+    assert len(read_ledger(home(folder) / "ledger.jsonl").runs) == 2
+    # The clock frees nothing: there is no date in the rule.
+    bare(folder, "four", epsilon=1.0).play()
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"epsilon": 9.0}, "max_epsilon=8.0 there, got 9.0"),
+        ({"assumed_colluders": 0}, "min_assumed_colluders=1 there, got 0"),
+        ({"noise": "local"}, "allow_local_noise=False there, got noise=local"),
+        ({"private": False, "epsilon": 0.0, "delta": 0.0}, "allow_not_private=False there"),
+    ],
+)
+def test_a_plan_above_the_shipped_policy_is_refused_and_one_line_raises_it(
+    folder, changed, line
+) -> None:
+    """The file is mapped among the data: COINSTAC's own application has no other place for it."""
+    engine = bare(folder, **changed)
+    with pytest.raises(PrivacyBudgetError, match=f"E260 Site policy of site local0 .*: {line}"):
+        engine.exchange()
+    assert not list(folder.rglob("ledger.jsonl"))
+    name = line.partition("=")[0]
+    raised = {"allow_local_noise": "true", "allow_not_private": "true"}.get(name, "0")
+    total = "max_total_epsilon = 0\n" if "private" in changed or name == "max_epsilon" else ""
+    engine = bare(folder, "raised", **changed)
+    for site in engine.sites:
+        (engine.data / site / "site-policy.toml").write_text(f"{name} = {raised}\n{total}")
+    names = ["sub-00.npy", "sub-01.npy", "sub-02.npy", "site-policy.toml"]
+    engine.mapped = {"data": names}
+    engine.exchange()
+    assert engine.cursor[0] == "zero-sum"
+
+
+def test_a_policy_that_only_lies_beside_the_data_forbids_and_never_allows(folder) -> None:
+    """It could be one that an aggregator sent into that folder; passed over it is never."""
+    engine = bare(folder)
+    path = engine.data / "local0" / "site-policy.toml"
+    for text, code in (
+        ("veto = true", "E154"),
+        ("max_epsilon = 1.5", "E154"),
+        ("max_epsilon = ", "E267"),
+        ("simulation_seed = 3", "E266"),
+        ('ledger_file = "none"', "E266"),
+    ):
+        path.write_text(text)
+        with pytest.raises((PrivacyBudgetError, ConfigError), match=code):
+            engine.ask("local0")
+    path.write_text("max_epsilon = 1000\nallow_local_noise = true\n")
+    engine.ask("local0")
+    loud = bare(folder, "loud", epsilon=9.0)
+    with pytest.raises(PrivacyBudgetError, match=r"max_epsilon=8.0 there, got 9.0"):
+        loud.ask("local0")
+    path.unlink()
+    path.symlink_to("nowhere")
+    with pytest.raises(ConfigError, match="E267"):
+        engine.ask("local0")
+
+
+def test_a_policy_that_arrives_during_a_run_allows_nothing(folder) -> None:
+    engine = bare(folder)
+    while engine.cursor[0] != "mean":
+        engine.exchange()
+    (engine.data / "local0" / "site-policy.toml").write_text("max_epsilon = 0\nveto = true\n")
+    body = json.loads(engine.ask("local0"))["output"]["body"]
+    assert body["refused"]
+    assert body["total"] == {"base64": "", "shape": [0]}
+
+
+def test_a_home_that_went_back_in_time_during_a_run_stops_the_site(folder) -> None:
+    """Ledger, key and head of an earlier moment fit each other, but not what this run charged."""
+    engine = bare(folder)
+    while engine.cursor[0] != "mean":
+        engine.exchange()
+    shutil.copytree(home(folder), folder / "before")
+    engine.exchange()
+    assert engine.cursor[0] == "histogram"
+    shutil.rmtree(home(folder))
+    shutil.copytree(folder / "before", home(folder))
+    with pytest.raises(StateLostError, match="E262"):
+        engine.ask("local0")
+
+
+def test_a_site_that_can_keep_nothing_says_where_to_name_a_folder(folder, monkeypatch) -> None:
+    (folder / "file").write_text("")
+    monkeypatch.setenv("CAPE_SITE_HOME", str(folder / "file" / "home"))
+    with pytest.raises(CapeError, match=r"E304 Site local0 .* CAPE_SITE_HOME there"):
+        bare(folder).ask("local0")
+    monkeypatch.setenv("CAPE_SITE_HOME", str(folder / "home" / "local0"))
+    bare(folder).ask("local0")
+    assert (folder / "home" / "local0" / "ledger.jsonl").is_file()
+
+
+def test_the_shipped_policy_is_printed_as_lines_of_a_file(capsys, tmp_path) -> None:
+    assert main(["policy"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].startswith("this software, for image_digests: code:")
+    printed = tmp_path / "site-policy.toml"
+    printed.write_text("\n".join(lines[:-1]))
+    assert load_policy(printed) == SitePolicy()
+    printed.write_text("max_epsilon = 12\n")
+    assert main(["policy", str(printed)]) == 0
+    assert "max_epsilon = 12.0  # not as shipped" in capsys.readouterr().out
+
+
+def test_a_simulation_says_by_which_line_real_sites_would_refuse(tmp_path, capsys) -> None:
+    """Its own sites allow everything, and their pages say so; never in silence."""
+    for site in ("a", "b", "c"):
+        (tmp_path / "data" / site).mkdir(parents=True)
+        for m in range(2):
+            rows = np.random.default_rng(m).normal(size=(4, 30))
+            np.save(tmp_path / "data" / site / f"sub-{m}.npy", rows)
+    words = ["simulate", str(tmp_path / "data"), "--out", str(tmp_path / "out"), "--delta", "1e-5"]
+    for name, value in (("feature_space", "matrix"), ("min_timepoints", "3")):
+        words += ["--set", f"{name}={value}"]
+    words += ["--set", "computation=capemean", "--quiet"]
+    assert main([*words, "--epsilon", "20"]) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "would refuse this run: max_epsilon=8.0, the run has 20.0 (cape policy)" in said
+    assert main([*words, "--epsilon", "8"]) == 0
+    assert "would refuse" not in capsys.readouterr().err
