@@ -329,11 +329,13 @@ def _document(finding: Finding) -> dict[str, str]:
 
 
 def _write_table(checked: FolderCheck, path: Path) -> None:
-    # Beside the data: findings name files, so this table stays at the site.
+    from cape.site.store import write_atomically
+
+    # Beside the data: findings name files, so this table stays at the site, for one user.
     lines = ["\t".join(("site", *SUBJECT_COLUMNS))]
     for check in checked.sites:
         lines += ["\t".join((check.site, *row)) for row in _subject_rows(check)]
     # As comments: readers of tables skip them.
     lines += [f"# {finding.private}" for finding in checked.findings]
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8", "replace"))

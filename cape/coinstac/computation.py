@@ -25,7 +25,7 @@ from cape.coinstac.documents import (
 )
 from cape.errors import CapeError, MessageError, StoppedError, public_text
 from cape.protocol import wire
-from cape.site.store import folder_lock
+from cape.site.store import folder_lock, write_atomically
 
 
 def run(
@@ -82,9 +82,47 @@ def write_down(output: Path, err: Exception) -> None:
     try:
         output.mkdir(parents=True, exist_ok=True)
         text = f"{public}\n\n{detail}".rstrip() + "\n"
-        (output / "site-error.txt").write_text(text, encoding="utf-8")
+        write_atomically(output / "site-error.txt", text.encode("utf-8", "replace"))
     except OSError:
         return  # the public text still goes to the engine
+
+
+# -- whose process this is ------------------------------------------------------------------------
+
+
+def become_owner(role: str, document: Mapping[str, Any]) -> None:
+    """Give up the rights of root, if this is root, for those of whom the output folder belongs to.
+
+    Engines start containers as root, in folders of the person who runs the engine.  As that person
+    the process can do no more than needed, and what it writes for nobody else (0600) can be read.
+    It stays root where that person may not use the folders.
+    """
+    if os.geteuid() != 0:
+        return
+    request = EngineRequest.of(role, document)
+    there = request.output
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    owner = there.stat()
+    if owner.st_uid == 0:
+        return
+    # Tried with the effective ids only, which can be taken back.
+    groups = os.getgroups()
+    os.setgroups([owner.st_gid])
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    places = {request.base: os.R_OK | os.X_OK, there: os.R_OK | os.W_OK | os.X_OK}
+    for folder in (request.working, request.transfer):
+        if folder.exists():
+            places[folder] = os.W_OK | os.X_OK
+    may = all(os.access(path, mode, effective_ids=True) for path, mode in places.items())
+    os.seteuid(0)
+    os.setegid(0)
+    if not may:
+        os.setgroups(groups)
+        return
+    os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+    os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
 
 
 # -- standard input and output: ``local.py`` and ``remote.py`` -------------------------------------
@@ -106,8 +144,9 @@ def answer_once(role: str) -> int:
         os.dup2(nowhere.fileno(), 1)
         os.dup2(nowhere.fileno(), 2)
     try:
-        text = sys.stdin.buffer.read(MAX_DOCUMENT + 1)
-        line = encode_response(role, run(role, parse_document(text))) + b"\n"
+        document = parse_document(sys.stdin.buffer.read(MAX_DOCUMENT + 1))
+        become_owner(role, document)
+        line = encode_response(role, run(role, document)) + b"\n"
     except Exception as err:  # the engine shows stderr to all: the public text, nothing else
         _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
         return 1

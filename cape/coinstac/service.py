@@ -4,13 +4,16 @@ version 2   a text ``{"mode": "local" | "remote", "data": document}``, one answe
 version 1   COINSTAC's base image: command, standard input in pieces, an empty binary message; then
             the streams and the exit code.  Only the two commands of our compspec are started.
 
-The engine probes with an empty connection.  The log holds no value, path or name.
+The engine probes with an empty connection.  The log holds no value, path or name.  Folders outside
+the mounts of the image are refused.  Whoever reaches the port may call: COINSTAC's engine cannot
+carry a token; one that can is asked for that of ``CAPE_SERVICE_TOKEN``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import hmac
 import logging
 import os
 import signal
@@ -18,6 +21,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +29,9 @@ import simplejson
 from websockets.asyncio.server import ServerConnection
 from websockets.asyncio.server import serve as listen
 from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
 
-from cape.coinstac.computation import parse_document, run
+from cape.coinstac.computation import become_owner, parse_document, run
 from cape.coinstac.documents import MAX_DOCUMENT, encode_response
 from cape.errors import MessageError, public_text
 from cape.protocol import wire
@@ -37,6 +42,14 @@ PORT: Final = 8881
 PIECE: Final = 2**20
 PROGRAMS: Final = {f"/computation/{role}.py": role for role in ("local", "remote")}
 PROGRAM_FOLDER = Path("/computation")
+# What engines mount into the image; ``CAPE_MOUNTS`` names others, as PATH does.
+MOUNTS_VARIABLE: Final = "CAPE_MOUNTS"
+MOUNTS: Final = ("/input", "/output", "/transfer", "/cache", "/tmp")  # noqa: S108
+TOKEN_VARIABLE: Final = "CAPE_SERVICE_TOKEN"  # noqa: S105
+NO_TOKEN: Final = (
+    f"no token is asked for ({TOKEN_VARIABLE} is not set; COINSTAC's engine cannot carry one): "
+    "whoever reaches this port may call"
+)
 
 log = logging.getLogger("cape")
 
@@ -65,12 +78,37 @@ async def service(
         ping_interval=None,  # an engine busy with a large document must not look dead
         close_timeout=1,
         logger=quiet,
+        process_request=_refused,
     )
     async with server:
         if ready is not None:
             ready.set()
         await stop.wait()
     worker.shutdown(wait=False, cancel_futures=True)
+
+
+def _refused(connection: ServerConnection, request: Request) -> Response | None:
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    given = request.headers.get("Authorization", "")
+    # Compared in the time that any other one takes.
+    if not token or hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        return None
+    return connection.respond(HTTPStatus.UNAUTHORIZED, "CAPE-E158 a token is asked for.\n")
+
+
+def check_mounts(document: Any) -> None:
+    """MessageError for a folder that is not below what is mounted."""
+    named = os.environ.get(MOUNTS_VARIABLE, "")
+    mounts = [Path(text).resolve() for text in named.split(os.pathsep) if text] or [
+        Path(text) for text in MOUNTS
+    ]
+    state = document.get("state") if isinstance(document, dict) else None
+    for name, text in state.items() if isinstance(state, dict) else ():
+        if not name.endswith("Directory") or not isinstance(text, str) or "\0" in text:
+            continue  # what is no text is refused where it is read
+        # Behind all links: what a name says is not where it leads.
+        if not any(Path(text).resolve().is_relative_to(mount) for mount in mounts):
+            raise MessageError("E158", problem=f"{name} lies outside what is mounted")
 
 
 async def _serve_one(connection: ServerConnection, worker: ThreadPoolExecutor) -> None:
@@ -95,6 +133,8 @@ def answer(call: Mapping[str, Any]) -> str:
     try:
         if role not in ("local", "remote") or not isinstance(call.get("data"), dict):
             raise MessageError("E158", problem="a call has 'mode' and 'data'")
+        check_mounts(call["data"])
+        become_owner(str(role), call["data"])
         line = encode_response(str(role), run(str(role), call["data"]))
         frame = b'{"type":"stdout","data":' + line + b',"end":true}'
     except BaseException as err:  # the engine waits for ever for a frame that never comes
@@ -136,6 +176,13 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
             await connection.close()  # what is still on its way is not read
             return
         pieces.append(raw)
+    try:
+        check_mounts(parse_document(b"".join(pieces)))
+    except MessageError as err:
+        yield _frame(type="stderr", data=public_text(err), end=False)
+        yield _frame(type="stderr", end=True)
+        yield _frame(type="close", code=1)
+        return
     began = time.monotonic()
     program = PROGRAM_FOLDER / f"{PROGRAMS[path]}.py"
     process = await asyncio.create_subprocess_exec(
@@ -167,6 +214,8 @@ def _frame(**fields: object) -> str:
 
 async def main() -> None:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    if not os.environ.get(TOKEN_VARIABLE):
+        log.info(NO_TOKEN)
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)

@@ -154,7 +154,8 @@ class FileStore:
         # What an earlier run left behind never matches.
         self.clear()
         self.resume(nonce, vault_key, 1)
-        self._folder.mkdir(parents=True, mode=0o700)
+        own_folder(self._root)
+        self._folder.mkdir(mode=0o700)
 
     def resume(self, nonce: str, vault_key: bytes, seq: int) -> None:
         """Go on with a run in its round `seq`."""
@@ -299,6 +300,10 @@ class FileStore:
         """None if they are lost, or were made of anything else."""
         try:
             with self._path(name).open("rb") as file:
+                # The engine's cache may be a folder for everybody: what others put there is not
+                # what this site computed.
+                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                    return None
                 return _read_arrays(file, key, self._contents)
         except Exception:  # gone, or damaged in whatever way: it is made again
             return None
@@ -306,8 +311,7 @@ class FileStore:
     def put_arrays(self, name: str, key: str, stacks: Stacks) -> None:
         self._working.mkdir(parents=True, exist_ok=True)
         partial = self._path(name).with_suffix(".partial")
-        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with os.fdopen(handle, "wb") as file:  # no fsync: what is lost is made again
+        with _own_file(partial) as file:  # no fsync: what is lost is made again
             _write_arrays(file, key, self._contents, stacks)
         os.replace(partial, self._path(name))
 
@@ -444,7 +448,11 @@ def write_private_results(
 
     # Arrays in memory have no files to tell of.
     describe = getattr(source, "private_summary", None)
+    output.mkdir(parents=True, exist_ok=True)
+    own_folder(output / "private")
     write_site(output, result, describe and describe(policy, replies))
+    for path in (output / "private").rglob("*"):
+        path.chmod(0o700 if path.is_dir() else 0o600)
 
 
 def append_reply(output: Path, entry: ReplyEntry) -> None:
@@ -469,8 +477,7 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
         names = ("runs", "mu", "epsilon", "delta")
         document["all_runs"] = {name: getattr(total, name) for name in names}
     output.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(document, indent=1) + "\n"
-    (output / "cape-site.json").write_text(text, encoding="utf-8")
+    write_atomically(output / "cape-site.json", (json.dumps(document, indent=1) + "\n").encode())
 
 
 # -- files that survive a crash: replaced whole, or grown by whole lines; and folders for one ------
@@ -485,14 +492,29 @@ def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, mode 0600, on disk before this returns."""
     # Beside it, on the same file system: only there a rename is atomic.
     partial = path.with_name(path.name + ".partial")
-    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(handle, "wb") as file:
+    with _own_file(partial) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
     os.replace(partial, path)
     # The name is durable only when its folder is.
     sync_folder(path.parent)
+
+
+def _own_file(path: Path) -> BinaryIO:
+    """Open a new file, mode 0600 whatever the umask: no link or file of somebody else's."""
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    os.fchmod(handle, 0o600)
+    return os.fdopen(handle, "wb")
+
+
+def own_folder(path: Path) -> None:
+    """Make a folder, mode 0700 whatever the umask; a link in its place is taken away."""
+    if path.is_symlink():
+        path.unlink()
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o700)
 
 
 def sync_folder(folder: Path) -> None:
@@ -555,7 +577,7 @@ def _lockable(handle: int, folder: Path) -> int:
         if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
             raise
         os.close(handle)
-        return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     return handle
 
 

@@ -48,6 +48,7 @@ FALSE_SITES = (
 )
 THIEF = "test/adversary/test_thief_of_a_folder.py"
 OWNER = "test/adversary/test_owner.py::"
+NEIGHBOUR = "test/adversary/test_neighbour.py::"
 
 MUTANTS = (
     # -- the roster: who takes part is the owner's to say
@@ -988,6 +989,38 @@ MUTANTS = (
         "cape/data/checks.py", "3 * votes <= 2 * len(shapes)", "votes < len(shapes)",
         UNIT + "test_data_formats.py"
         "::test_of_three_files_with_12_features_and_one_with_13_the_one_is_named",
+    ),
+    # -- the neighbour on the same computer
+    Mutant(
+        "files about people have the modes that the umask leaves",
+        "cape/site/store.py", "path.chmod(0o700 if path.is_dir() else 0o600)", "path.lstat()",
+        NEIGHBOUR + "test_no_file_about_people_is_readable_whatever_the_umask",
+    ),
+    Mutant(
+        "a planted link is written through",
+        "cape/site/store.py", "    path.unlink(missing_ok=True)\n    handle = os.open(path, "
+        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)",
+        "    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)",
+        NEIGHBOUR + "test_links_that_somebody_planted_are_not_followed",
+    ),
+    Mutant(
+        "a folder of somebody else's in place of private/ is used",
+        "cape/site/store.py", "    if path.is_symlink():\n        path.unlink()\n    path.mkdir(",
+        "    path.mkdir(",
+        NEIGHBOUR + "test_links_that_somebody_planted_are_not_followed",
+    ),
+    Mutant(
+        "the service believes the names of folders",
+        "cape/coinstac/service.py", "Path(text).resolve().is_relative_to(mount)",
+        "Path(text).is_relative_to(mount)",
+        NEIGHBOUR + "test_the_service_opens_no_folder_outside_its_mounts",
+    ),
+    Mutant(
+        "any token will do",
+        "cape/coinstac/service.py",
+        'if not token or hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):',
+        'if not token or given.startswith("Bearer "):',
+        NEIGHBOUR + "test_a_service_with_a_token_answers_nobody_who_lacks_it",
     ),
     # -- data: reading
     Mutant(
