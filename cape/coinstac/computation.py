@@ -99,7 +99,10 @@ def become_owner(role: str, document: Mapping[str, Any]) -> None:
     """
     if os.geteuid() != 0:
         return
-    request = EngineRequest.of(role, document)
+    try:
+        request = EngineRequest.of(role, document)
+    except MessageError:
+        return  # refused where it is answered
     there = request.output
     while not there.exists() and there != there.parent:
         there = there.parent

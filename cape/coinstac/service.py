@@ -177,7 +177,7 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
             return
         pieces.append(raw)
     try:
-        check_mounts(parse_document(b"".join(pieces)))
+        check_mounts(_document_or_nothing(b"".join(pieces)))
     except MessageError as err:
         yield _frame(type="stderr", data=public_text(err), end=False)
         yield _frame(type="stderr", end=True)
@@ -206,6 +206,13 @@ async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> A
             yield _frame(type=name, data=text[start : start + PIECE], end=False)
         yield _frame(type=name, end=True)
     yield _frame(type="close", code=process.returncode)
+
+
+def _document_or_nothing(text: bytes) -> dict[str, Any]:
+    try:
+        return parse_document(text)
+    except MessageError:
+        return {}  # the program says so
 
 
 def _frame(**fields: object) -> str:
