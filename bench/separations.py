@@ -133,6 +133,7 @@ def spatial(arguments: argparse.Namespace, seed: int, *, smooth: bool) -> dict[s
     )  # fmt: skip
     assert outcome.spatial is not None
     judged = outcome.spatial.sparseness
+    assert judged is not None
     return {
         "seed": seed,
         "map_correlation": float(match_maps(outcome.A, A).mean),

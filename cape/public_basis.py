@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from cape.algorithms import basis, kernel
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config, parse_shape
+from cape.config import LARGEST_BASIS, Config, parse_shape
 from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
 
@@ -27,8 +29,10 @@ RIM: Final = 1.15
 _COLUMNS: Final = 8
 
 
-def basis_kind(config: Config) -> BasisKind:
+def basis_kind(config: Config, space: FeatureSpace | None = None) -> BasisKind:
     """Return the recipe of the public basis; ``none``: the features themselves."""
+    if space is not None and untruncated(config, space):
+        return "none"
     if config.basis in ("dct", "kernel", "templates"):
         return config.basis
     if config.basis != "auto":
@@ -40,9 +44,16 @@ def basis_kind(config: Config) -> BasisKind:
     return "kernel" if config.feature_space == "mask" or flat else "none"
 
 
+def untruncated(config: Config, space: FeatureSpace) -> bool:
+    """Whether spatial maps of a brain are made of all voxels: without noise a basis only costs."""
+    chosen = config.basis == "auto" and not config.n_basis and space.kind == "mask"
+    free = config.spatial_brains and not config.private
+    return free and chosen and space.n_features <= LARGEST_BASIS
+
+
 def widest_basis(config: Config, space: FeatureSpace) -> int:
     """Return the d that a site prepares in `join`; columns nest, a smaller d is a slice."""
-    kind = basis_kind(config)
+    kind = basis_kind(config, space)
     if kind == "none":
         return space.n_features
     if kind == "templates" and space.n_templates:
@@ -56,13 +67,13 @@ def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Basis | N
 
     ConfigError (E011): templates beside a smooth basis on a mask too fine for an array.
     """
-    kind = basis_kind(config)
+    kind = basis_kind(config, space)
     if kind == "none":
         return None
     if kind == "templates":
         return basis.spanned_by(space.templates()[:, :n_basis])
     shape = parse_shape(config.image_shape) if space.kind == "matrix" else ()
-    plain = _smooth_basis(kind, space, shape, n_basis)
+    plain = _smooth_basis(kind, space, shape, n_basis, wide=config.spatial_brains)
     if not space.n_templates:
         return plain
     if not isinstance(plain, np.ndarray):
@@ -75,7 +86,8 @@ def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Basis | N
     return basis.led_by(space.templates(), plain)
 
 
-_BUILD: Final = {
+_Build = Callable[[npt.NDArray[np.bool_], tuple[float, float, float], int], Array]
+_BUILD: Final[dict[BasisKind, _Build]] = {
     "dct": lambda mask, _, n_basis: basis.dct_mask(mask, n_basis),
     "kernel": kernel.kernel_mask,
 }
@@ -84,21 +96,29 @@ _BUILD: Final = {
 # A run asks for at most two (the widest, and d); a kernel basis takes seconds.
 @functools.lru_cache(maxsize=4)
 def _smooth_basis(
-    kind: BasisKind, space: FeatureSpace, shape: tuple[int, ...], n_basis: int
+    kind: BasisKind, space: FeatureSpace, shape: tuple[int, ...], n_basis: int, *, wide: bool
 ) -> Basis:
     if space.kind == "mask":
         inside = space.labels() > 0
+        build = _BUILD[kind]
+        if kind == "kernel" and wide:
+            build = functools.partial(kernel.kernel_mask, sigma_mm=kernel_width(space))
         if space.n_features > MOST_DENSE:
             from cape.algorithms.interpolated_basis import interpolated
 
-            return interpolated(inside, voxel_mm(space), n_basis, _BUILD[kind])
-        B = _BUILD[kind](inside, voxel_mm(space), n_basis)
+            return interpolated(inside, voxel_mm(space), n_basis, build)
+        B = build(inside, voxel_mm(space), n_basis)
     elif kind == "dct":
         B = basis.dct_image((shape[0], shape[1]), n_basis)
     else:
         B = kernel.kernel_image((shape[0], shape[1]), n_basis)
     B.flags.writeable = False  # shared by all who ask again
     return B
+
+
+def kernel_width(space: FeatureSpace) -> float:
+    """Return the width (mm) of the kernel for spatial maps of this mask."""
+    return kernel.spatial_sigma(space.labels() > 0, voxel_mm(space))
 
 
 def voxel_mm(space: FeatureSpace) -> tuple[float, float, float]:

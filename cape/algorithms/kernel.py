@@ -14,8 +14,15 @@ import numpy.typing as npt
 from cape.algorithms.basis import check_size, cosines
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import polar
+from cape.errors import ConfigError
 
 SIGMA_MM = 12.0  # width of the kernel in a brain, mm
+# The same for spatial components: the narrower kernel's patterns vanish at the rim of the mask
+SPATIAL_SIGMA_MM = 30.0
+WIDE_MM = 20.0  # from here on a brain carries so few modes that the kernel is taken apart exactly
+_MODES = 1e-11  # modes of the bounding box below this share of the strongest are rounding
+_CARRIED = 1e-9  # eigenvalues below this share of the largest are not told from rounding
+_ROWS = 8192  # voxels whose modes are held at once
 SIGMA_PIXELS = 2.0  # width of the kernel in a 2-D image, pixels
 TIED = 1e-6  # neighbouring eigenvalues closer than this share of the larger count as equal
 RESIDUAL = 1e-10  # largest residual of an eigenvector, over its eigenvalue
@@ -52,18 +59,31 @@ def _gaussian(n: int, step: float) -> Array:
     return np.asarray(np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2))
 
 
+def spatial_sigma(mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float]) -> float:
+    """Return the width (mm) for spatial components: 30 in a brain, less in a part of one."""
+    # A quarter of the edge of a cube as large as the mask; of a whole brain (1.9 litres) 31 mm.
+    volume = float(np.prod(voxel_mm)) * int(mask.sum())
+    return min(SPATIAL_SIGMA_MM, float(np.cbrt(volume)) / 4.0)
+
+
 def kernel_mask(
-    mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], n_basis: int
+    mask: npt.NDArray[np.bool_],
+    voxel_mm: tuple[float, float, float],
+    n_basis: int,
+    sigma_mm: float = SIGMA_MM,
 ) -> Array:
     """Kernel basis (D, d) inside a mask (nx, ny, nz), voxels in C order, by falling eigenvalue.
 
     Block iteration from the lowest cosines: the kernel is applied axis by axis over the bounding
-    box, never formed (D x D).  `voxel_mm` are the edges of a voxel.
+    box, never formed (D x D).  Wide kernels go by the modes of the box (`_by_modes`).  `voxel_mm`
+    are the edges of a voxel.
     """
     voxels = np.argwhere(mask)
     check_size(n_basis, len(voxels))
     box = mask[tuple(map(slice, voxels.min(axis=0), voxels.max(axis=0) + 1))]
-    axes = [_gaussian(n, mm / SIGMA_MM) for n, mm in zip(box.shape, voxel_mm, strict=True)]
+    axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(box.shape, voxel_mm, strict=True)]
+    if sigma_mm >= WIDE_MM:
+        return _by_modes(voxels - voxels.min(axis=0), axes, n_basis)
     width = min(len(voxels), n_basis + max(30, n_basis // 2))
     U = np.linalg.qr(_start(box, width))[0]
     for _ in range(MOST_STEPS):
@@ -80,10 +100,33 @@ def kernel_mask(
 
 
 def smooth(
-    mask: npt.NDArray[np.bool_], voxel_mm: tuple[float, float, float], columns: Array
+    mask: npt.NDArray[np.bool_],
+    voxel_mm: tuple[float, float, float],
+    columns: Array,
+    sigma_mm: float = SIGMA_MM,
 ) -> Array:
     """``K columns``, shape (D, n): the kernel of `kernel_mask` applied to columns."""
-    axes = [_gaussian(n, mm / SIGMA_MM) for n, mm in zip(mask.shape, voxel_mm, strict=True)]
+    axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(mask.shape, voxel_mm, strict=True)]
+    return _apply(mask, axes, columns)
+
+
+def smooth_mirrored(
+    mask: npt.NDArray[np.bool_],
+    voxel_mm: tuple[float, float, float],
+    columns: Array,
+    *,
+    first_mm: float,
+    midline_mm: float,
+    sigma_mm: float,
+) -> Array:
+    """``K' columns``, ``K'_ij = exp(-|x_i - M x_j|^2 / (2 sigma^2))``, M the mirror in x.
+
+    `first_mm` is the x of the grid's first voxels, `midline_mm` that of the plane.  It works in mm:
+    a mirrored voxel need not fall on a voxel.
+    """
+    axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(mask.shape, voxel_mm, strict=True)]
+    x = (first_mm + voxel_mm[0] * np.arange(mask.shape[0]) - midline_mm) / sigma_mm
+    axes[0] = np.exp(-0.5 * (x[:, None] + x[None, :]) ** 2)
     return _apply(mask, axes, columns)
 
 
@@ -118,6 +161,47 @@ def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
             volume = np.moveaxis(np.tensordot(kernel, volume, axes=(1, axis)), 0, axis)
         out[:, first : first + _COLUMNS] = volume[box]
     return out
+
+
+def _by_modes(voxels: npt.NDArray[np.intp], axes: list[Array], n_basis: int) -> Array:
+    """Leading eigenvectors (D, d) of the kernel at `voxels` (D, 3) of its bounding box.
+
+    ``K = F F'``, F (D, m) the box's own modes (products of those of each axis) at the voxels: the
+    eigenvectors are those of the small F'F.  ConfigError (E011) past what is told from rounding.
+    """
+    # Block iteration fails here: a wide kernel's spectrum falls by 1e6 within the basis.
+    strengths, modes = zip(*(np.linalg.eigh(axis) for axis in axes), strict=True)
+    x, y, z = (np.maximum(values, 0.0) for values in strengths)
+    strength = np.multiply.outer(np.multiply.outer(x, y), z)
+    chosen = np.argwhere(strength > _MODES * strength.max())
+    a, b, c = chosen.T
+    root = np.sqrt(strength[a, b, c])
+
+    def rows(first: int) -> Array:
+        i, j, k = voxels[first : first + _ROWS].T
+        out = modes[0][i][:, a] * modes[1][j][:, b]
+        out *= modes[2][k][:, c]
+        out *= root
+        return np.asarray(out)
+
+    blocks = range(0, len(voxels), _ROWS)
+    gram = np.zeros((len(chosen), len(chosen)))
+    for first in blocks:
+        F = rows(first)
+        gram += F.T @ F
+    values, vectors = np.linalg.eigh(gram)
+    values, vectors = values[::-1], vectors[:, ::-1]
+    carried = int(np.count_nonzero(values > _CARRIED * values[0]))
+    if n_basis > carried:
+        raise ConfigError(
+            "E011", setting="n_basis", got=n_basis, allowed=f"1 to {carried} in this mask",
+            do="lower n_basis.",
+        )  # fmt: skip
+    turn = vectors[:, : n_basis + 1] / np.sqrt(values[: n_basis + 1])
+    U = np.concatenate([rows(first) @ turn for first in blocks])
+    Q, R = np.linalg.qr(U)  # orthonormal to rounding, and as nested as the eigenvectors are
+    Q *= np.where(np.diagonal(R) < 0.0, -1.0, 1.0)
+    return _settled(Q, values[: n_basis + 1])[:, :n_basis]
 
 
 def _filtered(

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field
 
 from cape.algorithms.estimators import Array, Data
+from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Verdict
 from cape.config import Value
@@ -75,7 +76,11 @@ class SpatialSet:
 
     A: Array  # (D, k): in final order and sign, std 1
     converged: bool  # whether the rotation settled
-    sparseness: Sparseness  # whether the model fits, against surrogates without data
+    # Whether the model fits, against surrogates without data; None where `test` says it
+    sparseness: Sparseness | None
+    test: LeftRight | None = None  # of brains
+    mirrored: bool = False  # whether left and right were averaged after a clear test
+    claims: tuple[float, ...] = ()  # expected |r| with other people; empty unless the test is clear
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -21,6 +21,7 @@ from cape.report import confidence, consortium_page, files, labels, maps, privac
 from cape.report.maps import Component
 from cape.report.privacy_json import PrivacyStatement
 from cape.report.results import (
+    LeftRightFigures,
     MapResults,
     ModelFigures,
     NoiseBand,
@@ -172,7 +173,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         g_eff=size,
         g_needed=None if size is None else rule.needed_g(),
         forecast=None if size is None else rule.sentence(size),
-        suggested_n_components=hint.suggested,
+        suggested_n_components=None if kind == "spatial" else hint.suggested,
         noise_band=noise_band,
         labels=labels.source(_bundled_labels(outcome), settings),
         separation=_model_figures(outcome),
@@ -209,6 +210,9 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
 
 
 def _bundled_labels(outcome: IcaOutcome) -> labels.Template | None:
+    # A name would make a finding of what the test calls noise.
+    if outcome.status == "nothing_found":
+        return None
     # Coordinates of an atlas in MNI space mean nothing on another grid.
     return labels.bundled(outcome.space) if maps.in_mni(outcome.settings) else None
 
@@ -226,13 +230,17 @@ def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
 
 
 def _model_figures(outcome: IcaOutcome) -> ModelFigures:
-    spatial = template = None
-    if outcome.spatial is not None:
-        fit = dataclasses.asdict(outcome.spatial.sparseness)
-        spatial = SpatialFit(converged=outcome.spatial.converged, **fit)
+    spatial = template = sides = None
+    if (found := outcome.spatial) is not None:
+        fit = dataclasses.asdict(found.sparseness) if found.sparseness else {}
+        spatial = SpatialFit(converged=found.converged, **fit)
+        if found.test is not None:
+            figures, verdict = dataclasses.asdict(found.test), found.test.verdict
+            sides = LeftRightFigures(**figures, verdict=verdict, mirrored=found.mirrored)
     if outcome.template is not None:
         template = tuple(_template_rows(outcome.A, outcome.template))
-    return ModelFigures(kind=separation_of(outcome.settings), spatial=spatial, template=template)
+    kind = separation_of(outcome.settings)
+    return ModelFigures(kind=kind, spatial=spatial, left_right=sides, template=template)
 
 
 def _template_rows(released: Array, reading: TemplateReading) -> Iterator[TemplateRow]:
@@ -265,7 +273,14 @@ def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
             rows, outcome.verdict.components, outcome.verdict.component_curvature, strict=True
         )
         rows = tuple(replace(row, verdict=word, curvature=c) for row, word, c in said)
+    if outcome.spatial is not None and outcome.spatial.claims and _is_spatial(outcome):
+        claims = outcome.spatial.claims
+        rows = tuple(replace(row, claimed_r=r) for row, r in zip(rows, claims, strict=True))
     return rows if template is None else labels.labelled(rows, z_scores(outcome.A), template)
+
+
+def _is_spatial(outcome: Outcome) -> bool:
+    return separation_of(outcome.settings) == "spatial"
 
 
 def _rounds_of(outcome: Outcome) -> Iterator[Round]:
@@ -298,8 +313,9 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
     # In the header of the image, because images are copied without the files beside them.
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
     mni = maps.in_mni(outcome.settings)
-    sets = {"group_maps": z_scores(outcome.A)}
-    if outcome.spatial is not None:
+    sets = {maps.file_of(outcome.status): z_scores(outcome.A)}
+    # In a spatial run they are the maps themselves.
+    if outcome.spatial is not None and not _is_spatial(outcome):
         sets["spatial_maps"] = z_scores(outcome.spatial.A)
     if outcome.template is not None:
         # In units of the maps' own standard deviation, so that a small deviation looks small.

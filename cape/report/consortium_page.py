@@ -204,9 +204,10 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
         "spectrum": plots.draw_spectrum(values, edge, n) if drawn else None,
         "edge": edge,
         "last": float(np.sort(values)[::-1][n - 1]),
-        "hint": confidence.hint(
-            values, folder.settings, edge=edge, n_components=n, g=results.g_eff
-        ),
+        # On real brains the spectrum did not tell the number of components.
+        "hint": None
+        if folder.kind == "spatial"
+        else confidence.hint(values, folder.settings, edge=edge, n_components=n, g=results.g_eff),
     }
 
 
@@ -229,13 +230,13 @@ def _draw(folder: MapFolder) -> list[Picture]:
     alts = [_alt(row, results) for row in rows]
     caption = "Colours of all maps."
     if results.feature_space == "matrix":
-        content = (folder.path / "group_maps.csv").read_bytes()
+        content = (folder.path / f"{maps.file_of(results.status)}.csv").read_bytes()
         _, *lines = split_lines(content, ",", comments=False)
         z = read_matrix_lines(lines)
         limit = plots.colour_limit(z)
         bar = plots.draw_colour_bar(limit, 0.0, caption)
         return [bar, *plots.draw_squares(z, results.grid, names, alts, limit)]
-    path = folder.path / "group_maps.nii.gz"
+    path = folder.path / f"{maps.file_of(results.status)}.nii.gz"
     limit = plots.colour_limit(maps.read_maps(path))
     bar = plots.draw_colour_bar(limit, plots.THRESHOLD, caption)
     return [bar, *plots.draw_strips(path, names, alts, limit, mni=maps.in_mni(folder.settings))]
@@ -253,9 +254,16 @@ def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str,
         yield "expected r", f"{row.expected_r:.2f}"
     if row.verdict is not None and row.curvature is not None:
         yield "time courses", f"{row.verdict} (curvature {row.curvature:.2f})"
+    if row.claimed_r is not None:
+        yield "found again", f"{_found_again(row.claimed_r)} (r about {row.claimed_r:.2f})"
     if row.label is not None and row.label_r is not None and row.label_chance is not None:
         verdict = "chance" if _above_chance(row) else "not above chance"
         yield "nearest", f"{row.label} (r {row.label_r:.2f}, {verdict} {row.label_chance:.2f})"
+
+
+def _found_again(claimed: float) -> str:
+    """Return a claim in words; of real maps so claimed 94 % and about 3 of 4 were found again."""
+    return "yes" if claimed >= 0.65 else "likely" if claimed >= 0.5 else "uncertain"
 
 
 def _above_chance(row: Component) -> bool:

@@ -39,6 +39,8 @@ class Component:
     # What time courses say of it (`algorithms.verdict`), and c, the curvature of its pairs
     verdict: str | None = None
     curvature: float | None = None
+    # Expected |r| with the maps of other people: spatial maps of brains, where the test is clear
+    claimed_r: float | None = None
     label: str | None = None
     label_r: float | None = None
     label_chance: float | None = None  # |r| that chance gives
@@ -83,6 +85,11 @@ def means_by_parcel(values: Array, labels: Any) -> Array:
     parcel = np.unique(labels[labels > 0], return_inverse=True)[1].ravel()
     sums = np.stack([np.bincount(parcel, weights=column) for column in values.T], axis=1)
     return np.asarray(sums / np.bincount(parcel)[:, None])
+
+
+def file_of(status: str) -> str:
+    """Return the name of the maps' file: who copies it must see that nothing was found."""
+    return "unconfirmed_maps" if status == "nothing_found" else "group_maps"
 
 
 def in_mni(settings: Mapping[str, object]) -> bool:

@@ -88,13 +88,28 @@ class LabelSource:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SpatialFit:
-    """Whether spatial components are sparser than those of equally smooth noise (kurtosis)."""
+    """Whether spatial components are sparser than those of equally smooth noise (kurtosis).
+
+    None where the left-right test says it: of coarse maps of a brain kurtosis says nothing.
+    """
 
     converged: bool
-    kurtosis: float
-    surrogate: float
-    surrogate_std: float
-    fits: bool
+    kurtosis: float | None = None
+    surrogate: float | None = None
+    surrogate_std: float | None = None
+    fits: bool | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LeftRightFigures:
+    """The left-right test: z, the statistic over its largest value, and what smooth noise gives."""
+
+    z: float
+    statistic: float
+    null: float
+    null_std: float
+    verdict: str  # {"brain", "unclear", "nothing"}
+    mirrored: bool  # whether the two sides were averaged
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +139,7 @@ class ModelFigures:
 
     kind: Separation
     spatial: SpatialFit | None = None
+    left_right: LeftRightFigures | None = None  # of brains, spatial runs only
     template: tuple[TemplateRow, ...] | None = None
 
 

@@ -50,6 +50,7 @@ class FinalState:
     stability: float = 0.0  # 0 where there are no rounds
     verdict: Verdict | None = None  # of a dithered run; components in the order of the solver
     spectrum: Subspace | None = None  # what the first release said of directions; None without one
+    spatial: SpatialComponents | None = None  # of a spatial run
 
     def maps(self, config: Config, model: IcaModel) -> Array:
         """Return A = B V unmixing^-1, shape (D, k), in the order of the solver."""
@@ -70,10 +71,9 @@ class SeparationModel(ABC):
     def check_space(self, config: CapeDjicaConfig, space: FeatureSpace) -> None:  # noqa: B027
         """Raise ConfigError if the sites' feature space does not suit the settings."""
 
+    @abstractmethod
     def choose_n_basis(self, config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
-        from cape.forecast.one_release import spatial_basis
-
-        return min(spatial_basis(g, config.n_components), space.n_features)
+        """Return the best d for G."""
 
     def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
         """Return the rule that says whether maps can be expected."""

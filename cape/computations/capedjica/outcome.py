@@ -88,6 +88,6 @@ def consortium_outcome(
         rounds_planned=sum(event.phase == roster.plan[-1].phase for event in roster.plan),
         warnings=(*roster.warnings, *([NO_GAP] if gap_missing else [])),
         # Free of cost, and on real data often the better maps: every run with a spectrum shows it.
-        spatial=spatial_set(B, end.V) if spectrum else None,
+        spatial=spatial_set(B, end) if spectrum else None,
         template=template_reading(party.config, model) if model.template else None,
     )

@@ -22,7 +22,7 @@ from cape.protocol.messages import Roster
 from cape.protocol.model import settings_of
 from cape.protocol.plan import PROTECTS_NOBODY, filtered, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Site
-from cape.public_basis import basis_kind
+from cape.public_basis import basis_kind, untruncated
 
 MODELS: Mapping[Separation, SeparationModel] = {
     "temporal": TemporalModel(),
@@ -69,6 +69,8 @@ def verify(site: Site, roster: Roster) -> None:
 def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
     """Return d: the owner's, or the best one for G; ConfigError if R does not fit it."""
     D, R = space.n_features, config.n_components
+    if untruncated(config, space):
+        return D
     if basis_kind(config) == "none":
         d = _without_basis(config, D, g)
     elif space.n_templates and basis_kind(config) == "templates":

@@ -31,6 +31,17 @@ class CapeDjicaConfig(Config):
         help="temporal: joint temporal ICA.  spatial: independent maps, one release.  template: "
         "private dual regression on public maps (templates.nii.gz or templates.csv at every site).",
     )
+    symmetry: Literal["auto", "none", "assume"] = option(
+        "auto",
+        "Mirror spatial maps of a brain left to right",
+        help="auto: where the left-right test on the released statistic is clear (z >= 4).  none: "
+        "never, for cohorts with one-sided lesions.  assume: in every subject, without a test.",
+    )
+    midline_x: str = option(
+        "auto",
+        "x of the plane between the hemispheres",
+        help="mm, such as 0; auto: 0 on a bundled mask, else where the mask is its own mirror.",
+    )
     pca: Literal["projector", "covariance"] = option(
         "projector", "PCA", help="covariance: Imtiaz et al., Alg. 3."
     )
@@ -97,15 +108,33 @@ class CapeDjicaConfig(Config):
         if self.separation == "temporal":
             return Config.widest_smooth_basis(self)
         # The forecast is read before a run only, so a round should not pay for its import.
-        from cape.forecast.one_release import spatial_basis
+        from cape.forecast.one_release import spatial_basis, template_basis
 
-        return spatial_basis(math.inf, self.n_components)
+        widest = spatial_basis if self.separation == "spatial" else template_basis
+        return widest(math.inf, self.n_components)
+
+    def midline_mm(self) -> float | None:
+        """Return the x of the midplane; None: it has to be found from the mask."""
+        if self.midline_x == "auto":
+            return 0.0 if self.mask != "file" and self.feature_space == "mask" else None
+        try:
+            x = float(self.midline_x)
+        except ValueError:
+            x = math.nan
+        if not abs(x) <= 1000.0:
+            do = "such as 0, in the coordinates of the mask."
+            allowed = "auto or -1000 to 1000"
+            raise ConfigError(
+                "E011", setting="midline_x", got=self.midline_x, allowed=allowed, do=do
+            )
+        return x
 
     def check(self) -> None:
         Config.check(self)
         check_basis(self)
         numbers("shares", self.shares, 3)
         numbers("clip_schedule", self.clip_schedule, 2)
+        self.midline_mm()
         if self.separation != "temporal" and self.pca != "projector":
             problem = f"separation={self.separation} with pca={self.pca}"
             do = "other separations have one release of their own: leave pca as it is."

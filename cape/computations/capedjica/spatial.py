@@ -6,13 +6,26 @@ the whole budget.  Another model than joint temporal ICA, and named wherever its
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
 from cape.algorithms.estimators import Array
-from cape.algorithms.spatial import Rotation, SpatialComponents, SpatialIca, sparseness, spatial_ica
+from cape.algorithms.left_right import CLEAR, LeftRight, Mirror, left_right, mirrored
+from cape.algorithms.linalg import smat
+from cape.algorithms.spatial import (
+    Score,
+    SpatialComponents,
+    SpatialIca,
+    claims,
+    leading,
+    sparseness,
+    spatial_ica,
+)
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, separates
+from cape.feature_space import FeatureSpace
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis
 from cape.protocol.outcome import SpatialSet
@@ -20,9 +33,18 @@ from cape.protocol.plan import PlannedStage
 from cape.protocol.secure_sum import SecureSum
 from cape.public_basis import Basis, public_basis
 
+SCORE: Score = "skewness"
 
-def _estimator(config: CapeDjicaConfig, model: object = None) -> SpatialIca:
-    return SpatialIca(n_components=config.n_components, private=config.private)
+
+def _estimator(config: CapeDjicaConfig, model: IcaModel | None = None) -> SpatialIca:
+    J = None
+    if config.symmetry == "assume" and model is not None:
+        from cape.computations.capedjica.brains import mirror_of
+
+        roster = joined(model)
+        mirror = mirror_of(config, roster.space, roster.n_basis)
+        J = None if mirror is None else mirror.J
+    return SpatialIca(n_components=config.n_components, private=config.private, J=J)
 
 
 def _released(model: IcaModel) -> SpatialComponents:
@@ -33,24 +55,58 @@ def _released(model: IcaModel) -> SpatialComponents:
 
 def _arranged(config: CapeDjicaConfig, model: IcaModel) -> SpatialComponents:
     # The aggregator alone rotates, and everybody takes its result: another host's FastICA could
-    # stop at another step.
+    # stop at another step.  So only its last exchange pays for these imports.
+    from cape.computations.capedjica.brains import mirror_of
+
     state, roster = _released(model), joined(model)
-    rotation, A = _rotation(public_basis(config, roster.space, roster.n_basis), state.subspace.V)
-    return state.rotated(rotation, arrange(A))
-
-
-def _rotation(B: Basis | None, V: Array) -> tuple[Rotation, Array]:
-    """Return the rotation of a subspace V (d, k) to independent maps A (D, k), and A."""
+    if state.status != "released":
+        return state
+    F, noise_std, k = smat(state.mean), state.subspace.noise_std, state.subspace.V.shape[1]
+    B = public_basis(config, roster.space, roster.n_basis)
+    mirror = mirror_of(config, roster.space, roster.n_basis)
+    test = None if mirror is None else _tested(config, model, F, mirror)
+    clear = test is not None and test.z >= CLEAR
+    # Without noise there is nothing that a mirror would take away.
+    wanted = config.symmetry == "assume" or (config.symmetry == "auto" and clear and noise_std > 0)
+    J = mirror.J if mirror is not None and wanted else None
+    V = leading(F if J is None else mirrored(F, J), k)
     maps = V if B is None else B @ V
-    rotation = spatial_ica(maps)
-    return rotation, maps @ rotation.mixing
+    rotation = spatial_ica(maps, score=SCORE)
+    A = maps @ rotation.mixing
+    return replace(
+        state,
+        subspace=replace(state.subspace, V=V),
+        mixing=rotation.mixing,
+        converged=rotation.converged,
+        order=arrange(A),
+        mean=np.zeros(0),
+        test=test,
+        mirrored=J is not None,
+        claims=claims(F, B, A, noise_std=noise_std, J=J) if clear and noise_std > 0 else (),
+    )
+
+
+def _tested(config: CapeDjicaConfig, model: IcaModel, F: Array, mirror: Mirror) -> LeftRight | None:
+    # Subjects that were mirrored before they answered are even and odd by themselves.
+    if config.symmetry == "assume":
+        return None
+    from cape.computations.capedjica.brains import null_of
+
+    roster, R = joined(model), config.n_components
+    return left_right(
+        F,
+        mirror.weighed,
+        null_of(config, roster.space, roster.n_basis, R),
+        noise_std=_released(model).subspace.noise_std,
+        n_subjects=roster.n_subjects,
+        n_components=R,
+    )
 
 
 SPATIAL = SecureSum(
     name="spatial",
     state=SpatialComponents,
     model_field="spatial",
-    may_reduce_rank=True,
     estimator=_estimator,
     rows=n_basis,
     input=subject_views.raw,
@@ -68,10 +124,15 @@ class SpatialModel(SeparationModel):
         releases = _estimator(config).schedule(n_basis)
         return (PlannedStage(phase="spatial", releases=releases, mu2_weight=1.0),)
 
+    def choose_n_basis(self, config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
+        from cape.forecast.one_release import spatial_basis
+
+        return min(spatial_basis(g, config.n_components), space.n_features)
+
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
         state = _released(model)
-        settled = "The rotation settled." if state.converged else "The rotation did not settle."
         unmixing = np.asarray(np.linalg.inv(state.mixing))
+        status = state.status if state.status != "released" else _status(state.test)
         return FinalState(
             V=state.subspace.V,
             U=np.eye(len(unmixing)),
@@ -79,16 +140,46 @@ class SpatialModel(SeparationModel):
             unmixing=unmixing,
             spectrum=state.subspace,
             order=state.order,
-            status="converged" if state.converged else "max_rounds",
-            reason=f"Spatial ICA of the released subspace. {settled}",
+            status=status,
+            reason=REASONS[status],
+            spatial=state,
         )
 
 
-def spatial_set(B: Basis | None, V: Array) -> SpatialSet:
-    """Return the spatial components of a released subspace, of whatever model; costs no budget."""
-    rotation, A = _rotation(B, V)
+REASONS = {
+    "networks": "The left-right test is clear: networks that are the same on both sides are there.",
+    "unclear": "The left-right test is not clear: these maps may be noise.",
+    "nothing_found": "The left-right test finds no more than smooth noise gives.",
+    "released": "The planned release was made; left and right could not be compared.",
+    "budget_exhausted": "A site refused the release; there is no result.",
+}
+
+
+def _status(test: LeftRight | None) -> str:
+    if test is None:
+        return "released"
+    return {"brain": "networks", "unclear": "unclear", "nothing": "nothing_found"}[test.verdict]
+
+
+def spatial_set(B: Basis | None, end: FinalState) -> SpatialSet:
+    """Return the spatial components of a run's released subspace; they cost no budget."""
+    state = end.spatial
+    if state is None:
+        maps = end.V if B is None else B @ end.V
+        rotation = spatial_ica(maps)
+        A = maps @ rotation.mixing
+        return SpatialSet(
+            A=apply_order(arrange(A), A, 1),
+            converged=rotation.converged,
+            sparseness=sparseness(B, end.V, rotation.mixing),
+        )
+    A = (end.V if B is None else B @ end.V) @ state.mixing
     return SpatialSet(
-        A=apply_order(arrange(A), A, 1),
-        converged=rotation.converged,
-        sparseness=sparseness(B, V, rotation.mixing),
+        A=apply_order(end.order, A, 1),
+        converged=state.converged,
+        # Of brains the left-right test says more, and says it of coarse maps too.
+        sparseness=None if state.test else sparseness(B, end.V, state.mixing, score=SCORE),
+        test=state.test,
+        mirrored=state.mirrored,
+        claims=tuple(state.claims[abs(k) - 1] for k in end.order) if state.claims else (),
     )

@@ -88,6 +88,11 @@ class TemplateModel(SeparationModel):
             allowed, do = f"2 to {MOST_TEMPLATES}", "use fewer templates."
             raise ConfigError("E149", got=K, allowed=allowed, do=do)
 
+    def choose_n_basis(self, config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
+        from cape.forecast.one_release import template_basis
+
+        return min(template_basis(g, config.n_components), space.n_features)
+
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:
         maps = _released(model).maps
         V, right = np.linalg.qr(maps)

@@ -1,0 +1,149 @@
+"""Left and right of a run's feature space: its mirror, and what smooth noise gives there.
+
+Functions of public things alone: settings, grid, mask or label image, and the size of the basis.
+Only the end of a spatial run (and ``symmetry=assume``) needs them.
+"""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms import kernel, left_right
+from cape.algorithms.estimators import Array
+from cape.algorithms.left_right import Mirror, Null
+from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.feature_space import FeatureSpace
+from cape.frozen import dataclass
+from cape.public_basis import basis_kind, kernel_width, public_basis, untruncated, voxel_mm
+
+ALIGNED = 1e-3  # largest part of the grid's x axis that points elsewhere than left to right
+LEAST_OVERLAP = 0.9  # of a mask with its mirror image, where nobody says where the midplane is
+LEAST_PARTNERS = 0.5  # share of voxels that have a partner on the other side
+SIMULATED_MM = 8.0  # the null is simulated on voxels at least about so large: maps are coarse
+
+
+@functools.lru_cache(maxsize=2)
+def mirror_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> Mirror | None:
+    """Return the mirror in the public basis; None where left and right cannot be compared."""
+    if not config.spatial_brains or space.kind != "mask":
+        return None
+    midline = midline_of(config, space)
+    if midline is None:
+        return None
+    if basis_kind(config, space) == "kernel":
+        return _mirror_in(_places(config, space, n_basis), midline, kernel_width(space))
+    if not untruncated(config, space):
+        return None  # a basis of cosines: the mirror was measured in the kernel's
+    # Voxels need not have a partner each: the mirror acts on the smooth part.
+    B = _smooth_part(space)
+    part = _mirror_in(_of_voxels(space, B), midline, kernel_width(space))
+    return Mirror(
+        J=np.eye(len(B)) + B @ (part.J - np.eye(B.shape[1])) @ B.T,
+        weighed=B @ part.weighed @ B.T,
+    )
+
+
+@functools.lru_cache(maxsize=2)
+def null_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, R: int) -> Null:
+    """Return what subjects made of smooth noise give in the left-right test; takes seconds."""
+    mirror = mirror_of(config, space, n_basis)
+    if mirror is None:
+        raise ValueError("a space without left and right")
+    places = _places(config, space, n_basis)
+    steps = [max(1, int(SIMULATED_MM // edge)) for edge in places.mm]
+    if places.rows is None:  # all voxels are the basis, few enough to be coarse
+        steps = [1, 1, 1]
+    every = tuple(slice(step // 2, None, step) for step in steps)
+    row = np.full(places.inside.shape, -1)
+    row[places.inside] = np.arange(int(places.inside.sum()))
+    rows = row[every]
+    coarse = rows >= 0
+    x, y, z = (edge * step for edge, step in zip(places.mm, steps, strict=True))
+    found = np.argwhere(coarse)
+    box = tuple(map(slice, found.min(axis=0), found.max(axis=0) + 1))
+    return left_right.simulated_null(
+        lambda sigma: left_right.voxel_fields(coarse[box], (x, y, z), sigma),
+        np.ones(len(found)),
+        None if places.rows is None else places.rows[rows[coarse]],
+        mirror.weighed,
+        n_components=R,
+        global_signal=config.cleaning.global_signal,
+    )
+
+
+def midline_of(config: CapeDjicaConfig, space: FeatureSpace) -> float | None:
+    """Return the x (mm) of the plane between left and right; None: there is no such plane."""
+    affine = np.array(space.affine).reshape(4, 4)
+    step = float(affine[0, 0])
+    tilted = max(np.abs(affine[0, 1:3]).max(), np.abs(affine[1:3, 0]).max())
+    if step <= 0.0 or tilted > ALIGNED * step:
+        return None
+    inside = space.labels() > 0
+    given = config.midline_mm()
+    if given is None:
+        # In steps of half a voxel, so that the plane may lie between two.
+        sums = range(2 * inside.shape[0] - 1)
+        best = max(sums, key=lambda total: overlap(inside, total))
+        if overlap(inside, best) < LEAST_OVERLAP:
+            return None
+        return float(affine[0, 3]) + step * best / 2.0
+    nearest = round(2.0 * (given - float(affine[0, 3])) / step)
+    return given if overlap(inside, nearest) >= LEAST_PARTNERS else None
+
+
+def overlap(inside: npt.NDArray[np.bool_], total: int) -> float:
+    """Return the share of voxels i whose mirror `total` - i along the first axis is inside too."""
+    other = total - np.arange(len(inside))
+    there = (other >= 0) & (other < len(inside))
+    both = inside[there] & inside[other[there]]
+    return float(both.sum() / inside.sum())
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Places:
+    """Where the public basis is known: voxels of the mask, or the nodes between them."""
+
+    inside: npt.NDArray[np.bool_]  # (nx, ny, nz)
+    mm: tuple[float, float, float]
+    first_mm: float  # x of the first ones
+    rows: Array | None  # (n inside, d): the basis there; None: the identity
+
+
+def _places(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> _Places:
+    B = public_basis(config, space, n_basis)
+    if B is None or isinstance(B, np.ndarray):
+        return _of_voxels(space, B)
+    from cape.algorithms.interpolated_basis import node_steps
+
+    # Of a fine mask the basis is interpolated: what is asked here is coarser than its nodes.
+    first = int(np.argwhere(space.labels() > 0)[:, 0].min())
+    x, y, z = (
+        edge * step for edge, step in zip(voxel_mm(space), node_steps(voxel_mm(space)), strict=True)
+    )
+    at = float(space.affine[3]) + first * float(space.affine[0])
+    return _Places(inside=B.used, mm=(x, y, z), first_mm=at, rows=B.coefficients)
+
+
+def _of_voxels(space: FeatureSpace, B: Array | None) -> _Places:
+    at = float(space.affine[3])
+    return _Places(inside=space.labels() > 0, mm=voxel_mm(space), first_mm=at, rows=B)
+
+
+def _mirror_in(places: _Places, midline: float, sigma: float) -> Mirror:
+    B = places.rows
+    if B is None:
+        raise ValueError("the mirror is made in a basis")
+    across = kernel.smooth_mirrored(
+        places.inside, places.mm, B, first_mm=places.first_mm, midline_mm=midline, sigma_mm=sigma
+    )
+    return left_right.mirror(B, kernel.smooth(places.inside, places.mm, B, sigma), across)
+
+
+def _smooth_part(space: FeatureSpace) -> Array:
+    from cape.forecast.one_release import SPATIAL_SIZES
+
+    d = min(SPATIAL_SIZES[-1][1], space.n_features)
+    return kernel.kernel_mask(space.labels() > 0, voxel_mm(space), d, kernel_width(space))
