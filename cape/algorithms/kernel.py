@@ -8,6 +8,9 @@ within rounding, not on bytes; privacy bounds hold for any basis.
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+
 import numpy as np
 import numpy.typing as npt
 
@@ -15,6 +18,7 @@ from cape.algorithms.basis import check_size, cosines
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import polar
 from cape.errors import ConfigError
+from cape.frozen import dataclass
 
 SIGMA_MM = 12.0  # width of the kernel in a brain, mm
 # The same for spatial components: the narrower kernel's patterns vanish at the rim of the mask
@@ -83,7 +87,7 @@ def kernel_mask(
     box = mask[tuple(map(slice, voxels.min(axis=0), voxels.max(axis=0) + 1))]
     axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(box.shape, voxel_mm, strict=True)]
     if sigma_mm >= WIDE_MM:
-        return _by_modes(voxels - voxels.min(axis=0), axes, n_basis)
+        return _by_modes(box, axes, n_basis)
     width = min(len(voxels), n_basis + max(30, n_basis // 2))
     U = np.linalg.qr(_start(box, width))[0]
     for _ in range(MOST_STEPS):
@@ -163,45 +167,71 @@ def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
     return out
 
 
-def _by_modes(voxels: npt.NDArray[np.intp], axes: list[Array], n_basis: int) -> Array:
-    """Leading eigenvectors (D, d) of the kernel at `voxels` (D, 3) of its bounding box.
+def _by_modes(box: npt.NDArray[np.bool_], axes: list[Array], n_basis: int) -> Array:
+    """Leading eigenvectors (D, d) of the kernel at the voxels of a box.
 
-    ``K = F F'``, F (D, m) the box's own modes (products of those of each axis) at the voxels: the
-    eigenvectors are those of the small F'F.  ConfigError (E011) past what is told from rounding.
+    ConfigError (E011) past what is told from rounding.
     """
     # Block iteration fails here: a wide kernel's spectrum falls by 1e6 within the basis.
-    strengths, modes = zip(*(np.linalg.eigh(axis) for axis in axes), strict=True)
-    x, y, z = (np.maximum(values, 0.0) for values in strengths)
-    strength = np.multiply.outer(np.multiply.outer(x, y), z)
-    chosen = np.argwhere(strength > _MODES * strength.max())
-    a, b, c = chosen.T
-    root = np.sqrt(strength[a, b, c])
-
-    def rows(first: int) -> Array:
-        i, j, k = voxels[first : first + _ROWS].T
-        out = modes[0][i][:, a] * modes[1][j][:, b]
-        out *= modes[2][k][:, c]
-        out *= root
-        return np.asarray(out)
-
-    blocks = range(0, len(voxels), _ROWS)
-    gram = np.zeros((len(chosen), len(chosen)))
-    for first in blocks:
-        F = rows(first)
-        gram += F.T @ F
-    values, vectors = np.linalg.eigh(gram)
-    values, vectors = values[::-1], vectors[:, ::-1]
+    modes = _modes_of(box.tobytes(), box.shape, tuple(axis.tobytes() for axis in axes))
+    values = modes.values
     carried = int(np.count_nonzero(values > _CARRIED * values[0]))
     if n_basis > carried:
         raise ConfigError(
             "E011", setting="n_basis", got=n_basis, allowed=f"1 to {carried} in this mask",
             do="lower n_basis.",
         )  # fmt: skip
-    turn = vectors[:, : n_basis + 1] / np.sqrt(values[: n_basis + 1])
-    U = np.concatenate([rows(first) @ turn for first in blocks])
+    turn = modes.vectors[:, : n_basis + 1] / np.sqrt(values[: n_basis + 1])
+    voxels = np.argwhere(box)
+    blocks = range(0, len(voxels), _ROWS)
+    U = np.concatenate([modes.at(voxels[first : first + _ROWS]) @ turn for first in blocks])
     Q, R = np.linalg.qr(U)  # orthonormal to rounding, and as nested as the eigenvectors are
     Q *= np.where(np.diagonal(R) < 0.0, -1.0, 1.0)
     return _settled(Q, values[: n_basis + 1])[:, :n_basis]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Modes:
+    """A kernel inside a box as ``K = F F'``, F the box's own modes, and F'F taken apart."""
+
+    axes: tuple[Array, ...]  # eigenvectors of each axis
+    chosen: npt.NDArray[np.intp]  # (m, 3): one of each axis
+    root: Array  # (m,): of the strengths
+    values: Array  # (m,): of F'F, and so of K; falling
+    vectors: Array  # (m, m)
+
+    def at(self, voxels: npt.NDArray[np.intp]) -> Array:
+        """Rows of F, shape (n, m), at voxels (n, 3) of the box."""
+        out = np.tile(self.root, (len(voxels), 1))
+        for axis, vectors in enumerate(self.axes):
+            out *= vectors[voxels[:, axis]][:, self.chosen[:, axis]]
+        return out
+
+
+# A run asks for the widest basis and for its own: taking the kernel apart takes seconds.
+@functools.lru_cache(maxsize=2)
+def _modes_of(inside: bytes, shape: tuple[int, ...], kernels: tuple[bytes, ...]) -> _Modes:
+    box = np.frombuffer(inside, dtype=bool).reshape(shape)
+    pairs = [
+        np.linalg.eigh(np.frombuffer(K).reshape(n, n)) for K, n in zip(kernels, shape, strict=True)
+    ]
+    x, y, z = (np.maximum(values, 0.0) for values, _ in pairs)
+    strength = np.multiply.outer(np.multiply.outer(x, y), z)
+    chosen = np.argwhere(strength > _MODES * strength.max())
+    plain = _Modes(
+        axes=tuple(vectors for _, vectors in pairs),
+        chosen=chosen,
+        root=np.sqrt(strength[tuple(chosen.T)]),
+        values=np.zeros(0),
+        vectors=np.zeros((0, 0)),
+    )
+    voxels = np.argwhere(box)
+    gram = np.zeros((len(chosen), len(chosen)))
+    for first in range(0, len(voxels), _ROWS):
+        F = plain.at(voxels[first : first + _ROWS])
+        gram += F.T @ F
+    values, vectors = np.linalg.eigh(gram)
+    return replace(plain, values=values[::-1], vectors=np.ascontiguousarray(vectors[:, ::-1]))
 
 
 def _filtered(

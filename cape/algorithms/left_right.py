@@ -101,8 +101,8 @@ def left_right(
     )
 
 
-# Draws one subject's field of a given smoothness (mm) at n places, (n, SCANS), of unit deviation
-Field = Callable[[np.random.Generator], Array]
+# Draws one subject's field of a given smoothness at n places, (n, n_times), of unit deviation
+Field = Callable[[np.random.Generator, int], Array]
 
 
 def voxel_fields(
@@ -114,8 +114,8 @@ def voxel_fields(
         place = np.arange(n) * mm / sigma_mm
         roots.append(symmetric_root(np.exp(-0.5 * (place[:, None] - place[None, :]) ** 2)))
 
-    def draw(rng: np.random.Generator) -> Array:
-        volume = rng.standard_normal((*inside.shape, SCANS))
+    def draw(rng: np.random.Generator, n_times: int) -> Array:
+        volume = rng.standard_normal((*inside.shape, n_times))
         for axis, root in enumerate(roots):
             volume = np.moveaxis(np.tensordot(root, volume, axes=(1, axis)), 0, axis)
         return np.asarray(volume[inside])
@@ -152,7 +152,7 @@ def simulated_null(
         for level in WHITE:
             found = []
             for _ in range(PEOPLE):
-                X = draw(rng)
+                X = draw(rng, SCANS)
                 X = (X + level * white[:, None] * rng.standard_normal(X.shape)) @ in_time.T
                 X = _cleaned(X, global_signal=global_signal)
                 U = _leading(X if basis is None else basis.T @ X, n_components)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         two_views,
     )
     from cape.synthetic.presets import PRESETS, Preset
+    from cape.synthetic.resting import TwoSided, two_sided
     from cape.synthetic.scores import (
         calinski_harabasz,
         captured_energy,
@@ -46,6 +47,7 @@ __all__ = [
     "Study",
     "Summary",
     "SurrogateSource",
+    "TwoSided",
     "blob_maps",
     "calinski_harabasz",
     "captured_energy",
@@ -65,13 +67,23 @@ __all__ = [
     "random_fields",
     "split_unequally",
     "standardise",
+    "two_sided",
     "two_views",
     "write_consortium",
 ]
 
 # Searched in this order: the scores of a run must not wait for the readers that the writer of
 # consortia imports.
-_MODULES = ("scores", "presets", "differences", "generators", "surrogate", "brain", "consortium")
+_MODULES = (
+    "scores",
+    "presets",
+    "differences",
+    "generators",
+    "surrogate",
+    "resting",
+    "brain",
+    "consortium",
+)
 
 
 def __getattr__(name: str) -> Any:

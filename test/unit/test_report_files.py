@@ -338,7 +338,8 @@ def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path)
             / "methods.md"
         ).read_text()
         for kind, status in (
-            ("temporal", "max_rounds"), ("spatial", "converged"), ("spatial", "max_rounds"),
+            ("temporal", "max_rounds"), ("spatial", "networks"), ("spatial", "released"),
+            ("spatial", "nothing_found"),
             ("template", "released"),
         )
     }  # fmt: skip
@@ -351,12 +352,22 @@ def test_the_methods_paragraph_claims_of_each_model_what_is_true_of_it(tmp_path)
         assert ("curvature 0.20" in text) == (kind == "temporal")
         assert ("from one release" in text) == (kind != "temporal")
         assert "stability 0" not in text
-    assert "rotation of the released subspace had settled" in found["spatial", "converged"]
-    assert "rotation of the released subspace had not settled" in found["spatial", "max_rounds"]
-    page = (tmp_path / "spatial" / "converged" / "index.html").read_text()
-    assert "Status converged: the rotation of the released subspace had settled" in page
-    assert "real data carried about 15 spatial components" in page  # the rule of `cape budget`
-    assert "components were recovered on synthetic data" not in page
+    assert "networks were found, by the left-right test" in found["spatial", "networks"]
+    assert "no more than smooth noise gives" in found["spatial", "nothing_found"]
+    folder = tmp_path / "spatial" / "networks"
+    page = (folder / "index.html").read_text()
+    assert "Status networks: networks were found, by the left-right test" in page
+    # What was measured on real brains to be wrong, or says nothing of a run of one release
+    for words in (
+        "Suggested number of components", "did not settle", "no spectral gap",
+        "components were recovered on synthetic",
+    ):  # fmt: skip
+        assert words not in page
+    assert (folder / "group_maps.nii.gz").exists() or (folder / "group_maps.csv").exists()
+    assert not [*folder.glob("spatial_maps*")]  # they are the maps themselves
+    unnamed = tmp_path / "spatial" / "nothing_found"
+    assert [path.name.split(".")[0] for path in unnamed.glob("*_maps.*")] == ["unconfirmed_maps"]
+    assert load(unnamed, "results.json")["labels"]["template"] is None
 
 
 def test_stability_that_was_not_assessed_is_null_and_no_number(tmp_path):

@@ -1,0 +1,121 @@
+"""Spatial maps of brains through the whole protocol: left-right test, mirror, claims; fixed seeds.
+
+Short forms of bench/brains.py (docs/separations.md has its figures).  Every run is of real secure
+sums, 3 sites, 40 subjects, 15 maps and G 100.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import separations as bench
+from cape.config import Config
+from cape.data import grid_of, mask_space
+from cape.protocol.outcome import IcaOutcome
+from cape.report import write_results
+from cape.synthetic import match_maps, two_sided
+
+SPACE = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask="MNI152-10mm"))
+SIDES = np.argwhere(SPACE.labels() > 0)[:, 0] * 10.0 + SPACE.affine[3]
+
+
+def cleaned(X: np.ndarray) -> np.ndarray:
+    X = X - X.mean(axis=1, keepdims=True)
+    X /= X.std(axis=1, keepdims=True)
+    mean = X.mean(axis=0)
+    return X - np.outer(X @ mean / (mean @ mean), mean)
+
+
+def play(kind: str, **settings: object) -> tuple[IcaOutcome, np.ndarray]:
+    """Run subjects with networks of one kind; return the outcome and the true maps."""
+    study = two_sided(grid_of(SPACE), 15, seed=5, networks=kind != "smooth")
+    left = SIDES < 0
+
+    def subject(m: int) -> np.ndarray:
+        X = study.subject(m, 120).astype(float)
+        if kind == "split":  # the right side is another person's
+            X[~left] = study.subject(1000 + m, 120)[~left]
+        return cleaned(X)
+
+    arguments = argparse.Namespace(subjects=40, sites=3, g=100.0)
+    chosen = {"separation": "spatial", "mask": "MNI152-10mm", "n_components": 15, **settings}
+    return bench.run(SPACE, subject, arguments, 1, **chosen), study.maps
+
+
+@pytest.fixture(scope="module")
+def brains() -> tuple[IcaOutcome, np.ndarray]:
+    return play("two-sided")
+
+
+@pytest.fixture(scope="module")
+def smooth() -> tuple[IcaOutcome, np.ndarray]:
+    return play("smooth")
+
+
+def test_networks_of_both_sides_are_found_mirrored_and_claimed(brains) -> None:
+    outcome, truth = brains
+    found = outcome.spatial
+    assert outcome.status == "networks"
+    assert found.test.z > 8.0
+    assert found.test.statistic > 0.5
+    assert found.mirrored
+    assert outcome.A.shape == (SPACE.n_features, 15)
+    matched = match_maps(outcome.A, truth)
+    assert matched.mean > 0.55
+    assert len(found.claims) == 15
+    assert 0.4 < np.mean(found.claims) < 0.8
+    assert np.allclose(found.A, outcome.A)
+
+
+def test_smooth_noise_is_called_nothing_and_its_maps_have_another_name(smooth, tmp_path) -> None:
+    outcome, _ = smooth
+    assert outcome.status == "nothing_found"
+    assert abs(outcome.spatial.test.z) < 4.0
+    assert not outcome.spatial.mirrored
+    assert outcome.spatial.claims == ()
+    assert outcome.A.shape == (SPACE.n_features, 15)  # maps are written all the same
+    write_results(tmp_path, outcome)
+    assert (tmp_path / "unconfirmed_maps.nii.gz").is_file()
+    assert not (tmp_path / "group_maps.nii.gz").exists()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["separation"]["left_right"]["verdict"] == "nothing"
+    page = (tmp_path / "index.html").read_text()
+    assert "nothing was found" in page
+    assert "found again <b>" not in page
+    assert "nearest <b>" not in page
+
+
+@pytest.mark.slow
+def test_two_people_in_one_head_are_below_noise() -> None:
+    """So the test measures coupling between hemispheres and not anatomy."""
+    outcome, _ = play("split")
+    assert outcome.status == "nothing_found"
+    assert outcome.spatial.test.z < 0.0
+
+
+@pytest.mark.slow
+def test_the_owner_may_forbid_the_mirror_and_assume_it(brains) -> None:
+    plain, _ = play("two-sided", symmetry="none")
+    assert not plain.spatial.mirrored
+    # The test is on the mean as released: the mirror comes after it.
+    assert plain.spatial.test == brains[0].spatial.test
+    assert plain.spatial.claims
+    assumed, truth = play("two-sided", symmetry="assume")
+    assert (assumed.status, assumed.spatial.test) == ("released", None)
+    assert assumed.spatial.mirrored
+    assert assumed.spatial.claims == ()  # nothing was tested
+    assert match_maps(assumed.A, truth).mean > 0.55
+
+
+@pytest.mark.slow
+def test_without_noise_all_voxels_are_used_and_nothing_is_claimed() -> None:
+    outcome, truth = play("two-sided", private=False, epsilon=0.0)
+    assert outcome.roster.n_basis == SPACE.n_features
+    assert outcome.status == "networks"
+    assert outcome.spatial.claims == ()
+    assert match_maps(outcome.A, truth).mean > 0.7
