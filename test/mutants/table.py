@@ -638,7 +638,7 @@ MUTANTS = (
     ),
     Mutant(
         "a site takes whatever size of the basis the aggregator says",
-        "cape/protocol/plan.py", "if roster.n_basis != n_basis or n_basis >", "if n_basis >",
+        "cape/protocol/plan.py", "if roster.n_basis != n_basis or too_large:", "if too_large:",
         PROTOCOL + "test_conformance.py"
         "::test_f_a_site_takes_no_other_size_of_the_basis_from_the_aggregator",
     ),
@@ -1092,5 +1092,35 @@ MUTANTS = (
         '"gaussian": replace(_REALISTIC, alpha=STATIONARY),',
         UNIT + "test_synthetic_presets.py"
         "::test_gaussian_courses_of_equal_amplitude_have_nothing_to_separate",
+    ),
+    Mutant(
+        "the rank guard is back in spatial maps",
+        "cape/algorithms/spatial.py", "replace(released, V=V, status=\"unguarded\")", "released",
+        UNIT + "test_left_right.py::test_exactly_r_maps_come_out_at_every_budget",
+    ),
+    Mutant(
+        "a site mirrors those of its subjects whose data look symmetric",
+        "cape/algorithms/spatial.py", "[Y, self.J @ Y]",
+        "[Y, self.J @ Y if np.sum(Y * (self.J @ Y)) > 0 else Y]",
+        UNIT + "test_left_right.py"
+        "::test_subjects_that_are_mirrored_first_have_even_and_odd_directions_only",
+    ),
+    Mutant(
+        "maps are mirrored whatever the left-right test says",
+        "cape/computations/capedjica/spatial.py", "== \"auto\" and clear and noise_std > 0",
+        "== \"auto\" and noise_std > 0",
+        "test/e2e/test_brains.py::test_smooth_noise_is_called_nothing_and_its_maps_have_another_name",
+    ),
+    Mutant(
+        "maps are claimed whatever the left-right test says",
+        "cape/computations/capedjica/spatial.py", "if clear and noise_std > 0 else ()",
+        "if test is not None else ()",
+        "test/e2e/test_brains.py::test_smooth_noise_is_called_nothing_and_its_maps_have_another_name",
+    ),
+    Mutant(
+        "the global signal stays in the data",
+        "cape/data/cleaning.py", "    if how.global_signal:\n", "    if False:\n",
+        UNIT + "test_data_preprocessing.py"
+        "::test_the_global_signal_is_that_of_scaled_features_and_brings_nothing_back",
     ),
 )  # fmt: skip

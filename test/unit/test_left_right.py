@@ -198,7 +198,7 @@ def test_one_sided_maps_are_kept_where_nothing_is_mirrored() -> None:
     truth = most_one_sided(planted(space))
     assert truth > 0.9
     assert most_one_sided(maps_of(space, mirrored=False)) > 0.8
-    assert most_one_sided(maps_of(space)) < 0.7
+    assert most_one_sided(maps_of(space)) < 0.75
 
 
 @pytest.mark.parametrize("g", [20.0, 50.0, 100.0, 400.0])
@@ -217,7 +217,7 @@ def test_subjects_that_are_mirrored_first_have_even_and_odd_directions_only(mirr
     assumed = SpatialIca(n_components=R, private=True, J=mirror.J)
     plain = SpatialIca(n_components=R, private=True)
     assert assumed.schedule(D) == plain.schedule(D)  # the same sensitivity
-    Y = np.random.default_rng(3).standard_normal((2, D, 50)).astype(np.float32)
+    Y = np.random.default_rng(3).standard_normal((6, D, 50)).astype(np.float32)
     for answer in assumed.query(assumed.start(D)).answer(Y):
         P = smat(answer)
         assert np.abs(mirror.J @ P @ mirror.J - P).max() < 1e-6
