@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from cape.algorithms.component_order import z_scores
@@ -10,6 +12,7 @@ from cape.frozen import dataclass
 
 SEGMENT = 64  # longest segment of a spectrum, time points: 32 frequencies above 0
 LIMIT_R = 1.0 - 1e-9  # Fisher z of 1 is infinite
+NOISE_SEED = 20_261_122  # of the subject of noise; public, so that pages can be made again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -34,6 +37,18 @@ def subject_maps(X: Data, S: Data) -> Array:
 def agreement(own: Array, common: Array) -> Array:
     """Correlation of every map (D, R) of a subject with the common one, shape (R,)."""
     return np.asarray(np.mean(z_scores(own) * z_scores(common), axis=0))
+
+
+def noise_agreement(smooth: Callable[[Array], Array], common: Array, n_times: int) -> Array:
+    """`agreement` (R,) of a subject that is nothing but noise, by the same two regressions.
+
+    `smooth` makes white columns (D, T) as smooth as data are; `common` (D, R).  The maps are fitted
+    to the time courses that the maps themselves draw from the noise, so they agree with themselves.
+    """
+    rng = np.random.default_rng(NOISE_SEED)
+    X = smooth(rng.standard_normal((len(common), n_times))).astype(np.float32)
+    courses = np.linalg.pinv(common).astype(np.float32) @ X
+    return agreement(subject_maps(X, courses), common)
 
 
 def connectivity(S: Data) -> Array:

@@ -158,16 +158,19 @@ def _maps(folder: PrivateFolder, drawn: bool) -> Values | None:
         return None
     labels = [row["subject"] for row in rows]
     median, low, high = np.median(r, axis=0), r.min(axis=0), r.max(axis=0)
+    # Folders of before have no subject of noise.
+    noise = [f"{x:.2f}" for x in folder.table("map_agreement_noise.tsv")[1].ravel()]
     return {
         "missing": len(folder.accepted) - len(rows),
         "measured": len(rows),
         "rows": [
-            (name, f"{median[k]:.2f}", f"{low[k]:.2f}", f"{high[k]:.2f}")
+            (name, f"{median[k]:.2f}", f"{low[k]:.2f}", f"{high[k]:.2f}", *noise[k : k + 1])
             for k, name in enumerate(folder.names)
         ],
         "agreement": plots.draw_agreement(labels, folder.names, r) if drawn else None,
         "sheets": list(_sheets(folder, labels[:DRAWN_MAPS])) if drawn else [],
         "drawn_maps": DRAWN,
+        "noise": noise,
     }
 
 

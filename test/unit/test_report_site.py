@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 
 import cape.report
-from cape.algorithms import subjects
+from cape.algorithms import kernel, subjects
+from cape.algorithms.component_order import z_scores
 from cape.errors import ConfigError
 from cape.privacy.ledger import read_entries
 from cape.protocol.messages import FeatureSpace
 from cape.report import files, plots
 from cape.site.policy import SitePolicy
+from cape.synthetic import PRESETS, blob_maps
 from support import report_example as example
 
 LABELS = ("sub-01", "sub-02", "sub-03")
@@ -30,6 +32,7 @@ COLUMNS = {
     "fnc.tsv": ["subject", "C01-C02", "C01-C03", "C02-C03"],
     "spectra.tsv": ["subject", "unit", "frequency", "C01", "C02", "C03"],
     "map_agreement.tsv": ["subject", "C01", "C02", "C03"],
+    "map_agreement_noise.tsv": ["subject", "C01", "C02", "C03"],
     "sub-01_timecourses.tsv": ["C01", "C02", "C03"],
 }  # fmt: skip
 SENT = {"seq", "phase", "round", "message", "fields", "bytes", "sha256"}
@@ -107,6 +110,27 @@ def test_subject_maps_are_least_squares_and_agree_with_the_common_ones(private):
     row = files.read_table(private / "map_agreement.tsv")[0]
     assert float(row["C01"]) == pytest.approx(np.corrcoef(z[:, 0], made.A[:, 0])[0, 1], abs=1e-3)
     assert float(row["C01"]) > 0.8
+
+
+def test_a_subject_of_smooth_noise_agrees_with_any_smooth_maps() -> None:
+    # Two regressions on noise give the maps back that they began with: agreement is no quality.
+    rng = np.random.default_rng(5)
+    blobs = z_scores(blob_maps(rng, 30, 8, PRESETS["realistic"]))
+    smooth = subjects.noise_agreement(lambda w: kernel.smooth_image((30, 30), w), blobs, 120)
+    white = subjects.noise_agreement(lambda w: w, blobs, 120)
+    assert smooth.shape == (8,)
+    assert np.min(smooth) > 0.6
+    assert np.max(white) < 0.5
+    again = subjects.noise_agreement(lambda w: kernel.smooth_image((30, 30), w), blobs, 120)
+    np.testing.assert_array_equal(smooth, again)
+
+
+def test_the_page_shows_what_smooth_noise_gives_beside_the_subjects(private) -> None:
+    (row,) = files.read_table(private / "map_agreement_noise.tsv")
+    page = " ".join((private / "index.html").read_text().split())
+    assert "smooth noise</th>" in page
+    assert f"{float(row['C01']):.2f}</td>" in page
+    assert "This is no measure of quality" in page
 
 
 def test_spectra_find_the_frequency_of_a_sine():
