@@ -12,7 +12,7 @@ import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -197,9 +197,16 @@ def _unit(values: Array) -> Array:
     return np.asarray(np.where(real, centred / np.where(real, length, 1.0), 0.0))
 
 
+# What time courses may say of a component that gets a name; None where they were not asked
+CONFIRMED: Final = (None, "confirmed", "run confirmed")
+
+
 def labelled(rows: Sequence[Component], z: Array, template: Template) -> tuple[Component, ...]:
+    # A name would make a finding of a map that its time courses did not confirm.
     return tuple(
         replace(row, label=best.label, label_r=best.r, label_chance=best.chance)
+        if row.verdict in CONFIRMED
+        else row
         for row, best in zip(rows, match(z, template), strict=True)
     )
 

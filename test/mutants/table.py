@@ -1080,6 +1080,12 @@ MUTANTS = (
         "::test_nobody_is_told_to_raise_epsilon_past_what_a_board_can_sign",
     ),
     Mutant(
+        "maps that time courses did not confirm get a name",
+        "cape/report/labels.py", "if row.verdict in CONFIRMED", "if row.verdict != 0",
+        UNIT + "test_report_labels.py"
+        "::test_only_maps_that_their_time_courses_confirmed_get_a_name",
+    ),
+    Mutant(
         "djica keeps its first rate on full batches",
         "cape/papers/algorithms/djica.py", "    if not bend > 0.0:\n", "    if True:\n",
         UNIT + "test_algorithms_djica.py"

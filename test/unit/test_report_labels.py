@@ -93,6 +93,29 @@ def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
     assert "Dosenbach" in (tmp_path / "methods.md").read_text()
 
 
+@pytest.mark.parametrize(
+    ("curvature", "gate", "named"),
+    [((0.2, 0.0), True, ["occipital", ""]), ((0.0, 0.0), True, ["", ""]),
+     ((0.0, 0.0), False, ["", ""])],
+)  # fmt: skip
+def test_only_maps_that_their_time_courses_confirmed_get_a_name(
+    tmp_path, curvature, gate, named
+) -> None:
+    space = brain()
+    made = in_mni(labels.bundled(space).values[:, [4, 5]], space)
+    judged = dataclasses.replace(
+        example.verdict_of(2, gate=gate, curvature=curvature[0]), component_curvature=curvature
+    )
+    cape.report.write_results(
+        tmp_path, dataclasses.replace(made, verdict=judged, status=judged.status)
+    )
+    rows = files.read_table(tmp_path / "components.tsv")
+    assert [row["label"].replace(files.EMPTY_CELL, "") for row in rows] == named
+    page = (tmp_path / "index.html").read_text()
+    assert ("occipital (r" in page) == (named[0] == "occipital")
+    assert "sensorimotor (r" not in page
+
+
 def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path, monkeypatch):
     cape.report.write_results(tmp_path / "other", example.outcome())
     monkeypatch.setitem(sys.modules, "nilearn", None)
