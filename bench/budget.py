@@ -30,7 +30,13 @@ GOOD, BAD = 0.08, 0.1
 
 def measure(preset: str, subjects: int, epsilon: float, seeds: list[int]) -> dict[str, Any]:
     arguments = argparse.Namespace(
-        preset=preset, subjects=subjects, sites=SITES, epsilon=epsilon, delta=DELTA, set=[]
+        preset=preset,
+        subjects=subjects,
+        sites=SITES,
+        components=COMPONENTS,
+        epsilon=epsilon,
+        delta=DELTA,
+        set=[],
     )
     found = [utility.run(arguments, seed)["q_ngi"] for seed in seeds]
     return {

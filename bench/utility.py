@@ -90,7 +90,12 @@ def settings(arguments: argparse.Namespace, study: Study) -> dict[str, object]:
 def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     """Make the data of one seed, run the protocol, compare with the planted maps."""
     began = time.monotonic()
-    study = generate(PRESETS[arguments.preset], n_subjects=arguments.subjects, seed=seed)
+    study = generate(
+        PRESETS[arguments.preset],
+        n_subjects=arguments.subjects,
+        n_components=arguments.components,
+        seed=seed,
+    )
     data = study.subjects()
     made = time.monotonic()
     edges = np.linspace(0, arguments.subjects, arguments.sites + 1).astype(int)
@@ -128,6 +133,7 @@ def main() -> None:
     parser.add_argument("--sites", type=int, default=4)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--delta", type=float, default=1e-5)
+    parser.add_argument("--components", type=int, default=20)
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--json", action="store_true")

@@ -14,7 +14,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import polar
-from cape.algorithms.spatial import sparseness, spatial_ica
+from cape.algorithms.spatial import kurtosis, sparseness, spatial_ica
 from cape.frozen import dataclass
 
 if TYPE_CHECKING:
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 # components the kurtosis of noise is about 0.
 GATE_FACTOR = 1.5
 GATE_OFFSET = 0.7
+
+# Maps with one side are found better by their skewness, maps with two not at all: share of the
+# kurtosis of tanh components that those of skewness keep, .97 and .72 where it was measured.
+ONE_SIDED = 0.85
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,9 +43,14 @@ def spatial_start(basis: Array | InterpolatedBasis | None, V: Array, U: Array) -
 
     Maps are ``B V U^-1 W'``, so those of the spatial set are met by rows of W along ``U mixing``.
     """
-    rotation = spatial_ica(V if basis is None else basis @ V)
-    found = sparseness(basis, V, rotation.mixing)
+    maps = V if basis is None else basis @ V
+    mixing = spatial_ica(maps).mixing
+    found = sparseness(basis, V, mixing)
     if found.kurtosis <= GATE_FACTOR * found.surrogate + GATE_OFFSET:
         return SpatialStart(W=np.eye(len(U)), gate=False)
-    directions = U @ rotation.mixing
+    one_sided = spatial_ica(maps, score="skewness").mixing
+    sparse, skewed = (
+        float(np.median(kurtosis(maps @ rotation))) for rotation in (mixing, one_sided)
+    )
+    directions = U @ (one_sided if skewed >= ONE_SIDED * sparse else mixing)
     return SpatialStart(W=polar((directions / np.linalg.norm(directions, axis=0)).T), gate=True)

@@ -26,8 +26,9 @@ WIDE = 0.05
 _OPEN_WIDE, _OPEN, _SHUT = (3.2, 0.065), (4.0, 0.08), (4.0, 0.12)
 
 # With a shut gate rounds also settle on the axes of what whitening has left, which are curved by up
-# to .62 of its mean squared log eigenvalue on smooth noise (measured); sources must show more.
-PER_RESIDUAL = 0.9
+# to .7 of its mean squared log eigenvalue on smooth noise (measured, where this threshold is above
+# the plain one); sources must show more.
+PER_RESIDUAL = 1.0
 
 # A component's own verdict: smallest z, and the largest standard error of its c with which enough
 # good components reach it (measured: nine of ten from G 170 on at R = 20).

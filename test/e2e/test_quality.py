@@ -16,7 +16,13 @@ import utility
 
 def measured(preset: str, *, epsilon: float, n_subjects: int) -> Any:
     arguments = argparse.Namespace(
-        preset=preset, subjects=n_subjects, sites=4, epsilon=epsilon, delta=1e-5, set=[]
+        preset=preset,
+        subjects=n_subjects,
+        components=20,
+        sites=4,
+        epsilon=epsilon,
+        delta=1e-5,
+        set=[],
     )
     return utility.run(arguments, seed=311)
 
@@ -38,4 +44,4 @@ def test_without_noise_the_same_run_is_nearly_perfect() -> None:
 def test_too_small_a_budget_is_not_called_converged() -> None:
     row = measured("paper", epsilon=1.0, n_subjects=128)
     assert row["q_ngi"] > 0.1
-    assert row["status"] == "max_rounds"
+    assert row["status"] in ("unconfirmed", "not_separated")

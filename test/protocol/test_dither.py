@@ -67,9 +67,12 @@ def test_a_dithered_question_costs_what_the_plain_one_does() -> None:
         assert plain.parties[site].ledger == dithered.parties[site].ledger
 
 
-def test_without_privacy_there_is_no_dither_and_no_start(monkeypatch) -> None:
+@pytest.mark.parametrize("solver", ["quasi-newton", "infomax"])
+def test_without_privacy_there_is_no_dither_and_no_start(solver, monkeypatch) -> None:
     forced(monkeypatch, True)
-    run = Consortium(private=False, n_rounds=4).play()
+    run = Consortium(private=False, n_rounds=100, solver=solver).play()
+    # Its own tolerance, not a verdict, once judged by an answer that nobody had given.
+    assert run.outcome.status in ("converged", "max_rounds")
     assert run.outcome.verdict is None
     assert not run.state.model.whitener.gate
     assert run.state.model.unmixing.information == 0.0

@@ -312,7 +312,7 @@ class TemporalModel(SeparationModel):
         # With whitening=eigen there was no release of it: it follows from the subspace.
         whitener = WHITENING.current(config, model)
         end = unmixed(model, whitener.U)
-        if model.unmixing is None or end.status not in JUDGED:
+        if model.unmixing is None or not is_dithered(config) or end.status not in JUDGED:
             return end
         verdict = judge(
             model.unmixing.response,
