@@ -38,7 +38,7 @@ SETTINGS = helper.settings_of(
 SECAGG = {**SETTINGS, "aggregation": "secagg", "min_survivors": 3}
 PATIENCE = 8
 CANARY = "CANARY7f3a"
-"""Stands in the name of a file of every site, and so in the private text of every refusal."""
+"""Stands in the name of a file of every site, and in the private text of a refusal."""
 
 
 @pytest.fixture(scope="module")
@@ -249,18 +249,22 @@ def test_with_drop_outs_the_survivors_of_a_host_finish(federation, memory, tmp_p
 
 
 def test_the_server_holds_nothing_of_a_sites_own(federation, tmp_path):
-    """Of all jobs before, and of one that every site refuses for its data."""
-    job = job_of(tmp_path / "job", {**SETTINGS, "min_timepoints": 1000})
-    federation.submit(job)
-    error = federation.rounds(job).home / "output" / "site-error.txt"
-    federation.wait(error.is_file, 60)
-    assert error.read_text().startswith("CAPE-E")
-    private = [
-        path for site in federation.sites
-        for path in federation.runs(site).glob("*/output/site-error.txt")
-        if CANARY in path.read_text()
-    ]  # fmt: skip
-    assert len(private) >= 1  # the sites know why
+    """Of all jobs before, and of one that every site refuses for a reason of its own."""
+    policies = {site: federation.policy(site).read_text() for site in federation.sites}
+    for site in policies:
+        federation.policy(site).write_text(f"{CANARY} = 1\n")
+    job = job_of(tmp_path / "job", SETTINGS)
+    try:
+        federation.submit(job)
+        error = federation.rounds(job).home / "output" / "site-error.txt"
+        federation.wait(error.is_file, 120)
+    finally:
+        for site, text in policies.items():
+            federation.policy(site).write_text(text)
+    assert error.read_text().startswith("CAPE-E267 the site policy of site local0 cannot be used")
+    home = federation.rounds(job).home.name
+    private = [federation.runs(s) / home / "output" / "site-error.txt" for s in federation.sites]
+    assert all(CANARY in path.read_text() for path in private)  # the sites know why
     words = [CANARY.encode(), *(str(federation.data / s).encode() for s in federation.sites)]
     places = [
         federation.kits / SERVER,

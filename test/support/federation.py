@@ -82,17 +82,18 @@ class Federation:
         self.kits = provision(folder, self.sites)
         self.running: dict[str, subprocess.Popen[bytes]] = {}
         for site in self.sites:
-            own = folder / f"policy-{site}"
-            own.mkdir()
-            (own / "site-policy.toml").write_text(policy_text(policy))
+            self.policy(site).write_text(policy_text(policy))
             assert main(["flare", "site", str(self.kits / site), "--data", str(data / site),
                          "--runs", str(self.runs(site)), "--policy",
-                         str(own / "site-policy.toml"), "--allow"]) == 0  # fmt: skip
+                         str(self.policy(site)), "--allow"]) == 0  # fmt: skip
         words = ["flare", "server", str(self.kits / SERVER), "--runs", str(self.runs(SERVER))]
         assert main([*words, "--allow"]) == 0
 
     def runs(self, party: str) -> Path:
         return self.folder / "runs" / party
+
+    def policy(self, site: str) -> Path:
+        return self.folder / f"policy-{site}.toml"
 
     # -- processes
 

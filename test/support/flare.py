@@ -8,6 +8,7 @@ from pathlib import Path
 
 from cape.flare.own_file import SiteFile
 from cape.flare.rounds import AggregatorRounds, RunState, SiteRounds
+from cape.site.identity import IDENTITY_VARIABLE
 from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE, SitePolicy, policy_text
 
 RUN = "0123456789abcdef" * 2
@@ -46,8 +47,9 @@ class Calls:
             try:
                 answer = self.site(site).answer(blob, "owner@cape.org")
             finally:
-                for variable in (POLICY_VARIABLE, HOME_VARIABLE):
-                    os.environ.pop(variable, None)
+                # A process is one site; here all are.
+                for name in (POLICY_VARIABLE, HOME_VARIABLE, IDENTITY_VARIABLE):
+                    os.environ.pop(name, None)
             self.said.append(answer)
             if not self.lose(call, site):
                 yield site, answer

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from cape.protocol.messages import Masked
 from cape.protocol.phases import Envelope
 from cape.report import add_score
 from cape.simulation.simulate import simulate
+from cape.site.identity import KEY_FILE, ROSTER_FILE, make_key
 from cape.site.policy import SitePolicy
 from cape.synthetic import compare_with_truth
 from support import consortium as helper
@@ -238,6 +241,23 @@ def test_a_large_array_travels_inside_the_call(calls, expected, monkeypatch):
     assert calls.play(SETTINGS).ended
     assert scored(calls) == contents(expected / "consortium")
     assert not any(name.endswith(".bin") for name in contents(calls.work))
+
+
+def test_pinned_keys_lie_in_a_folder_that_the_sites_own_file_names(calls, tmp_path):
+    public = {}
+    for site, own in calls.own.items():
+        folder = tmp_path / f"identity-{site}"
+        folder.mkdir()
+        public[site] = make_key(folder / KEY_FILE)
+        calls.own[site] = dataclasses.replace(own, identity=str(folder))
+    for own in calls.own.values():
+        (Path(own.identity) / ROSTER_FILE).write_text(json.dumps(public))
+    assert calls.play({**SETTINGS, "key_trust": "pinned"}).ended
+
+
+def test_pinned_keys_that_no_file_names_are_missing(calls):
+    with pytest.raises(CapeError, match=r"^CAPE-E300 .* at site local0"):
+        calls.play({**SETTINGS, "key_trust": "pinned"})
 
 
 def test_replies_are_summed_as_they_arrive():
