@@ -22,7 +22,7 @@ from cape.site.policy import SitePolicy
 from support import consortium as helper
 from support import federation as kits
 
-POLICY = SitePolicy(min_subjects=1, allow_not_private=True, simulation_seed=1)
+POLICY = SitePolicy.of_simulation(simulation_seed=1)
 ECHO = ("flare_echo.Site", "flare_echo.Aggregator")
 
 
