@@ -118,7 +118,7 @@ def read(path: Path, *, general: bool = False) -> object:
     if general:
         vars(images)["parallel_axes"] = lambda *given, **named: None
     grid = grid_of(mask_space(settings()))
-    how = images.Resampling(to_mask=True)
+    how = images.Resampling(resample="to_mask")
     return images.read_image(RunFile(path=path, name=path.name), grid, how).values
 
 
@@ -200,7 +200,7 @@ def fine(n_times: int) -> tuple[float, float]:
         shape=(*SHAPES[1], 1), dtype=stored.dtype, offset=0, slope=1.0, inter=0.0
     )
     alignment = images.Alignment(index=None, word="resampled", affine=affine(1))
-    how = images.Resampling(to_mask=True)
+    how = images.Resampling(resample="to_mask")
     flat = stored.ravel(order="F")
     values, seconds = [], []
     for make in (images._picker, images._general_picker):

@@ -250,10 +250,18 @@ class Config:
         "MNI152-8mm",
         "Mask",
         group="Data",
-        help="MNI152-10mm, -8mm, -6mm, -4mm, -3mm, or 'file': every site maps the same mask file.",
+        help="MNI152-10mm, -8mm, -6mm, -4mm, -3mm; or a file in the folder of every site: its "
+        "name, which begins with mask or tpl-, or 'file' for mask.nii.gz.",
     )
     mask_hash: str = option("", "Expected hash of the mask", group="Data")
     atlas: str = option("", "Name of the label image", group="Data", help="It begins with atlas.")
+    space: str = option(
+        "",
+        "Template space of the mask or atlas",
+        group="Data",
+        help="Such as MNI152NLin2009cAsym or MNI152NLin6Asym.  Empty: as space- or tpl- in the "
+        "name of its file says, or its header; a bundled mask fits every MNI152 space.",
+    )
     basis: Literal["auto", "dct", "kernel", "atlas", "templates", "none"] = option(
         "auto",
         "Public basis",
@@ -306,11 +314,13 @@ class Config:
         group="Data",
         help="Full width at half maximum of a Gaussian.  0: none.",
     )
-    resample: Literal["never", "to_mask"] = option(
-        "never",
+    resample: Literal["within_space", "never", "to_mask"] = option(
+        "within_space",
         "Resampling",
         group="Data",
-        help="to_mask: images on another grid of the same space are brought to the mask's.",
+        help="within_space: images on another grid are brought to the mask's if both are known to "
+        "be of one template space (space- in the name, or the header).  to_mask: also where nobody "
+        "knows.  Images known to be of another space are always refused.",
     )
     detrend: Literal["auto", "linear", "quadratic", "none"] = option(
         "auto", "Detrending", group="Data", help=BY_MODEL
@@ -402,11 +412,15 @@ class Config:
             known = [f"MNI152-{mm}mm" for mm in (10, 8, 6, 4, 3)]
             if self.mask not in known:
                 raise out_of_range("mask", self.mask, ", ".join([*known, "file"]))
-        elif self.mask != "file":
-            raise out_of_range("mask", self.mask, "MNI152-10mm, -8mm, -6mm, -4mm, -3mm or file")
-        if self.atlas and not self.atlas.lower().startswith("atlas"):
+        elif not re.fullmatch(r"file|(mask|tpl-)[^/]*\.nii(\.gz)?", self.mask):
             # Else the owner could name somebody's image: its digest would leave before any noise.
+            allowed = "MNI152-10mm, -8mm, -6mm, -4mm, -3mm, file, or a name such as mask.nii.gz or "
+            raise out_of_range("mask", self.mask, allowed + "tpl-MNI152NLin6Asym_mask.nii.gz")
+        if self.atlas and not self.atlas.lower().startswith("atlas"):
+            # As for the mask.
             raise out_of_range("atlas", self.atlas, "a name that begins with atlas")
+        if not re.fullmatch(r"[A-Za-z0-9]*", self.space):
+            raise out_of_range("space", self.space, "letters and digits, as after space- in a name")
         if self.image_shape:
             parse_shape(self.image_shape)
         if 0 < self.low_pass <= self.high_pass:

@@ -253,7 +253,10 @@ class JointICA(_Base, auto_wrap_output_keys=None):
         if mask is None or hasattr(self.masker, "labels_img_"):
             return None
         labels = (np.asarray(mask.dataobj) > 0).astype(np.int32)
-        return FeatureSpace.of_labels("mask", labels, np.asarray(mask.affine, dtype=np.float64))
+        from cape.data.space import space_of
+
+        affine = np.asarray(mask.affine, dtype=np.float64)
+        return FeatureSpace.of_labels("mask", labels, affine, space_of("", mask.header))
 
 
 def _by_site(X: Any, groups: Iterable[Any] | None) -> Mapping[str, Any]:

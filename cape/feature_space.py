@@ -26,6 +26,13 @@ MOST_TEMPLATE_NUMBERS = 600_000
 # Largest grid, voxels: a brain at 1 mm has 7.2 million; nothing larger is ever unpacked.
 MOST_LABELS = 2**24
 
+# The family of the MNI's average brains: its members differ by a few millimetres.
+MNI152 = "MNI152"
+
+
+def is_mni(template_space: str) -> bool:
+    return template_space.startswith(MNI152)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FeatureSpace:
@@ -46,10 +53,21 @@ class FeatureSpace:
     n_templates: int = field(default=0, metadata={"added": True})
     # The digest of the same space without its templates; empty if it has none
     without_templates: str = field(default="", metadata={"added": True})
+    # The brain that coordinates are of, such as MNI152NLin2009cAsym; empty if nobody said
+    template_space: str = field(default="", metadata={"added": True})
+
+    @property
+    def in_mni(self) -> bool:
+        """Whether coordinates are known to be those of an MNI152 brain."""
+        return self.kind != "matrix" and is_mni(self.template_space)
 
     @classmethod
     def of_labels(
-        cls, kind: Literal["mask", "atlas"], labels: npt.NDArray[np.int32], affine: Array
+        cls,
+        kind: Literal["mask", "atlas"],
+        labels: npt.NDArray[np.int32],
+        affine: Array,
+        template_space: str = "",
     ) -> FeatureSpace:
         """Return the space of a label image (x, y, z); labels > 0 are inside.
 
@@ -76,6 +94,7 @@ class FeatureSpace:
             packed=base64.b64encode(raw).decode(),
             n_features=n,
             digest=hashlib.sha256(b"".join(parts)).hexdigest(),
+            template_space=template_space,
         )
 
     @classmethod

@@ -51,11 +51,11 @@ def align_to_grid(
     issues: list[Issue],
     *,
     trust: bool,
-    to_mask: bool = False,
+    resample: bool = False,
 ) -> Alignment:
     """Find the mask's voxels in a volume of `shape`; without a grid the image alone is checked.
 
-    `trust` accepts an image without affine if its shape fits, `to_mask` another grid, to resample.
+    `trust` accepts an image without affine if its shape fits, `resample` another grid.
     """
     affine = _affine_of(header, shape, issues)
     if affine is None:
@@ -80,7 +80,7 @@ def align_to_grid(
     try:
         word = _compare(turned_affine, turned.shape, grid, issues)
     except UnusableFile as verdict:
-        if not to_mask:
+        if not resample:
             raise
         issue = verdict.issue
         issues.append(Issue(_RESAMPLED[issue.code], issue.observed, issue.values))

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import TYPE_CHECKING, Any, BinaryIO, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,7 @@ from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.parallel_axes import parallel_axes
 from cape.data.runs import RunFile, Series, unread
-from cape.data.space import Grid
+from cape.data.space import Grid, one_space, space_of
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.feature_space import MOST_LABELS
 from cape.frozen import dataclass
@@ -48,7 +48,8 @@ class Resampling:
     """What the owner wants done to volumes."""
 
     smoothing_fwhm: float = 0.0  # mm
-    to_mask: bool = False  # bring images on another grid to the mask's
+    # Which images on another grid are brought to the mask's
+    resample: Literal["within_space", "never", "to_mask"] = "never"
 
 
 AS_STORED: Final = Resampling()
@@ -135,8 +136,14 @@ def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenI
             issues: list[Issue] = []
             layout = _layout(header, issues)
             _check_size(run.path, layout, MOST_PACKED if compressed else 1)
-            permissions = {"trust": run.trust_grid, "to_mask": how.to_mask}
-            alignment = align_to_grid(header, layout.shape[:3], grid, issues, **permissions)
+            alignment = align_to_grid(
+                header,
+                layout.shape[:3],
+                grid,
+                issues,
+                trust=run.trust_grid,
+                resample=grid is not None and _may_resample(run, header, grid, how),
+            )
             yield _OpenImage(
                 reader=reader,
                 read=stream.read,
@@ -151,6 +158,15 @@ def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenI
         # Whatever reading goes wrong inside the `with` of a caller ends here, too.
         except DAMAGED as err:
             raise UnusableFile(IssueCode.GZIP_DAMAGED, str(err)) from err
+
+
+def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resampling) -> bool:
+    """Whether an image may be on another grid; UnusableFile: it is known to be of another space."""
+    here, wanted = space_of(run.path.name, header), grid.template_space
+    known = one_space(here, wanted)
+    if here and wanted and not known:
+        raise UnusableFile(IssueCode.SPACE_OTHER, f"of {here}", space=wanted)
+    return how.resample == "to_mask" or (how.resample == "within_space" and known)
 
 
 def _series(image: _OpenImage, values: Data, run: RunFile, digest: str) -> Series:

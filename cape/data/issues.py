@@ -79,10 +79,11 @@ class IssueCode(Enum):
     AFFINE_TRUSTED = (15, "W", "An image has no affine; the mask's was taken, as the manifest says")
     AFFINES_FLIPPED = (16, "X", "The two affines of an image disagree about left and right", "the same axes", "set both to the one you checked by eye")
     AFFINES_DIFFER = (16, "W", "The two affines of an image differ; sform was used", "at most {most:.2g} mm")
-    GRID_OTHER = (17, "X", "Image grid differs from the consortium mask", "{shape}, {voxel:.1f} mm", 'resample to the mask first, or ask the owner for resample = "to_mask"')
+    GRID_OTHER = (17, "X", "Image grid differs from the consortium mask", "{shape}, {voxel:.1f} mm", 'resample to the mask first; where the space is in no name and no header, ask the owner for resample = "to_mask"')
     GRID_RESAMPLED = (17, "W", "An image on another grid was resampled to the mask's", "{shape}, {voxel:.1f} mm")
     GRID_ROUNDED = (18, "W", "Affine differs from the mask's by rounding, accepted", "at most {most:.2g} mm")
     PLACE_OTHER = (19, "X", "Image lies elsewhere than the consortium mask", "at most {most:.2g} mm", "another MNI variant? Use the images of the mask's space")
+    SPACE_OTHER = (19, "X", "An image is of another template space than the mask", "images of {space}", "use the images of that space (bids_filter), or ask the owner for a mask of theirs")
     PLACE_RESAMPLED = (19, "W", "An image on another grid was resampled to the mask's", "at most {most:.2g} mm")
     AXES_TURNED = (20, "W", "Axes were flipped or swapped to the mask's")
     # ---- mask and atlas

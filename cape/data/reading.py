@@ -35,7 +35,7 @@ def read_run(
         read = read_matrix_header if headers_only else read_matrix
         series = read(run, config.orientation, config.variable)
     else:
-        how = Resampling(smoothing_fwhm=config.smoothing_fwhm, to_mask=config.resample == "to_mask")
+        how = Resampling(smoothing_fwhm=config.smoothing_fwhm, resample=config.resample)
         series = (read_image_header if headers_only else read_image)(run, grid, how)
     if columns := confound_columns(config.confounds):
         series = _with_confounds(series, run, config, columns)

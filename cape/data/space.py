@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import re
 import zipfile
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -22,7 +23,7 @@ from cape.data.file_type import check_type
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import DataError
-from cape.feature_space import MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
+from cape.feature_space import MNI152, MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
 from cape.frozen import dataclass
 
 MASKS: Final = Path(__file__).resolve().parents[1] / "masks"
@@ -54,6 +55,7 @@ class Grid:
     inside: npt.NDArray[np.bool_]  # (x, y, z): the voxels that are read
     parcel: npt.NDArray[np.intp]  # (n_inside,): the feature of each, 0 .. D - 1, in C order
     sizes: Array  # (D,): voxels of each feature
+    template_space: str = ""  # empty if nobody said
 
     @property
     def voxel_size(self) -> float:
@@ -92,6 +94,7 @@ def grid_of(space: FeatureSpace) -> Grid:
         inside=inside,
         parcel=parcel.ravel().astype(np.intp),
         sizes=sizes.astype(np.float64),
+        template_space=space.template_space,
     )
 
 
@@ -118,11 +121,12 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
     try:
         if path.parent != MASKS:
             check_type(path, (".nii", ".nii.gz"))
-        labels, affine = _labels(path, kind, findings)
+        labels, affine, said = _labels(path, kind, findings)
     except UnusableFile as verdict:
         findings.add_issue(verdict.issue, path.name)
         return None
-    space = FeatureSpace.of_labels(kind, labels, affine)
+    known = config.space or said
+    space = FeatureSpace.of_labels(kind, labels, affine, known)
     _check_limits(space, config, findings)
     if config.mask_hash and config.mask_hash.lower() != space.digest:
         place = f"{path.name}: {space.digest}"
@@ -133,13 +137,14 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
 
 def reserved_names(config: Config) -> tuple[str, ...]:
     """Return file names in a site's folder that are mask, atlas or templates, not data."""
-    return (*MASK_FILES, *ATLAS_FILES, *TEMPLATE_FILES, config.atlas)
+    return (*MASK_FILES, *ATLAS_FILES, *TEMPLATE_FILES, config.atlas, config.mask)
 
 
 def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -> Path | None:
-    if kind == "mask" and config.mask != "file":
+    if kind == "mask" and config.mask.startswith("MNI152-") and "." not in config.mask:
         return MASKS / f"{config.mask}.nii.gz"
-    names = MASK_FILES if kind == "mask" else (config.atlas,) if config.atlas else ATLAS_FILES
+    given = config.atlas if kind == "atlas" else config.mask if config.mask != "file" else ""
+    names = (given,) if given else MASK_FILES if kind == "mask" else ATLAS_FILES
     for name in names:
         # The name is the owner's: one with a path in it would lead out of the site's folder.
         if base is not None and Path(name).name == name and (base / name).is_file():
@@ -148,8 +153,24 @@ def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -
     return None
 
 
-def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array]:
-    """Return labels (x, y, z) on the closest RAS axes, and the affine."""
+def space_of(name: str, header: Any) -> str:
+    """Return the template space that a file's name or else its header states; empty if none."""
+    # An entity of BIDS or TemplateFlow; nothing is concluded from shapes and affines.
+    stated = re.search(r"(?:^|_)(?:space|tpl)-([A-Za-z0-9]+)", name)
+    if stated:
+        return stated.group(1)
+    codes = [int(header["sform_code"]), int(header["qform_code"])]
+    code = next((code for code in codes if code), 0)
+    return {3: "Talairach", 4: MNI152}.get(code, "")
+
+
+def one_space(a: str, b: str) -> bool:
+    """Whether two known spaces are the same; a header says MNI152 and not of which kind."""
+    return bool(a and b) and (a == b or (MNI152 in (a, b) and a[: len(MNI152)] == b[: len(MNI152)]))
+
+
+def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, str]:
+    """Return labels (x, y, z) on the closest RAS axes, the affine, and the space stated."""
     import nibabel as nib
 
     try:
@@ -175,7 +196,7 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array]:
     labels = _binary(values, path.name, findings) if kind == "mask" else _whole(values)
     if not (labels > 0).any():
         raise UnusableFile(IssueCode.MASK_EMPTY, f"0 of {labels.size} voxels", kind=kind)
-    return labels, np.asarray(plain.affine, dtype=np.float64)
+    return labels, np.asarray(plain.affine, dtype=np.float64), space_of(path.name, image.header)
 
 
 def _binary(values: Array, name: str, findings: Findings) -> Labels:

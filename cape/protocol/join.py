@@ -112,6 +112,7 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
         ("E144", "number of features", lambda c: c.space.n_features),
         ("E124", "grid", lambda c: (c.space.kind, c.space.shape)),
         ("E124", "affine", lambda c: c.space.affine),
+        ("E124", "template space", lambda c: c.space.template_space or "not said"),
         ("E250", "columns", lambda c: _plain(c) if c.space.kind == "matrix" else ""),
         ("E124", "mask hash", _plain),
         ("E283", "templates", lambda c: c.space.digest),

@@ -196,6 +196,7 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "feature_space_digest": space.digest,
         "grid": tuple(space.shape),
         "affine": tuple(space.affine),
+        "template_space": space.template_space,
         **{name: value for name, value in figures.items() if name != "mu_planned"},
         "private": outcome.label == "dp",
         "seeded": roster.seeded,
@@ -214,7 +215,7 @@ def _bundled_labels(outcome: IcaOutcome) -> labels.Template | None:
     if outcome.status == "nothing_found":
         return None
     # Coordinates of an atlas in MNI space mean nothing on another grid.
-    return labels.bundled(outcome.space) if maps.in_mni(outcome.settings) else None
+    return labels.bundled(outcome.space) if outcome.space.in_mni else None
 
 
 def _verdict_figures(outcome: IcaOutcome) -> VerdictFigures | None:
@@ -312,7 +313,6 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
     np.savez(folder / "unmixing.npz", **matrices, eigenvalues=spectrum, feature_space_digest=digest)
     # In the header of the image, because images are copied without the files beside them.
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
-    mni = maps.in_mni(outcome.settings)
     sets = {maps.file_of(outcome.status): z_scores(outcome.A)}
     # In a spatial run they are the maps themselves.
     if outcome.spatial is not None and not _is_spatial(outcome):
@@ -323,7 +323,7 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
         sets["template_evidence"] = outcome.template.evidence / scale
         sets["template_without_data"] = z_scores(outcome.template.without_data)
     for name, columns in sets.items():
-        maps.write_maps(folder, name, columns, outcome.space, stamp=stamp, mni=mni)
+        maps.write_maps(folder, name, columns, outcome.space, stamp=stamp)
 
 
 def _csv_text(table: Table) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from cape.delimited import read_matrix_lines, split_lines
+from cape.feature_space import is_mni
 from cape.forecast.one_release import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.cost import FREE
@@ -239,7 +240,10 @@ def _draw(folder: MapFolder) -> list[Picture]:
     path = folder.path / f"{maps.file_of(results.status)}.nii.gz"
     limit = plots.colour_limit(maps.read_maps(path))
     bar = plots.draw_colour_bar(limit, plots.THRESHOLD, caption)
-    return [bar, *plots.draw_strips(path, names, alts, limit, mni=maps.in_mni(folder.settings))]
+    return [
+        bar,
+        *plots.draw_strips(path, names, alts, limit, mni=is_mni(folder.results.template_space)),
+    ]
 
 
 def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str, str]]:
@@ -322,7 +326,9 @@ def _free_set(folder: MapFolder) -> list[Picture]:
     limit = plots.colour_limit(maps.read_maps(path))
     names = [f"Spatial {k:02d}" for k in range(1, folder.results.n_components + 1)]
     alts = [f"{name}: a spatial component of the released subspace." for name in names]
-    return list(plots.draw_strips(path, names, alts, limit, mni=maps.in_mni(folder.settings)))
+    return list(
+        plots.draw_strips(path, names, alts, limit, mni=is_mni(folder.results.template_space))
+    )
 
 
 def _tables(folder: TableFolder, drawn: bool) -> Values:

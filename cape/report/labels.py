@@ -216,7 +216,7 @@ def source(template: Template | None, settings: Mapping[str, object]) -> LabelSo
         why = (
             "the features are plain columns"
             if settings.get("feature_space") == "matrix"
-            else "the grid is not one of ours in MNI space, or nilearn is not installed"
+            else "nobody said that the grid is in MNI space (setting space), or there is no nilearn"
         )
         return LabelSource(template=None, labels=(), note=f"No labels: {why}.")
     note = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import importlib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -92,11 +91,6 @@ def file_of(status: str) -> str:
     return "unconfirmed_maps" if status == "nothing_found" else "group_maps"
 
 
-def in_mni(settings: Mapping[str, object]) -> bool:
-    bundled = str(settings.get("mask", "")).startswith("MNI152-")
-    return settings.get("feature_space", "mask") != "matrix" and bundled
-
-
 def write_maps(
     folder: Path,
     name: str,
@@ -104,13 +98,12 @@ def write_maps(
     space: FeatureSpace | None,
     *,
     stamp: str,
-    mni: bool,
     digits: str = ".9g",
     level: int = 9,
 ) -> None:
     """Write maps (D, R) as ``name.nii.gz`` on a grid, as ``name.csv`` without one."""
     if space is not None and space.kind != "matrix":
-        image = _nifti(maps, space, stamp=stamp, mni=mni, level=level)
+        image = _nifti(maps, space, stamp=stamp, level=level)
         (folder / f"{name}.nii.gz").write_bytes(image)
         return
     rows = [",".join(format(value, digits) for value in row) for row in maps.tolist()]
@@ -118,7 +111,7 @@ def write_maps(
     files.write_text(folder / f"{name}.csv", "\n".join([header, *rows]) + "\n")
 
 
-def _nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) -> bytes:
+def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
     nibabel: Any = importlib.import_module("nibabel")
     affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
     labels = space.labels()
@@ -130,7 +123,7 @@ def _nifti(z: Array, space: FeatureSpace, *, stamp: str, mni: bool, level: int) 
     volumes[mask] = z[parcel] if space.kind == "atlas" else z
     image = nibabel.Nifti1Image(volumes, affine)
     # Viewers choose their coordinates by this code.
-    code = 4 if mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
+    code = 4 if space.in_mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
     image.set_sform(affine, code=code)
     image.set_qform(affine, code=code)
     image.header.set_xyzt_units("mm")

@@ -149,7 +149,6 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
                 own_maps,
                 site.space,
                 stamp="cape PRIVATE subject",
-                mni=maps.in_mni(site.settings),
                 digits=".6g",
                 level=1,
             )

@@ -37,6 +37,7 @@ class Results:
     feature_space_digest: str
     grid: tuple[int, ...]  # empty without one, as the affine
     affine: tuple[float, ...]
+    template_space: str = ""  # such as MNI152NLin2009cAsym; empty if nobody said
     epsilon: float | None
     epsilon_planned: float | None
     epsilon_spent: float | None

@@ -144,8 +144,9 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     brain = example.outcome(rank=3)
     write_results(root / "brain", brain)
     add_score(root / "brain", q_ngi=0.03, map_correlation=0.94, simulation=True)
-    settings = {**brain.settings, "mask": "MNI152-8mm"}
-    write_results(root / "labelled", dataclasses.replace(brain, settings=settings))
+    space = dataclasses.replace(brain.space, template_space="MNI152")
+    roster = dataclasses.replace(brain.roster, space=space)
+    write_results(root / "labelled", dataclasses.replace(brain, roster=roster))
     square = example.outcome(FeatureSpace.of_matrix(100, (10, 10)), rank=5, seeded=True)
     write_results(root / "square", square)
     write_results(root / "columns", example.outcome(FeatureSpace.of_matrix(40), private=False))

@@ -1058,6 +1058,20 @@ MUTANTS = (
         "::test_a_mask_finer_than_3_mm_is_reduced_as_by_its_basis_without_that_basis_in_memory",
     ),
     Mutant(
+        "an image of another template space is resampled to the mask",
+        "cape/data/images.py",
+        "if here and wanted and not known:", "if here and not wanted and not known:",
+        UNIT + "test_data_spaces.py"
+        "::test_another_grid_of_the_same_space_is_resampled_and_another_space_refused",
+    ),
+    Mutant(
+        "a space that nobody stated counts as the mask's",
+        "cape/data/space.py",
+        "return bool(a and b) and (a == b or", "return (a == b or not a or not b or",
+        UNIT + "test_data_spaces.py"
+        "::test_another_grid_of_the_same_space_is_resampled_and_another_space_refused",
+    ),
+    Mutant(
         "a gzip member that is cut off counts as a whole one",
         "cape/data/unpacking.py",
         "                if not self._started:\n                    break\n",

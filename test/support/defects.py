@@ -182,6 +182,20 @@ def _shifted(mm: float) -> Callable[[list[Path]], None]:
     return _header(change)
 
 
+def _elsewhere(change: Callable[[list[Path]], None]) -> Callable[[list[Path]], None]:
+    """After a change: images that no longer say that they are in MNI space."""
+
+    def nameless(image: Nifti1Image) -> None:
+        image.set_sform(image.affine, code="aligned")
+        image.set_qform(None, code=0)
+
+    def whole(files: list[Path]) -> None:
+        change(files)
+        _header(nameless)(files)
+
+    return whole
+
+
 def _no_affine(image: Nifti1Image) -> None:
     image.set_sform(None, code=0)
     image.set_qform(None, code=0)
@@ -337,9 +351,9 @@ DEFECTS: dict[str, Defect] = {
     "complex": Defect(row=14, needs="any", make=_complex),
     "no_affine": Defect(row=15, needs="image", make=_header(_no_affine)),
     "left_right": Defect(row=16, needs="image", make=_header(_left_and_right)),
-    "wrong_grid": Defect(row=17, needs="image", make=_values(lambda v: v[1:])),
+    "wrong_grid": Defect(row=17, needs="image", make=_elsewhere(_values(lambda v: v[1:]))),
     "rounded_affine": Defect(row=18, needs="image", make=_shifted(0.04)),
-    "shifted_affine": Defect(row=19, needs="image", make=_shifted(2.0)),
+    "shifted_affine": Defect(row=19, needs="image", make=_elsewhere(_shifted(2.0))),
     "flipped_axes": Defect(row=20, needs="image", make=_flipped),
     "native_space": Defect(row=21, needs="image", make=_native),
     "nan": Defect(row=25, needs="image", make=_values(lambda v: _with(v, _low_x(v, 0.3), np.nan))),

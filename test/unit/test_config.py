@@ -98,8 +98,8 @@ def test_none_means_not_given() -> None:
     assert Example.from_input({**GIVEN, "n_components": None}) == Example.from_input(GIVEN)
 
 
-@pytest.mark.parametrize("given", ["MNI152-7mm", "my-mask.nii", ""])
-def test_masks_are_bundled_names_or_file(given: str) -> None:
+@pytest.mark.parametrize("given", ["MNI152-7mm", "sub-1_mask.nii", "my-mask.img", ""])
+def test_masks_are_bundled_names_or_a_file(given: str) -> None:
     assert "MNI152-10mm" in refuse({"mask": given}).public
     for good in ("MNI152-8mm", "MNI152-3mm", "file"):
         assert Example.from_input({**GIVEN, "mask": good}).mask == good

@@ -80,7 +80,7 @@ def test_another_grid_with_parallel_axes_gives_the_bits_of_the_general_form(
     if dtype == np.int16:
         image.header.set_slope_inter(0.37, -12.5)
     nib.save(image, tmp_path / "run.nii.gz")
-    how = Resampling(to_mask=True)
+    how = Resampling(resample="to_mask")
     quick, plain = both(tmp_path / "run.nii.gz", grid(voxel, shift), how, monkeypatch)
     np.testing.assert_array_equal(quick, plain)
     assert len(volumes_multiplied) == 3
@@ -96,7 +96,7 @@ def test_axes_stored_in_any_order_and_direction_give_the_bits_of_the_general_for
         itertools.product(itertools.permutations(range(3)), itertools.product((1, -1), repeat=3))
     ):
         nib.save(turned(image, order, signs), where)
-        how = Resampling(to_mask=True, smoothing_fwhm=6.0 * (n % 2))
+        how = Resampling(resample="to_mask", smoothing_fwhm=6.0 * (n % 2))
         quick, plain = both(where, grid(), how, monkeypatch)
         np.testing.assert_array_equal(quick, plain)
         if not n % 2:
@@ -125,7 +125,7 @@ def test_a_volume_with_nan_and_a_turned_grid_take_the_general_form(
     values = np.array(image_of(np.float32).dataobj)
     values[8:12, 9:13, 6:9, 1] = np.nan
     nib.save(nib.Nifti1Image(values, FINE), tmp_path / "run.nii")
-    how = Resampling(to_mask=True)
+    how = Resampling(resample="to_mask")
     quick, plain = both(tmp_path / "run.nii", grid(), how, monkeypatch)
     np.testing.assert_array_equal(quick, plain)
     assert len(volumes_multiplied) == 2
@@ -140,7 +140,7 @@ def test_a_volume_with_nan_and_a_turned_grid_take_the_general_form(
 def test_an_image_that_the_mask_does_not_reach_is_zero_in_both_forms(tmp_path, monkeypatch):
     nib.save(image_of(), tmp_path / "run.nii")
     far = grid(shift=300.0)
-    quick, plain = both(tmp_path / "run.nii", far, Resampling(to_mask=True), monkeypatch)
+    quick, plain = both(tmp_path / "run.nii", far, Resampling(resample="to_mask"), monkeypatch)
     np.testing.assert_array_equal(quick, np.zeros_like(quick))
     np.testing.assert_array_equal(plain, quick)
 

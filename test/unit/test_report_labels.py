@@ -33,12 +33,8 @@ def brain() -> FeatureSpace:
 
     image = nibabel.load(Path(cape.__file__).parent / "masks" / "MNI152-10mm.nii.gz")
     inside = np.asarray(image.dataobj) > 0
-    return FeatureSpace.of_labels("mask", inside.astype(np.int32), np.asarray(image.affine))
-
-
-def in_mni(A: np.ndarray, space: FeatureSpace):
-    made = example.outcome(space, A=A)
-    return dataclasses.replace(made, settings={**made.settings, "mask": "MNI152-10mm"})
+    affine = np.asarray(image.affine)
+    return FeatureSpace.of_labels("mask", inside.astype(np.int32), affine, "MNI152")
 
 
 def test_a_map_of_a_network_gets_its_name_above_chance():
@@ -80,7 +76,7 @@ def test_constant_templates_match_nothing():
 def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
     space = brain()
     values = labels.bundled(space).values[:, [4, 5]]
-    cape.report.write_results(tmp_path, in_mni(values, space))
+    cape.report.write_results(tmp_path, example.outcome(space, A=values))
     rows = files.read_table(tmp_path / "components.tsv")
     assert [row["label"] for row in rows] == ["occipital", "sensorimotor"]
     assert float(rows[0]["label_r"]) == pytest.approx(1.0)
@@ -102,7 +98,7 @@ def test_only_maps_that_their_time_courses_confirmed_get_a_name(
     tmp_path, curvature, gate, named
 ) -> None:
     space = brain()
-    made = in_mni(labels.bundled(space).values[:, [4, 5]], space)
+    made = example.outcome(space, A=labels.bundled(space).values[:, [4, 5]])
     judged = dataclasses.replace(
         example.verdict_of(2, gate=gate, curvature=curvature[0]), component_curvature=curvature
     )
@@ -117,11 +113,14 @@ def test_only_maps_that_their_time_courses_confirmed_get_a_name(
 
 
 def test_outside_mni_and_without_nilearn_there_is_no_label_and_a_reason(tmp_path, monkeypatch):
-    cape.report.write_results(tmp_path / "other", example.outcome())
-    monkeypatch.setitem(sys.modules, "nilearn", None)
     space = brain()
+    # The same grid, of which nobody said what it is of: a rat's would get human labels.
+    nameless = dataclasses.replace(space, template_space="")
     A = labels.np.random.default_rng(0).standard_normal((space.n_features, 2))
-    cape.report.write_results(tmp_path / "bare", in_mni(A, space))
+    cape.report.write_results(tmp_path / "other", example.outcome(nameless, A=A))
+    monkeypatch.setitem(sys.modules, "nilearn", None)
+    A = labels.np.random.default_rng(0).standard_normal((space.n_features, 2))
+    cape.report.write_results(tmp_path / "bare", example.outcome(space, A=A))
     for name in ("other", "bare"):
         rows = files.read_table(tmp_path / name / "components.tsv")
         assert {row["label"] for row in rows} == {"n/a"}
