@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+import reliability
 import utility
+import variants
 
 
 def measured(preset: str, *, epsilon: float, n_subjects: int) -> Any:
@@ -45,3 +47,53 @@ def test_too_small_a_budget_is_not_called_converged() -> None:
     row = measured("paper", epsilon=1.0, n_subjects=128)
     assert row["q_ngi"] > 0.1
     assert row["status"] in ("unconfirmed", "not_separated")
+
+
+def small(preset: str, g: float, seed: int) -> dict[str, Any]:
+    arguments = argparse.Namespace(subjects=48, components=5, set=[])
+    (row,) = variants.measure(preset, g, seed, arguments, {"this": variants.HERE})
+    return row
+
+
+def test_the_bench_of_variants_scores_a_run_of_this_tree() -> None:
+    row = small("lengths", 240.0, 9301)
+    assert row["q"] < 0.05
+    assert row["worst"] > 0.9
+    assert (row["status"], row["gate"]) == ("converged", True)
+    assert len(row["claimed"]) == len(row["true"]) == 5
+    # Not a statistical statement: one run of a fixed seed.
+    assert row["mean_claim"] == pytest.approx(row["r"], abs=0.05)
+    assert set(row["components"]) <= {"confirmed", "run confirmed", "not confirmed"}
+
+
+@pytest.mark.parametrize("preset", ["gaussian", "gaussian-fields", "white-noise"])
+def test_where_nothing_can_be_separated_nothing_is_confirmed(preset: str) -> None:
+    row = small(preset, 170.0, 9302)
+    assert row["status"] in ("unconfirmed", "not_separated")
+    # Maps of `gaussian` are sparse, so those of the spatial set are good all the same.
+    assert preset != "gaussian-fields" or row["q"] > 0.1
+    if row["status"] == "not_separated":
+        assert row["claimed"] == []
+
+
+def test_claims_are_compared_with_the_truth_map_by_map() -> None:
+    run = {"tree": "this", "preset": "realistic", "g": 240.0, "q": 0.03, "gate": True}
+    rows = [
+        {**run, "status": "converged", "claimed": [0.9, 0.8], "true": [0.8, 0.3]},
+        {**run, "status": "unconfirmed", "claimed": [0.75], "true": [0.75]},
+        {**run, "preset": "gaussian", "status": "converged", "claimed": [], "true": []},
+        {**run, "q": 0.2, "status": "converged", "claimed": [], "true": []},
+    ]
+    found = reliability.errors(rows)
+    assert found["maps"] == 3
+    assert found["mean_error"] == pytest.approx(0.2)
+    assert found["bias"] == pytest.approx(0.2)
+    assert found["wrong_per_thousand"] == pytest.approx(1000 / 3)
+    assert reliability.verdicts(rows) == {
+        "confirmed with q >= .1 or a lost component": (1, 2),
+        "good, gate open, G >= 170": (1, 2),
+        "nothing to separate: gaussian": (1, 1),
+    }
+    table = reliability.reliability(rows).splitlines()
+    assert table[-1] == "| 0.9 to 1.0 | 1 | .90 | .80 | 0 | - | - |"
+    assert "| 0.7 to 0.8 | 0 | - | - | 1 | .75 | .75 |" in table
