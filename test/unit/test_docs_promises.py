@@ -36,6 +36,72 @@ def test_every_promise_names_a_test_that_exists(promise, file, test) -> None:
     assert "skip" not in found.group(1)
 
 
+ATTACKS = PAGE.partition("## Attacks, and what they learn")[2].partition("\n## ")[0]
+ATTACK = re.compile(
+    r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| `(test/[^`]+\.py)` `(test_[a-z0-9_]+)` \|$", re.MULTILINE
+)
+ROWS = ATTACK.findall(ATTACKS)
+
+
+def learned_of_one(S: int) -> str:
+    """Epsilon of one real site among S - 1 invented ones, at a claimed epsilon 1."""
+    shares = noise_shares_of(Config(epsilon=1.0, delta=1e-5), S)
+    alone = Cost.of_mu(gdp_mu(epsilon=1.0, delta=1e-5)).if_unknown(1, noise_shares=shares)
+    return f"{alone.epsilon(1e-5):.3f}"
+
+
+def learned_of_two() -> str:
+    one = Cost.of_mu(gdp_mu(epsilon=1.0, delta=1e-5))
+    return f"{(one + one).epsilon(1e-5):.3f}"
+
+
+def bits_of_refusals(n_runs: int) -> str:
+    patterns = sum(math.comb(n_runs, k) for k in range(SitePolicy().max_refusals + 1))
+    return f"{math.log2(patterns):.1f}"
+
+
+def test_every_figure_of_the_attacks_comes_from_the_code() -> None:
+    """A row without one learns nothing, and says so."""
+    shipped = SitePolicy()
+    known = {
+        f"epsilon {learned_of_one(4)} at S = 4", f"{learned_of_one(shipped.max_sites)} at S = 20",
+        f"epsilon {learned_of_two()} for two", f"{bits_of_refusals(1000)} bits",
+        f"epsilon {shipped.max_total_epsilon:g} over all", "epsilon 1, as claimed", "0 bits",
+    }  # fmt: skip
+    assert shipped.max_sites == 20
+    used = set()
+    for _, _, learned, _, test in ROWS:
+        found = {figure for figure in known if figure in learned}
+        assert found, (test, learned)
+        # No number stands there that is not one of these.
+        rest = learned
+        for figure in found:
+            rest = rest.replace(figure, "")
+        assert not re.search(r"\d", rest), (test, rest)
+        used |= found
+    assert used == known
+
+
+def test_every_line_of_the_table_of_attacks_is_one() -> None:
+    lines = [line for line in ATTACKS.splitlines() if line.startswith("| ")]
+    assert len(lines) - 1 == len(ROWS) >= 30
+    assert len({test for *_, test in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize(("file", "test"), [row[3:] for row in ROWS], ids=[r[4] for r in ROWS])
+def test_every_attack_names_a_test_that_plays_it(file, test) -> None:
+    source = (ROOT / file).read_text(encoding="utf-8")
+    found = re.search(rf"((?:^@[^\n]*\n)*)^def {test}\(", source, re.MULTILINE)
+    assert found, (file, test)
+    assert "skip" not in found.group(1)
+
+
+def test_every_attack_of_an_aggregator_stands_in_the_table() -> None:
+    file = "test/adversary/test_aggregator.py"
+    played = re.findall(r"^def (test_\w+)\(", (ROOT / file).read_text("utf-8"), re.MULTILINE)
+    assert {test for *_, where, test in ROWS if where == file} == set(played)
+
+
 def test_what_is_not_promised_is_said_and_reporting_is_explained() -> None:
     missing = PAGE.partition("## Not promised")[2].partition("\n## ")[0]
     for word in ("Timing", "lies about keys", "Floating point", "private=false", "S_C"):
@@ -80,5 +146,9 @@ def test_every_figure_of_the_page_on_epsilon_is_that_of_the_accountant() -> None
     assert f"`max_refusals` ({most})" in page
     ways = sum(math.comb(int(runs), k) for k in range(most + 1))
     assert bits == f"{math.log2(ways):.1f}"
+    (all_runs,) = re.findall(r"all its runs together is right in (\d+) % at most", page)
+    shipped = gdp_mu(epsilon=SitePolicy().max_total_epsilon, delta=1e-5)
+    assert all_runs == f"{100 * NormalDist().cdf(shipped / 2):.0f}"
+    assert f"epsilon 1 tells {learned_of_one(4)}." in page
     (asked,) = re.findall(r"cape account --mu ([\d.]+)", page)
     assert float(asked) == round(gdp_mu(epsilon=1.0, delta=1e-5), 4)
