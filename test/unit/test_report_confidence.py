@@ -22,7 +22,7 @@ from support import report_example as example
 
 @dataclasses.dataclass(frozen=True)
 class Planted:
-    """A run through the whole protocol, and the maps that were planted, in its features."""
+    """A run through the whole protocol, and the maps that were planted, within the basis."""
 
     outcome: IcaOutcome
     truth: np.ndarray
@@ -44,7 +44,8 @@ def planted(
     policy = SitePolicy.of_simulation(simulation_seed=seed)
     link = MemoryTransport(computation, config, sources, policy, None)
     run_to_end(link, None)
-    return Planted(outcome=link.outcome, truth=study.B.T @ study.A)
+    # What the basis holds of the maps: more no run could give.
+    return Planted(outcome=link.outcome, truth=study.B @ (study.B.T @ study.A))
 
 
 def check_calibration(run: Planted) -> None:
