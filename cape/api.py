@@ -51,7 +51,8 @@ class Result:
     unmixing: Array | None  # (R, D): ``unmixing @ X`` are the time courses of a subject X (D, T)
     # (D, R): z-scores of the spatial components of the same subspace; None in a template run
     spatial_maps: Array | None
-    # converged, max_rounds, not_judged, released, budget_exhausted or diverged
+    # converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted or
+    # diverged
     status: str
     reason: str  # of the status
     stability: float  # agreement of the directions now and some rounds before; 0 if not assessed
