@@ -15,13 +15,13 @@ import cape.flare.collab as ours
 class Site(ours.Site):
     def __init__(self) -> None:
         super().__init__()
-        self._cpu: list[float] = []
+        self._spent: list[tuple[float, float]] = []
 
     @collab.publish
     def answer(self, blob: bytes) -> bytes:
-        began = time.process_time()
+        began, cpu = time.perf_counter(), time.process_time()
         answer: bytes = self._of_this_job().answer(blob, "")
-        self._cpu.append(time.process_time() - began)
+        self._spent.append((time.perf_counter() - began, time.process_time() - cpu))
         return answer
 
     @collab.publish
@@ -29,8 +29,8 @@ class Site(ours.Site):
         return b"0" * size
 
     @collab.publish
-    def cpu(self) -> list[float]:
-        return self._cpu
+    def spent(self) -> list[tuple[float, float]]:
+        return self._spent
 
 
 class Aggregator(ours.Aggregator):
@@ -44,6 +44,7 @@ class Aggregator(ours.Aggregator):
             calls.append(call)
             for site, raw in ask(sites, blob, timeout):
                 call["size"] = len(raw)
+                call["asked"] = time.perf_counter() - call["began"]
                 yield site, raw
 
         ours.ask = recorded
@@ -59,7 +60,7 @@ class Aggregator(ours.Aggregator):
             ):
                 pass
             echoes.append((time.perf_counter() - began, time.process_time() - cpu))
-        site_cpu = dict(collab.get_clients(names)(timeout=60.0).cpu())
+        spent = dict(collab.get_clients(names)(timeout=60.0).spent())
         rows = [
             {
                 "run": after["began"] - call["began"],
@@ -67,7 +68,9 @@ class Aggregator(ours.Aggregator):
                 "bytes": [len(call["blob"]), call["size"]],
                 "echo": echo,
                 "echo_cpu": echo_cpu,
-                "site_cpu": [cpu[number] for cpu in site_cpu.values()],
+                "asked": call["asked"],
+                "site_wall": [times[number][0] for times in spent.values()],
+                "site_cpu": [times[number][1] for times in spent.values()],
             }
             for number, (call, after, (echo, echo_cpu)) in enumerate(
                 zip(calls, calls[1:], echoes, strict=False)

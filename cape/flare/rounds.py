@@ -19,6 +19,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +51,8 @@ FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
 ATTEMPTS = 2
 # Public texts after which nothing had left the site: a question may come again.
 MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
+# Characters of a site's error; the texts of the catalogue are shorter.
+LONGEST_TEXT = 1000
 # Seconds that a new job waits for the one before it.
 PATIENCE = 60.0
 CACHE_LIMIT = 2 * MAX_DOCUMENT
@@ -301,7 +304,7 @@ class AggregatorRounds:
         for _ in range(ATTEMPTS):
             missing = [s for s in state.left if s not in arrived and s not in refused]
             for site, raw in ask(missing, blob, timeout) if missing else ():
-                answer = decode(raw, Answer)
+                answer = _read_answer(raw)
                 if answer.output is not None:
                     arrived[site] = len(raw)
                     yield site, answer.output
@@ -322,6 +325,15 @@ class AggregatorRounds:
             for path in sorted(self.results.rglob("*"))
             if path.is_file()
         }
+
+
+def _read_answer(raw: Any) -> Answer:
+    try:
+        answer: Answer = decode(raw, Answer)
+    except CapeError as err:
+        return Answer(error=err.public)  # a site that sends anything else has not answered
+    # A site may say what it likes; one line of it is passed on.
+    return replace(answer, error=answer.error.partition("\n")[0][:LONGEST_TEXT])
 
 
 def progress_of(state: RunState) -> Progress | None:

@@ -173,6 +173,22 @@ def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, t
     assert scored(calls) == contents(out)
 
 
+@pytest.mark.parametrize("settings", [SETTINGS, SECAGG], ids=["all-sites", "secagg"])
+def test_a_site_that_sends_no_answer_is_one_that_refuses(calls, monkeypatch, settings):
+    ask = calls.ask
+
+    def garbling(sites, blob, timeout):
+        for site, raw in ask(sites, blob, timeout):
+            yield site, b"{" if site == "local1" and len(calls.asked) > 3 else raw
+
+    monkeypatch.setattr(calls, "ask", garbling)
+    if settings is SECAGG:
+        assert "local1" not in calls.play(settings).left
+    else:
+        with pytest.raises(CapeError, match=r"^CAPE-E202 "):
+            calls.play(settings)
+
+
 def test_nothing_but_a_public_text_leaves_a_site_that_fails(calls, monkeypatch):
     border = rounds.border
 
