@@ -129,6 +129,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E302": "{file} exists already, and a key in use is not replaced; choose another name.",
     "E303": "key_trust=pinned is not possible here; use key_trust=aggregator.",
     "E304": "Site {site} cannot keep what outlives a run; name a folder that stays in CAPE_SITE_HOME there, or ledger_file in its policy.",
+    "E305": "{problem}; ask that site for the key.json that cape keygen wrote.",
     # 31n: NVIDIA FLARE
     "E310": "{problem}; write it with cape flare site.",
     "E311": "The own file of site {site} for FLARE is missing or cannot be used; write it there with cape flare site.",

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cape.cli.common import AsJson, json_line, say, table
+from cape.cli.common import AsJson, file_option, json_line, say, table
 
 
 def ledger_command(
@@ -92,16 +92,40 @@ def policy_command(
 
 
 def keygen_command(
-    out: Annotated[Path, typer.Option(help="File to write; keep it as identity_key.")],
+    out: Annotated[
+        Path, typer.Option(help="File to write: a site's identity_key; with --collect roster.json.")
+    ],
+    site: Annotated[
+        str, typer.Option(help="Id of the site; writes SITE.key.json too, to send to the owner.")
+    ] = "",
+    collect: Annotated[
+        list[Path] | None,
+        file_option("A site's key.json; repeat it.  Writes all of them as one roster.json."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make the identity key of a site (key_trust=pinned) and print its public half."""
-    from cape.site.identity import make_key
+    """Make the identity key of a site (key_trust=pinned), or collect the sites' public halves."""
+    from cape.site.identity import collect_keys, make_key, write_public
 
+    if collect:
+        names, digest = collect_keys(collect, out)
+        if as_json:
+            json_line({"event": "result", "sites": names, "sha256": digest, "path": str(out)})
+            return
+        say(f"{out}: {len(names)} sites, sha256 {digest}")
+        # Past the aggregator: a list that came through it would prove nothing.
+        say("Send it to every site past the aggregator, and read its sha256 out by phone.")
+        say(f'settings: key_trust = "pinned", n_sites = {len(names)}')
+        say(f'settings: site_names = "{",".join(names)}"')
+        return
     public = make_key(out)
+    sent = write_public(out.parent, site, public) if site else None
     if as_json:
-        json_line({"event": "result", "public_key": public, "path": str(out)})
+        paths = {"path": str(out)} | ({} if sent is None else {"public": str(sent)})
+        json_line({"event": "result", "public_key": public, **paths})
         return
     say(f"public key: {public}")
-    # The aggregator relays all else; a key that came through it would prove nothing.
+    if sent is not None:
+        say(f"Send {sent} to the owner; keep the roster.json that comes back beside {out.name}.")
+        return
     say("Give it to the other sites past the aggregator; each keeps all of them in roster.json.")

@@ -7,7 +7,9 @@ aggregator.  What it sends lands with the data, so files as in `join` hold for t
 from __future__ import annotations
 
 import hashlib
+import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from cape.errors import CapeError, ConfigError
@@ -15,14 +17,14 @@ from cape.frozen import dataclass
 from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.protocol.ports import Identity
-from cape.secagg.keys import identity_public_key
+from cape.secagg.keys import identity_public_key, site_order
 from cape.site.policy import POLICY_VARIABLE
 
 # Names a folder of a site's own for them, where its policy lies elsewhere or is none.
 IDENTITY_VARIABLE = "CAPE_SITE_IDENTITY"
 KEY_FILE = "identity_key"
 ROSTER_FILE = "roster.json"
-SECRET_BYTES = 32
+SECRET_BYTES = PUBLIC_BYTES = 32
 # Digest where a site has no key: one that appears during the run is another one too.
 NO_FILES = hashlib.sha256(b"no identity").hexdigest()
 
@@ -38,6 +40,47 @@ def make_key(path: Path) -> str:
     with os.fdopen(handle, "w", encoding="ascii") as file:
         file.write(secret.hex() + "\n")
     return identity_public_key(secret).hex()
+
+
+def write_public(folder: Path, site: str, public: str) -> Path:
+    """Write the public key of a site as the one file that it sends to the owner."""
+    if not site or "/" in site or site.startswith("."):
+        raise ConfigError("E011", setting="site", got=site, allowed="the id of a site", do="as is.")
+    path = folder / f"{site}.key.json"
+    path.write_text(json.dumps({site: public}) + "\n", encoding="utf-8")
+    return path
+
+
+def collect_keys(paths: Sequence[Path], out: Path) -> tuple[list[str], str]:
+    """Write the keys of all sites as one list; returns names, and the SHA-256 of the file.
+
+    ConfigError E305 for a file that holds no public keys, a site or a key that comes twice, and
+    for a list that is there already and says otherwise.
+    """
+    found: dict[str, str] = {}
+    for path in paths:
+        for site, key in _public_keys(path).items():
+            if site in found or key in found.values():
+                raise ConfigError("E305", problem=f"{path.name} repeats a site or a key")
+            found[site] = key
+    names = site_order(found)
+    text = json.dumps({site: found[site] for site in names}, indent=1) + "\n"
+    # A key that was pinned is never replaced in silence: who moved says so to a person.
+    if out.exists() and out.read_text(encoding="utf-8") != text:
+        raise ConfigError("E302", file=out.name)
+    out.write_text(text, encoding="utf-8")
+    return names, hashlib.sha256(text.encode()).hexdigest()
+
+
+def _public_keys(path: Path) -> dict[str, str]:
+    try:
+        listed: dict[str, str] = wire.decode(wire.loads(path.read_bytes()), dict[str, str], "keys")
+        lengths = {len(bytes.fromhex(key)) for key in listed.values()}
+    except (OSError, ValueError, CapeError):
+        lengths = set()
+    if lengths != {PUBLIC_BYTES}:
+        raise ConfigError("E305", problem=f"{path.name} holds no public key")
+    return listed
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -80,6 +80,13 @@ MUTANTS = (
         "::test_a_roster_out_of_order_or_with_a_site_twice_is_refused_by_every_site",
     ),
     Mutant(
+        "a list of pinned keys is replaced by another one",
+        "cape/site/identity.py", 'if out.exists() and out.read_text(encoding="utf-8") != text:',
+        "if not text:",
+        PROTOCOL + "test_pinned.py"
+        "::test_one_file_to_the_owner_and_one_back_pin_the_keys_of_all",
+    ),
+    Mutant(
         "an owner need not say how many sites there are",
         "cape/protocol/join.py",
         'if config.private and config.noise == "correlated" and not config.expected_sites:',

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,48 @@ def test_keygen_prints_the_public_half(tmp_path: Path, capsys: pytest.CaptureFix
     identity = IdentityFiles(folders=(tmp_path, folder)).read("a")
     assert identity.roster["a"].hex() == shown["public_key"]
     assert identity.secret.hex() not in repr(identity)
+
+
+def test_one_file_to_the_owner_and_one_back_pin_the_keys_of_all(tmp_path: Path, capsys) -> None:
+    """Each site sends its key.json; the owner sends one roster.json; the run needs nothing else."""
+    data = tiny.data_of(3)
+    sent = []
+    for site in data:
+        (tmp_path / site).mkdir()
+        words = ["keygen", "--out", str(tmp_path / site / "identity_key"), "--site", site]
+        assert main(words) == 0
+        sent.append(tmp_path / site / f"{site}.key.json")
+        secret = (tmp_path / site / "identity_key").read_text().strip()
+        assert secret not in sent[-1].read_text()
+    roster = tmp_path / "roster.json"
+    words = ["keygen", "--out", str(roster)]
+    for path in reversed(sent):
+        words += ["--collect", str(path)]
+    capsys.readouterr()
+    assert main(words) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert hashlib.sha256(roster.read_bytes()).hexdigest() in said
+    assert 'key_trust = "pinned", n_sites = 3' in said
+    assert 'site_names = "site0,site1,site2"' in said
+    for site in data:
+        (tmp_path / site / "roster.json").write_bytes(roster.read_bytes())
+    config = tiny.settings(key_trust="pinned", site_names="site0,site1,site2")
+    link = tiny.link_of(config, data, folders={site: tmp_path / site for site in data})
+    assert len(tiny.released(link)) == tiny.ROUNDS
+    assert main(words) == 0  # the same list again is no change
+    # Another key of a site, or one site twice, never takes the place of what was pinned.
+    for text, code in (
+        (json.dumps({"site1": "11" * 32}), "E302"),
+        (sent[0].read_text(), "E305"),
+        ('{"site1": "zz"}', "E305"),
+        ("{}", "E305"),
+        ("[", "E305"),
+    ):
+        sent[1].write_text(text)
+        before = roster.read_bytes()
+        assert main(words) != 0
+        assert code in capsys.readouterr().err
+        assert roster.read_bytes() == before
 
 
 @pytest.mark.parametrize(
