@@ -51,7 +51,7 @@ def mirror(B: Array, KB: Array, MB: Array) -> Mirror:
     )
 
 
-def swap(partner: Array) -> Mirror:
+def swap(partner: npt.NDArray[np.intp]) -> Mirror:
     """Return the mirror of parcels: `partner` (D,) holds the other side's index, -1 without one."""
     n = len(partner)
     weighed = np.zeros((n, n))

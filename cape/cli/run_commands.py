@@ -36,7 +36,8 @@ Through = StrEnum("Through", ["MEMORY", "WIRE", "PROCESS", "DOCKER", "COINSTAC",
 SyntheticPreset = StrEnum(
     "SyntheticPreset",
     [
-        "BRAIN", "PAPER", "REALISTIC", "WEAK", "HEAVY", "GAUSSIAN", "GAUSSIAN-HET", "SUB-GAUSSIAN",
+        "BRAIN", "TWO-SIDED", "SMOOTH", "PAPER", "REALISTIC",
+        "WEAK", "HEAVY", "GAUSSIAN", "GAUSSIAN-HET", "SUB-GAUSSIAN",
         "CORRELATED", "JITTER", "FIELDS", "GAUSSIAN-FIELDS", "LENGTHS", "SMOOTH-COURSES", "NOISY",
         "SITES", "SPIKES", "SUBGROUPS", "RECORDS",
     ],
@@ -165,7 +166,8 @@ def synth_command(
     preset: Annotated[
         SyntheticPreset,
         typer.Option(
-            help="brain: NIfTI in MNI space; records: tables; all others: matrices of images, "
+            help="brain: NIfTI in MNI space; two-sided, smooth: for spatial maps, with and "
+            "without networks; records: tables; all others: matrices of images, "
             "realistic and what each of its relatives changes (docs/results.md)."
         ),
     ] = SyntheticPreset.BRAIN,

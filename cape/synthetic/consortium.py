@@ -4,6 +4,8 @@
 ``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free).
 ``realistic``  the same with autocorrelation, noise and differing amplitudes; the others of
                `cape.synthetic.presets` are this one with one thing changed.
+``two-sided``  images of brains whose networks are mostly the same on both sides, over smooth noise
+               (`cape.synthetic.resting`); ``smooth``: the noise alone.
 ``records``    a table per site, two views of one person a row, for capecca and the PCAs.
 
 Everything is drawn from the seed: equal arguments give equal bytes.
@@ -23,7 +25,7 @@ from cape.config import Config
 from cape.data import Grid, grid_of, mask_space
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.synthetic.brain import NETWORKS, STORAGES, Scanner, network_maps
+from cape.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
 from cape.synthetic.generators import correlated_maps, garch_sources, generate, two_views
 from cape.synthetic.layouts import (
     LAYOUTS,
@@ -35,15 +37,20 @@ from cape.synthetic.layouts import (
     write_subject,
 )
 from cape.synthetic.presets import AUTOCORRELATION, PRESETS
+from cape.synthetic.resting import two_sided
 
 OnWritten = Callable[[int, int], None]
 
 # Lognormal sd of the amplitude of a network in a subject.
 HETEROGENEITY = 0.3
 
+# Images of brains that are the same on both sides, and of no brain at all
+TWO_SIDED = ("two-sided", "smooth")
+
 # Subjects, time points, components unless told otherwise.
 DEFAULTS: dict[str, tuple[int, int, int]] = {
     "brain": (200, 120, 6),
+    **dict.fromkeys(TWO_SIDED, (60, 150, 20)),
     **dict.fromkeys(PRESETS, (128, 250, 20)),
     "records": (4000, 1, 3),
 }
@@ -233,6 +240,26 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> tuple[Arra
     return maps_in_layout(request.layout, grid, scanner.maps), names
 
 
+def _write_two_sided(
+    out: Path, request: Request, progress: OnWritten
+) -> tuple[Array, tuple[str, ...]]:
+    """Write one 4-D image per subject; return maps (D, R), of `smooth` those that are not there."""
+    grid = request.grid
+    study = two_sided(
+        grid, request.n_networks, seed=request.seed, networks=request.preset == "two-sided"
+    )
+    scanner = Scanner(grid=grid, maps=study.maps, tr=request.tr)
+    for m, site in enumerate(request.owners):
+        X = study.subject(m, request.n_timepoints)
+        # In units of a scanner: about 1 % of the baseline.
+        values = np.asarray(BASELINE + 0.01 * BASELINE * X / X.std(), dtype=np.float32)
+        storage = STORAGES[site % len(STORAGES)]
+        shelf = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
+        write_subject("files", shelf, m, values, np.random.default_rng([request.seed, 2, m]))
+        progress(m + 1, len(request.owners))
+    return study.maps, tuple(f"N{k + 1:02d}" for k in range(request.n_networks))
+
+
 def _write_matrices(
     out: Path, request: Request, progress: OnWritten
 ) -> tuple[Array, tuple[str, ...]]:
@@ -279,6 +306,7 @@ def _write_records(
 
 WRITERS = {
     "brain": _write_brain,
+    **dict.fromkeys(TWO_SIDED, _write_two_sided),
     **dict.fromkeys(PRESETS, _write_matrices),
     "records": _write_records,
 }
@@ -341,7 +369,21 @@ def _of_records(request: Request) -> list[str]:
     ]
 
 
+def _of_two_sided(request: Request) -> list[str]:
+    return [
+        'separation = "spatial"',
+        # More than G pays for are noise: docs/separations.md
+        f"n_components = {min(15, request.n_networks)}",
+        f"min_timepoints = {min(100, request.n_timepoints)}",
+        *_roster(request),
+        f'mask = "MNI152-{request.grid_mm}mm"',
+        f"tr = {request.tr!r}",
+    ]
+
+
 def _of_series(request: Request) -> list[str]:
+    if request.preset in TWO_SIDED:
+        return _of_two_sided(request)
     brain = request.preset == "brain"
     shortest = 1 - SPREAD_OF_T if brain else min(1.0, PRESETS[request.preset].lengths[0])
     lines = [

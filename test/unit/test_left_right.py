@@ -13,7 +13,7 @@ from cape.algorithms.left_right import Null
 from cape.algorithms.linalg import smat
 from cape.algorithms.spatial import SpatialIca, assignment, claims, leading, spatial_ica
 from cape.computations import load
-from cape.computations.capedjica.brains import midline_of, mirror_of, overlap
+from cape.computations.capedjica.brains import midline_of, mirror_of, null_of, overlap
 from cape.data import mask_space
 from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
@@ -133,6 +133,35 @@ def test_a_grid_that_is_not_symmetric_a_file_and_a_tilted_grid() -> None:
     assert midline_of(own, FeatureSpace.of_labels("mask", half.labels(), tilted)) is None
     with pytest.raises(ConfigError, match="midline_x"):
         config(midline_x="left")
+
+
+def test_the_mirror_of_an_atlas_swaps_its_pairs_and_noise_stays_below_brains() -> None:
+    mask = mask_space(config())
+    affine = np.array(mask.affine).reshape(4, 4)
+    inside = mask.labels() > 0
+    place = np.argwhere(inside) @ affine[:3, :3].T + affine[:3, 3]
+    cell = np.floor(np.c_[np.abs(place[:, 0]), place[:, 1] + 110, place[:, 2] + 80] / 36.0)
+    labels = np.zeros(inside.shape, np.int32)
+    labels[inside] = 1 + 2 * (cell.astype(int) @ [1, 10, 100]) + (place[:, 0] > 0)
+    # What lies on one side alone is no parcel here.
+    present, both = set(np.unique(labels)), []
+    for label in sorted(present):
+        if label % 2 == 1 and label + 1 in present:
+            both.append((int(label), int(label) + 1))
+    labels[~np.isin(labels, np.array(both).ravel())] = 0
+    atlas = FeatureSpace.of_labels("atlas", labels, affine)
+    text = ",".join(f"{a}-{b}" for a, b in both[:-1])  # the last two parcels stay without a partner
+    given = config(feature_space="atlas", atlas="atlas.nii.gz", label_pairs=text, n_components=10)
+    J = mirror_of(given, atlas, atlas.n_features)
+    assert np.array_equal(J.J @ J.J, np.eye(atlas.n_features))
+    assert np.sum(J.weighed**2) == 2 * (len(both) - 1)
+    null = null_of(given, atlas, atlas.n_features, 10)
+    assert -0.2 < null.mean / 10 < 0.3  # two-sided networks are near .7 (docs/separations.md)
+    assert 0.0 < null.std / 10 < 0.15
+    assert mirror_of(config(feature_space="atlas", atlas="atlas.nii.gz"), atlas, 9) is None
+    for wrong in ("1", "1-2,2-3", "a-b", "1-2-3"):
+        with pytest.raises(ConfigError, match="label_pairs"):
+            config(label_pairs=wrong)
 
 
 # -- maps ------------------------------------------------------------------------------------------

@@ -132,6 +132,33 @@ def test_matrix_presets_hold_images_of_30_by_30_pixels(tmp_path, preset):
     assert share < (1e-6 if preset == "paper" else 0.5)
 
 
+def test_two_sided_brains_are_so_and_smooth_ones_are_the_same_noise_without_networks(tmp_path):
+    made = {}
+    for preset in ("two-sided", "smooth"):
+        write_consortium(
+            tmp_path / preset,
+            preset=preset,
+            site_sizes=(2, 1),
+            n_timepoints=30,
+            n_networks=10,
+            seed=4,
+        )
+        image = nib.load(tmp_path / preset / "local0" / "sub-001_task-rest_bold.nii.gz")
+        made[preset] = np.asarray(image.dataobj)
+        assert 'separation = "spatial"' in (tmp_path / preset / "settings.toml").read_text()
+    inside = (made["smooth"] > 0).all(axis=3)
+    assert made["smooth"].shape == made["two-sided"].shape == (*inside.shape, 30)
+    with np.load(tmp_path / "two-sided" / "truth.npz") as truth:
+        A = truth["A"]
+    volume = np.zeros((*inside.shape, 10))
+    volume[inside] = A
+    # Voxels of the bundled mask lie 4 mm beside the mirror images of others.
+    shifted = volume[::-1]
+    r = [np.corrcoef(volume[..., k][inside], shifted[..., k][inside])[0, 1] for k in range(10)]
+    assert min(r[:8]) > 0.6
+    assert max(r[8:]) < 0.2  # one in five is on one side only
+
+
 def test_the_command_offers_every_preset():
     assert [str(preset) for preset in SyntheticPreset] == list(DEFAULTS)
 
@@ -158,7 +185,7 @@ def test_subjects_are_split_unequally_and_completely():
 @pytest.mark.parametrize(
     ("given", "part"),
     [
-        ({"preset": "mouse"}, "preset=mouse: allowed brain, paper, realistic, weak"),
+        ({"preset": "mouse"}, "preset=mouse: allowed brain, two-sided, smooth, paper, realistic"),
         ({"n_sites": 9, "n_subjects": 3}, "n_sites=9"),
         ({"site_sizes": (2, 0)}, "site_sizes"),
         ({"n_networks": 11}, "n_networks=11: allowed 2 to 10"),

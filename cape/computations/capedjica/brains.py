@@ -22,14 +22,18 @@ from cape.public_basis import basis_kind, kernel_width, public_basis, untruncate
 ALIGNED = 1e-3  # largest part of the grid's x axis that points elsewhere than left to right
 LEAST_OVERLAP = 0.9  # of a mask with its mirror image, where nobody says where the midplane is
 LEAST_PARTNERS = 0.5  # share of voxels that have a partner on the other side
+WHITE_MM = 10.0  # edge of the voxels whose white noise `left_right.WHITE` is
 SIMULATED_MM = 8.0  # the null is simulated on voxels at least about so large: maps are coarse
 
 
 @functools.lru_cache(maxsize=2)
 def mirror_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> Mirror | None:
     """Return the mirror in the public basis; None where left and right cannot be compared."""
-    if not config.spatial_brains or space.kind != "mask":
+    if not config.spatial_brains:
         return None
+    if space.kind == "atlas":
+        partner = _partners(config, space)
+        return left_right.swap(partner) if (partner >= 0).any() else None
     midline = midline_of(config, space)
     if midline is None:
         return None
@@ -52,6 +56,8 @@ def null_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, R: int) 
     mirror = mirror_of(config, space, n_basis)
     if mirror is None:
         raise ValueError("a space without left and right")
+    if space.kind == "atlas":
+        return _null_of_parcels(config, space, mirror, R)
     places = _places(config, space, n_basis)
     steps = [max(1, int(SIMULATED_MM // edge)) for edge in places.mm]
     if places.rows is None:  # all voxels are the basis, few enough to be coarse
@@ -100,6 +106,41 @@ def overlap(inside: npt.NDArray[np.bool_], total: int) -> float:
     there = (other >= 0) & (other < len(inside))
     both = inside[there] & inside[other[there]]
     return float(both.sum() / inside.sum())
+
+
+def _partners(config: CapeDjicaConfig, space: FeatureSpace) -> npt.NDArray[np.intp]:
+    """Return the feature on the other side of each parcel (D,), by rising label; -1: none."""
+    labels = space.labels()
+    place = {int(label): k for k, label in enumerate(np.unique(labels[labels > 0]))}
+    partner = np.full(len(place), -1)
+    for left, right in config.pairs_of_labels():
+        if left in place and right in place:
+            partner[place[left]], partner[place[right]] = place[right], place[left]
+    return partner
+
+
+def _null_of_parcels(config: CapeDjicaConfig, space: FeatureSpace, mirror: Mirror, R: int) -> Null:
+    labels, mm = space.labels(), voxel_mm(space)
+    inside = labels > 0
+    _, parcel, sizes = np.unique(labels[inside], return_inverse=True, return_counts=True)
+    means = np.zeros((len(parcel), len(sizes)))
+    means[np.arange(len(parcel)), parcel.ravel()] = 1.0 / sizes[parcel.ravel()]
+
+    def field_of(sigma: float) -> left_right.Field:
+        # Means over parcels of a smooth field are normal with this covariance.
+        covariance = means.T @ kernel.smooth(inside, mm, means, sigma)
+        root = left_right.symmetric_root(covariance)
+        return lambda rng, n_times: root @ rng.standard_normal((len(root), n_times))
+
+    return left_right.simulated_null(
+        field_of,
+        # Of white noise that voxels of WHITE_MM have a mean over many of them keeps little.
+        np.sqrt(np.minimum(WHITE_MM**3 / (sizes * np.prod(mm)), 1.0)),
+        None,
+        mirror.weighed,
+        n_components=R,
+        global_signal=config.cleaning.global_signal,
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

@@ -28,7 +28,8 @@ class CapeDjicaConfig(Config):
     separation: Separation = option(
         "temporal",
         "What makes components independent",
-        help="temporal: joint temporal ICA.  spatial: independent maps, one release.  template: "
+        help="temporal: joint temporal ICA.  spatial: independent maps, one release; advised for "
+        "real images, where rounds of temporal ICA removed what it had found.  template: "
         "private dual regression on public maps (templates.nii.gz or templates.csv at every site).",
     )
     symmetry: Literal["auto", "none", "assume"] = option(
@@ -41,6 +42,11 @@ class CapeDjicaConfig(Config):
         "auto",
         "x of the plane between the hemispheres",
         help="mm, such as 0; auto: 0 on a bundled mask, else where the mask is its own mirror.",
+    )
+    label_pairs: str = option(
+        "",
+        "Left and right labels of the atlas",
+        help="Such as 1-2,3-4: label 2 is the mirror image of label 1.  Empty: no comparison.",
     )
     pca: Literal["projector", "covariance"] = option(
         "projector", "PCA", help="covariance: Imtiaz et al., Alg. 3."
@@ -129,12 +135,23 @@ class CapeDjicaConfig(Config):
             )
         return x
 
+    def pairs_of_labels(self) -> tuple[tuple[int, int], ...]:
+        """Return pairs of mirror images among the labels; every label in one pair at most."""
+        pairs = [part.split("-") for part in self.label_pairs.split(",") if part.strip()]
+        found = [int(label) for pair in pairs for label in pair if label.strip().isdecimal()]
+        if any(len(pair) != 2 for pair in pairs) or len(set(found)) != 2 * len(pairs):
+            got, allowed = self.label_pairs, "pairs of labels such as 1-2,3-4, each label once"
+            do = "take them from the table of the atlas."
+            raise ConfigError("E011", setting="label_pairs", got=got, allowed=allowed, do=do)
+        return tuple(zip(found[::2], found[1::2], strict=True))
+
     def check(self) -> None:
         Config.check(self)
         check_basis(self)
         numbers("shares", self.shares, 3)
         numbers("clip_schedule", self.clip_schedule, 2)
         self.midline_mm()
+        self.pairs_of_labels()
         if self.separation != "temporal" and self.pca != "projector":
             problem = f"separation={self.separation} with pca={self.pca}"
             do = "other separations have one release of their own: leave pca as it is."

@@ -1,0 +1,211 @@
+"""Spatial maps of two-sided synthetic brains: how many networks come back, beside smooth noise.
+
+    python bench/brains.py maps --seeds 831,832 --json
+    python bench/brains.py maps --tree ../before --seeds 831,832 --json
+    python bench/brains.py test --json
+
+``maps``  whole runs (secure sums, exact noise) at G 50 to 400 on the same subjects: mean |r| of the
+          maps with the planted networks, matched one to one, and how many are above .5.  `--tree`
+          runs the code of another checkout on the same voxels, with its own defaults.
+``test``  the left-right test, from its parts: 1000 runs of noise and 100 of brains at each G.
+
+Subjects: `cape.synthetic.two_sided` on the 10 mm mask, 20 networks, 4 of them on one side only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import numpy as np
+
+N_NETWORKS = 20
+SUBJECTS, SCANS, SITES = 60, 148, 3
+FOUND = 0.5
+# G and the components that the run asks for, before and after: what each says of real brains
+BEFORE = {50.0: 10, 100.0: 15, 200.0: 15, 400.0: 20}
+AFTER = {50.0: 12, 100.0: 15, 200.0: 15, 400.0: 18}
+MASK = "MNI152-10mm"
+# Smooth noise that is not in the grid of the test's own simulation (mm, white noise)
+OTHER_NOISE = ((7.5, 0.8), (10.5, 0.8), (14.0, 0.8), (19.0, 0.8))
+
+
+def play(voxels: Path, g: float, n_components: int, seed: int) -> tuple[Any, str]:
+    """Run this interpreter's cape on the voxels of a file; return the maps and the status."""
+    import separations as bench
+    from cape.computations import load
+    from cape.config import Config
+    from cape.data import mask_space
+
+    try:
+        from cape.data.cleaning import clean
+    except ImportError:  # its name in older trees
+        from cape.data.signals import clean
+
+    data = np.load(voxels, mmap_mode="r")
+    settings = {"separation": "spatial", "mask": MASK, "n_components": n_components}
+    config = load("capedjica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **settings})
+    arguments = argparse.Namespace(subjects=len(data), sites=SITES, g=g * 1.001)
+    space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
+
+    def subject(m: int) -> Any:
+        return clean(np.array(data[m]), 0, config)[0].astype(np.float64)
+
+    outcome = bench.run(space, subject, arguments, seed, **settings)
+    return outcome.A, outcome.status
+
+
+def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
+    """Write (M, D, T) voxels of all subjects with a baseline and slow drifts; return the truth."""
+    from cape.config import Config
+    from cape.data import grid_of, mask_space
+    from cape.synthetic import two_sided
+
+    space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
+    study = two_sided(grid_of(space), N_NETWORKS, seed=seed, networks=networks)
+    line = np.linspace(-1.0, 1.0, SCANS)
+    parts = []
+    for m in range(SUBJECTS):
+        X = study.subject(m, SCANS)
+        rng = np.random.default_rng([seed, 3, m])
+        drift = np.outer(rng.standard_normal(len(X)), line) + np.outer(
+            rng.standard_normal(len(X)), line**2
+        )
+        loud = np.exp(0.5 * rng.standard_normal((len(X), 1)))  # voxels differ in scale
+        parts.append((1000.0 + loud * (X + X.std() * drift)).astype(np.float32))
+    np.save(path, np.stack(parts))
+    return study.maps
+
+
+def maps(seeds: list[int], kinds: list[str], tree: Path | None) -> dict[str, Any]:
+    from cape.synthetic import match_maps
+
+    rows = []
+    asked = BEFORE if tree else AFTER
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in seeds:
+            for kind in kinds:
+                voxels, out = Path(folder) / "voxels.npy", Path(folder) / "maps.npz"
+                truth = write_voxels(voxels, seed, networks=kind == "brains")
+                for g, n in asked.items():
+                    began = time.monotonic()
+                    # Another process for every run: a tree cannot be changed in this one.
+                    home = (tree or Path(__file__).parents[1]).resolve()
+                    paths = f"{home}{os.pathsep}{home / 'bench'}"
+                    command = [
+                        sys.executable,
+                        __file__,
+                        "one",
+                        str(voxels),
+                        str(g),
+                        str(n),
+                        str(seed),
+                        str(out),
+                    ]
+                    subprocess.run(command, env={**os.environ, "PYTHONPATH": paths}, check=True)
+                    done = np.load(out)
+                    r = np.abs(match_maps(done["A"], truth).correlation)
+                    rows.append(
+                        {
+                            "seed": seed, "kind": kind, "g": g, "asked": n,
+                            "kept": int(done["A"].shape[1]), "status": str(done["status"]),
+                            "found": int((r > FOUND).sum()), "r": float(r.mean()),
+                            "seconds": time.monotonic() - began,
+                        }
+                    )  # fmt: skip
+                    print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return {"what": "maps", "tree": "before" if tree else "after", "rows": rows}
+
+
+def test() -> dict[str, Any]:
+    """Return how often noise and brains pass z of 4, from t = tr(J P) of fresh subjects."""
+    rows = []
+    for g, R in AFTER.items():
+        rows.append(test_at(g, R))
+        print(json.dumps(rows[-1]), file=sys.stderr, flush=True)
+    return {"what": "test", "rows": rows}
+
+
+def test_at(g: float, R: int) -> dict[str, Any]:
+    from cape.algorithms import left_right as lr
+    from cape.computations import load
+    from cape.computations.capedjica.brains import mirror_of, null_of
+    from cape.data import grid_of, mask_space
+    from cape.forecast.one_release import spatial_basis
+    from cape.public_basis import public_basis
+    from cape.synthetic import two_sided
+
+    pool = 60
+    given = {"separation": "spatial", "mask": MASK, "n_components": R}
+    config = load("capedjica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **given})
+    space = mask_space(config)
+    grid, d = grid_of(space), spatial_basis(g, R)
+    J = mirror_of(config, space, d).weighed
+    B, null = public_basis(config, space, d), null_of(config, space, d, R)
+    study = two_sided(grid, N_NETWORKS, seed=841)
+
+    def t_of(X: Any) -> float:
+        U = lr._leading(B.T @ lr._cleaned(X.astype(float), global_signal=True), R)
+        return float(np.sum(U * (J @ U)))
+
+    rng = np.random.default_rng(842)
+    noise = []
+    for sigma, white in OTHER_NOISE:
+        draw = lr.voxel_fields(grid.inside, (10.0,) * 3, sigma)
+        for _ in range(pool // len(OTHER_NOISE)):
+            X = draw(rng, SCANS)
+            noise.append(t_of(X + white * rng.standard_normal(X.shape)))
+    brains = [t_of(study.subject(m, SCANS)) for m in range(pool)]
+    std = math.sqrt(2.0 * R) / g * float(np.linalg.norm(J))
+    spread = math.hypot(std, null.std / math.sqrt(SUBJECTS))
+
+    def z(found: list[float], n: int) -> Any:
+        people = rng.choice(found, (n, SUBJECTS)).mean(axis=1)
+        return (people + std * rng.standard_normal(n) - null.mean) / spread
+
+    of_noise, of_brains = z(noise, 1000), z(brains, 100)
+    return {
+        "g": g, "d": d, "R": R, "noise": 1000, "brains": 100,
+        "noise_passes": int((of_noise >= lr.CLEAR).sum()),
+        "brains_pass": int((of_brains >= lr.CLEAR).sum()),
+        "noise_mean": float(of_noise.mean()), "noise_max": float(of_noise.max()),
+        "brains_mean": float(of_brains.mean()), "brains_min": float(of_brains.min()),
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("what", choices=("maps", "test"))
+    parser.add_argument("--seeds", default="831,832")
+    parser.add_argument("--kinds", default="brains,smooth")
+    parser.add_argument("--tree", type=Path, help="another checkout, run on the same voxels")
+    parser.add_argument("--json", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.what == "test":
+        document = test()
+    else:
+        seeds = [int(text) for text in arguments.seeds.split(",")]
+        document = maps(seeds, arguments.kinds.split(","), arguments.tree)
+    if arguments.json:
+        print(json.dumps(document))
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["one"]:
+        _, _, voxels, g, n, seed, out = sys.argv
+        sys.path.pop(0)  # the folder of this file: the other tree has a bench of its own
+        found, status = play(Path(voxels), float(g), int(n), int(seed))
+        np.savez(out, A=found, status=status)
+    else:
+        main()
