@@ -23,11 +23,18 @@ import cryptography
 import numpy as np
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 
-from cape.privacy.noise import SecureNoise, discrete_gaussian
+from cape.privacy.noise import discrete_gaussian
 from cape.secagg import aggregator_stages as aggregator
 from cape.secagg import site_stages as at_site
 from cape.secagg.field import quantized_sum
-from cape.secagg.keys import KeyRing, KeyRosterEntry, MaskLabel, pair_keys, zero_sum_mask
+from cape.secagg.keys import (
+    KeyRing,
+    KeyRosterEntry,
+    MaskLabel,
+    RunSecret,
+    pair_keys,
+    zero_sum_mask,
+)
 from cape.secagg.stages import Setup
 
 MASK = 405_450  # svec of 900 x 900, the largest release
@@ -117,7 +124,7 @@ def fixed_point(repeats: int) -> dict[str, float]:
 
 def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
     """Return ms of one whole run with one site lost: key sets, then one release of 190 entries."""
-    source = SecureNoise()
+    source = RunSecret(secret=bytes(range(32)), label="os").stream("noise")
     colluders = max(1, math.ceil(n_sites / 3) - 1)
     sizes = {f"site{i}": 10 for i in range(n_sites)}
     setup = Setup(salt=bytes(32), sizes=sizes, colluders=colluders, batch=1, n_sets=n_sets)
@@ -168,7 +175,7 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
 
 def sampler(draws: int, repeats: int) -> dict[str, object]:
     """Return ms of the exact sampler, and of OpenDP on the same draw if it is installed."""
-    source = SecureNoise()
+    source = RunSecret(secret=bytes(range(32)), label="os").stream("noise")
     jobs: dict[str, Task] = {
         "cape": lambda: discrete_gaussian(VARIANCE, draws, source),
         "large": lambda: discrete_gaussian(VARIANCE, MASK, source),
