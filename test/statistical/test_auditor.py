@@ -19,6 +19,7 @@ import pytest
 from scipy import stats
 
 from cape.privacy import mechanisms
+from cape.privacy.noise import SecureNoise
 from cape.protocol import secure_sum
 from cape.secagg import keys
 from cape.secagg.field import quantized_sum
@@ -184,12 +185,17 @@ def test_half_the_noise_variance_is_seen(monkeypatch):
 
 def test_a_site_without_noise_is_seen(monkeypatch):
     """True mu 2.45 for 2."""
-    draw = secure_sum.discrete_gaussian
+    draw, stream, asked = secure_sum.discrete_gaussian, secure_sum.noise_stream, []
+
+    def listening(site, *question):
+        asked.append(site.id)
+        return stream(site, *question)
 
     def forgetful(variance, size, source):
         drawn = draw(variance, size, source)
-        return np.zeros_like(drawn) if source.context[0] == "local1" else drawn
+        return np.zeros_like(drawn) if asked[-1] == "local1" else drawn
 
+    monkeypatch.setattr(secure_sum, "noise_stream", listening)
     monkeypatch.setattr(secure_sum, "discrete_gaussian", forgetful)
     with pytest.raises(AssertionError, match=TOO_MUCH):
         check_sound(*audit_canary())
@@ -231,8 +237,15 @@ def test_masks_that_are_used_twice_are_seen(monkeypatch):
         check_sound(*difference_attack())
 
 
+def test_a_release_asked_for_again_without_a_journal_has_the_same_bytes(monkeypatch, tmp_path):
+    """No promise rests on the journal: all that is drawn is a function."""
+    monkeypatch.setattr(FileStore, "answered", lambda self, seq, request: None)
+    check_asked_twice_is_answered_once(tmp_path)
+
+
 def test_a_repeated_request_that_draws_again_is_seen(monkeypatch, tmp_path):
     """Two answers to one request differ by fresh noise."""
     monkeypatch.setattr(FileStore, "answered", lambda self, seq, request: None)
+    monkeypatch.setattr(keys.RunSecret, "stream", lambda secret, *context: SecureNoise())
     with pytest.raises(AssertionError, match=DRAWN_AGAIN):
         check_asked_twice_is_answered_once(tmp_path)
