@@ -105,6 +105,8 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     context = _context(request, computation, state.config, open_source, store, inputs)
     state = accept(state, envelope, context)  # a message that does not belong ends nothing
     request.expect(state.cursor.seq)
+    if not is_last:  # which draws nothing
+        context.told(state.cursor.seq, state.transcript)
     # From here on something may be charged: a refusal ends the run at this site for good.
     try:
         state, reply = respond(state, context)

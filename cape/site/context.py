@@ -140,6 +140,11 @@ class SiteContext(_Party):
         if self._all_runs is not None:
             self._all_runs.count_refusal(self._owner)
 
+    def told(self, seq: int, transcript: bytes) -> None:
+        """Refuse another question for a round, also to a folder that was set back meanwhile."""
+        if self._all_runs is not None:
+            self._all_runs.file.told(self.card.nonce, seq, transcript)
+
     def admit(self, facts: object) -> None:
         self.policy.check_origin(self.id, owner=self._owner, digests=software(self.policy))
         self.policy.check_settings(self.id, self._computation, self.config)

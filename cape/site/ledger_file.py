@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
 from cape.config import Config
-from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
+from cape.errors import CapeError, ConfigError, PrivacyBudgetError, ReplayError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
@@ -167,6 +167,21 @@ class LedgerFile:
                 return False
             append(charge_line(nonce, charge, lines))
             return True
+
+    def told(self, nonce: str, seq: int, transcript: bytes) -> None:
+        """Write down, once, what a round of a run is about to answer; ReplayError if another.
+
+        A folder that was set back has forgotten what it answered; this one lies elsewhere.
+        """
+        folder = self.path.with_name(f"{self.path.name}.rounds")
+        folder.mkdir(mode=0o700, exist_ok=True)
+        head, line = b"%d " % seq, f"{seq} {transcript.hex()}".encode()
+        with appending(folder / nonce, f"the ledger of site {self.site}") as (lines, append):
+            known = [other for other in lines if other.startswith(head)]
+            if known not in ([], [line]):
+                raise ReplayError("E203", seq=seq)
+            if not known:
+                append(line)
 
     def total(self, nonce: str) -> Total | None:
         spending = self._spending()

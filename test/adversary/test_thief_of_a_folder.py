@@ -285,6 +285,30 @@ def test_another_question_has_another_mask_where_sites_may_drop_out(tmp_path) ->
     assert looks_uniform(words(first) - words(second))
 
 
+@pytest.mark.parametrize(
+    ("way", "phase", "lie"),
+    [("capedjica", "iterate", "record"), ("secagg", "pca.consistency", "sites")],
+)
+def test_the_ledger_of_all_runs_remembers_what_a_folder_that_was_set_back_forgot(
+    tmp_path, way, phase, lie
+) -> None:
+    """0 bits: the same question has the same answer, another one for the round has none.
+
+    Without that ledger it were one release more, or, with lists of survivors, mu sqrt(h).
+    """
+    engine = engine_of(tmp_path, way, LEDGER).until(phase)
+    snapshot, told = Snapshot(engine, tmp_path / "old"), engine.input
+    first = engine.ask(THIEF)
+    with helper.without_pages():
+        engine.exchange()
+        engine.exchange()
+    body = {"record": {**told["body"].get("record", {}), "noise_norm": 0.125}, "sites": [THIEF]}
+    snapshot.restore()
+    with pytest.raises(CapeError, match="E203"):
+        engine.ask(THIEF, changed(told, **{lie: body[lie]}))
+    assert list(snapshot.answers(2, told)) == [first, first]
+
+
 def test_gaussian_seeds_and_keys_of_another_question_are_others() -> None:
     party = helper.Consortium(zero_sum="gaussian", seed=None).until("zero-sum")
     site, roster = party.parties[THIEF], replace(party.request.body, warnings=("w",))

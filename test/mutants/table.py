@@ -552,6 +552,12 @@ MUTANTS = (
         THIEF + "::test_shares_of_one_secret_lie_on_one_polynomial_whatever_list_is_told",
     ),
     Mutant(
+        "a folder that was set back is asked something else",
+        "cape/coinstac/site.py",
+        "        context.told(state.cursor.seq, state.transcript)\n", "        pass\n",
+        THIEF + "::test_the_ledger_of_all_runs_remembers_what_a_folder_that_was_set_back_forgot",
+    ),
+    Mutant(
         "a round that is done again finds its own secrets",
         "cape/site/store.py", "if found[0] < self.seq)", "if found[0] <= self.seq)",
         UNIT + "test_journal.py"

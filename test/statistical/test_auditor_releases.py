@@ -116,7 +116,7 @@ def turned(d: int = 24) -> list[Pair]:
     return found
 
 
-D_MAPS, K_MAPS, FAR = 52, 4, 10.0
+D_MAPS, K_MAPS, FAR = 52, 4, 0.5
 
 
 @functools.cache
@@ -144,6 +144,26 @@ def beside() -> list[Pair]:
     return found
 
 
+def correlated(k: int = 16) -> list[Pair]:
+    """Return subjects whose rows correlate by +E or -E, where E pairs every row with another one.
+
+    All entries are equally large, so that the aggregator's U can bring them to z tanh(z / 2) = 1:
+    the diagonal of I - tanh(Z / 2) Z' / T then vanishes, -+E is left, and no part of it stays.
+    """
+    courses = hadamard(32)[1 : k // 2 + 1].astype(np.float32)
+    found = []
+    for shift in range(k // 2):
+        partner = k // 2 + (np.arange(k // 2) + shift) % (k // 2)
+        for signs in hadamard(k // 2):
+            two = []
+            for side in (1.0, -1.0):
+                X = np.zeros((k, 32), dtype=np.float32)
+                X[: k // 2], X[partner] = courses, side * signs[:, None] * courses
+                two.append(X)
+            found.append((two[0], two[1]))
+    return found
+
+
 @dataclass(frozen=True)
 class WithTemplates(wiretap.Subjects):
     """Subjects of a site that holds the template maps."""
@@ -151,6 +171,27 @@ class WithTemplates(wiretap.Subjects):
     @property
     def space(self) -> FeatureSpace:
         return FeatureSpace.of_matrix(self.n_features).with_templates(templates())
+
+
+RECORD = 0.15
+
+
+def opposed(D: int = 64) -> list[Pair]:
+    """Return records whose moments, with the constant that capecca appends, are orthogonal.
+
+    r = RECORD (a e_0 +- b e_j), the constant is RECORD / 2: r r' = -RECORD^2 / 4 takes back what
+    the constant brings.  Another j is another pair of entries.  Columns are -3 to 3 over sqrt(D).
+    """
+    a, b = math.sqrt(0.375), math.sqrt(0.625)
+    found = []
+    for j in range(1, D):
+        two = []
+        for side in (1.0, -1.0):
+            X = np.zeros((D, 4), dtype=np.float32)
+            X[0], X[j] = a, side * b
+            two.append(3.0 * math.sqrt(D) * RECORD * X)
+        found.append((two[0], two[1]))
+    return found
 
 
 def patterned(D: int = 128) -> list[Pair]:
@@ -166,10 +207,10 @@ RELEASES = {
         "capedjica", "whitening", (*ICA, ("n_components", 16), ("shares", "0.05,0.9,0.05")),
         twisted, 0.9, chosen=(("subspace", "V", 1.0),),
     ),
-    "infomax": Release(  # of G = I - g(Y) Y' / T the coin turns two entries, two stay
+    "infomax": Release(  # rows of 16 have entries of .5 after scaling; 1.5434 tanh(.7717) = 1
         "capedjica", "iterate",
-        (*ICA, ("n_components", 20), ("shares", "0.05,0.05,0.9"), ("solver", "infomax")),
-        lambda: leaning(20), 0.7, chosen=(("subspace", "V", 1.0), ("whitener", "U", 100.0)),
+        (*ICA, ("n_components", 16), ("shares", "0.05,0.05,0.9"), ("solver", "infomax")),
+        correlated, 0.99, chosen=(("subspace", "V", 1.0), ("whitener", "U", 2 * 1.5434)),
     ),
     "covariance": Release(
         "capedjica", "pca",
@@ -179,13 +220,18 @@ RELEASES = {
     "spatial": Release(
         "capedjica", "spatial", (*ICA, ("n_components", 2), ("separation", "spatial")), turned, 0.99
     ),
-    "template": Release(  # the distance to the figure without data stays, whatever the coin
+    # Columns have norm 1, so on both sides a map is a little shorter along the figure without data:
+    # at the clip, .3 sqrt(K), that part stays whatever the coin.
+    "template": Release(
         "capedjica", "template", (*ICA, ("n_components", K_MAPS), ("separation", "template")),
-        beside, 0.7,
+        beside, 0.94,
     ),
     "mean": Release("capemean", "mean", (*MEAN, ("mean_share", 0.9)), patterned, 0.99),
     "histogram": Release(
         "capemean", "histogram", (*MEAN, ("mean_share", 0.1), ("n_bins", 2)), patterned, 0.99
+    ),
+    "cca": Release(
+        "capecca", "moment", (("min_timepoints", 3), ("norm_bound", RECORD)), opposed, 0.99
     ),
     "moment": Release(
         "capepca", "moment", (("feature_space", "matrix"), ("min_timepoints", 3)), leaning, 0.99

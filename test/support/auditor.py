@@ -13,7 +13,9 @@ from itertools import combinations
 import numpy as np
 
 from cape.algorithms.linalg import svec
+from cape.algorithms.quasi_newton import turned
 from cape.computations import load
+from cape.computations.capedjica.temporal import ITERATE
 from support import say, wiretap
 
 COLLUDER = "local3"
@@ -129,11 +131,20 @@ def subspace_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
     return link.until("pca"), np.array(directions), bits
 
 
+def asked_matrix(link: wiretap.Wiretap, R: int) -> np.ndarray:
+    """Return the rotation at which the first round asks if it begins at I: public, as is I."""
+    told = replace(link._request.body, origin=np.eye(R), gate=True)
+    solver = ITERATE.estimator(link._config, replace(link._state.model, whitener=told))
+    turn = solver.turn(0, R * (R - 1) // 2)
+    return np.eye(R) if turn is None else turned(np.eye(R), turn)
+
+
 def solver_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
     """Return a run before a solver release, unit directions (one per subject), and the bits.
 
-    The guarantee holds whatever was released before, so the adversary may choose it: V = U = I.
-    Subject (i, j) has power in rows i and j only; its answer is past the clip, in entry (i, j).
+    The guarantee holds whatever was released before, so the adversary may choose it: V = I, and U
+    such that the matrix that is asked for, W turned by the dither, times U is I.  Subject (i, j)
+    has power in rows i and j only; its answer is past the clip, in entry (i, j).
     """
     R, T = 20, 32
     pairs = list(combinations(range(R), 2))
@@ -146,9 +157,12 @@ def solver_run() -> tuple[wiretap.Wiretap, np.ndarray, np.ndarray]:
         Y[strong], Y[weak] = math.sqrt(0.9) * course, math.sqrt(0.1) * course
         matrices.append(Y)
     link = joint_ica(bits, matrices, n_components=R, shares="0.05,0.05,0.9").until("pca")
-    for field, matrix in (("subspace", "V"), ("whitener", "U")):
+    for field, chosen in (
+        ("subspace", lambda: {"V": np.eye(R)}),
+        ("whitener", lambda: {"U": asked_matrix(link, R).T, "origin": np.eye(R), "gate": True}),
+    ):
         link.exchange()
-        body = replace(link._request.body, **{matrix: np.eye(R)})
+        body = replace(link._request.body, **chosen())
         link._request = replace(link._request, body=body)
         link._state = replace(link._state, model=replace(link._state.model, **{field: body}))
     assert link._state.cursor.phase == "iterate"
