@@ -39,8 +39,8 @@ NUMERICAL_RANK = 1e-6
 # A spectral gap counts from this share of the noise edge on (measured: true gaps .2 and more).
 MIN_GAP = 0.15
 
-# No direction is cut whose eigenvalue is above this and the noise edge: common to a third of the
-# subjects it is a network, and the drop before it one between networks.
+# No direction is cut whose eigenvalue is above this and the noise of what is left: common to a
+# third of the subjects it is a network, and the drop before it one between networks.
 COMMON = 0.35
 
 # Up to so many components the guard would rather lose one of them than find one too many.
@@ -77,7 +77,7 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
 
     Surplus directions are noise, and whitening blows them up.  The largest drop l_j - l_(j+1) over
     floor(R/2) <= j <= R decides if it is at least .15 of the noise edge (0 without noise), but
-    never cuts a direction above the edge and .35, and none at all of R <= 5.
+    never cuts a direction above .35 and the edge of d - k directions, and none at all of R <= 5.
     """
     R = n_components
     if edge <= 0.0:
@@ -97,7 +97,9 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
     k = first + best
     if k == R:
         return Rank(k=R, gap_ratio=ratio, status="gap")
-    if R <= FEW_COMPONENTS or eigenvalues[k] > max(edge, COMMON):
+    # Noise has only the directions that are left: its top is as much below the edge of all.
+    top = edge * float(np.sqrt(1.0 - k / len(eigenvalues)))
+    if R <= FEW_COMPONENTS or eigenvalues[k] > max(top, COMMON):
         return Rank(k=R, gap_ratio=ratio, status="no_gap")
     return Rank(k=k, gap_ratio=ratio, status="reduced")
 

@@ -404,7 +404,7 @@ MUTANTS = (
     ),
     Mutant(
         "the rank guard cuts networks that many subjects share",
-        "cape/algorithms/pca.py", " or eigenvalues[k] > max(edge, COMMON):", ":",
+        "cape/algorithms/pca.py", " or eigenvalues[k] > max(top, COMMON):", ":",
         UNIT + "test_algorithms_pca.py"
         "::test_more_budget_never_cuts_more_where_components_are_too_few",
     ),

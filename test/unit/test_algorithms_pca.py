@@ -172,12 +172,23 @@ def test_the_guard_looks_between_half_and_all_components_only() -> None:
 
 
 def test_no_direction_that_many_subjects_share_is_cut() -> None:
-    values = np.array([6.0, 5.9, 5.8, 3.0, 2.9, 2.8, 0.4]) / 7
+    values = np.r_[np.array([6.0, 5.9, 5.8, 3.0, 2.9, 2.8]) / 7, np.full(94, 0.05)]
     # The drop after the third is no end of the signal: what follows, .43, is above edge and .35.
     for edge in (0.1, 0.4):
         assert (rank_guard(values, 6, edge).k, rank_guard(values, 6, edge).status) == (6, "no_gap")
-    # Below the edge it may be noise, and is cut.
-    assert (rank_guard(values, 6, 0.45).k, rank_guard(values, 6, 0.45).status) == (3, "reduced")
+    # Below the edge of the 97 other directions, .985 of that of all, it may be noise, and is cut.
+    assert (rank_guard(values, 6, 0.434).k, rank_guard(values, 6, 0.436).k) == (6, 3)
+    assert rank_guard(values, 6, 0.436).status == "reduced"
+
+
+def test_a_drop_between_networks_at_a_small_budget_cuts_none_of_them() -> None:
+    """A run at epsilon .5, G 126, that lost 4 of 20 by a gap of .153: l_17 is above their noise."""
+    ends = [1.214, 1.199, 1.165, 1.136, 1.116, 1.093, 1.059, 1.041]
+    after = [0.895, 0.881, 0.845, 0.822, 0.722, 0.676, 0.652, 0.626]
+    values = np.r_[np.linspace(1.5, 1.25, 8), ends, after, np.linspace(0.6, -0.8, 76)]
+    found = rank_guard(values, 20, 0.956)
+    assert (found.k, found.status) == (20, "no_gap")
+    assert found.gap_ratio == pytest.approx(0.153, abs=1e-3)
 
 
 def test_up_to_five_components_are_never_cut() -> None:
