@@ -89,6 +89,14 @@ def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
     return f"; did you mean '{near[0]}'?" if near else ""
 
 
+def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; ValueError if it has a key twice: two readers would take two values."""
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError("a key stands twice")
+    return document
+
+
 def choices(hint: object) -> tuple[str, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
 

@@ -20,7 +20,14 @@ from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.space import reserved_names
-from cape.data.tables import MISSING_CELLS, RECORDS, is_records, read_records, table_cells
+from cape.data.tables import (
+    MISSING_CELLS,
+    RECORDS,
+    bounded,
+    is_records,
+    read_records,
+    table_cells,
+)
 from cape.delimited import Line, delimiter_of
 from cape.frozen import dataclass
 
@@ -133,9 +140,11 @@ def _data_files(base: Path, suffixes: Sequence[str], reserved: Sequence[str]) ->
 
 
 def _visible(path: Path) -> bool:
-    # A Mac leaves ._sub-01.nii.gz beside every image that it copies.  A link counts though its
-    # file is gone: DataLad's are named as what they are, not passed over.
-    return not path.name.startswith(".") and (path.is_file() or path.is_symlink())
+    # A Mac leaves ._sub-01.nii.gz beside every image that it copies.  All else counts that has the
+    # name of data: links whose file is gone (DataLad's), folders and pipes are named as what they
+    # are, not passed over.
+    named = path.name.lower().endswith((*IMAGE_SUFFIXES, *MATRIX_SUFFIXES))
+    return not path.name.startswith(".") and (path.is_file() or path.is_symlink() or named)
 
 
 def _leads_out(entry: str) -> bool:
@@ -264,6 +273,9 @@ def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> P
     if path.is_dir():
         findings.add(IssueCode.FOLDER_LISTED, f"{entry} is a folder")
         return None
+    if not path.is_file():  # opened, a pipe would wait for ever
+        findings.add(IssueCode.NO_REGULAR_FILE, entry)
+        return None
     return path
 
 
@@ -321,7 +333,7 @@ def read_manifest(base: Path, name: str, findings: Findings) -> tuple[ListedRun,
         findings.add(IssueCode.MANIFEST_OUTSIDE, name)
         return ()
     try:
-        (first, cells), *rows = table_cells((base / name).read_bytes(), delimiter_of(name))
+        (first, cells), *rows = table_cells(bounded(base / name), delimiter_of(name))
     except OSError:
         findings.add(IssueCode.MANIFEST_MISSING, name, base=base)
         return ()

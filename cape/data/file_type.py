@@ -6,11 +6,14 @@ import struct
 from pathlib import Path
 from typing import Final
 
+from cape.arrays import MOST_KEPT
 from cape.data.issues import IssueCode, UnusableFile
 
 IMAGE_SUFFIXES: Final = (".nii", ".nii.gz", ".img")
 MATRIX_SUFFIXES: Final = (".npy", ".npz", ".csv", ".tsv", ".mat")
 TABLES: Final = (".csv", ".tsv")
+# Bytes of a table of one run: as text it takes a few times more than in memory.
+MOST_TABLE: Final = 2**30
 PROMISED: Final = {
     ".nii": "NIfTI",
     ".nii.gz": "gzip",
@@ -70,8 +73,13 @@ def check_type(path: Path, accepted: tuple[str, ...]) -> None:
     suffix = suffix_of(path.name)
     if path.name.lower().endswith(_SURFACE):
         raise UnusableFile(IssueCode.SURFACE_DATA, "named as a surface or CIFTI file")
-    if path.stat().st_size == 0:
+    size = path.stat().st_size
+    if size == 0:
         raise UnusableFile(IssueCode.FILE_EMPTY, "0 bytes")
+    # Array files and tables are read whole; images volume by volume.
+    most = MOST_TABLE if suffix in TABLES else MOST_KEPT
+    if size > most and suffix not in IMAGE_SUFFIXES:
+        raise UnusableFile(IssueCode.FILE_TOO_LARGE, f"{size} bytes", most=most)
     with path.open("rb") as stream:
         head = stream.read(512)
     kind = sniff(head)

@@ -17,7 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
-from cape.arrays import MOST_PACKED
+from cape.arrays import MOST_KEPT, most_unpacked
+from cape.config import unique_keys
 from cape.data.alignment import Alignment, align_to_grid, resample_volume, smooth_volume
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 # s; a larger number in a header of unknown units is taken as ms: no scanner is that slow.
 LONGEST_TR: Final = 20.0
+# Bytes of a sidecar; what is longer is cut, and then no JSON.
+MOST_SIDECAR: Final = 2**20
 # Of NIfTI-2, the longer one.
 HEADER_BYTES: Final = 540
 # Volumes that are turned at a time: 16 numbers of 4 bytes are what a processor fetches at once.
@@ -135,7 +138,7 @@ def _opened(run: RunFile, grid: Grid | None, how: Resampling) -> Iterator[_OpenI
             header = _header(head, run.path)
             issues: list[Issue] = []
             layout = _layout(header, issues)
-            _check_size(run.path, layout, MOST_PACKED if compressed else 1)
+            _check_size(run.path, layout, grid, compressed=compressed)
             alignment = align_to_grid(
                 header,
                 layout.shape[:3],
@@ -240,14 +243,19 @@ def _series_shape(header: Nifti1Header, issues: list[Issue]) -> tuple[int, int, 
     return shape[0], shape[1], shape[2], shape[3]
 
 
-def _check_size(path: Path, layout: _Layout, packed: int) -> None:
+def _check_size(path: Path, layout: _Layout, grid: Grid | None, *, compressed: bool) -> None:
     """Refuse a header that declares more than the file can hold, before anything is allocated."""
     size = path.stat().st_size
+    held = most_unpacked(size) if compressed else size
     needed = layout.offset + math.prod(layout.shape) * layout.dtype.itemsize
     if math.prod(layout.shape[:3]) > MOST_LABELS:
         observed = f"shape {layout.shape}, at most {MOST_LABELS} voxels a volume"
         raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
-    if layout.offset < 0 or size * packed < needed:
+    kept = 4 * layout.shape[3] * (0 if grid is None else grid.sizes.size)
+    if kept > MOST_KEPT:
+        observed = f"{layout.shape[3]} volumes, {kept} bytes in the mask, at most {MOST_KEPT}"
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, observed)
+    if layout.offset < 0 or held < needed:
         raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{size} bytes", needed=f"{needed} bytes")
 
 
@@ -331,11 +339,17 @@ def _general_picker(
 # ------------------------------------------------------------------------------- repetition time
 
 
+def _sidecar(path: Path) -> Any:
+    with path.open("rb") as file:
+        text = file.read(MOST_SIDECAR)
+    return json.loads(text, object_pairs_hook=unique_keys)
+
+
 def _sidecar_tr(path: Path) -> float:
     """Return RepetitionTime of the JSON file beside the image, s; 0 if there is none."""
     sidecar = path.with_name(path.name[: -len(suffix_of(path.name))] + ".json")
     try:
-        value = json.loads(sidecar.read_text(encoding="utf-8"))["RepetitionTime"]
+        value = _sidecar(sidecar)["RepetitionTime"]
         return max(float(value), 0.0)
     except (OSError, ValueError, KeyError, TypeError):
         return 0.0

@@ -48,6 +48,7 @@ class IssueCode(Enum):
     OUTSIDE_FOLDER = (2, "E", "A file lies outside the base directory", "only files inside the base directory, as relative names without '..'", "move or copy the files there")
     MANIFEST_OUTSIDE = (2, "E", "The manifest lies outside the base directory", "a name inside it, without '..'", "copy it there")
     FOLDER_LISTED = (3, "E", "An entry is a folder", "a file", "list its files, or give a glob such as 'sub-*/*.nii.gz'")
+    NO_REGULAR_FILE = (3, "E", "An entry is a pipe, a socket or a device", "a file", "take it out of the folder")
     NO_FILES = (4, "E", "There are no data files", "at least one file of one subject", "list the files, correct the pattern or write a manifest.csv")
     NO_BIDS_MATCH = (4, "E", "No image of the BIDS folder fits bids_filter", "sub-*/[ses-*/]func/*_bold.nii.gz with {wanted}", "correct the folder, or ask the owner for another bids_filter")
     NO_BIDS_IMAGE = (4, "X", "A subject of the BIDS folder has no image that fits bids_filter", "an image with {wanted}", "leave the subject out of the folder, or ask the owner for another bids_filter")
@@ -65,6 +66,7 @@ class IssueCode(Enum):
     FILE_POINTER = (8, "E", "A file is a pointer, its content is not here", "the content", "fetch the content first: git lfs pull, or datalad get")
     FILE_TYPE_UNUSABLE = (9, "E", "A file is not of a type that this feature space can use", "{accepted}", "convert it, or leave it out")
     FILE_TYPE_OTHER = (9, "E", "A file is of another type than its name says", "{promised}", "convert or rename it")
+    FILE_TOO_LARGE = (9, "X", "A file is too large to be one run", "at most {most} bytes", "save one run per file, as float32")
     PAIR_WITHOUT_HEADER = (9, "X", "An .img file has no header beside it", "a NIfTI pair, .hdr and .img", "copy both, or convert it to .nii.gz")
     SURFACE_DATA = (63, "E", "A file holds surface data", "volumetric images only in this version", "use the volumetric images")
     # ---- images

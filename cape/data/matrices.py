@@ -14,7 +14,6 @@ from typing import IO, Any, BinaryIO, Final, Literal
 import numpy as np
 
 from cape import arrays
-from cape.arrays import MOST_PACKED
 from cape.data.file_type import MATRIX_SUFFIXES, TABLES, check_type, suffix_of
 from cape.data.issues import IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
@@ -49,7 +48,8 @@ def read_matrix(run: RunFile, orientation: Orientation, variable: str = "X") -> 
     _check(array.shape, array.dtype, orientation)
     by_time = orientation == "time_by_feature"
     # Its own memory, which cleaning overwrites.
-    values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
+    with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
+        values = np.require(array.T if by_time else array, np.float32, ["C", "W"])
     digest, names = hashlib.sha256(content).hexdigest(), columns if by_time else ()
     return Series(values=values, tr=run.tr, digest=digest, grid="-", columns=names)
 
@@ -126,7 +126,7 @@ def _shape_in_mat(stream: BinaryIO, variable: str, size: int) -> tuple[tuple[int
         raise _no_variable(variable, names, f"save(file, '{variable}')")
     shape, kind = there[variable]
     # Before anything is allocated: a header of 200 bytes may declare a matrix of 10 GB.
-    if math.prod(shape) > MOST_PACKED * size:
+    if 8 * math.prod(shape) > arrays.most_unpacked(size):
         raise _truncated(size)
     return shape, MAT_KINDS.get(kind, kind if kind[:3] in ("int", "uin") else "O")
 
@@ -212,8 +212,9 @@ def _check_dataset(dataset: Any, size: int) -> None:
     if {chain.get_filter(i)[0] for i in range(chain.get_nfilters())} - MAT73_FILTERS:
         raise _damaged("the variable is packed in a way that MATLAB does not use")
     stored = dataset.id.get_storage_size()
+    most = arrays.most_unpacked(stored)
     for shape in (dataset.shape, dataset.chunks or ()):
-        if math.prod(shape) * dataset.dtype.itemsize > MOST_PACKED * stored or stored > size:
+        if math.prod(shape) * dataset.dtype.itemsize > most or stored > size:
             raise _damaged("its header declares more than the file holds")
 
 

@@ -27,10 +27,21 @@ from cape.frozen import dataclass
 
 RECORDS: Final = ("records.csv", "records.tsv")
 MISSING_CELLS: Final = ("", "n/a", "na", "nan")
-# A larger confound table is none: 10,000 rows of 1000 columns of 20 characters.
-MOST_CONFOUND_BYTES: Final = 200 * 2**20
+# A larger table of confounds, runs or people is none: 10,000 rows of 1000 columns of 20 characters.
+MOST_BYTES: Final = 200 * 2**20
 # Columns listed where a wanted one is missing.
 MOST_HEADINGS: Final = 12
+
+
+def bounded(path: Path) -> bytes:
+    """Return the bytes of a table; `UnusableFile` if they are too many to be one, or OSError."""
+    if not path.is_file():  # a pipe would wait for ever
+        raise FileNotFoundError(path.name)
+    size = path.stat().st_size
+    if size > MOST_BYTES:
+        observed = f"{path.name}: {size} bytes"
+        raise UnusableFile(IssueCode.TABLE_TOO_LARGE, observed, most=MOST_BYTES)
+    return path.read_bytes()
 
 
 def table_lines(content: bytes, delimiter: str) -> list[Line]:
@@ -135,7 +146,7 @@ def read_records(path: Path) -> Records:
 # Every row asks for its table; time and size are in the key, so that new content is read again.
 @functools.lru_cache(maxsize=8)
 def _read_records(path: Path, _changed: int, _size: int) -> Records:
-    first, *lines = table_lines(path.read_bytes(), delimiter_of(path.name))
+    first, *lines = table_lines(bounded(path), delimiter_of(path.name))
     names = cells_of(first)[1:]
     if not lines or not names:
         observed = f"{1 + len(lines)} lines, {len(names)} features"
@@ -172,11 +183,7 @@ def _record(cell: str, line: Line) -> float:
 
 def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> tuple[Array, str]:
     """Return columns (T, K) and the file's SHA-256; `issues` gets empty cells of the first row."""
-    # fMRIPrep's tables are small; somebody's 10 GB file is not to be held in memory.
-    if path.stat().st_size > MOST_CONFOUND_BYTES:
-        observed = f"{path.name}: {path.stat().st_size} bytes"
-        raise UnusableFile(IssueCode.TABLE_TOO_LARGE, observed, most=MOST_CONFOUND_BYTES)
-    content = path.read_bytes()
+    content = bounded(path)
     try:
         (_, header), *rows = table_cells(content, delimiter_of(path.name, "\t"))
     except UnusableFile as verdict:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from cape.config import VERSION, Config
+from cape.config import VERSION, Config, unique_keys
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
@@ -26,6 +26,8 @@ from cape.protocol.ports import Aggregator, Described, Site
 from cape.protocol.subject_views import prepared
 
 CARD_NONCE_BYTES = 16
+# Characters of what a site sent in a sentence about it.
+LONGEST_SHOWN = 120
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -124,6 +126,9 @@ def compare(cards: Mapping[str, SiteCard], config: Config) -> None:
     nonces = [card.nonce for card in cards.values()]
     if same := [site for site, card in cards.items() if nonces.count(card.nonce) > 1]:
         raise ConsortiumError("E204", field="nonce", sites=f"{', '.join(same)} sent the same one")
+    # A sum over nobody, or fewer, would divide by it.
+    if empty := [site for site, card in cards.items() if card.n_subjects < 1]:
+        raise ConsortiumError("E204", field="number of subjects", sites=f"{', '.join(empty)}: none")
     if problem := config.wrong_sites(tuple(cards)):
         raise _wrong(problem)
 
@@ -211,11 +216,18 @@ def _listed(code: str, cards: Mapping[str, SiteCard], got: Mapping[str, object])
 def _parsed(settings: str) -> dict[str, object]:
     """Return the settings of a card; a site may have sent any text."""
     try:
-        found = json.loads(settings)
+        found = json.loads(settings, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {"settings": "unreadable"}
 
 
 def _pairs(values: Mapping[str, object]) -> str:
-    return ", ".join(f"{site} has {value}" for site, value in values.items())
+    return ", ".join(f"{site} has {_shown(value)}" for site, value in values.items())
+
+
+def _shown(value: object) -> str:
+    """Return what a site sent as one short line of ASCII: it goes to all others' screens."""
+    text = str(value).encode("ascii", "backslashreplace").decode()
+    text = "".join(c if c.isprintable() else f"\\x{ord(c):02x}" for c in text)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[:LONGEST_SHOWN]}..."

@@ -51,6 +51,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeVar
 import numpy as np
 import simplejson
 
+from cape.config import unique_keys
 from cape.errors import CapeError, MessageError
 from cape.markers import Marker
 
@@ -102,7 +103,12 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
     if sum(map(raw.count, (b"[", b"{", b","))) > MAX_PARTS:
         raise _refuse("document", f"more than {MAX_PARTS} parts")
     try:
-        document = simplejson.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        document = simplejson.loads(
+            text,
+            parse_constant=_no_constant,
+            parse_float=_finite,
+            object_pairs_hook=unique_keys,
+        )
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err
     if _depth(document) > MAX_DEPTH:

@@ -48,6 +48,7 @@ FALSE_SITES = (
 )
 THIEF = "test/adversary/test_thief_of_a_folder.py"
 OWNER = "test/adversary/test_owner.py::"
+BAD_FILES = "test/unit/test_bad_files.py::"
 NEIGHBOUR = "test/adversary/test_neighbour.py::"
 
 MUTANTS = (
@@ -1034,6 +1035,33 @@ MUTANTS = (
         'if not token or hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):',
         'if not token or given.startswith("Bearer "):',
         NEIGHBOUR + "test_a_service_with_a_token_answers_nobody_who_lacks_it",
+    ),
+    # -- bombs and odd files
+    Mutant(
+        "a packed file may be made into a thousand times its size",
+        "cape/arrays.py", "LIKELY_PACKED: Final = 100\n", "LIKELY_PACKED: Final = 1032\n",
+        BAD_FILES + "test_a_bad_file_is_named_and_takes_no_memory[npz bomb]",
+    ),
+    Mutant(
+        "pipes, folders and sockets with the name of data are passed over",
+        "cape/data/discovery.py", "(path.is_file() or path.is_symlink() or named)",
+        "(path.is_file() or path.is_symlink())",
+        BAD_FILES + "test_a_bad_file_is_named_and_takes_no_memory[a pipe with the name of data]",
+    ),
+    Mutant(
+        "a site of nobody may take part",
+        "cape/protocol/join.py", "if card.n_subjects < 1]:", "if card.n_subjects < -9]:",
+        BAD_FILES + "test_a_site_of_nobody_is_refused",
+    ),
+    Mutant(
+        "what a site calls itself is shown as it is",
+        "cape/protocol/join.py", 'f"{site} has {_shown(value)}"', 'f"{site} has {value}"',
+        BAD_FILES + "test_what_a_site_calls_itself_reaches_no_screen_as_it_is",
+    ),
+    Mutant(
+        "of a key that stands twice the last value counts",
+        "cape/config.py", "if len(document) < len(pairs):", "if len(document) > len(pairs):",
+        BAD_FILES + "test_a_document_with_a_key_twice_is_none",
     ),
     # -- data: reading
     Mutant(
