@@ -99,7 +99,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E255": "{computation} protects nobody: got private=true, allowed false; a private run is capedjica.",
     "E256": "{computation} gives no guarantee and runs in simulations only: site {site} has no simulation_seed in its policy; use capedjica.",
     # 26n: what a site keeps for longer than a round
-    "E260": "Site policy of site {site} refuses this run: {setting}={allowed} there, got {got}; a line in its site-policy.toml decides.",
+    "E260": "Site policy of site {site} refuses this run: {setting}={allowed} there, got {got}; a line in its own site policy decides.",
     "E261": "{party} cannot write its files (disk full, read-only or gone?); nothing was sent, the same step may be asked again.",
     "E262": "Site {site} cannot rely on its ledger of all runs; nothing is released, see site-error.txt there.",
     "E263": "{party} is in use by another process; wait until that one is done.",

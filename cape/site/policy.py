@@ -203,9 +203,10 @@ class SitePolicy:
         # the shipped policy is known to everybody, and who is stopped by it must know the line.
         limit = getattr(self, name)
         shipped = limit == getattr(SitePolicy(), name)
-        if (self.share_policy_numbers or shipped) and got is not None:
-            return PrivacyBudgetError("E260", site=site, setting=name, allowed=limit, got=got)
         detail = f"{name} = {limit}" + ("" if got is None else f", the run has {got}")
+        if (self.share_policy_numbers or shipped) and got is not None:
+            facts = {"setting": name, "allowed": limit, "got": got}
+            return PrivacyBudgetError("E260", site=site, detail=detail, **facts)
         return PrivacyBudgetError("E154", site=site, detail=detail)
 
 

@@ -48,7 +48,7 @@ def test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line(conf
         SitePolicy().check_settings("B", "capedjica", asked)
     assert caught.value.code == "CAPE-E260"
     assert line in caught.value.public
-    assert "a line in its site-policy.toml decides" in caught.value.public
+    assert "a line in its own site policy decides" in caught.value.public
     name = line.partition("=")[0]
     raised = {"allow_local_noise": True, "allow_not_private": True}.get(name, 0)
     SitePolicy.from_mapping({name: raised}).check_settings("B", "capedjica", asked)
@@ -337,7 +337,7 @@ def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> Non
         open_hearted.check_settings("B", "capedjica", CONFIG)
     assert caught.value.public == (
         "CAPE-E260 Site policy of site B refuses this run: max_epsilon=1.25 there, got 4.0; "
-        "a line in its site-policy.toml decides."
+        "a line in its own site policy decides."
     )
     with pytest.raises(PrivacyBudgetError, match="E154"):  # names are not numbers
         replace(open_hearted, veto=True).check_settings("B", "capedjica", CONFIG)
