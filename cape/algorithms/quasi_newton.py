@@ -111,7 +111,8 @@ def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
     whitening_scale = (R * (R + 1) / 420.0) ** 0.25
     dense = dense_g(R)
     constant = replace(_ROOMY, whitening_clip=4.0 * whitening_scale, clips=(0.35 * solver_scale,))
-    if g < max(0.85 * dense, 33.0 * math.sqrt(R)):
+    rising = replace(constant, clips=(0.2 * solver_scale, 0.4 * solver_scale), step_limit=0.8)
+    if g < 0.85 * dense:
         # Only sparse maps have a chance, and what is lost there is lost in the subspace.
         return replace(
             constant,
@@ -119,9 +120,10 @@ def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
             whitening_clip=3.0 * whitening_scale,
             dither=0.06,
         )
-    if g < 2.4 * dense:
-        return replace(constant, clips=(0.2 * solver_scale, 0.4 * solver_scale), step_limit=0.8)
-    return constant
+    if g < 33.0 * math.sqrt(R):
+        # Few components: the rounds find maps of any shape, the subspace still loses directions.
+        return replace(rising, mu2_weights=(0.35, 0.25, 0.40), whitening_clip=3.5 * whitening_scale)
+    return rising if g < 2.4 * dense else constant
 
 
 def dither_signs(pair: int, size: int) -> Array:
