@@ -129,8 +129,8 @@ def whole(path: Path) -> object:
     config = settings()
     scan = scan_of_arrays("bench", [], mask_space(config), config)
     run = RunFile(path=path, name=path.name, confounds=path.with_name("confounds.tsv"))
-    subject, parts = read_subject(SubjectFiles(label="one", runs=(run,)), scan, headers_only=False)
-    assert subject is not None
+    read, parts = read_subject(SubjectFiles(label="one", runs=(run,)), scan, headers_only=False)
+    assert read.subject is not None
     return parts[0]
 
 

@@ -304,7 +304,8 @@ class Config:
         "space-MNI152NLin2009cAsym_desc-preproc",
         "Which images of a BIDS folder",
         group="Data",
-        help="Entities that the names must have, such as task-rest_space-MNI152Lin_res-2.",
+        help="Entities that the names must have, such as task-rest_ses-1+2_space-MNI152Lin_res-2; "
+        "+ joins values that are all wanted.",
     )
     tr: float = option(0.0, "Repetition time", low=0.0, high=20.0, unit="s", group="Data")
     tr_tolerance: float = option(1e-3, "Allowed difference of TR", low=0.0, unit="s", group="Data")
@@ -565,9 +566,13 @@ def confound_columns(text: str) -> tuple[str, ...]:
 
 
 def parse_entities(text: str) -> tuple[tuple[str, str], ...]:
-    """Return the pairs of ``"task-rest_res-2"``; ConfigError if it is not of that form."""
+    """Return the pairs of ``"task-rest_ses-1+2"``; ConfigError if it is not of that form.
+
+    ``+`` joins values of one entity that are all wanted.
+    """
     pairs = tuple(part.partition("-")[::2] for part in text.split("_") if part)
-    if not all(re.fullmatch(r"[a-z]+", key) and value.isalnum() for key, value in pairs):
+    alnum = re.compile(r"[^\W_]+(\+[^\W_]+)*")
+    if not all(re.fullmatch(r"[a-z]+", key) and alnum.fullmatch(value) for key, value in pairs):
         raise out_of_range("bids_filter", text, "entities such as task-rest_desc-preproc")
     return pairs
 

@@ -17,7 +17,7 @@ from typing import Final
 
 from cape.config import Config, did_you_mean, parse_entities
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
-from cape.data.issues import Findings, IssueCode, UnusableFile
+from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, SubjectFiles
 from cape.data.space import reserved_names
 from cape.data.tables import (
@@ -37,7 +37,8 @@ LONGEST_PATH: Final = 2048
 SOURCES: Final = ("data", "manifest", "bids")
 MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
 POLICY_FILE: Final = "site-policy.toml"
-NO_DATA: Final = (*MANIFEST_NAMES, "participants.tsv", "checks.tsv", "basis.npz")
+PARTICIPANTS: Final = "participants.tsv"
+NO_DATA: Final = (*MANIFEST_NAMES, PARTICIPANTS, "checks.tsv", "basis.npz")
 NEAREST: Final = 3
 
 
@@ -439,17 +440,36 @@ def confounds_beside(image: Path) -> Path | None:
     return next((table for table in tables if table.is_file()), None)
 
 
+def _left_out(top: Path, findings: Findings) -> set[str]:
+    """Return who has 1 in column `exclude` of the folder's participants.tsv: not on the list."""
+    path = top / PARTICIPANTS
+    if not path.is_file():
+        return set()
+    try:
+        (_, header), *rows = table_cells(path.read_bytes(), "\t")
+    except (OSError, UnusableFile) as err:
+        issue = err.issue if isinstance(err, UnusableFile) else Issue(IssueCode.FILE_UNREADABLE, "")
+        findings.add_issue(issue, PARTICIPANTS)
+        return set()
+    if not {"participant_id", "exclude"} <= set(header):
+        return set()
+    named = [dict(zip(header, cells, strict=True)) for _, cells in rows]
+    people = {row["participant_id"] for row in named if _is_true(row["exclude"])}
+    return {name if name.startswith("sub-") else f"sub-{name}" for name in people}
+
+
 def bids_runs(
     base: Path, folder: str, bids_filter: str, findings: Findings
 ) -> tuple[ListedRun, ...]:
-    wanted = dict(parse_entities(bids_filter))
+    wanted = {key: value.split("+") for key, value in parse_entities(bids_filter)}
     top = base / folder
     images = sorted({path for pattern in PATTERNS for path in top.glob(pattern)})
     listed: list[ListedRun] = []
+    left_out = _left_out(top, findings)
     versions: dict[tuple[tuple[str, str], ...], str] = {}
     for path in images:
         entities = entities_of(path.name)
-        if any(entities.get(key) != value for key, value in wanted.items()):
+        if any(entities.get(key) not in values for key, values in wanted.items()):
             continue
         name = path.relative_to(base).as_posix()
         run = tuple((k, v) for k, v in entities.items() if k not in VERSIONS)
@@ -460,10 +480,13 @@ def bids_runs(
         versions[run] = name
         order = "_".join(f"{key}-{value}" for key, value in run if key not in ("sub", "ses"))
         subject = f"sub-{entities.get('sub', path.name)}"
+        if subject in left_out:
+            continue
         session = entities.get("ses", "")
         listed.append(ListedRun(file=name, subject=subject, ses=session, run=order))
     # Everybody whose name is there, whatever the owner's filter: it must not ask who has which run.
     people = {f"sub-{entities_of(path.name).get('sub', path.name)}" for path in images}
+    people -= left_out  # by the site itself
     without = sorted(people - {row.subject for row in listed}, key=natural_key)
     if listed:
         for subject in without:

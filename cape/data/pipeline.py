@@ -3,7 +3,7 @@
 `load_site` is the whole road, in this order::
 
     start_scan         which files there are, whose they are, in which feature space
-    accepted_subjects  reads, checks and cleans: one subject in memory at a time
+    accepted_subjects  reads, checks and cleans, as many subjects at a time as memory allows
     project            Y_m = B' X_m in the public basis, while X_m is in memory
     conclude           the checks of the site as a whole
 
@@ -14,10 +14,14 @@ who fails, and why, depends on content, so it changes nothing that leaves the si
 
 from __future__ import annotations
 
+import functools
 import hashlib
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import field, replace
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 import numpy as np
@@ -36,9 +40,16 @@ from cape.data.checks import (
 )
 from cape.data.cleaning import UNREAD, rank_of
 from cape.data.discovery import discover
-from cape.data.issues import Finding, Findings, IssueCode, UnusableFile
+from cape.data.issues import Finding, Findings, Issue, IssueCode, UnusableFile
 from cape.data.reading import clean_run, dummies, read_run
-from cape.data.resources import ResourceEstimate, check_room, estimate_resources
+from cape.data.reduced_cache import Note, ReadSubject, cache_of
+from cape.data.resources import (
+    ResourceEstimate,
+    check_room,
+    estimate_resources,
+    jobs,
+    largest_bytes,
+)
 from cape.data.runs import RunFile, Series, SubjectFiles, unread
 from cape.data.space import Grid, check_feature_count, grid_of, read_space, with_templates
 from cape.data.tables import read_records
@@ -125,34 +136,29 @@ def load_site(
     table that cannot be used; `strict`: for content, too.  Its detail holds all private texts.
     """
     scan = start_scan(base, listing, config, site=site, strict=strict)
-    reduced: dict[str, Data] = {}
-    bases: dict[int, Basis | None] = {}
-    if scan.space is not None:  # before the first subject is in memory; of matrices D is not known
-        D = scan.space.n_features
-        bases[D] = _widest_basis_of(scan, base, D)
+    bases = WidestBases(scan, base)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
-    for label, X in accepted_subjects(scan):
-        # Who has other features than most is known at the end, and then left to zeros.
-        if len(X) not in bases:
-            bases[len(X)] = _basis_if_any(scan, base, n_features=len(X))
-        B = bases[len(X)]
-        if B is None or B.shape[0] == len(X):
-            reduced[label] = project(X, B)
-        del X  # else it would stay in memory while the next subject is read
+    reduced = {
+        label: Y for label, Y in accepted_subjects(scan, bases, headers_only=False) if Y is not None
+    }
     site_data = accepted_site(conclude(scan, working))
-    D = site_data.space.n_features
-    B = bases[D] if bases.get(D) is not None else _widest_basis_of(scan, base, D)
     passed = {subject.label for subject in site_data.subjects}
-    nothing = _no_time_point(site_data, B)
-    return site_data, [
-        (label, reduced[label] if label in passed else nothing) for label in site_data.listed
-    ]
+    kept = {label: Y for label, Y in reduced.items() if label in passed}
+    # Of a cached subject no basis was needed: without anybody it says how long the vector is.
+    d = next(map(len, kept.values()), 0) or _size_of(
+        site_data, bases.of(site_data.space.n_features)
+    )
+    nothing = np.zeros((d, 0), dtype=np.float32)
+    return site_data, [(label, kept.get(label, nothing)) for label in site_data.listed]
+
+
+def _size_of(site: SiteData, basis: Basis | None) -> int:
+    return site.space.n_features if basis is None else basis.shape[1]
 
 
 def _no_time_point(site: SiteData, basis: Basis | None) -> Data:
     """Return Y_m (d, 0) of a subject that failed."""
-    d = site.space.n_features if basis is None else basis.shape[1]
-    return np.zeros((d, 0), dtype=np.float32)
+    return np.zeros((_size_of(site, basis), 0), dtype=np.float32)
 
 
 def inspect_site(
@@ -170,7 +176,10 @@ def inspect_site(
     As `load_site` with `strict`; with `headers_only` headers and tables are read, no data.
     """
     scan = start_scan(base, listing, config, site=site, strict=True)
-    for _ in accepted_subjects(scan, on_subject=on_subject, headers_only=headers_only):
+    # Reduced as well where that is kept: then the run that follows reads nothing again.
+    bases = WidestBases(scan, base)
+    kept = None if headers_only or bases.cache is None else bases
+    for _ in accepted_subjects(scan, kept, on_subject=on_subject, headers_only=headers_only):
         pass
     return conclude(scan, working)
 
@@ -204,59 +213,156 @@ def scan_of_arrays(
 
 
 def accepted_subjects(
-    scan: SiteScan, *, on_subject: OnSubject | None = None, headers_only: bool = False
-) -> Iterator[tuple[str, Data]]:
-    """Read every subject; yield label and cleaned X_m (D, T_m) of those that pass.
+    scan: SiteScan,
+    bases: WidestBases | None = None,
+    *,
+    on_subject: OnSubject | None = None,
+    headers_only: bool = False,
+) -> Iterator[tuple[str, Data | None]]:
+    """Read every subject; yield label and Y_m (d, T_m) of those that pass, None without bases.
 
-    With `headers_only` subjects are judged by headers and tables, and nothing is yielded.
+    With `headers_only` subjects are judged by headers and tables.  Several are read at a time where
+    processors and memory are there.
     """
     known: dict[str, str] = {}
-    for done, files in enumerate(scan.listed, start=1):
+    read_one = functools.partial(_reduced, scan=scan, bases=bases, headers_only=headers_only)
+    results = _in_parallel(read_one, scan.listed)
+    # In the order of the list, whoever was ready first: findings must not depend on it.
+    for done, (files, result) in enumerate(zip(scan.listed, results, strict=True), start=1):
+        passed = False
         try:
-            subject, X = _passed(files, scan, known, headers_only=headers_only)
+            if isinstance(result, Exception):
+                raise result
+            passed = _passes(result, scan, known)
         except Exception as err:  # a reader or a mistake of ours: with others' files it went well
             # Whether one person's file breaks the program is content, too: nobody else hears of it.
             scan.findings.add(
                 IssueCode.SUBJECT_BREAKS, f"{files.label}: {type(err).__name__}: {err}"
             )
-            subject = X = None
-        if subject is not None:
-            scan.accepted.append(subject)
-        if X is not None:
-            yield files.label, X
-        del X  # one subject at a time: the next one needs this memory
+        if passed and not isinstance(result, Exception):
+            yield files.label, result.Y
         if on_subject is not None:
             on_subject(done, len(scan.listed))
 
 
-def _passed(
-    files: SubjectFiles, scan: SiteScan, known: dict[str, str], *, headers_only: bool
-) -> tuple[Subject | None, Data | None]:
-    """Read a subject; return it, with X_m (of headers None), if it passes, else None."""
-    # A row of a table of records has no header: the table was read to list its subjects.
-    whole = not headers_only or any(run.row >= 0 for run in files.runs)
-    subject, parts = read_subject(files, scan, headers_only=not whole)
+def _passes(read: ReadSubject, scan: SiteScan, known: dict[str, str]) -> bool:
+    """Note what was found of a subject; tell whether it passes."""
+    scan.shapes.extend(read.shapes)
+    for name, issue, unusable in read.notes:
+        scan.findings.add_issue(issue, name, of_subject=unusable)
+    subject = read.subject
     if subject is None:
-        return None, None
+        return False
     scan.subjects.append(subject)
     if not judge(subject, scan.config, scan.findings):
-        return None, None
-    if headers_only:
-        return subject, None
+        return False
+    if read.digest and not _is_new(subject, read.digest, known, scan):
+        return False
+    scan.accepted.append(subject)
+    return True
+
+
+class WidestBases:
+    """The widest basis that a run may ask for, of each number of features that files have."""
+
+    def __init__(self, scan: SiteScan, base: Path) -> None:
+        self._scan, self._base = scan, base
+        self._lock = Lock()
+        self._built: dict[int, Basis | None] = {}
+        self._errors: dict[int, CapeError] = {}
+        space = scan.space
+        n_basis = 0 if space is None else widest_basis(scan.config, space)
+        self.cache = cache_of(scan.config, space, n_basis)
+
+    def of(self, n_features: int) -> Basis | None:
+        """Return B, None for the identity; CapeError: there is none."""
+        with self._lock:
+            if n_features not in self._built:
+                self._build(n_features)
+            if n_features in self._errors:
+                raise self._errors[n_features]
+            return self._built[n_features]
+
+    def project(self, X: Data) -> Data | None:
+        """Return Y (d, T); None where there is no such basis."""
+        try:
+            B = self.of(len(X))
+        except CapeError:
+            # Perhaps of one odd file: if it is the site's own number of features, it is raised.
+            return None
+        return project(X, B) if B is None or B.shape[0] == len(X) else None
+
+    def _build(self, n_features: int) -> None:
+        self._built[n_features] = None
+        try:
+            self._built[n_features] = _widest_basis_of(self._scan, self._base, n_features)
+        except CapeError as err:
+            self._errors[n_features] = err
+
+
+def _reduced(
+    files: SubjectFiles, *, scan: SiteScan, bases: WidestBases | None, headers_only: bool
+) -> ReadSubject:
+    """Return what was read of a subject, from the cache if it is there."""
+    cache = None if bases is None else bases.cache
+    if cache is not None and (kept := cache.load(files, scan.findings.site)) is not None:
+        return kept
+    key = "" if cache is None else cache.key(files)
+    # A row of a table of records has no header: the table was read to list its subjects.
+    whole = not headers_only or any(run.row >= 0 for run in files.runs)
+    read, parts = read_subject(files, scan, headers_only=not whole)
+    if headers_only or read.subject is None:
+        return read
     X = joined_in_time(parts, scan.config)
-    return (subject, X) if _is_new(subject, X, known, scan) else (None, None)
+    parts.clear()  # joined: they would be held twice
+    # Two people may well have given the same answers: a row of a table counts as its own.
+    if not any(run.row >= 0 for run in files.runs):
+        digest = hashlib.sha256(repr(X.shape).encode())
+        digest.update(np.ascontiguousarray(X).data)
+        read = replace(read, digest=digest.hexdigest())
+    read = replace(read, Y=None if bases is None else bases.project(X))
+    if cache is not None:
+        cache.store(key, files, read)
+    return read
 
 
-def _is_new(subject: Subject, X: Data, known: dict[str, str], scan: SiteScan) -> bool:
-    """Tell whether nobody before had the very same X_m; who had counts for both.
+def _in_parallel(
+    function: Callable[[SubjectFiles], ReadSubject], listed: Sequence[SubjectFiles]
+) -> Iterator[ReadSubject | Exception]:
+    """Yield results or errors in the order of the list; no more at a time than memory allows."""
+
+    def attempt(files: SubjectFiles) -> ReadSubject | Exception:
+        try:
+            return function(files)
+        except Exception as err:
+            return err
+
+    if not listed:
+        return
+    # The first one alone: how much memory a subject takes is known when it was read.
+    first = attempt(listed[0])
+    size = 0 if isinstance(first, Exception) else largest_bytes(first.subject)
+    n_jobs = min(jobs(size), len(listed) - 1)
+    yield first
+    if n_jobs < 2:
+        yield from map(attempt, listed[1:])
+        return
+    # Threads: gunzip, digests and matrix products release the interpreter.
+    with ThreadPoolExecutor(n_jobs) as pool:
+        waiting = deque(pool.submit(attempt, files) for files in listed[1 : n_jobs + 1])
+        for files in (*listed[n_jobs + 1 :], *[None] * n_jobs):
+            result = waiting.popleft().result()
+            if files is not None:
+                waiting.append(pool.submit(attempt, files))
+            yield result
+
+
+def _is_new(subject: Subject, digest: str, known: dict[str, str], scan: SiteScan) -> bool:
+    """Tell whether nobody before had the very same X_m (SHA-256); who had counts for both.
 
     A sum over *different* contributions has the sensitivity of a sum over all: replacing one
     person takes at most one of them away and puts at most one in.
     """
-    # Two people may well have given the same answers: a row of a table counts as its own.
-    if any(run.row >= 0 for run in subject.runs):
-        return True
-    digest = hashlib.sha256(repr(X.shape).encode() + X.tobytes()).hexdigest()
     first = known.setdefault(digest, subject.label)
     if first == subject.label:
         return True
@@ -268,21 +374,23 @@ def _is_new(subject: Subject, X: Data, known: dict[str, str], scan: SiteScan) ->
 
 def read_subject(
     files: SubjectFiles, scan: SiteScan, *, headers_only: bool
-) -> tuple[Subject | None, list[Data]]:
+) -> tuple[ReadSubject, list[Data]]:
     """Read and clean all runs of a subject; return it with its cleaned runs (D, T_run), float32.
 
-    None and nothing if it cannot be judged: a run cannot be read, or runs differ in their features.
-    Of headers only, the runs are `unread`, the counts `UNREAD` and the rank is its bound.
+    No subject and no runs if it cannot be judged: a run cannot be read, or runs differ in their
+    features.  Of headers only, runs are `unread`, counts `UNREAD` and the rank is its bound.
     """
     parts: list[Data] = []
     read: list[Series] = []
+    shapes: list[RunShape] = []
+    notes: list[Note] = []
     quality = UNREAD
     # A bad run is no reason to stop: the site learns of all that is wrong in one pass.
     for run in files.runs:
-        series = _read_noting(run, scan, headers_only=headers_only)
+        series = _read_noting(run, scan, notes, headers_only=headers_only)
         if series is None:
             continue
-        scan.shapes.append(_shape(run, series))
+        shapes.append(_shape(run, series))
         if headers_only:
             n_features, n_times = series.values.shape
             part = unread(n_features, max(n_times - dummies(run, scan.config), 0))
@@ -292,11 +400,11 @@ def read_subject(
         parts.append(part)
         # A copy: a view of no rows would hold the voxels of every run until the last is read.
         read.append(replace(series, values=series.values[:0].copy()))
-    if len(read) < len(files.runs) or len({len(part) for part in parts}) != 1:
-        return None, []
-    n_features, n_times = len(parts[0]), sum(part.shape[1] for part in parts)
-    if n_features == 0:
-        return None, []
+    n_features = len(parts[0]) if parts else 0
+    alike = len(read) == len(files.runs) and len({len(part) for part in parts}) == 1
+    if not alike or n_features == 0:
+        return ReadSubject(shapes=tuple(shapes), notes=tuple(notes)), []
+    n_times = sum(part.shape[1] for part in parts)
     rank = min(n_features, n_times)
     if rank and not headers_only:
         rank = rank_of(_joined(parts))
@@ -312,23 +420,23 @@ def read_subject(
         rank=rank,
         grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
     )
-    return subject, parts
+    return ReadSubject(subject=subject, shapes=tuple(shapes), notes=tuple(notes)), parts
 
 
-def _read_noting(run: RunFile, scan: SiteScan, *, headers_only: bool) -> Series | None:
+def _read_noting(
+    run: RunFile, scan: SiteScan, notes: list[Note], *, headers_only: bool
+) -> Series | None:
     """Return one run as stored, or None after noting why it cannot be used."""
     try:
         grid = _grid_of(run, scan.space)
         series = read_run(run, scan.config, grid, headers_only=headers_only)
     except UnusableFile as verdict:
-        scan.findings.add_issue(verdict.issue, run.name, of_subject=True)
+        notes.append((run.name, verdict.issue, True))
         return None
     except OSError as err:
-        place = f"{run.name}: {err.strerror}"
-        scan.findings.add(IssueCode.FILE_UNREADABLE, place, of_subject=True)
+        notes.append((run.name, Issue(IssueCode.FILE_UNREADABLE, str(err.strerror)), True))
         return None
-    for issue in series.issues:
-        scan.findings.add_issue(issue, run.name)
+    notes.extend((run.name, issue, False) for issue in series.issues)
     return series
 
 
@@ -381,14 +489,6 @@ def _widest_basis_of(scan: SiteScan, base: Path, n_features: int) -> Basis | Non
     if scan.config.needs_templates:
         space = with_templates(space, base, site=scan.findings.site)
     return public_basis(scan.config, space, widest_basis(scan.config, space))
-
-
-def _basis_if_any(scan: SiteScan, base: Path, n_features: int) -> Basis | None:
-    try:
-        return _widest_basis_of(scan, base, n_features)
-    except CapeError:
-        # Perhaps of one odd file: if it is the site's own number of features, it is raised later.
-        return None
 
 
 def project(values: Data, basis: Basis | None) -> Data:

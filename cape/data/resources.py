@@ -33,17 +33,37 @@ class ResourceEstimate:
     free_disk: int
 
 
+def largest_bytes(subject: Subject | None) -> int:
+    """Return what a subject takes while it is read; a run is cleaned in place."""
+    if subject is None:
+        return 0
+    # Several runs are held once more while they are joined.
+    n_times = subject.n_timepoints * min(len(subject.runs), 2) + VOLUMES
+    return 4 * subject.n_features * n_times
+
+
+def jobs(n_bytes: int) -> int:
+    """Return how many subjects of `n_bytes` are read at a time.
+
+    `CAPE_JOBS`, or all processors but one; fewer where half of the free memory would not hold them.
+    """
+    wanted = os.environ.get("CAPE_JOBS", "")
+    n_jobs = int(wanted) if wanted.isdecimal() else len(os.sched_getaffinity(0)) - 1
+    free = free_memory()
+    if free and n_bytes:
+        n_jobs = min(n_jobs, free // (2 * n_bytes))
+    return max(1, n_jobs)
+
+
 def estimate_resources(
     subjects: Sequence[Subject], space: FeatureSpace, n_basis: int, working: Path | None
 ) -> ResourceEstimate:
-    # A run is cleaned in place; several are held once more while they are joined.
-    held = [subject.n_timepoints * min(len(subject.runs), 2) for subject in subjects]
-    largest = 4 * space.n_features * (max(held, default=0) + VOLUMES)
+    largest = max(map(largest_bytes, subjects), default=0)
+    largest *= min(jobs(largest), len(subjects))
     basis = basis_memory(space, n_basis)
     in_basis = 4 * n_basis * sum(subject.n_timepoints for subject in subjects)
     return ResourceEstimate(
-        # B is built before a subject is read, and a third of it is kept.
-        memory=BASE_MEMORY + max(basis, basis // 3 + largest + 2 * in_basis),
+        memory=BASE_MEMORY + basis + largest + 2 * in_basis,
         disk=3 * in_basis,  # in the basis, in the subspace, whitened
         free_memory=free_memory(),
         free_disk=free_disk(working) if working is not None else 0,

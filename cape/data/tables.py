@@ -201,7 +201,7 @@ def read_confounds(path: Path, columns: Sequence[str], issues: list[Issue]) -> t
     where = [header.index(name) for name in columns]
     values = [[_confound(cells[i]) for i in where] for _, cells in rows]
     table = np.array(values, dtype=np.float64).reshape(len(values), len(where))
-    _fill_first_row(table, path, columns, issues)
+    _fill_first_row(table, columns, issues)
     bad = np.argwhere(~np.isfinite(table))
     if len(bad):
         row, column = (int(i) for i in bad[0])
@@ -217,7 +217,7 @@ def _confound(cell: str) -> float:
     return float(cell) if is_number(cell) else np.inf
 
 
-def _fill_first_row(table: Array, path: Path, columns: Sequence[str], issues: list[Issue]) -> None:
+def _fill_first_row(table: Array, columns: Sequence[str], issues: list[Issue]) -> None:
     # A derivative such as framewise displacement has no value at the first volume: fMRIPrep
     # writes n/a there, and 0 is what all who use its tables put.
     empty = np.isnan(table[:1])
@@ -225,5 +225,5 @@ def _fill_first_row(table: Array, path: Path, columns: Sequence[str], issues: li
         return
     names = [name for name, gap in zip(columns, empty[0], strict=True) if gap]
     first = ", ".join(names[:3]) + (" ..." if len(names) > 3 else "")
-    issues.append(Issue(IssueCode.CONFOUND_FILLED, f"{path.name}: {first}"))
+    issues.append(Issue(IssueCode.CONFOUND_FILLED, first))
     table[0, empty[0]] = 0.0

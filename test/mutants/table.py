@@ -994,8 +994,7 @@ MUTANTS = (
     Mutant(
         "a copy of somebody counts as another person",
         "cape/data/pipeline.py",
-        "return (subject, X) if _is_new(subject, X, known, scan) else (None, None)",
-        "return subject, X",
+        "if read.digest and not _is_new(", "if read.digest and None is _is_new(",
         UNIT + "test_data_site.py::test_the_same_scan_compressed_again_is_found_as_a_duplicate",
     ),
     Mutant(
@@ -1111,6 +1110,23 @@ MUTANTS = (
         "return bool(a and b) and (a == b or", "return (a == b or not a or not b or",
         UNIT + "test_data_spaces.py"
         "::test_another_grid_of_the_same_space_is_resampled_and_another_space_refused",
+    ),
+    Mutant(
+        "an entry of the cache that was moved is another subject's data",
+        "cape/data/reduced_cache.py", "hashlib.sha256(key.encode() + rest)", "hashlib.sha256(rest)",
+        UNIT + "test_data_cache.py::test_a_damaged_entry_is_read_again[other]",
+    ),
+    Mutant(
+        "a cache that others may write is believed",
+        "cape/data/reduced_cache.py",
+        "and not found.st_mode & 0o077", "and not found.st_mode & 0o000",
+        UNIT + "test_data_cache.py"
+        "::test_a_folder_that_others_may_write_is_neither_believed_nor_used[group]",
+    ),
+    Mutant(
+        "findings come in the order in which subjects were ready",
+        "cape/data/pipeline.py", "waiting.popleft().result()", "waiting.pop().result()",
+        UNIT + "test_data_cache.py::test_several_at_a_time_give_what_one_at_a_time_gives[2]",
     ),
     Mutant(
         "a gzip member that is cut off counts as a whole one",

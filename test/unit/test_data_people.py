@@ -1,0 +1,59 @@
+"""Who takes part of a BIDS folder: sessions and runs by the owner, people by the site's list."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cape.config import Config, parse_entities
+from cape.data.discovery import discover
+from cape.data.issues import Findings
+from cape.errors import ConfigError
+
+CONFIG = Config(epsilon=1.0, delta=1e-5, bids_filter="task-rest_space-MNI152NLin6Asym")
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    for subject in ("01", "02", "03"):
+        for session in ("1", "2", "3"):
+            folder = tmp_path / f"sub-{subject}" / f"ses-{session}" / "func"
+            folder.mkdir(parents=True)
+            for task in ("rest", "nback"):
+                run = f"sub-{subject}_ses-{session}_task-{task}_space-MNI152NLin6Asym_bold.nii.gz"
+                (folder / run).write_bytes(b"x")
+    return tmp_path
+
+
+def listed(base: Path, config: Config) -> tuple[dict[str, list[str]], list[str]]:
+    findings = Findings("B")
+    subjects = discover(base, {}, config, findings)
+    found = {s.label: [run.name.split("/")[1] for run in s.runs] for s in subjects}
+    return found, [finding.code for finding in findings.listing()]
+
+
+def test_the_owner_names_sessions_and_tasks(base):
+    config = replace(CONFIG, bids_filter="task-rest_ses-1+3_space-MNI152NLin6Asym")
+    assert listed(base, config) == (
+        {f"sub-{n}": ["ses-1", "ses-3"] for n in ("01", "02", "03")}, []
+    )  # fmt: skip
+    both = replace(CONFIG, bids_filter="task-rest+nback_ses-2_space-MNI152NLin6Asym")
+    assert listed(base, both)[0]["sub-02"] == ["ses-2", "ses-2"]
+    assert parse_entities("ses-1+2_run-1") == (("ses", "1+2"), ("run", "1"))
+    for wrong in ("ses-1+", "ses-+1", "ses-1++2", "ses-1 2"):
+        with pytest.raises(ConfigError):
+            parse_entities(wrong)
+
+
+def test_the_sites_participants_table_leaves_people_out(base):
+    """People could only be left out by deleting their folders."""
+    table = base / "participants.tsv"
+    table.write_text("participant_id\tage\texclude\nsub-01\t30\t0\nsub-02\t31\t1\n03\t9\ttrue\n")
+    assert list(listed(base, CONFIG)[0]) == ["sub-01"]
+    table.write_text("participant_id\tage\nsub-01\t30\n")  # no such column
+    assert len(listed(base, CONFIG)[0]) == 3
+    table.write_text("participant_id\texclude\nsub-01\n")
+    # Whom it leaves out is not known: the site stops.
+    assert "CAPE-E138" in listed(base, CONFIG)[1]
