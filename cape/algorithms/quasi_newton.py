@@ -112,7 +112,8 @@ def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
     dense = dense_g(R)
     constant = replace(_ROOMY, whitening_clip=4.0 * whitening_scale, clips=(0.35 * solver_scale,))
     rising = replace(constant, clips=(0.2 * solver_scale, 0.4 * solver_scale), step_limit=0.8)
-    if g < 0.85 * dense:
+    directions = 33.0 * math.sqrt(R)  # where the subspace loses none any more
+    if g < max(0.85 * dense, min(dense, directions)):
         # Only sparse maps have a chance, and what is lost there is lost in the subspace.
         return replace(
             constant,
@@ -120,7 +121,7 @@ def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
             whitening_clip=3.0 * whitening_scale,
             dither=0.06,
         )
-    if g < 33.0 * math.sqrt(R):
+    if g < directions:
         # Few components: the rounds find maps of any shape, the subspace still loses directions.
         return replace(rising, mu2_weights=(0.35, 0.25, 0.40), whitening_clip=3.5 * whitening_scale)
     return rising if g < 2.4 * dense else constant
