@@ -730,22 +730,6 @@ def test_other_settings_at_one_site_are_named(tmp_path) -> None:
     assert "epsilon" not in caught.value.public
 
 
-def test_another_repetition_time_is_refused_with_site_and_figures() -> None:
-    tr = {"local0": (2.0, 2.0), "local1": (2.0, 2.5), "local2": (0.0, 0.0)}
-    with pytest.raises(CapeError, match=r"E134 .*local1 has 2 to 2\.5 s; allowed 2 s"):
-        _with_tr(tr, 2.0).exchange()
-    assert any("repetition time differs" in w for w in _with_tr(tr, 0.0).exchange().body.warnings)
-
-
-def _with_tr(ranges, tr: float) -> Consortium:
-    party = Consortium(tr=ranges)
-    config = replace(party.config, tr=tr)
-    party.config = config
-    for site in party.parties.values():
-        site.config = config
-    return party
-
-
 def test_the_same_nonce_at_two_sites_is_refused_by_name() -> None:
     party = Consortium()
 
