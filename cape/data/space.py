@@ -186,7 +186,7 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
     if values.ndim == 4 and values.shape[3] == 1:
         findings.add(IssueCode.MASK_SQUEEZED, path.name, kind=kind)
         values = values[..., 0]
-    if values.ndim != 3:
+    if values.ndim != 3 or not values.size:
         raise UnusableFile(IssueCode.MASK_AXES, f"shape {values.shape}", kind=kind)
     try:
         plain = nib.as_closest_canonical(nib.Nifti1Image(values, image.affine))

@@ -244,6 +244,14 @@ def test_a_bad_file_is_named_and_takes_no_memory(tmp_path, config, name, write, 
     assert name not in found.error.public
 
 
+def test_a_mask_without_a_voxel_is_named(tmp_path) -> None:
+    """Found by the fuzzer: an axis of length 0 ended in a traceback."""
+    path = tmp_path / "mask.nii.gz"
+    path.write_bytes(gzip.compress(image_head((3, 0, 3)) + bytes(99)))
+    found = inspect_site(tmp_path, {}, replace(IMAGES, mask="file"), site="B")
+    assert any(f.code == "CAPE-E122" and "(3, 0, 3)" in f.private for f in found.findings)
+
+
 def test_a_sidecar_with_a_key_twice_says_nothing(tmp_path) -> None:
     for text, tr in ((b'{"RepetitionTime": 2}', 2.0),
                      (b'{"RepetitionTime": 2, "RepetitionTime": 3}', 0.0)):  # fmt: skip
