@@ -71,14 +71,28 @@ def verdicts(rows: list[dict[str, Any]]) -> dict[str, tuple[int, int]]:
     for row in rows:
         said, q = row["status"] == "converged", row["q"]
         if row["preset"] in NOTHING:
-            counts[f"nothing to separate: {row['preset']}"].append(said)
+            counts[f"nothing to separate, confirmed: {row['preset']}"].append(said)
         elif q is not None and q < GOOD and row["gate"] and row["g"] >= 170:
-            counts["good, gate open, G >= 170"].append(said)
+            counts["q < .05, gate open, G >= 170: confirmed"].append(said)
         elif q is not None and q < GOOD and not row["gate"] and row["g"] >= 240:
-            counts["good, gate shut, G >= 240"].append(said)
+            counts["q < .05, gate shut, G >= 240: confirmed"].append(said)
         if said and row["preset"] not in NOTHING:
-            counts["confirmed with q >= .1 or a lost component"].append(q is None or q >= BAD)
+            counts["confirmed: q >= .1 or a component lost"].append(q is None or q >= BAD)
     return {name: (sum(values), len(values)) for name, values in sorted(counts.items())}
+
+
+def summary(rows: list[dict[str, Any]]) -> str:
+    """Return errors of the claims and counts of the verdicts as a table."""
+    found = errors(rows)
+    lines = [
+        "| what | measured |", "|---|---|",
+        f"| maps with a claim | {found['maps']:.0f} |",
+        f"| mean of \\|claimed - true\\| | {found['mean_error']:.3f} |",
+        f"| mean of claimed - true | {found['bias']:+.3f} |",
+        f"| true r < {LOW}, claimed > {HIGH}, of 1,000 | {found['wrong_per_thousand']:.1f} |",
+    ]  # fmt: skip
+    lines += [f"| {name} | {said} of {of} |" for name, (said, of) in verdicts(rows).items()]
+    return "\n".join(lines)
 
 
 def main() -> None:
@@ -86,10 +100,7 @@ def main() -> None:
     parser.add_argument("rows", type=Path)
     rows = read(parser.parse_args().rows)
     print(reliability(rows))
-    for name, value in errors(rows).items():
-        print(f"{name}: {value:.3g}")
-    for name, (said, of) in verdicts(rows).items():
-        print(f"{name}: {said} of {of}")
+    print(summary(rows))
     by_preset = defaultdict(list)
     for row in rows:
         by_preset[row["preset"]].append(row)

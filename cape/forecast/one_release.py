@@ -81,7 +81,7 @@ class SpatialRule(ForecastRule):
 
     def synthetic_data(self, g: float) -> str:
         return (
-            "On synthetic data focal maps came back by r .82 at G 100, maps that are not sparse by "
+            "On synthetic data focal maps came back by r .83 at G 100, maps that are not sparse by "
             "r .42."
         )
 

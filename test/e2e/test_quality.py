@@ -90,9 +90,9 @@ def test_claims_are_compared_with_the_truth_map_by_map() -> None:
     assert found["bias"] == pytest.approx(0.2)
     assert found["wrong_per_thousand"] == pytest.approx(1000 / 3)
     assert reliability.verdicts(rows) == {
-        "confirmed with q >= .1 or a lost component": (1, 2),
-        "good, gate open, G >= 170": (1, 2),
-        "nothing to separate: gaussian": (1, 1),
+        "confirmed: q >= .1 or a component lost": (1, 2),
+        "q < .05, gate open, G >= 170: confirmed": (1, 2),
+        "nothing to separate, confirmed: gaussian": (1, 1),
     }
     table = reliability.reliability(rows).splitlines()
     assert table[-1] == "| 0.9 to 1.0 | 1 | .90 | .80 | 0 | - | - |"

@@ -1,0 +1,59 @@
+"""What pages and the forecast say was measured is what bench/measured holds."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import reliability
+import variants
+from cape.forecast.temporal import SYNTHETIC, sure_g
+from cape.synthetic import PRESETS
+
+TOP = Path(__file__).resolve().parents[2]
+PAGE = (TOP / "docs" / "results.md").read_text(encoding="utf-8")
+FILE = TOP / "bench" / "measured" / "variants.jsonl"
+ROWS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+THIS = [row for row in ROWS if row["tree"] == "this"]
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("variants", variants.table(ROWS)),
+        ("claims", reliability.reliability(THIS)),
+        ("verdicts", reliability.summary(THIS)),
+    ],
+)
+def test_the_tables_of_the_page_are_those_of_the_rows(name: str, made: str) -> None:
+    shown = PAGE.split(f"<!-- {name}: ")[1].split("-->\n")[1].split(f"<!-- end of {name}")[0]
+    assert shown.strip() == made
+
+
+def test_every_preset_was_measured_and_is_described() -> None:
+    assert {row["preset"] for row in THIS} == {*PRESETS, *variants.NULL}
+    for name in (*PRESETS, *variants.NULL):
+        assert f"`{name}`" in PAGE, name
+
+
+def good(row) -> bool:
+    return row["q"] is not None and row["q"] < 0.1
+
+
+def test_the_forecast_says_what_was_measured() -> None:
+    separable = [row for row in THIS if row["preset"] not in reliability.NOTHING]
+    sure = [row for row in separable if row["g"] >= 0.97 * sure_g(20)]
+    assert f"{sum(map(good, sure))} of {len(sure)} runs" in SYNTHETIC["yes"]
+    doubtful = [row for row in separable if row["g"] < 0.97 * sure_g(20)]
+    focal = [row for row in doubtful if row["preset"] != "fields"]
+    smooth = [row for row in doubtful if row["preset"] == "fields"]
+    assert f"{sum(map(good, focal))} of {len(focal)} runs" in SYNTHETIC["perhaps"]
+    assert f"{sum(map(good, smooth))} of {len(smooth)} where" in SYNTHETIC["perhaps"]
+
+
+def test_confirmed_means_separated() -> None:
+    for row in THIS:
+        if row["preset"] in reliability.NOTHING:
+            assert row["status"] != "converged", row
