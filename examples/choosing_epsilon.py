@@ -16,7 +16,7 @@ for change in plan.advice.changes:
 # The same question at other budgets, and for fewer components.
 for components in (20, 10, 5):
     plan = cape.budget(subjects=256, sites=4, epsilon=1.0, components=components)
-    usable = [point.epsilon for point in plan.curve if point.usable]
+    usable = [point.epsilon for point in plan.curve if point.answer == "yes"]
     print(f"{components:2d} components:", f"from epsilon {usable[0]:g}" if usable else "never")
 
 # %%

@@ -119,7 +119,7 @@ def test_auto_is_the_recipe_of_spatial_maps_for_images_only():
     brains = Cleaning(detrend="quadratic", standardize="floored", global_signal=True)
     plain = Cleaning(detrend="linear", standardize="variance", global_signal=False)
     assert of(separation="spatial") == brains
-    assert of(separation="spatial", feature_space="atlas", atlas="a.nii.gz") == brains
+    assert of(separation="spatial", feature_space="atlas", atlas="atlas-a.nii.gz") == brains
     assert of(separation="spatial", feature_space="matrix") == of() == plain
     assert CONFIG.cleaning == plain  # of every other computation too
     chosen = of(separation="spatial", detrend="linear", standardize="demean", global_signal=False)

@@ -91,8 +91,8 @@ class DjicaConfig(Config):
         help="full: of the mean gradient; block: change of an epoch.",
     )
     private: bool = option(False, "Add noise", group="Privacy", help="Only false: no noise here.")
-    standardize: Literal["variance", "floored", "demean"] = option(
-        "variance", "Scaling of each voxel", group="Data", help=SCALINGS
+    standardize: Literal["auto", "variance", "floored", "demean"] = option(
+        "auto", "Scaling of each voxel", group="Data", help=SCALINGS
     )
 
     def check(self) -> None:
