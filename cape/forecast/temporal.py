@@ -57,7 +57,7 @@ LOSS_TO_WARN: Final = 0.25
 # G -> recovery error q at R = 20 on preset `realistic`; .35 is random
 Q_AT: Final[dict[float, float]] = {
     0.0: 0.35,
-    59.0: 0.30,
+    59.0: 0.32,
     85.0: 0.136,
     105.0: 0.09,
     130.0: 0.066,
