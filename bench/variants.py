@@ -234,7 +234,7 @@ def table(rows: list[dict[str, Any]]) -> str:
         return f"{np.mean(values):.3f}".lstrip("0") if values else "-"
 
     budgets = sorted({row["g"] for row in rows})
-    trees = list(dict.fromkeys(row["tree"] for row in rows))
+    trees = sorted({row["tree"] for row in rows}, key=lambda tree: tree != "this")
     lines = [
         f"| preset | {' | '.join(f'G {g:.0f}' for g in budgets)} |",
         "|---" * (len(budgets) + 1) + "|",
@@ -250,7 +250,7 @@ def table(rows: list[dict[str, Any]]) -> str:
                 good = sum(row["status"] == "converged" for row in here)
                 values = ", ".join(mean(here, what) for what in ("q", "r", "worst", "mean_claim"))
                 parts.append(f"{values}, {good} of {len(here)}")
-            cells.append("; before ".join(parts[::-1]))
+            cells.append("; before ".join(parts))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
