@@ -93,7 +93,7 @@ def possible_g(n_components: int) -> float:
 
 
 def sure_g(n_components: int) -> float:
-    """Return u_yes(R), the G from which every kind of synthetic data came back with q < .1."""
+    """Return u_yes(R), the G from which synthetic data without large artefacts had q < .1."""
     return MARGIN * max(dense_g(n_components), SUBSPACE * math.sqrt(n_components))
 
 
