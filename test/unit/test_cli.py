@@ -84,6 +84,7 @@ def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
     fake = FakeSimulator()
     module = ModuleType("cape.simulation.simulate")
     module.simulate = fake  # type: ignore[attr-defined]
+    module.refused_by_the_shipped_policy = lambda *_: ""  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "cape.simulation.simulate", module)
     return fake
 
