@@ -102,7 +102,8 @@ def left_right(
 
 
 # Draws one subject's field of a given smoothness at n places, (n, n_times), of unit deviation
-Field = Callable[[np.random.Generator, int], Array]
+# In quotes: `numpy.random` is not to be imported by every round.
+Field = Callable[["np.random.Generator", int], Array]
 
 
 def voxel_fields(

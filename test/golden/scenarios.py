@@ -57,8 +57,8 @@ TEMPLATE = " --set separation=template --set basis=kernel"
 FIVE = IMAGES.replace("3,2,2", "3,2,2,2,2")
 PRODUCT = {
     "temporal": Play(_run(), BOTH),
-    "spatial": Play(_run(" --set separation=spatial"), BOTH),
-    "template": Play(_run(TEMPLATE, data=IMAGES + TEMPLATES), BOTH),
+    "spatial": Play(_run(" --set separation=spatial")),
+    "template": Play(_run(TEMPLATE, data=IMAGES + TEMPLATES)),
     "secagg-drop": Play(_run(" --set aggregation=secagg --drop local3@iterate:2", data=FIVE)),
     "secagg-drop-of-four": Play(
         _run(
@@ -70,8 +70,8 @@ PRODUCT = {
     "secagg-drop-unmask": Play(
         _run(" --set aggregation=secagg --drop local3@iterate.unmask:1", data=FIVE)
     ),
-    "zero-sum-gaussian": Play(_run(" --set zero_sum=gaussian"), BOTH),
-    "noise-local": Play(_run(" --set noise=local"), BOTH),
+    "zero-sum-gaussian": Play(_run(" --set zero_sum=gaussian")),
+    "noise-local": Play(_run(" --set noise=local")),
     "not-private": Play(_run(run=OPEN)),
     "pinned": Play((IMAGES, "@pinned_keys data", f"{RUN}{SHORT} --set key_trust=pinned")),
     "one-site": Play(
@@ -97,16 +97,16 @@ PRODUCT = {
 MEAN = " --set computation=capemean --set low=-3 --set high=3"
 JOINT = " --set computation=djica --set n_components=3 --set n_local=12"
 OTHERS = {
-    "capecca": Play(_run(data=RECORDS, short=""), BOTH),
+    "capecca": Play(_run(data=RECORDS, short="")),
     "capecca-range": Play(
         _run(" --set centre=range --set ridge=0.1 --set bounds=4:-2:2", data=RECORDS, short="")
     ),
     "capemean": Play(_run(MEAN, short=""), BOTH, slow=()),
-    "capepca": Play(_run(" --set computation=capepca", data=RECORDS, short=""), BOTH),
+    "capepca": Play(_run(" --set computation=capepca", data=RECORDS, short="")),
     "dpdispca": Play(
-        _run(" --set computation=dpdispca --set n_sent=4", data=RECORDS, short=""), BOTH
+        _run(" --set computation=dpdispca --set n_sent=4", data=RECORDS, short="")
     ),
-    "djica": Play(_run(JOINT + " --set n_rounds=2", short=""), BOTH),
+    "djica": Play(_run(JOINT + " --set n_rounds=2", short="")),
     "djica-block": Play(_run(JOINT + " --set batch=block --set n_rounds=6", short="")),
     "dpdjica": Play(
         _run(
@@ -137,7 +137,7 @@ CLEANED = (
     " --set drop_first_volumes=2 --set min_timepoints=30 --set standardize=floored"
 )
 READING = {
-    "brain-files": Play(_run(data=BRAIN, short=LAYOUT), BOTH, slow=BOTH),
+    "brain-files": Play(_run(data=BRAIN, short=LAYOUT), slow=BOTH),
     "bids-cleaned": Play(_run(CLEANED, data=BRAIN + " --layout bids", short=LAYOUT)),
     "manifest": Play(_run(data=BRAIN + " --layout manifest", short=LAYOUT), slow=("memory",)),
     "table": Play(_run(data=BRAIN + " --layout matrix", short=LAYOUT), slow=("memory",)),
