@@ -15,8 +15,8 @@ from cape.algorithms.estimators import Array, Data
 from cape.config import Config
 from cape.frozen import dataclass
 
-# Rows per block: 4096 x 400 doubles are 13 MB.
-BLOCK: Final = 4096
+# Numbers of a run that are doubles at a time: 4096 rows of 400 time points, 13 MB.
+BLOCK: Final = 4096 * 400
 # A feature that varies by less than this fraction of its size is constant: float32 holds 6e-8.
 FLAT: Final = 1e-6
 # Least deviation to divide by, in medians of the run's features (the recipe of spatial maps).
@@ -142,8 +142,9 @@ def clean(
     spreads = np.zeros(n_features)
     level = np.zeros(n_times)
     # In blocks of rows: doubles of the whole subject would be twice what is held anyway.
-    for first in range(0, n_features, BLOCK):
-        block = values[first : first + BLOCK].astype(np.float64)
+    rows = _rows_at_a_time(n_times)
+    for first in range(0, n_features, rows):
+        block = values[first : first + rows].astype(np.float64)
         n_bad += _fill(block)  # as the mean of their row: 0 once the mean is taken out
         zero = ~block.any(axis=1)
         size = np.sqrt(np.mean(block * block, axis=1))
@@ -159,8 +160,8 @@ def clean(
         if how.standardize == "variance":
             block /= np.where(flat, 1.0, spread)[:, None]
         block[flat] = 0.0
-        spreads[first : first + BLOCK] = np.where(flat, 0.0, spread)
-        cleaned[first : first + BLOCK] = block if as_is is None else as_is
+        spreads[first : first + rows] = np.where(flat, 0.0, spread)
+        cleaned[first : first + rows] = block if as_is is None else as_is
     # A voxel with almost no signal must not be blown up to the size of the others.
     if how.standardize == "floored" and spreads.any():
         floor = FLOOR * np.median(spreads[spreads > 0])
@@ -187,10 +188,16 @@ def _regress_mean(cleaned: Data) -> None:
     power = float(signal @ signal)
     if power <= 0.0:
         return
-    for first in range(0, len(cleaned), BLOCK):
-        block = cleaned[first : first + BLOCK].astype(np.float64)
+    rows = _rows_at_a_time(signal.size)
+    for first in range(0, len(cleaned), rows):
+        block = cleaned[first : first + rows].astype(np.float64)
         block -= np.outer(block @ signal / power, signal)
-        cleaned[first : first + BLOCK] = block
+        cleaned[first : first + rows] = block
+
+
+def _rows_at_a_time(n_times: int) -> int:
+    # A run of 30,000 volumes has few voxels in a block: 4096 of them would take 1 GB.
+    return min(4096, max(1, BLOCK // max(n_times, 1)))
 
 
 def _fill(block: Array) -> int:
@@ -219,8 +226,15 @@ def _first_volume_z(level: Array) -> float:
 def rank_of(cleaned: Data) -> int:
     """Return the numerical rank of a subject's data, from at most about 2000 of its rows."""
     # Every n-th row: 70,000 voxels say no more of at most 400 time points than 2000 of them do.
-    step = max(1, cleaned.shape[0] // 2000)
-    rows = cleaned[::step].astype(np.float64)
-    small = rows @ rows.T if rows.shape[0] < rows.shape[1] else rows.T @ rows
+    rows = cleaned[:: max(1, cleaned.shape[0] // 2000)]
+    if rows.shape[0] >= rows.shape[1]:
+        rows = rows.T
+    small = np.zeros((rows.shape[0], rows.shape[0]))
+    # In blocks: doubles of a long run would be twice what is held anyway.
+    width = _rows_at_a_time(rows.shape[0])
+    for first in range(0, rows.shape[1], width):
+        block = rows[:, first : first + width].astype(np.float64)
+        for top in range(0, len(block), 512):
+            small[top : top + 512] += block[top : top + 512] @ block.T
     eigenvalues = np.linalg.eigvalsh(small)
     return int((eigenvalues > 1e-9 * max(float(eigenvalues[-1]), 1e-300)).sum())

@@ -57,12 +57,13 @@ def readable(folder: Path) -> list[str]:
 
 def played(tmp_path: Path, policy: SitePolicy) -> helper.Engine:
     data = helper.write_data(tmp_path / "data")
-    engine = helper.Engine(tmp_path / "work", data, helper.settings_of("capedjica"), policy=policy)
+    engine = helper.Engine(tmp_path / "work", data, SETTINGS, policy=policy)
     engine.play()
     return engine
 
 
 PRIVATE = SitePolicy(min_subjects=1, private_results=True)
+SETTINGS = helper.settings_of("capedjica", epsilon=PRIVATE.max_epsilon)
 
 
 # -- files of people -------------------------------------------------------------------------------
@@ -82,7 +83,7 @@ def test_no_file_about_people_is_readable_whatever_the_umask(tmp_path, open_umas
 
 def test_what_a_site_keeps_while_a_run_goes_on_is_its_own(tmp_path, open_umask) -> None:
     data = helper.write_data(tmp_path / "data")
-    engine = helper.Engine(tmp_path / "work", data, helper.settings_of("capedjica"), policy=PRIVATE)
+    engine = helper.Engine(tmp_path / "work", data, SETTINGS, policy=PRIVATE)
     for _ in range(5):
         engine.exchange()
     assert readable(engine.place("local1", "output")) == []
@@ -107,7 +108,7 @@ def test_links_that_somebody_planted_are_not_followed(tmp_path) -> None:
     victim.mkdir(mode=0o755)
     (victim / "diary").write_text("mine")
     data = helper.write_data(tmp_path / "data")
-    engine = helper.Engine(tmp_path / "work", data, helper.settings_of("capedjica"), policy=PRIVATE)
+    engine = helper.Engine(tmp_path / "work", data, SETTINGS, policy=PRIVATE)
     output = engine.place("local1", "output")
     for name in ("cape-site.json", "cape-site.json.partial", "site-error.txt"):
         (output / name).symlink_to(victim / "diary")

@@ -13,12 +13,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import nibabel as nib
 import numpy as np
 import pytest
 
 from cape.coinstac.computation import run
 from cape.computations import load
-from cape.data import reading
+from cape.data import load_site, reading
+from cape.data.space import MASKS
 from cape.errors import CapeError
 from cape.protocol import secure_sum, wire
 from cape.simulation.simulate import simulate
@@ -162,11 +164,19 @@ CHECKS: dict[str, list[dict[str, object]]] = {
     "capepca": [{**helper.settings_of("capepca"), "computation": "capepca", "min_timepoints": n,
                  "n_directions": k} for n, k in ((1, 2), (70, 12))],
 }  # fmt: skip
+# Settings that decide which images are refused: whose header or name states which space.
+OF_IMAGES: dict[str, list[dict[str, object]]] = {
+    "space": [{"space": space} for space in ("", "MNI152", "MNI152NLin6Asym", "Talairach")],
+    "resample": [
+        {"resample": how, "space": space}
+        for how in ("never", "within_space", "to_mask") for space in ("", "Talairach")
+    ],
+}  # fmt: skip
 # Settings that no check of content reads: budget, parties, carriers, mathematics, the mask's file.
 UNREAD = {
     "epsilon", "delta", "assumed_colluders", "min_survivors", "zero_sum", "seed_ratio", "key_trust",
     "min_sites", "accept_low_quality", "feature_space", "mask", "mask_hash", "atlas", "n_basis",
-    "bids_filter", "smoothing_fwhm", "resample", "global_signal",
+    "bids_filter", "smoothing_fwhm", "global_signal",
 }  # fmt: skip
 
 
@@ -191,13 +201,65 @@ def test_no_setting_asks_a_site_about_the_content_of_anybody(name, worlds, tmp_p
     assert cards  # a site that always refuses would be silent, too
 
 
+def write_images(folder: Path, codes: list[int], offset: float = 0.0) -> Path:
+    """Images whose headers state a space each: 3 Talairach, 4 MNI152, 1 none."""
+    folder.mkdir(parents=True)
+    mask: Any = nib.load(MASKS / "MNI152-10mm.nii.gz")
+    affine = mask.affine.copy()
+    affine[:3, 3] += offset  # mm: on another grid
+    for m, code in enumerate(codes):
+        values = np.random.default_rng(m).standard_normal((*mask.shape, 24)).astype(np.float32)
+        image = nib.Nifti1Image(values, affine)
+        image.set_sform(affine, code=code)
+        image.set_qform(affine, code=code)
+        image.header.set_zooms((10.0, 10.0, 10.0, 2.0))
+        image.header.set_xyzt_units("mm", "sec")
+        nib.save(image, folder / f"sub-{m:02d}.nii")
+    return folder
+
+
+ASKED_OF_IMAGES = {
+    "feature_space": "mask", "mask": "MNI152-10mm", "n_features": None, "min_timepoints": 20,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", OF_IMAGES)
+def test_no_setting_asks_a_site_whose_images_are_of_which_space(name, tmp_path) -> None:
+    worlds = [
+        write_images(tmp_path / "one" / "local1", [4] * 5),
+        write_images(tmp_path / "mixed" / "local1", [4, 3, 1, 4, 3]),
+        write_images(tmp_path / "moved" / "local1", [1, 4, 4, 3, 4], offset=3.0),
+    ]
+    for asked in OF_IMAGES[name]:
+        answers = {
+            Owner(tmp_path / f"{world.parent.name} {asked}", world).ask(**ASKED_OF_IMAGES, **asked)
+            for world in worlds
+        }
+        assert len(answers) == 1, (asked, answers)
+        assert json.loads(answers.pop())[0]["body"]["n_subjects"] == 5
+
+
+def test_an_image_of_another_space_than_is_asked_is_the_zero_vector(tmp_path) -> None:
+    site = write_images(tmp_path / "local1", [4, 3, 1, 4, 3])
+    passed = {}
+    for space in ("MNI152", "Talairach"):
+        asked = {**MATRIX, **ASKED_OF_IMAGES, "n_features": 0, "space": space}
+        config = load("capedjica").config(**{k: v for k, v in asked.items() if v is not None})
+        _, reduced = load_site(site, {}, config, site="local1")
+        passed[space] = [Y.shape[1] > 0 for _, Y in reduced]
+    # Whose header states nothing is on the mask's grid, and taken at its word.
+    assert passed["MNI152"] == [True, False, True, True, False]
+    assert passed["Talairach"] == [False, True, True, False, True]
+
+
 def test_every_setting_of_the_data_is_played_or_reaches_no_check() -> None:
     config = load("capedjica").config
     common = {
         spec.name for spec in config.__dataclass_fields__.values()
         if spec.metadata.get("group") == "Data"
     }  # fmt: skip
-    assert common <= set(CHECKS) | UNREAD, common - set(CHECKS) - UNREAD
+    played = set(CHECKS) | set(OF_IMAGES)
+    assert common <= played | UNREAD, common - played - UNREAD
 
 
 def test_what_most_files_look_like_is_learnt_and_one_person_does_not_move_it(tmp_path) -> None:

@@ -83,8 +83,8 @@ def test_every_site_keeps_a_ledger_of_all_runs_that_nobody_asked_for(folder) -> 
         (run,) = read_ledger(home(folder, site) / "ledger.jsonl").runs
         assert run.epsilon == 2.0
         assert len(run.charges) == 2
-        assert {p.stat().st_mode & 0o777 for p in home(folder, site).iterdir()} == {0o600}
-        assert home(folder, site).stat().st_mode & 0o777 == 0o700
+        for path in (home(folder, site), *home(folder, site).rglob("*")):
+            assert path.stat().st_mode & 0o777 == (0o700 if path.is_dir() else 0o600), path
         assert list(folder.glob(f"data/{site}/*.jsonl*")) == []
 
 
