@@ -1200,4 +1200,10 @@ MUTANTS = (
         UNIT + "test_data_preprocessing.py"
         "::test_the_global_signal_is_that_of_scaled_features_and_brings_nothing_back",
     ),
+    Mutant(
+        "a long run is cleaned in blocks of gigabytes",
+        "cape/data/cleaning.py", "    return min(4096, max(1, BLOCK // max(n_times, 1)))",
+        "    return 4096",
+        UNIT + "test_bad_files.py::test_a_bad_file_is_named_and_takes_no_memory",
+    ),
 )  # fmt: skip
