@@ -219,11 +219,16 @@ def test_fewer_directions_of_a_site_give_less_than_the_claimed_mu():
 
 def test_one_site_with_half_the_noise_variance_is_seen(monkeypatch):
     """True mu 2.83 at one site of three; missed with probability below 1e-8."""
-    draw = secure_sum.discrete_gaussian
+    draw, stream, sites = secure_sum.discrete_gaussian, secure_sum.noise_stream, []
+
+    def listening(site, *rest):
+        sites.append(site.id)
+        return stream(site, *rest)
 
     def sparing(variance, size, source):
-        return draw(variance // 2 if source.context[0] == "local1" else variance, size, source)
+        return draw(variance // 2 if sites[-1] == "local1" else variance, size, source)
 
+    monkeypatch.setattr(secure_sum, "noise_stream", listening)
     monkeypatch.setattr(secure_sum, "discrete_gaussian", sparing)
     with pytest.raises(AssertionError, match=auditor.TOO_MUCH):
         check_sound(audit(capecca()))
