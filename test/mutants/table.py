@@ -766,7 +766,7 @@ MUTANTS = (
     Mutant(
         "a veto is ignored",
         "cape/site/policy.py",
-        "        if self.veto:\n", "        if self.veto and self.max_sites:\n",
+        "        if self.veto:\n", "        if self.veto and not self.max_sites:\n",
         UNIT + "test_policy.py"
         "::test_settings_that_a_site_does_not_allow_are_refused_by_name",
     ),
