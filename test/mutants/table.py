@@ -397,6 +397,18 @@ MUTANTS = (
         "::test_answers_of_an_optimum_are_confirmed_and_answers_of_noise_are_not",
     ),
     Mutant(
+        "volumes of moved heads count like others in the subspace",
+        "cape/computations/capedjica/temporal.py", "    input=_steady,\n", "    input=raw,\n",
+        "test/e2e/test_quality.py::test_volumes_of_moved_heads_lose_no_network",
+    ),
+    Mutant(
+        "a spike is cut to the limit and still takes a direction",
+        "cape/protocol/subject_views.py",
+        "np.where(size > limit, np.float32(0.0), Y)",
+        "np.where(size > limit, np.float32(0.6) * Y, Y)",
+        UNIT + "test_subject_views.py::test_spikes_take_no_direction_of_the_common_subspace",
+    ),
+    Mutant(
         "the verdict counts each dithered round twice",
         "cape/algorithms/quasi_newton.py",
         "                information=before.information + (self.dither / noise_std) ** 2,\n",

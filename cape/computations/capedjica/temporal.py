@@ -25,11 +25,11 @@ from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, n
 from cape.config import Config
 from cape.feature_space import FeatureSpace
 from cape.forecast.rule import ForecastRule
-from cape.protocol.model import joined, n_basis, settings_of
+from cape.protocol.model import Model, joined, n_basis, settings_of
 from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
-from cape.protocol.subject_views import each_subject, raw
+from cape.protocol.subject_views import each_subject, raw, without_spikes
 from cape.public_basis import basis_kind, public_basis, widest_basis
 
 # -- the algorithm of each stage -----------------------------------------------------------------
@@ -114,6 +114,11 @@ def n_directions(model: IcaModel) -> int:
     return int(subspace(model).V.shape[1])
 
 
+def _steady(site: Site, model: Model) -> Stacks:
+    """Return Y_m (d, T) without spikes: no time mean, trace of the covariance 1."""
+    return each_subject(raw(site, model), without_spikes)
+
+
 def _reduced(site: Site, model: IcaModel) -> Stacks:
     """Return Z0_m = V'Y_m (k, T), filtered in time and scaled to unit trace."""
     V = subspace(model).V
@@ -121,7 +126,7 @@ def _reduced(site: Site, model: IcaModel) -> Stacks:
 
     def build() -> Stacks:
         return each_subject(
-            raw(site, model), lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten)
+            _steady(site, model), lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten)
         )
 
     return site.cached("reduced", (V,), build)
@@ -205,7 +210,7 @@ PCA = SecureSum(
     may_reduce_rank=True,
     estimator=make_pca,
     rows=n_basis,
-    input=raw,
+    input=_steady,
     successors=(WHITENING, ITERATE),
     enabled_if=separates("temporal"),
 )
