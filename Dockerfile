@@ -1,24 +1,27 @@
 # The image serves one party of a run: COINSTAC starts it per site and for the aggregator.
-# Any base with Python >= 3.11, venv and pip will do.
-ARG BASE_IMAGE=python:3.11-slim-bookworm
+# Any base with Python >= 3.11, venv and pip will do.  This one is 3.11.16-slim-bookworm, all platforms;
+# another tag may not take its place unseen (CONTRIBUTING.md says how it is renewed).
+ARG BASE_IMAGE=docker.io/library/python@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 # -- what a run needs, in a virtual environment that is copied whole
 FROM ${BASE_IMAGE} AS dependencies
 RUN python3 -m venv /opt/cape
 COPY requirements/lock.txt /build/requirements/lock.txt
 RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
-        -r /build/requirements/lock.txt
+        --require-hashes -r /build/requirements/lock.txt
 
 FROM dependencies AS package
 WORKDIR /build
+COPY requirements/build.txt requirements/build.txt
+RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
+        --require-hashes -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY cape cape
 RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
         --no-deps --no-build-isolation --prefix /opt/package .
 
 FROM dependencies AS trimmed
-RUN /opt/cape/bin/python -m pip uninstall --quiet --yes \
-        editables hatchling pathspec pluggy trove-classifiers pip
+RUN /opt/cape/bin/python -m pip uninstall --quiet --yes pip
 
 FROM ${BASE_IMAGE}
 COPY --from=trimmed /opt/cape /opt/cape

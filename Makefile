@@ -7,11 +7,14 @@ VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"$$/\1/p' cape/config.py)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
+# Files of requirements/ hold exact versions and digests: anything else is refused.
+LOCKED := $(PIP) install --quiet --require-hashes -r
 RUN    := $(VENV)/.stamp-run
 DEV    := $(VENV)/.stamp-dev
 FUZZ   := $(VENV)/.stamp-fuzz
 SITE   := $(VENV)/.stamp-site
 FLARE  := $(VENV)/.stamp-flare
+SHIP   := $(VENV)/.stamp-ship
 OUT    ?= out
 SECONDS ?= 60
 # Tests run side by side; one at a time: make test SIDE=
@@ -40,26 +43,31 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # Stamps say what is installed already; a changed lock or pyproject installs again.
-$(RUN): requirements/lock.txt pyproject.toml | $(BIN)/python
-	$(PIP) install --quiet -r requirements/lock.txt
+$(RUN): requirements/lock.txt requirements/build.txt pyproject.toml | $(BIN)/python
+	@echo "Installing what a run needs into $(VENV): a minute or two, about 600 MB, once."
+	$(LOCKED) requirements/build.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(DEV): requirements/dev.txt $(RUN)
-	$(PIP) install --quiet -r requirements/dev.txt
+	$(LOCKED) requirements/dev.txt
 	@touch $@
 
 $(FUZZ): requirements/fuzz.txt $(DEV)
-	$(PIP) install --quiet -r requirements/fuzz.txt
+	$(LOCKED) requirements/fuzz.txt
 	@touch $@
 
 $(SITE): requirements/site.txt $(DEV)
-	$(PIP) install --quiet -r requirements/site.txt
+	$(LOCKED) requirements/site.txt
 	@touch $@
 
 $(FLARE): requirements/flare.txt $(DEV)
-	$(PIP) install --quiet -r requirements/flare.txt
+	$(LOCKED) requirements/flare.txt
 	$(PIP) check
+	@touch $@
+
+$(SHIP): requirements/release.txt $(DEV)
+	$(LOCKED) requirements/release.txt
 	@touch $@
 
 $(OUT)/brain/settings.toml: | $(RUN)
@@ -144,23 +152,8 @@ figures: $(DEV)  ## the papers' figures and tables, into OUT/figures; GRID=--qui
 	$(BIN)/python bench/figures.py --out $(OUT)/figures $(GRID)
 
 # A fresh environment with the newest versions that pyproject.toml allows, written down.
-lock:  ## renew the pinned versions in requirements/
-	rm -rf build/lock
-	$(PYTHON) -m venv build/lock
-	build/lock/bin/python -m pip install --quiet --upgrade pip
-	build/lock/bin/python -m pip install --quiet hatchling editables '.[report,matlab73,fast]'
-	{ sed -n '/^#/p' requirements/lock.txt; build/lock/bin/python -m pip freeze \
-		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f; } > build/lock.txt
-	build/lock/bin/python -m pip install --quiet --constraint build/lock.txt --group dev
-	{ sed -n '/^#/p' requirements/dev.txt; echo '-r lock.txt'; build/lock/bin/python -m pip freeze \
-		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f | grep -vxFf build/lock.txt; } > build/dev.txt
-	cat build/lock.txt build/dev.txt | grep == > build/known.txt
-	build/lock/bin/python -m pip install --quiet --constraint build/known.txt '.[nvflare]'
-	{ sed -n '/^#/p' requirements/flare.txt; echo '-r dev.txt'; build/lock/bin/python -m pip freeze \
-		--exclude coinstac-cape --exclude pip | LC_ALL=C sort -f | grep -vxFf build/known.txt; } > build/flare.txt
-	mv build/lock.txt requirements/lock.txt
-	mv build/dev.txt requirements/dev.txt
-	mv build/flare.txt requirements/flare.txt
+lock: $(SHIP)  ## renew the versions and digests of requirements/
+	$(BIN)/python packaging/lock.py --upgrade
 
 release: $(DEV)  ## wheel and sdist in dist/, both checked; the wheel runs in an empty environment
 	rm -rf dist
