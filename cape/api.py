@@ -23,7 +23,7 @@ import numpy as np
 
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
-from cape.computations import load
+from cape.computations import capedjica, load
 from cape.config import PRODUCT, Config
 from cape.errors import ConfigError, NoiseWarning
 from cape.frozen import dataclass
@@ -208,7 +208,10 @@ class Consortium:
         options = {option.name for option in dataclasses.fields(table.config)}
         meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
         config = table.config.from_input(meant)
-        self._warn_of_noise(table.name, config)
+        noise = self._expected_noise(config)
+        if noise:
+            will = f"these maps will mostly show noise: {noise}"
+            warnings.warn(will, NoiseWarning, stacklevel=2)
         sources = {
             s: ArraySource.of(s, arrays, self.space, config) for s, arrays in self._sites.items()
         }
@@ -219,19 +222,16 @@ class Consortium:
         run_to_end(transport, on_progress)
         if transport.outcome is None:
             raise TypeError("the run ended without an outcome")
+        # Again, beside the maps: what was said minutes ago has left the screen.
+        if noise:
+            warnings.warn(f"these maps mostly show noise: {noise}", NoiseWarning, stacklevel=2)
         return _result(transport.outcome, self._truth)
 
-    def _warn_of_noise(self, computation: str, config: Config) -> None:
+    def _expected_noise(self, config: Config) -> str:
         # Where a real run would be refused; here a trial is allowed, but never in silence.
-        if computation != PRODUCT or not config.private:
-            return
-        settings = {n: v for n, v in config.settings().items() if n != "computation"}
-        plan = planning.budget_of(
-            settings, n_sites=len(self._sites), n_subjects=self.n_subjects, space=self.space
-        )
-        if plan.advice.answer == "no":
-            text = f"these maps will mostly show noise: {plan.advice.reason}"
-            warnings.warn(text, NoiseWarning, stacklevel=3)
+        if not isinstance(config, capedjica.CapeDjicaConfig):
+            return ""
+        return capedjica.expected_noise(config, len(self._sites), self.n_subjects)
 
     def _shape(self) -> dict[str, object]:
         # Voxels of the caller's own mask: none of the masks that the package brings.

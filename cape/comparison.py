@@ -9,7 +9,7 @@ from typing import Any
 
 from cape.algorithms.estimators import Array
 from cape.api import Consortium, Result
-from cape.errors import CapeError
+from cape.errors import CapeError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 
@@ -87,7 +87,7 @@ def compare(
             with warnings.catch_warnings():
                 # What is said of the people is the same in every run: once is enough.
                 if table:
-                    warnings.simplefilter("ignore")
+                    warnings.simplefilter("ignore", SubjectsWarning)
                 result = consortium.run(settings=chosen, computation=computation, seed=seed)
             status, reason = result.status, result.reason
         except CapeError as err:

@@ -260,18 +260,15 @@ def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str,
         yield "time courses", f"{row.verdict} (curvature {row.curvature:.2f})"
     if row.claimed_r is not None:
         yield "found again", f"{_found_again(row.claimed_r)} (r about {row.claimed_r:.2f})"
-    if row.label is not None and row.label_r is not None and row.label_chance is not None:
-        verdict = "chance" if _above_chance(row) else "not above chance"
-        yield "nearest", f"{row.label} (r {row.label_r:.2f}, {verdict} {row.label_chance:.2f})"
+    if row.label_r is not None and row.label_chance is not None:
+        # No name beside what chance gives: read in a hurry it would be one.
+        name, r = row.label or "none above chance", row.label_r
+        yield "nearest", f"{name} (r {r:.2f}, chance {row.label_chance:.2f})"
 
 
 def _found_again(claimed: float) -> str:
     """Return a claim in words; of real maps so claimed 94 % and about 3 of 4 were found again."""
     return "yes" if claimed >= 0.65 else "likely" if claimed >= 0.5 else "uncertain"
-
-
-def _above_chance(row: Component) -> bool:
-    return abs(row.label_r or 0.0) > (row.label_chance or 0.0)
 
 
 def _where(row: Component, results: MapResults) -> str:
@@ -286,8 +283,7 @@ def _where(row: Component, results: MapResults) -> str:
 
 def _alt(row: Component, results: MapResults) -> str:
     text = f"{row.name}: peak {_where(row, results)}, z {row.peak_z:.1f}"
-    # Read aloud without the numbers beside it, so only what is above chance.
-    return f"{text}, most like {row.label}." if row.label and _above_chance(row) else f"{text}."
+    return f"{text}, most like {row.label}." if row.label else f"{text}."
 
 
 def _separation(folder: MapFolder, drawn: bool) -> Values | None:

@@ -202,9 +202,14 @@ CONFIRMED: Final = (None, "confirmed", "run confirmed")
 
 
 def labelled(rows: Sequence[Component], z: Array, template: Template) -> tuple[Component, ...]:
-    # A name would make a finding of a map that its time courses did not confirm.
+    # A name would make a finding of a map that its time courses did not confirm, and of chance.
     return tuple(
-        replace(row, label=best.label, label_r=best.r, label_chance=best.chance)
+        replace(
+            row,
+            label=best.label if abs(best.r) > best.chance else None,
+            label_r=best.r,
+            label_chance=best.chance,
+        )
         if row.verdict in CONFIRMED
         else row
         for row, best in zip(rows, match(z, template), strict=True)

@@ -18,14 +18,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from cape.computations import load
+from cape.computations import capedjica, load
 from cape.config import PRODUCT
 from cape.consortium_folder import merged, read_file, site_folders
-from cape.errors import ConfigError, PrivacyBudgetError
+from cape.errors import CapeError, ConfigError, NoiseWarning, PrivacyBudgetError
+from cape.forecast.rule import WORDS
 from cape.protocol.outcome import IcaOutcome
 from cape.report import add_score, files, render
 from cape.report.consortium import map_results_of
-from cape.report.results import SURROGATE_FILE, SurrogateFigures
+from cape.report.results import SURROGATE_FILE, MapResults, SurrogateFigures, read_results
 from cape.simulation.dropout import ActiveSites, read_drop
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import (
@@ -97,6 +98,9 @@ def simulate(
     if limit.ledger_file != NO_LEDGER and through in ("docker", ENGINE):
         problem = "a container does not see the ledger_file of the policy"
         raise ConfigError("E012", problem=problem, do="use another --through.")
+    # Before anything is read, which takes minutes, and again when the maps lie there.
+    if reason := _expected_noise(sites, chosen):
+        warnings.warn(f"these maps will mostly show noise: {reason}", NoiseWarning, stacklevel=2)
     work = out / ".work"
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -135,6 +139,30 @@ def refused_by_the_shipped_policy(directory: Path, settings: Mapping[str, object
     except PrivacyBudgetError as err:
         return f"{err.fields['setting']}={err.fields['allowed']}, the run has {err.fields['got']}"
     return ""
+
+
+def _expected_noise(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> str:
+    """Return why a real run would be refused as noise; empty if not, or if nobody can tell yet."""
+    from cape.data.pipeline import start_scan
+
+    settings = dict(chosen)
+    if settings.pop("computation", PRODUCT) != PRODUCT:  # there is a forecast for it alone
+        return ""
+    try:
+        config = capedjica.CapeDjicaConfig.from_input(settings)
+        scans = [start_scan(path, {}, config, site=site) for site, path in sites.items()]
+    except CapeError:  # the run itself says it
+        return ""
+    return capedjica.expected_noise(config, len(sites), sum(len(scan.listed) for scan in scans))
+
+
+def _warn_of_noise_in(consortium: Path) -> None:
+    results = read_results(consortium)
+    forecast = (results.forecast if isinstance(results, MapResults) else None) or ""
+    word, _, reason = forecast.partition(": ")
+    if word == WORDS["no"]:
+        text = f"the maps in {consortium} mostly show noise: {reason}"
+        warnings.warn(text, NoiseWarning, stacklevel=4)
 
 
 def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object]:
@@ -190,6 +218,7 @@ def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
     )  # fmt: skip
     shutil.rmtree(work, ignore_errors=True)
+    _warn_of_noise_in(consortium)
     return consortium
 
 

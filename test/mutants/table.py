@@ -1218,4 +1218,22 @@ MUTANTS = (
         "    return 4096",
         UNIT + "test_bad_files.py::test_a_bad_file_is_named_and_takes_no_memory",
     ),
+    # -- what people read of a result
+    Mutant(
+        "noise is said before the run only",
+        "cape/api.py", "        if noise:\n            warnings.warn(f\"these maps mostly",
+        "        if not noise:\n            warnings.warn(f\"these maps mostly",
+        UNIT + "test_python.py"
+        "::test_noise_is_announced_before_a_run_and_again_beside_its_maps",
+    ),
+    Mutant(
+        "a comparison tells of the first noise only",
+        "cape/comparison.py", 'simplefilter("ignore", SubjectsWarning)', 'simplefilter("ignore")',
+        UNIT + "test_python.py::test_a_comparison_keeps_no_noise_to_itself",
+    ),
+    Mutant(
+        "a match of chance is a name",
+        "cape/report/labels.py", "best.label if abs(best.r) > best.chance else None", "best.label",
+        UNIT + "test_report_labels.py::test_what_is_not_above_chance_has_a_name_in_no_table",
+    ),
 )  # fmt: skip

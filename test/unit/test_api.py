@@ -19,8 +19,6 @@ from cape.errors import CapeWarning, ConfigError, DataError
 from cape.site.site_data import ArraySource
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-# Runs of tests are too small to find anything; test_python.py tests the warning.
-pytestmark = pytest.mark.filterwarnings("ignore::cape.errors.NoiseWarning")
 FEW = pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
 
 SMALL = {"min_timepoints": 30, "n_components": 3, "n_rounds": 3, "n_looks": 1}

@@ -5,11 +5,13 @@ from __future__ import annotations
 import subprocess
 import sys
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import cape
+from cape.cli import main
 from cape.errors import ConfigError
 
 SMALL = {"min_timepoints": 30, "n_rounds": 3, "n_looks": 1}
@@ -64,6 +66,66 @@ def test_a_run_that_will_show_noise_says_so_with_a_class_of_its_own() -> None:
         consortium.run(private=False, settings={**SMALL, "n_components": 3})
     for kind in (cape.NoiseWarning, cape.PrivacyWarning, cape.SubjectsWarning):
         assert issubclass(kind, cape.CapeWarning)
+
+
+def _noise_said(record: list[warnings.WarningMessage]) -> list[str]:
+    return [str(w.message) for w in record if issubclass(w.category, cape.NoiseWarning)]
+
+
+def _folder_of_sites(root: Path) -> Path:
+    for name in "abc":
+        (root / name).mkdir(parents=True)
+        for k, X in enumerate(people(4, seed=ord(name))):
+            np.save(root / name / f"sub-{name}{k}.npy", X.T)
+    return root
+
+
+MATRICES = {**SMALL, "n_components": 3, "feature_space": "matrix"}
+MATRICES |= {"orientation": "feature_by_time", "delta": 1e-3}
+
+
+def test_noise_is_announced_before_a_run_and_again_beside_its_maps(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # pictures are other tests' business
+    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    with pytest.warns() as record:
+        consortium.run(epsilon=1.0, settings={**SMALL, "n_components": 3}, seed=1)
+    first, *_, last = _noise_said(list(record))
+    assert first.startswith("these maps will mostly show noise: G is")
+    assert last.startswith("these maps mostly show noise: G is")
+    folder = _folder_of_sites(tmp_path / "study")
+    with pytest.warns() as record:
+        cape.simulate(folder, out=tmp_path / "out", epsilon=1.0, settings=MATRICES, seed=1)
+    first, *_, last = _noise_said(list(record))
+    assert first.startswith("these maps will mostly show noise: G is")
+    assert last.startswith(f"the maps in {tmp_path / 'out' / 'consortium'} mostly show noise: G is")
+    # `cape simulate` prints them on stderr, whatever Python's filters say.
+    options = [f"--set={name}={value}" for name, value in MATRICES.items()]
+    words = ["simulate", str(folder), "--out", str(tmp_path / "again"), "--quiet", *options]
+    assert main([*words, "--epsilon", "1", "--seed", "1"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "mostly show noise" in line]
+    assert len(said) == 2
+    assert all(line.startswith("warning: ") for line in said)
+
+
+def test_a_comparison_keeps_no_noise_to_itself() -> None:
+    sites = {s: [X.T for X in people(4, seed=ord(s))] for s in "abc"}
+    small = {**SMALL, "n_components": 3, "delta": 1e-3}
+    with pytest.warns() as record:
+        cape.compare(sites, {"one": {**small, "epsilon": 2.0}, "two": {**small, "epsilon": 1.0}})
+    # Two runs, each before and after.
+    assert len(_noise_said(list(record))) == 4
+
+
+def test_a_run_that_is_real_is_refused_as_noise() -> None:
+    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    settings = {**SMALL, "n_components": 3, "accept_low_quality": False}
+    with (
+        pytest.raises(ConfigError, match="CAPE-E150"),
+        pytest.warns(cape.NoiseWarning, match="will mostly show noise"),
+    ):
+        consortium.run(epsilon=1.0, settings=settings, seed=1)
 
 
 def test_a_run_without_noise_is_asked_for_by_name() -> None:

@@ -89,6 +89,25 @@ def test_labels_stand_in_the_table_the_results_and_the_page(tmp_path):
     assert "Dosenbach" in (tmp_path / "methods.md").read_text()
 
 
+def test_what_is_not_above_chance_has_a_name_in_no_table(tmp_path):
+    space = brain()
+    rng = np.random.default_rng(3)
+    A = np.c_[labels.bundled(space).values[:, 4], rng.standard_normal((space.n_features, 2))]
+    made = example.outcome(space, A=A)
+    cape.report.write_results(tmp_path, made)
+    named, *nameless = files.read_table(tmp_path / "components.tsv")
+    assert named["label"] == "occipital"
+    # What COINSTAC shows its users as the result
+    table = cape.report.components_table(made)
+    for row in nameless:
+        assert row["label"] == table[row["name"]]["label"] == files.EMPTY_CELL
+        assert abs(float(row["label_r"])) < float(row["label_chance"])
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("nearest none above chance") == 2
+    # Only in the sentence on what was compared, never beside a map.
+    assert not [name for name in NETWORKS if f"{name} (r" in page and name != "occipital"]
+
+
 @pytest.mark.parametrize(
     ("curvature", "gate", "named"),
     [((0.2, 0.0), True, ["occipital", ""]), ((0.0, 0.0), True, ["", ""]),

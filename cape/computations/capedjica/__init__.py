@@ -16,7 +16,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from cape.computations.capedjica.model import IcaModel
-from cape.computations.capedjica.plan import model_of, plan_run, rule, verify
+from cape.computations.capedjica.plan import expected_noise, model_of, plan_run, rule, verify
 from cape.computations.capedjica.settings import CapeDjicaConfig, first_stage
 from cape.computations.capedjica.spatial import SPATIAL
 from cape.computations.capedjica.template import TEMPLATE
@@ -29,7 +29,7 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import clip_scales, report
 from cape.protocol.zero_sum import ZeroSum
 
-__all__ = ["COMPUTATION", "ITERATE", "CapeDjicaConfig", "plan_run", "rule"]
+__all__ = ["COMPUTATION", "ITERATE", "CapeDjicaConfig", "expected_noise", "plan_run", "rule"]
 
 STAGES = (PCA, WHITENING, ITERATE, SPATIAL, TEMPLATE)
 

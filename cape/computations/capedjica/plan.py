@@ -101,6 +101,16 @@ def _without_basis(config: CapeDjicaConfig, n_features: int, g: float) -> int:
     return n_features
 
 
+def expected_noise(config: CapeDjicaConfig, n_sites: int, n_subjects: int) -> str:
+    """Return why a real run of these sizes would be refused as noise; empty if it would not."""
+    if not config.private:
+        return ""
+    g = effective_g(config, n_sites, n_subjects)
+    # The answer does not depend on d, which only a plan knows.
+    forecast = rule(config, config.n_basis or config.max_features)
+    return forecast.reason(g) if forecast.answer(g) == "no" else ""
+
+
 def _quality(
     config: CapeDjicaConfig, n_sites: int, n_subjects: int, n_basis: int
 ) -> tuple[str, ...]:
