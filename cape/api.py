@@ -284,7 +284,7 @@ def budget(
     sites: int,
     epsilon: float,
     delta: float = 1e-5,
-    components: int = 20,
+    components: int = 0,
     settings: Mapping[str, object] | None = None,
 ) -> PlannedRun:
     """Return what a planned run would cost and whether it will work; touches no data.

@@ -401,6 +401,11 @@ class Config:
     def needs_templates(self) -> bool:
         return self.basis == "templates"
 
+    @property
+    def most_components(self) -> int:
+        """Return the largest R that the settings may mean; 0 without components."""
+        return int(getattr(self, "n_components", 0))
+
     def widest_smooth_basis(self) -> int:
         return min(LARGEST_MEASURED_BASIS, self.max_features)
 

@@ -91,7 +91,7 @@ class JointICA(_Base, auto_wrap_output_keys=None):
 
     def __init__(
         self,
-        n_components: int = 20,
+        n_components: int = 0,
         *,
         epsilon: float | None = None,
         delta: float = 1e-5,

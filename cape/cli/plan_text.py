@@ -16,6 +16,7 @@ def print_plan(plan: PlannedRun) -> None:
         f"{plan.n_subjects} subjects at {plan.n_sites} sites, {plan.n_components} components, "
         f"basis of {plan.n_basis}, assumed colluders: {plan.colluders}"
     )
+    say(plan.why_sizes)
     say("")
     table(
         "Releases",

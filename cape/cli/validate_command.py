@@ -224,8 +224,8 @@ def _print_settings(owner: OwnerSettings) -> None:
     config = owner.config
     space = config.mask if config.feature_space == "mask" else config.feature_space
     parts = [f"settings {config.digest()[:16]}", f"space {space}"]
-    if n_components := getattr(config, "n_components", 0):
-        parts.append(f"R {n_components}")
+    if most := config.most_components:
+        parts.append(f"R {getattr(config, 'n_components', 0) or f'by G, {most} at most'}")
     parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
     if not owner.has_budget:
         parts.append("epsilon and delta not given: no plan is checked")

@@ -61,11 +61,6 @@ class RunShape:
     columns: tuple[str, ...] = ()
 
 
-def components_of(config: Config) -> int:
-    """R, 0 for a computation without components."""
-    return int(getattr(config, "n_components", 0))
-
-
 def judge(subject: Subject, config: Config, findings: Findings) -> bool:
     """Return whether a subject is accepted; of an unread one only length and TR can be judged."""
     severities = _length(subject, config, findings) + _repetition_time(subject, config, findings)
@@ -103,7 +98,7 @@ def _content(subject: Subject, findings: Findings) -> list[Severity]:
 
 
 def _length(subject: Subject, config: Config, findings: Findings) -> list[Severity]:
-    n_times, n_components = subject.n_timepoints, components_of(config)
+    n_times, n_components = subject.n_timepoints, config.most_components
     place = f"{subject.label}: {n_times} time points"
     if config.max_timepoints and n_times > config.max_timepoints:
         findings.add(IssueCode.TIME_CUT, place, most=config.max_timepoints)
@@ -147,7 +142,7 @@ def judge_site(
     n_failed, allowed = n_listed - len(accepted), int(MOST_FAILED * n_listed)
     if findings.strict and n_listed and (n_failed > allowed or not accepted):
         findings.escalate(f"{n_failed} of {n_listed} subjects fail, at most {allowed} should")
-    n_components = components_of(config)
+    n_components = config.most_components
     if 0 < len(accepted) < n_components:
         place = f"{len(accepted)} subjects"
         findings.add(IssueCode.SUBJECTS_FEW, place, n_components=n_components)

@@ -48,6 +48,16 @@ def spatial_basis(g: float, n_components: int) -> int:
     return _basis({row[0]: row[1] for row in SPATIAL_SIZES}, g, n_components)
 
 
+def spatial_components(g: float) -> int:
+    """Return R of a spatial run: as many as real data carried at G; of the first row below it."""
+    return next((row[2] for row in reversed(SPATIAL_SIZES) if g >= row[0]), SPATIAL_SIZES[0][2])
+
+
+def room_for(n_basis: int) -> int:
+    """Return about how many components a basis of d has room for."""
+    return int(ROWS_PER_COMPONENT * n_basis)
+
+
 def template_basis(g: float, n_templates: int) -> int:
     """Return d of a template run: from G alone, and room for K templates."""
     return _basis(dict(TEMPLATE_SIZES), g, n_templates)
@@ -106,7 +116,7 @@ class SpatialRule(ForecastRule):
         g = size.g_of(mu)
         warnings = []
         # Components without room of their own split networks instead of finding more.
-        room = int(ROWS_PER_COMPONENT * n_basis)
+        room = room_for(n_basis)
         if self.n_components > room:
             warnings.append(f"A basis of {n_basis} has room for about {room} components.")
         if math.isfinite(g) and self.n_components > self.largest_components(g) > 0:

@@ -41,6 +41,7 @@ class PlannedRun:
     n_sites: int  # S
     n_components: int  # R
     n_basis: int  # d
+    why_sizes: str  # where R and d come from, in a sentence
     colluders: int  # S_C
     shares: int  # h, noise shares
     separation: Separation
@@ -73,8 +74,10 @@ def budget_of(
     if config.private:
         check_delta(config.delta, n_subjects=n_subjects)
     # Where a run would refuse, a budget explains: the verdict says what is too little.
-    lenient = replace(config, accept_low_quality=True)
-    run_plan = capedjica.plan_run(lenient, n_sites, n_subjects, space or _space(config))
+    lenient, space = replace(config, accept_low_quality=True), space or _space(config)
+    run_plan = capedjica.plan_run(lenient, n_sites, n_subjects, space)
+    d = run_plan.n_basis
+    asked, config = config.n_components, capedjica.sized(config, n_sites, n_subjects, space)
     events = run_plan.releases
     cost = total_cost(event.cost for event in events)
     mu = cost.mu()
@@ -91,7 +94,8 @@ def budget_of(
         n_subjects=n_subjects,
         n_sites=n_sites,
         n_components=config.n_components,
-        n_basis=run_plan.n_basis,
+        n_basis=d,
+        why_sizes=_why_sizes(config, asked, size.g_of(total), whole=d == space.n_features),
         colluders=config.colluders(n_sites),
         shares=shares,
         separation=config.separation,
@@ -107,6 +111,18 @@ def budget_of(
         curve=() if mu is None else rule.curve(size, epsilon=config.epsilon),
         warnings=filtered(config),
     )
+
+
+def _why_sizes(config: capedjica.CapeDjicaConfig, asked: int, g: float, *, whole: bool) -> str:
+    if config.separation == "template":
+        return "R is the number of templates."
+    at = f"G {g:.0f}" if math.isfinite(g) else "the data, as there is no noise"
+    d = "the basis is yours" if config.n_basis else f"the basis follows from {at}"
+    d = "all features are the basis" if whole else d
+    # Temporal runs have the number of the settings, the shipped one too.
+    if asked:
+        return f"R is that of the settings; {d}."
+    return f"R follows from {at} (docs/separations.md), and {d}."
 
 
 def _epsilon_by_viewer(

@@ -222,7 +222,7 @@ def hint(
     g: float | None,
 ) -> ModelOrderHint:
     """Suggest R by the released spectrum (d,); `edge` is the top of noise alone, 0 without."""
-    requested = int(str(settings.get("n_components", n_components)))
+    requested = int(str(settings.get("n_components") or n_components))
     kind = separation_of(settings)
     values = np.sort(eigenvalues)[::-1]
     if edge <= 0.0 or values.size < 3:

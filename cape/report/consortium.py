@@ -146,7 +146,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
     n_components, settings = int(outcome.A.shape[1]), outcome.settings
     kind = separation_of(settings)
     # Of the number that was asked for: the forecast is one of before the run.
-    rule = rule_of(kind, int(str(settings.get("n_components", n_components))), settings)
+    rule = rule_of(kind, int(str(settings.get("n_components") or n_components)), settings)
     mu, reason = privacy_json.figures(outcome).mu_planned, confidence.why_not(outcome)
     size = None if mu is None else confidence.effective_size(outcome, mu)
     hint = confidence.hint(

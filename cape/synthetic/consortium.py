@@ -370,10 +370,11 @@ def _of_records(request: Request) -> list[str]:
 
 
 def _of_two_sided(request: Request) -> list[str]:
+    # Else by G: docs/separations.md
+    few = [f"n_components = {request.n_networks}"] if request.n_networks < 12 else []
     return [
         'separation = "spatial"',
-        # More than G pays for are noise: docs/separations.md
-        f"n_components = {min(15, request.n_networks)}",
+        *few,
         f"min_timepoints = {min(100, request.n_timepoints)}",
         *_roster(request),
         f'mask = "MNI152-{request.grid_mm}mm"',

@@ -10,6 +10,7 @@ import argparse
 import json
 from dataclasses import replace
 
+import nibabel as nib
 import numpy as np
 import pytest
 
@@ -88,6 +89,17 @@ def test_smooth_noise_is_called_nothing_and_its_maps_have_another_name(smooth, t
     assert "nothing was found" in page
     assert "found again <b>" not in page
     assert "nearest <b>" not in page
+
+
+def test_r_follows_from_g_and_as_many_maps_are_written(tmp_path) -> None:
+    outcome, _ = play("two-sided", n_components=0)
+    assert outcome.A.shape == (SPACE.n_features, 15)  # G 100
+    write_results(tmp_path, outcome)
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["n_components"], results["suggested_n_components"]) == (15, None)
+    image = nib.load(tmp_path / "group_maps.nii.gz")
+    assert image.shape[3] == 15
+    assert len((tmp_path / "components.tsv").read_text().splitlines()) == 16
 
 
 @pytest.mark.slow

@@ -1201,6 +1201,13 @@ MUTANTS = (
         "test/e2e/test_brains.py::test_smooth_noise_is_called_nothing_and_its_maps_have_another_name",
     ),
     Mutant(
+        "a spatial run has 20 maps whatever G is",
+        "cape/computations/capedjica/settings.py",
+        "    most = spatial_components(effective_g(config, n_sites, n_subjects))",
+        "    most = N_COMPONENTS",
+        UNIT + "test_plan.py::test_without_an_owners_word_r_and_d_follow_from_g",
+    ),
+    Mutant(
         "maps are claimed whatever the left-right test says",
         "cape/computations/capedjica/spatial.py", "if clear and noise_std > 0 else ()",
         "if test is not None else ()",

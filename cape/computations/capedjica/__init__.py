@@ -17,7 +17,7 @@ from dataclasses import replace
 
 from cape.computations.capedjica.model import IcaModel
 from cape.computations.capedjica.plan import expected_noise, model_of, plan_run, rule, verify
-from cape.computations.capedjica.settings import CapeDjicaConfig, first_stage
+from cape.computations.capedjica.settings import CapeDjicaConfig, first_stage, sized
 from cape.computations.capedjica.spatial import SPATIAL
 from cape.computations.capedjica.template import TEMPLATE
 from cape.computations.capedjica.temporal import ITERATE, PCA, WHITENING
@@ -29,7 +29,15 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import clip_scales, report
 from cape.protocol.zero_sum import ZeroSum
 
-__all__ = ["COMPUTATION", "ITERATE", "CapeDjicaConfig", "expected_noise", "plan_run", "rule"]
+__all__ = [
+    "COMPUTATION",
+    "ITERATE",
+    "CapeDjicaConfig",
+    "expected_noise",
+    "plan_run",
+    "rule",
+    "sized",
+]
 
 STAGES = (PCA, WHITENING, ITERATE, SPATIAL, TEMPLATE)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cape.computations.capedjica.model import SeparationModel
-from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, run_size
+from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, run_size, sized
 from cape.computations.capedjica.spatial import SpatialModel
 from cape.computations.capedjica.template import TemplateModel
 from cape.computations.capedjica.temporal import TemporalModel
@@ -46,6 +46,7 @@ def plan_run(
     config: CapeDjicaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
 ) -> RunPlan:
     """Return the plan of a run; ConfigError or PrivacyBudgetError if there is none."""
+    config = sized(config, n_sites, n_subjects, space)
     if n_subjects < config.n_components:
         raise ConsortiumError("E130", got=n_subjects, allowed=config.n_components)
     model = model_of(config)
@@ -59,7 +60,8 @@ def plan_run(
 
 def verify(site: Site, roster: Roster) -> None:
     # The site plans again from what it has itself, and nothing of the roster is believed.
-    config, S, M = settings_of(CapeDjicaConfig, site.config), roster.n_sites, roster.n_subjects
+    S, M = roster.n_sites, roster.n_subjects
+    config = sized(settings_of(CapeDjicaConfig, site.config), S, M, roster.space)
     d = basis_size(config, roster.space, effective_g(config, S, M))
     verify_basis(site, roster, d)
     stages = model_of(config).stages(config, n_sites=S, n_subjects=M, n_basis=d)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Literal
 
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND
 from cape.config import BY_MODEL, SCALINGS, Config, check_basis, option
 from cape.errors import ConfigError
+from cape.feature_space import FeatureSpace
 from cape.forecast.rule import RunSize, Separation
 from cape.frozen import dataclass
 from cape.protocol.plan import noise_shares_of
+
+# R where the owner leaves it open: of temporal and template runs, and the most of a spatial one
+N_COMPONENTS = 20
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,11 +24,12 @@ class CapeDjicaConfig(Config):
     """Settings of capedjica."""
 
     n_components: int = option(
-        20,
+        0,
         "Components",
-        low=2,
+        low=0,
         high=50,
-        help="Rather too few: too many is the most harmful mistake under noise.",
+        help="0: 20, and with separation=spatial by G, 12 to 18.  Rather too few: too many is the "
+        "most harmful mistake under noise.",
     )
     separation: Separation = option(
         "temporal",
@@ -96,6 +102,16 @@ class CapeDjicaConfig(Config):
         "auto", "Scaling of each voxel", group="Data", help=f"{SCALINGS}  {BY_MODEL}"
     )
 
+    def __post_init__(self) -> None:
+        # G is known only once all sites have joined; the other models do not wait for it.
+        if not self.n_components and self.separation != "spatial":
+            object.__setattr__(self, "n_components", N_COMPONENTS)
+
+    @property
+    def most_components(self) -> int:
+        # Before G is known; what a subject is checked against.
+        return self.n_components or N_COMPONENTS
+
     @property
     def smooth_basis(self) -> Literal["dct", "kernel"]:
         # The other models want maps as smooth as the noise they are compared with.
@@ -156,7 +172,10 @@ class CapeDjicaConfig(Config):
             problem = f"separation={self.separation} with pca={self.pca}"
             do = "other separations have one release of their own: leave pca as it is."
             raise ConfigError("E012", problem=problem, do=do)
-        if (got := self.min_timepoints) < (least := self.n_components + 2):
+        if self.n_components == 1:
+            allowed, do = "0, or 2 to 50", "one component has nothing to be separated from."
+            raise ConfigError("E011", setting="n_components", got=1, allowed=allowed, do=do)
+        if (got := self.min_timepoints) < (least := self.most_components + 2):
             allowed, do = f"at least n_components + 2 = {least}", "raise it or lower n_components."
             raise ConfigError("E011", setting="min_timepoints", got=got, allowed=allowed, do=do)
         if self.whitening == "eigen" and self.pca != "covariance":
@@ -203,3 +222,17 @@ def effective_g(config: Config, n_sites: int, n_subjects: int) -> float:
     if not config.private:
         return math.inf
     return run_size(config, n_sites, n_subjects).g(config.epsilon)
+
+
+def sized(
+    config: CapeDjicaConfig, n_sites: int, n_subjects: int, space: FeatureSpace
+) -> CapeDjicaConfig:
+    """Return the settings with R: the owner's, or what G, people and features carry."""
+    if config.n_components:
+        return config
+    # Spatial runs only, once a phase: a round should not pay for this import.
+    from cape.forecast.one_release import room_for, spatial_components
+
+    room = room_for(min(config.n_basis or space.n_features, space.n_features))
+    most = spatial_components(effective_g(config, n_sites, n_subjects))
+    return replace(config, n_components=max(2, min(most, room, n_subjects)))

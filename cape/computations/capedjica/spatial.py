@@ -24,7 +24,7 @@ from cape.algorithms.spatial import (
     spatial_ica,
 )
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
-from cape.computations.capedjica.settings import CapeDjicaConfig, separates
+from cape.computations.capedjica.settings import CapeDjicaConfig, separates, sized
 from cape.feature_space import FeatureSpace
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis
@@ -38,6 +38,8 @@ SCORE: Score = "skewness"
 
 def _estimator(config: CapeDjicaConfig, model: IcaModel | None = None) -> SpatialIca:
     J = None
+    if model is not None:
+        config = _sized(config, model)
     if config.symmetry == "assume" and model is not None:
         from cape.computations.capedjica.brains import mirror_of
 
@@ -45,6 +47,11 @@ def _estimator(config: CapeDjicaConfig, model: IcaModel | None = None) -> Spatia
         mirror = mirror_of(config, roster.space, roster.n_basis)
         J = None if mirror is None else mirror.J
     return SpatialIca(n_components=config.n_components, private=config.private, J=J)
+
+
+def _sized(config: CapeDjicaConfig, model: IcaModel) -> CapeDjicaConfig:
+    roster = joined(model)
+    return sized(config, roster.n_sites, roster.n_subjects, roster.space)
 
 
 def _released(model: IcaModel) -> SpatialComponents:
@@ -92,7 +99,7 @@ def _tested(config: CapeDjicaConfig, model: IcaModel, F: Array, mirror: Mirror) 
         return None
     from cape.computations.capedjica.brains import null_of
 
-    roster, R = joined(model), config.n_components
+    roster, R = joined(model), _sized(config, model).n_components
     return left_right(
         F,
         mirror.weighed,
