@@ -307,6 +307,13 @@ class Config:
         help="Entities that the names must have, such as task-rest_ses-1+2_space-MNI152Lin_res-2; "
         "+ joins values that are all wanted.",
     )
+    bids_exclude: str = option(
+        "",
+        "Which images of a BIDS folder to leave out",
+        group="Data",
+        help="Such as task-nback,ses-2_run-1: images whose names have all entities of one part.  A "
+        "person without an image left counts as zeros; a site leaves people out by its own list.",
+    )
     tr: float = option(0.0, "Repetition time", low=0.0, high=20.0, unit="s", group="Data")
     tr_tolerance: float = option(1e-3, "Allowed difference of TR", low=0.0, unit="s", group="Data")
     min_timepoints: int = option(100, "Fewest time points of a subject", low=3, group="Data")
@@ -444,6 +451,7 @@ class Config:
             raise out_of_range("variable", self.variable, "a name of letters, digits and _")
         confound_columns(self.confounds)
         parse_entities(self.bids_filter)
+        parse_exclusions(self.bids_exclude)
 
     def _check_roster(self) -> None:
         names = self.expected_names
@@ -570,7 +578,7 @@ def confound_columns(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(names))
 
 
-def parse_entities(text: str) -> tuple[tuple[str, str], ...]:
+def parse_entities(text: str, setting: str = "bids_filter") -> tuple[tuple[str, str], ...]:
     """Return the pairs of ``"task-rest_ses-1+2"``; ConfigError if it is not of that form.
 
     ``+`` joins values of one entity that are all wanted.
@@ -578,8 +586,14 @@ def parse_entities(text: str) -> tuple[tuple[str, str], ...]:
     pairs = tuple(part.partition("-")[::2] for part in text.split("_") if part)
     alnum = re.compile(r"[^\W_]+(\+[^\W_]+)*")
     if not all(re.fullmatch(r"[a-z]+", key) and alnum.fullmatch(value) for key, value in pairs):
-        raise out_of_range("bids_filter", text, "entities such as task-rest_desc-preproc")
+        raise out_of_range(setting, text, "entities such as task-rest_desc-preproc")
     return pairs
+
+
+def parse_exclusions(text: str) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the parts of ``"task-nback,ses-2_run-1"``, as `parse_entities` does; ConfigError."""
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(parse_entities(part, "bids_exclude") for part in parts)
 
 
 def check_basis(config: Config) -> None:

@@ -13,6 +13,7 @@ import typer
 from cape.cli.budget_command import budget_command
 from cape.cli.common import AsJson, json_line, say
 from cape.cli.flare_commands import flare
+from cape.cli.init_command import init_command
 from cape.cli.run_commands import (
     report_command,
     resume_command,
@@ -100,6 +101,7 @@ def compspec_command(
 
 
 _COMMANDS: dict[str, Callable[..., None]] = {
+    "init": init_command,
     "simulate": simulate_command,
     "budget": budget_command,
     "synth": synth_command,

@@ -29,6 +29,13 @@ SetValues = Annotated[
 ]
 
 
+# Defaults fit few data; somebody who forgot the file learns of it first.
+NO_SETTINGS = (
+    "no settings.toml in {folder} or beside it, so all settings are the defaults; "
+    "write one with: cape init {folder}"
+)
+
+
 def file_option(help: str) -> Any:
     return typer.Option(exists=True, dir_okay=False, help=help)
 

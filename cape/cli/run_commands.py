@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cape.cli.common import (
+    NO_SETTINGS,
     AsJson,
     ProgressPrinter,
     Quiet,
@@ -100,6 +101,8 @@ def simulate_command(
     from cape.simulation.simulate import simulate as run
 
     chosen = assignments(set_values) | present(epsilon=epsilon, delta=delta)
+    if not (directory / "settings.toml").is_file():
+        warn(NO_SETTINGS.format(folder=directory), as_json=as_json)
     line = "" if policy_file else refused_by_the_shipped_policy(directory, chosen)
     if line:
         text = f"sites without a policy of their own would refuse this run: {line} (cape policy)"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cape.cli.common import (
+    NO_SETTINGS,
     OUT,
     AsJson,
     Quiet,
@@ -20,6 +21,7 @@ from cape.cli.common import (
     json_line,
     say,
     table,
+    warn,
     working,
 )
 
@@ -83,6 +85,8 @@ def validate_command(
     # The owner's settings lie where the owner's data would: beside the folder of a site.
     if settings is None:
         settings = target if target.is_file() else settings_beside(target)
+    if settings is None:
+        warn(NO_SETTINGS.format(folder=target), as_json=as_json)
     owner = read_settings(settings, assignments(set_values))
     site_policy = _policy(policy, site)
     with _progress(as_json=as_json, quiet=quiet) as on_progress:
@@ -253,8 +257,12 @@ def _free(n_bytes: int) -> str:
 
 
 def _print_findings(findings: tuple[Finding, ...]) -> None:
+    from cape.data.issues import MOST_PLACES
+
     for finding in findings:
         say(finding.private, style=SEVERITY_STYLES[finding.severity])
+    if any(len(finding.places) > MOST_PLACES for finding in findings):
+        say("All names: cape validate ... --out FILE")
     if findings:
         say("")
 
@@ -319,16 +327,18 @@ def _print_json(checked: FolderCheck, *, strict: bool) -> None:
     )
 
 
-def _document(finding: Finding) -> dict[str, str]:
+def _document(finding: Finding) -> dict[str, object]:
     return {
         "code": finding.code,
         "severity": finding.severity,
         "text": finding.private,
         "public": finding.public,
+        "places": list(finding.places),
     }
 
 
 def _write_table(checked: FolderCheck, path: Path) -> None:
+    from cape.data.issues import in_full
     from cape.site.store import write_atomically
 
     # Beside the data: findings name files, so this table stays at the site, for one user.
@@ -336,6 +346,7 @@ def _write_table(checked: FolderCheck, path: Path) -> None:
     for check in checked.sites:
         lines += ["\t".join((check.site, *row)) for row in _subject_rows(check)]
     # As comments: readers of tables skip them.
-    lines += [f"# {finding.private}" for finding in checked.findings]
+    findings = in_full(checked.findings).splitlines()
+    lines += [f"# {line}" for line in findings]
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, ("\n".join(lines) + "\n").encode("utf-8", "replace"))

@@ -74,6 +74,8 @@ def judge(subject: Subject, config: Config, findings: Findings) -> bool:
 
 def _content(subject: Subject, findings: Findings) -> list[Severity]:
     quality, label = subject.quality, subject.label
+    if quality.n_bad == quality.n_values > 0:
+        return [findings.add(IssueCode.ALL_NAN, label)]
     # Said alone: such a subject breaks the other rules as well, and they would only distract.
     if quality.n_zero + quality.n_constant == quality.n_features:
         return [findings.add(IssueCode.NO_SIGNAL, label)]

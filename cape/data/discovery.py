@@ -15,7 +15,7 @@ from dataclasses import fields, replace
 from pathlib import Path, PurePath
 from typing import Final
 
-from cape.config import Config, did_you_mean, parse_entities
+from cape.config import Config, did_you_mean, parse_entities, parse_exclusions
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, SubjectFiles
@@ -29,6 +29,7 @@ from cape.data.tables import (
     table_cells,
 )
 from cape.delimited import Line, delimiter_of
+from cape.errors import ConfigError
 from cape.frozen import dataclass
 
 # Bytes of one part of a path, on all common file systems.
@@ -101,7 +102,7 @@ def _listed_runs(
         if _leads_out(folder):
             findings.add(IssueCode.OUTSIDE_FOLDER, folder)
             return ()
-        return bids_runs(base, folder, config.bids_filter, findings)
+        return bids_runs(base, folder, config, findings)
     if not names:
         _note_none(base, "files ending in " + ", ".join(suffixes), findings)
     return _named_runs(names)
@@ -440,36 +441,85 @@ def confounds_beside(image: Path) -> Path | None:
     return next((table for table in tables if table.is_file()), None)
 
 
-def _left_out(top: Path, findings: Findings) -> set[str]:
-    """Return who has 1 in column `exclude` of the folder's participants.tsv: not on the list."""
+Entities = tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Participation:
+    """What a site's participants.tsv says of one person; parts as in `bids_exclude`."""
+
+    listed: bool = True
+    only: tuple[Entities, ...] = ()  # runs that fit none of these are left out; empty: all stay
+    without: tuple[Entities, ...] = ()
+
+    def takes(self, entities: Mapping[str, str]) -> bool:
+        fits = not self.only or any(_fits(entities, part) for part in self.only)
+        return self.listed and fits and not any(_fits(entities, part) for part in self.without)
+
+
+EVERYTHING: Final = Participation()
+
+
+def _fits(entities: Mapping[str, str], wanted: Entities) -> bool:
+    return all(entities.get(key) in value.split("+") for key, value in wanted)
+
+
+def _participants(top: Path, findings: Findings) -> dict[str, Participation]:
+    """Return what columns `include` and `exclude` of the folder's participants.tsv say.
+
+    A cell is 1 or 0 for the whole person, or names runs, such as ``ses-2`` or ``ses-1_run-2``.
+    """
     path = top / PARTICIPANTS
     if not path.is_file():
-        return set()
+        return {}
     try:
         (_, header), *rows = table_cells(path.read_bytes(), "\t")
     except (OSError, UnusableFile) as err:
         issue = err.issue if isinstance(err, UnusableFile) else Issue(IssueCode.FILE_UNREADABLE, "")
         findings.add_issue(issue, PARTICIPANTS)
-        return set()
-    if not {"participant_id", "exclude"} <= set(header):
-        return set()
-    named = [dict(zip(header, cells, strict=True)) for _, cells in rows]
-    people = {row["participant_id"] for row in named if _is_true(row["exclude"])}
-    return {name if name.startswith("sub-") else f"sub-{name}" for name in people}
+        return {}
+    if "participant_id" not in header:
+        return {}
+    people = {}
+    for line, cells in rows:
+        row = dict(zip(header, cells, strict=True))
+        name = row["participant_id"]
+        try:
+            said = _participation(row.get("include", ""), row.get("exclude", ""))
+        except ConfigError:
+            place = f"{PARTICIPANTS}: {line}"
+            findings.add(IssueCode.PARTICIPANT_CELL, place)
+            continue
+        people[name if name.startswith("sub-") else f"sub-{name}"] = said
+    return people
 
 
-def bids_runs(
-    base: Path, folder: str, bids_filter: str, findings: Findings
-) -> tuple[ListedRun, ...]:
-    wanted = {key: value.split("+") for key, value in parse_entities(bids_filter)}
+def _participation(include: str, exclude: str) -> Participation:
+    unsaid = (*MISSING_CELLS, "1", "true", "yes")
+    nobody = ("0", "false", "no")
+    listed = include.lower() not in nobody and not _is_true(exclude)
+    only = "" if include.lower() in (*unsaid, *nobody) else include
+    without = "" if exclude.lower() in (*MISSING_CELLS, *nobody) or _is_true(exclude) else exclude
+    return Participation(
+        listed=listed, only=parse_exclusions(only), without=parse_exclusions(without)
+    )
+
+
+def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tuple[ListedRun, ...]:
+    bids_filter = config.bids_filter
+    wanted, unwanted = parse_entities(bids_filter), parse_exclusions(config.bids_exclude)
     top = base / folder
     images = sorted({path for pattern in PATTERNS for path in top.glob(pattern)})
     listed: list[ListedRun] = []
-    left_out = _left_out(top, findings)
+    said = _participants(top, findings)
+    left_out = {subject for subject, one in said.items() if not one.listed}
     versions: dict[tuple[tuple[str, str], ...], str] = {}
     for path in images:
         entities = entities_of(path.name)
-        if any(entities.get(key) not in values for key, values in wanted.items()):
+        subject = f"sub-{entities.get('sub', path.name)}"
+        if not _fits(entities, wanted) or any(_fits(entities, part) for part in unwanted):
+            continue
+        if not said.get(subject, EVERYTHING).takes(entities):
             continue
         name = path.relative_to(base).as_posix()
         run = tuple((k, v) for k, v in entities.items() if k not in VERSIONS)
@@ -479,9 +529,6 @@ def bids_runs(
             continue
         versions[run] = name
         order = "_".join(f"{key}-{value}" for key, value in run if key not in ("sub", "ses"))
-        subject = f"sub-{entities.get('sub', path.name)}"
-        if subject in left_out:
-            continue
         session = entities.get("ses", "")
         listed.append(ListedRun(file=name, subject=subject, ses=session, run=order))
     # Everybody whose name is there, whatever the owner's filter: it must not ask who has which run.

@@ -7,7 +7,7 @@ a code in `cape.errors.CATALOGUE` may leave.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import field
 from enum import Enum
 from string import Formatter
@@ -21,8 +21,8 @@ from cape.frozen import dataclass
 # and content about X and S, which therefore stop nobody unless the site's own policy says so.
 Severity = Literal["E", "X", "S", "W"]
 
-# Places listed in one private text; further ones are counted.
-MOST_PLACES: Final = 20
+# Places named in one line; all of them stand in `Finding.places`, for a file.
+MOST_PLACES: Final = 3
 
 _RESAVE = (
     "save it again as comma-separated (.csv) or tab-separated (.tsv) UTF-8 text: a header, "
@@ -57,6 +57,7 @@ class IssueCode(Enum):
     DATA_TWICE = (5, "X", "The same data are listed twice, and count once: one person counted twice would have 2 mu", "every subject once", "remove one of the two")
     RUN_TWICE = (5, "W", "The same values are listed as two runs: one person counted twice has 2 mu", "every run once", "remove one of the two")
     SUBJECT_TWICE = (5, "E", "A subject is listed twice: one person counted twice has 2 mu", "one row per subject", "remove one of the two")
+    PARTICIPANT_CELL = (38, "E", "A cell of participants.tsv says nobody and nothing to leave out", "1, 0, or runs such as ses-2 or task-nback,ses-1_run-2", "correct columns include and exclude")
     RUN_VERSIONS = (5, "E", "One run is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2")
     NAMES_HIDE_FILES = (62, "E", "Mapped files have the same base name, so that one hides the other", "a base name of its own for every file", "rename the files")
     SEVERAL_SOURCES = (39, "E", "Files are given in several ways", "exactly one of {sources}", "remove the others")
@@ -142,6 +143,7 @@ class IssueCode(Enum):
     NOTHING_LEFT = (64, "X", "Confounds and filters remove all of a run", "at least {least} time points more than signals", "use fewer confounds or a wider pass band (the owner), or leave the run out")
     # ---- the data of one subject
     SUBJECT_BREAKS = (1, "X", "The files of a subject break the program that reads them", "files that can be read", "save them again; if that does not help, report the text above without the data")
+    ALL_NAN = (25, "X", "A subject is NaN everywhere: nothing of it was written", "numbers", "run the step again that wrote it")
     NAN_TOO_MANY = (25, "X", "A subject has too many NaN or infinite values", "none; at most {most:g} %", "convert it again")
     NAN_FILLED = (25, "W", "NaN or infinite values were set to the mean of their voxel", "none; at most {most:g} %", "convert it again")
     CONSTANT_TOO_MANY = (26, "X", "A subject has too many constant voxels", "at most {most:g} %", "check mask and preprocessing")
@@ -198,6 +200,7 @@ class Finding:
     severity: Severity
     private: str
     public: str
+    places: tuple[str, ...] = ()  # each with what was found there; private, too
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)
@@ -210,6 +213,10 @@ class _Entry:
     public: Mapping[str, object]
     content: bool  # of people's files, not of the site's lists
     places: list[str] = field(default_factory=list)
+
+    @property
+    def kind(self) -> tuple[object, ...]:
+        return self.code, self.severity, self.problem, self.remedy
 
     def public_sentence(self, site: str) -> tuple[str, dict[str, object]]:
         """Return the key of the public sentence and what fills it."""
@@ -255,11 +262,13 @@ class Findings:
             public=public or {},
             content=content,
         )
-        # One finding with twenty places is read; twenty findings are not.
-        same = (e for e in self._entries if _texts(e) == _texts(entry))
-        first = next(same, None)
+        # One line a kind is read; a line a file is not.
+        first = next((e for e in self._entries if e.kind == entry.kind), None)
         if first is None:
             self._entries.append(entry)
+        elif first.expected != entry.expected:
+            # What differs from file to file is said of the file.
+            place = f"{place} (expected {entry.expected})"
         (first or entry).places.append(place)
         return severity
 
@@ -286,7 +295,7 @@ class Findings:
         if not self.blocked:
             return
         key, fields = self._sorted()[0].public_sentence(self.site)
-        detail = "\n".join(finding.private for finding in self.listing())
+        detail = in_full(self.listing())
         raise DataError(key, detail=detail, **fields)
 
     def _sorted(self) -> list[_Entry]:
@@ -302,8 +311,9 @@ class Findings:
         more = len(places) - MOST_PLACES
         parts = [f"{code} {entry.problem}" + ("" if entry.problem.endswith("?") else ".")]
         if places:
+            head = f"{len(places)} times: " if more > 0 else ""
             tail = f"; and {more} more." if more > 0 else "."
-            parts.append("; ".join(places[:MOST_PLACES]) + tail)
+            parts.append(head + "; ".join(places[:MOST_PLACES]) + tail)
         if entry.expected:
             parts.append(f"Expected {entry.expected}.")
         if entry.remedy:
@@ -315,8 +325,14 @@ class Findings:
             severity=entry.severity,
             private=" ".join(parts),
             public=sentence if entry.severity == "E" else "",
+            places=tuple(places),
         )
 
 
-def _texts(entry: _Entry) -> tuple[object, ...]:
-    return entry.code, entry.severity, entry.problem, entry.expected, entry.remedy
+def in_full(findings: Iterable[Finding]) -> str:
+    """Return the lines of findings, below each all places that it does not name."""
+    lines = []
+    for finding in findings:
+        lines.append(finding.private)
+        lines += [f"    {place}" for place in finding.places[MOST_PLACES:]]
+    return "\n".join(lines)

@@ -40,7 +40,7 @@ from cape.data.checks import (
 )
 from cape.data.cleaning import UNREAD, rank_of
 from cape.data.discovery import discover
-from cape.data.issues import Finding, Findings, Issue, IssueCode, UnusableFile
+from cape.data.issues import Finding, Findings, Issue, IssueCode, UnusableFile, in_full
 from cape.data.reading import clean_run, dummies, read_run
 from cape.data.reduced_cache import Note, ReadSubject, cache_of
 from cape.data.resources import (
@@ -561,7 +561,7 @@ def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     try:
         findings.raise_if_blocked()
         if space is None:  # no file says how many features there are
-            detail = "\n".join(finding.private for finding in findings.listing())
+            detail = in_full(findings.listing())
             raise DataError("E100", site=findings.site, detail=detail)
         accepted = _site_data(scan, space)
     except DataError as err:

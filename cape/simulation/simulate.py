@@ -169,12 +169,25 @@ def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object
     sites = site_folders(directory)
     beside = directory / "settings.toml"
     chosen = merged(read_file(beside) if beside.is_file() else {}, settings)
+    if not beside.is_file():
+        _check_enough(chosen)
     # A simulation warns where a real run refuses: finding out what is too little is its purpose.
     chosen.setdefault("accept_low_quality", True)
     # All sites are at hand here; a real owner counts and names them.
     chosen.setdefault("n_sites", len(sites))
     chosen.setdefault("site_names", ",".join(sites))
     return chosen
+
+
+def _check_enough(chosen: Mapping[str, object]) -> None:
+    """Say that the file is missing where what it should say is."""
+    settings = dict(chosen)
+    computation = load(str(settings.pop("computation", PRODUCT)))
+    try:
+        computation.config.from_input(settings)
+    except ConfigError as err:
+        if err.code == "CAPE-E013":
+            raise ConfigError("E019", setting=err.fields["setting"]) from err
 
 
 def check_seed(seed: int | None) -> None:

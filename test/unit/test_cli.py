@@ -254,7 +254,9 @@ def test_json_lines_end_with_results_and_paths(
 ) -> None:
     simulator.lines = [Line(stability=math.nan)]
     run(tmp_path, "--json")
-    progress, result = map(json.loads, capsys.readouterr().out.splitlines())
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    warning, progress, result = lines
+    assert "cape init" in warning["text"]  # there is no settings.toml
     assert progress["event"] == "progress"
     assert progress["stability"] is None
     assert progress["phase"] == "iterate"

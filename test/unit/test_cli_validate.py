@@ -173,7 +173,8 @@ def test_a_table_is_written_on_request_and_strict_counts_warnings(plan, tmp_path
     lines = out.read_text().splitlines()
     assert lines[0].split("\t")[:3] == ["site", "subject", "runs"]
     assert lines[1].split("\t")[0] == "local1"
-    assert lines[-1].startswith("# CAPE-W120")
+    assert lines[-2].startswith("# CAPE-W120")
+    assert lines[-1].startswith("#     sub-")  # the fourth, which the line does not name
     assert main(["validate", str(plan / "local1"), "--strict", "--quiet"]) == 1
 
 

@@ -10,6 +10,7 @@ from cape.config import Config
 from cape.data import Findings, IssueCode
 from cape.data.discovery import discover, natural_key, subject_of
 from cape.data.file_type import sniff
+from cape.data.issues import in_full
 from cape.errors import CATALOGUE, DataError
 
 IMAGES = Config(epsilon=1.0, delta=1e-5)
@@ -175,7 +176,8 @@ def test_equal_problems_become_one_finding_and_long_lists_are_counted():
     for m in range(25):
         findings.add(IssueCode.GRID_ROUNDED, f"sub-{m}: 0.01 mm", most=0.1)
     (only,) = findings.listing()
-    assert "sub-19: 0.01 mm; and 5 more." in only.private
+    assert "25 times: sub-0: 0.01 mm; sub-1: 0.01 mm; sub-2: 0.01 mm; and 22 more." in only.private
+    assert len(in_full([only]).splitlines()) == 1 + 22  # all of them in a file
     assert not findings.blocked
 
 

@@ -57,3 +57,26 @@ def test_the_sites_participants_table_leaves_people_out(base):
     table.write_text("participant_id\texclude\nsub-01\n")
     # Whom it leaves out is not known: the site stops.
     assert "CAPE-E138" in listed(base, CONFIG)[1]
+
+
+def test_settings_and_the_sites_table_leave_runs_out(base):
+    """Sessions, tasks and runs could be left out by deleting files only."""
+    everything = replace(CONFIG, bids_filter="space-MNI152NLin6Asym")
+    config = replace(everything, bids_exclude="task-nback,ses-2+3_task-rest")
+    assert listed(base, config)[0]["sub-01"] == ["ses-1"]
+    table = base / "participants.tsv"
+    rows = ["participant_id\tinclude\texclude"]
+    rows += ["sub-01\t1\tses-2,ses-3_task-nback", "sub-02\tses-3\tn/a", "sub-03\t0\t"]
+    table.write_text("\n".join(rows) + "\n")
+    assert listed(base, everything)[0] == {
+        "sub-01": ["ses-1", "ses-1", "ses-3"], "sub-02": ["ses-3", "ses-3"]
+    }  # fmt: skip
+    # Of whom the owner's settings leave nothing over is still counted, and adds zeros.
+    found, codes = listed(base, replace(CONFIG, bids_exclude="sub-01"))
+    assert found["sub-01"] == []
+    assert codes == ["CAPE-W104"]
+    table.write_text("participant_id\texclude\nsub-01\tthe second\n")
+    assert "CAPE-E138" in listed(base, CONFIG)[1]
+    for wrong in ("ses", "ses-1 2", "ses-1,,x"):
+        with pytest.raises(ConfigError, match="bids_exclude"):
+            replace(CONFIG, bids_exclude=wrong).check()

@@ -1,0 +1,364 @@
+"""A first settings.toml for the data of a folder, from names, sidecars and headers alone.
+
+Of one site, or of several side by side.  What is counted is printed here; the file goes to all
+sites, so it holds names of spaces, tasks and columns, and no number but how many sites and people.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from cape.config import Config
+from cape.consortium_folder import site_folders
+from cape.data.discovery import (
+    PATTERNS,
+    confounds_beside,
+    discover,
+    entities_of,
+    is_bids,
+    natural_key,
+)
+from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
+from cape.data.images import read_image_header
+from cape.data.issues import Findings, UnusableFile
+from cape.data.matrices import read_matrix_header
+from cape.data.runs import RunFile, Series, SubjectFiles
+from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
+from cape.delimited import delimiter_of
+from cape.errors import ConfigError
+from cape.feature_space import MNI152
+from cape.frozen import dataclass
+from cape.planning.validate import is_site
+
+FILE: Final = "settings.toml"
+# Of volumes, the first that a tree has; surfaces and single people's spaces are not for a group.
+SPACES: Final = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
+# mm.  A finer grid shows the same networks with more voxels (docs/results.md): 4 mm for pictures.
+FINEST, BUNDLED = 4.0, (4, 6, 8, 10)
+# Volumes of the shortest run that leave enough beside 24 signals of motion.
+LONG_RUN: Final = 100
+# More than G pays for are noise, and the consortium must have more people than components.
+MOST_COMPONENTS, PEOPLE_PER_COMPONENT = 20, 3
+MOTION: Final = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Proposal:
+    """What was found in a folder, and the settings that follow."""
+
+    text: str  # of settings.toml
+    # One line each: what was counted, which choice was made among several
+    counts: tuple[str, ...]
+
+
+def propose(folder: Path) -> Proposal:
+    """Return settings for the data of one site, or of sites side by side; ConfigError: none."""
+    alone = is_site(folder)
+    sites = {folder.resolve().name: folder} if alone else site_folders(folder)
+    names = [p.name.lower() for base in sites.values() for p in base.rglob("*") if p.is_file()]
+    chosen: list[str]
+    if any(is_bids(base) for base in sites.values()):
+        people, chosen, counts = _of_bids(sites)
+    elif any(name.endswith(IMAGE_SUFFIXES) for name in names):
+        people, chosen, counts = _of_images(sites)
+    elif any(name in RECORDS for name in names):
+        people, chosen, counts = _of_records(sites)
+    elif any(name.endswith(MATRIX_SUFFIXES) for name in names):
+        people, chosen, counts = _of_matrices(sites)
+    else:
+        raise _nothing(folder, "it holds no image, matrix or table")
+    head = [
+        f"# Written by `cape init` for {_count(sum(people.values()), 'person', 'people')}"
+        + (" of one site." if alone else f" at {len(sites)} sites."),
+        "# Every line may be changed; docs/config.md lists all settings.",
+        "",
+        "# The privacy of every person, for the owner to choose; there is no default on purpose.",
+        "# cape budget says what a choice costs:",
+        "# epsilon = 3.0",
+        "# delta = 1e-5",
+        "",
+        *_roster(sites, alone=alone),
+    ]
+    lines = [f"{site}: {_count(n, 'person', 'people')}" for site, n in people.items()]
+    return Proposal(text="\n".join([*head, *chosen]) + "\n", counts=(*lines, *counts))
+
+
+def _nothing(folder: Path, problem: str) -> ConfigError:
+    do = "name the folder of one site (for fMRIPrep: the one with sub-*), or one that holds such"
+    return ConfigError("E018", problem=problem, do=f"{do} folders.", detail=str(folder))
+
+
+def _count(n: int, one: str, many: str) -> str:
+    return f"{n} {one if n == 1 else many}"
+
+
+def _roster(sites: Mapping[str, Path], *, alone: bool) -> list[str]:
+    if alone:
+        return ["# How many sites take part; the noise follows from it.", "# n_sites = 3", ""]
+    lines = ["# Who takes part; every site refuses a run of others.", f"n_sites = {len(sites)}"]
+    lines.append(f'site_names = "{",".join(sites)}"')
+    if len(sites) < 3:
+        lines.append(f"min_sites = {max(2, len(sites))}")
+    return [*lines, ""]
+
+
+def _components(n_people: int, most: int = MOST_COMPONENTS) -> list[str]:
+    n = max(2, min(most, n_people // PEOPLE_PER_COMPONENT))
+    return [
+        "# Rather too few: what the budget does not pay for is noise.",
+        f"n_components = {n}",
+        "",
+    ]
+
+
+# ------------------------------------------------------------------------------- fMRIPrep
+
+
+def _of_bids(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list[str]]:
+    images = {
+        site: sorted({path for pattern in PATTERNS for path in base.glob(pattern)})
+        for site, base in sites.items()
+    }
+    every = [path for paths in images.values() for path in paths]
+    people = {site: len({_subject(path) for path in paths}) for site, paths in images.items()}
+    tables = {path: entities_of(path.name) for path in every}
+    counts = [_tally(tables, key) for key in ("space", "res", "desc", "task", "ses", "run")]
+    space = _choose(tables, "space", SPACES)
+    if not space.startswith("MNI152"):
+        found = ", ".join(sorted({e.get("space", "none") for e in tables.values()}))
+        problem = f"the names of {len(every)} images name no MNI152 space (space- is {found})"
+        raise _nothing(next(iter(sites.values())), problem)
+    wanted = {"space": space}
+    for key, first in (("desc", ("preproc",)), ("task", ("rest",)), ("res", ())):
+        fitting = {path: e for path, e in tables.items() if _fits(e, wanted)}
+        if any(key in e for e in fitting.values()):
+            several = len({e.get(key) for e in fitting.values()}) > 1
+            # Without need no resolution is named: images of all are brought to the mask's grid.
+            if key != "res" or several:
+                wanted[key] = _choose(fitting, key, first)
+    chosen = [path for path in every if _fits(tables[path], wanted)]
+    order = ("task", "space", "res", "desc")
+    bids_filter = "_".join(f"{key}-{wanted[key]}" for key in order if key in wanted)
+    taken = {(site, _subject(p)) for site, paths in images.items() for p in paths if p in chosen}
+    counts.append(f"chosen: {bids_filter}, {len(chosen)} images of {len(taken)} people")
+    runs = [RunFile(path=path, name=path.name) for path in chosen]
+    headers = [series for run in runs if (series := _header(run)) is not None]
+    confounds, more = _confounds(chosen, headers)
+    text = [
+        *_separation(),
+        *_components(sum(people.values())),
+        "# Which images: task, template space and version, as their names say.  All sessions and",
+        "# runs of a person are joined; bids_exclude leaves some out, such as ses-2 or task-nback.",
+        f'bids_filter = "{bids_filter}"',
+        'bids_exclude = ""',
+        "",
+        *_grid(space, chosen),
+        *_repetition(headers, counts),
+        *confounds,
+    ]
+    return people, text, [*counts, *more]
+
+
+def _subject(path: Path) -> str:
+    return entities_of(path.name).get("sub", path.name)
+
+
+def _fits(entities: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
+    return all(entities.get(key) == value for key, value in wanted.items())
+
+
+def _tally(tables: Mapping[Path, Mapping[str, str]], key: str) -> str:
+    found = Counter(entities.get(key, "none") for entities in tables.values())
+    parts = [f"{value} {found[value]}" for value in sorted(found, key=natural_key)]
+    return f"images by {key}: {', '.join(parts)}"
+
+
+def _choose(tables: Mapping[Path, Mapping[str, str]], key: str, first: Sequence[str]) -> str:
+    """Return the value that most people have; of equal ones as in `first`, then of the alphabet."""
+    people: dict[str, set[tuple[Path, str]]] = {}
+    for path, entities in tables.items():
+        # Up to the site's folder: sub-01 of two sites are two people.
+        top = path.parents[2 if "ses" in entities else 1]
+        people.setdefault(entities.get(key, ""), set()).add((top, entities.get("sub", "")))
+    usable = {v: len(who) for v, who in people.items() if key != "space" or v.startswith(MNI152)}
+    ranked = [value for value in first if value in usable]
+    ranked += sorted(set(usable) - set(ranked), key=natural_key)
+    return max(ranked, key=lambda value: usable[value], default="")
+
+
+def _separation() -> list[str]:
+    return [
+        'computation = "capedjica"',
+        "# Independent maps from one release, with a left-right test: on real brains rounds of",
+        "# temporal ICA removed what the release had found (docs/choosing.md).",
+        'separation = "spatial"',
+        "",
+    ]
+
+
+def _grid(space: str, images: Sequence[Path]) -> list[str]:
+    edge = max((_edge(path) for path in images), default=FINEST)
+    mm = next((mm for mm in BUNDLED if mm >= max(edge, FINEST) - 0.5), BUNDLED[-1])
+    return [
+        "# Images of this template space are brought to the grid of the mask, others refused;",
+        "# a finer grid shows the same networks with more voxels.  Maps are written in this space.",
+        f'mask = "MNI152-{mm}mm"',
+        f'space = "{space}"',
+        "",
+    ]
+
+
+def _edge(path: Path) -> float:
+    """Return the largest edge of a voxel, mm; 0 if the header cannot be read."""
+    import nibabel as nib
+
+    try:
+        return float(max(nib.load(path).header.get_zooms()[:3]))  # type: ignore[attr-defined]
+    except Exception:  # of a reader of whatever lies there; `cape validate` says what is wrong
+        return 0.0
+
+
+def _header(run: RunFile) -> Series | None:
+    try:
+        return read_image_header(run, None)
+    except (UnusableFile, OSError):
+        return None
+
+
+def _repetition(headers: Sequence[Series], counts: list[str]) -> list[str]:
+    trs = Counter(round(series.tr, 3) for series in headers)
+    found = ", ".join(f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(trs.items()))
+    counts.append(f"images by repetition time: {found}")
+    known = [tr for tr in trs if tr]
+    if len(known) != 1:
+        return ["# Repetition times differ or are not known; 0 asks for none.", "tr = 0.0", ""]
+    return ["# Whoever has another repetition time counts as zeros.", f"tr = {known[0]:g}", ""]
+
+
+def _confounds(images: Sequence[Path], headers: Sequence[Series]) -> tuple[list[str], list[str]]:
+    """Return the settings, and what was counted."""
+    beside = [confounds_beside(path) for path in images]
+    tables = [path for path in beside if path is not None]
+    columns = [set(_columns(path)) for path in tables]
+    common = set.intersection(*columns) if columns else set()
+    counts = [f"confound tables: {len(tables)} of {len(images)} runs, {len(common)} columns in all"]
+    lines = ["# What fMRIPrep measured and is regressed out of every voxel (docs/howto-inputs.md)."]
+    if len(tables) < len(images) or not common.issuperset(MOTION):
+        return [*lines, 'confounds = "none"'], counts
+    shortest = min((series.values.shape[1] for series in headers), default=0)
+    model = "full" if shortest >= LONG_RUN else "basic"
+    suffixes = ("_derivative1", "_power2", "_derivative1_power2")
+    derived = {name + suffix for name in MOTION for suffix in suffixes}
+    model = model if common >= derived else "basic"
+    confounds = "motion24" if model == "full" else "motion6"
+    return [*lines, f'confounds = "{confounds}"'], counts
+
+
+def _columns(table: Path) -> Iterable[str]:
+    try:
+        return cells_of(table_lines(bounded(table), delimiter_of(table.name, "\t"))[0])
+    except (UnusableFile, OSError):
+        return ()
+
+
+# ------------------------------------------------------------------------------- other files
+
+
+def _listed(sites: Mapping[str, Path], feature_space: str) -> dict[str, tuple[SubjectFiles, ...]]:
+    config = Config.from_input({"epsilon": 1, "delta": 1e-5, "feature_space": feature_space})
+    return {name: discover(base, {}, config, Findings(name)) for name, base in sites.items()}
+
+
+def _of_images(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list[str]]:
+    listed = _listed(sites, "mask")
+    runs = [run for subjects in listed.values() for files in subjects for run in files.runs]
+    if not runs:
+        raise _nothing(next(iter(sites.values())), "its images are listed nowhere that is looked")
+    headers = [series for run in runs if (series := _header(run)) is not None]
+    people = {site: len(subjects) for site, subjects in listed.items()}
+    counts = [f"images: {len(runs)}"]
+    spaces = Counter(_space(run.path) for run in runs)
+    counts.append("images by space: " + ", ".join(f"{s or 'none'} {n}" for s, n in spaces.items()))
+    known = [space for space in spaces if space.startswith(MNI152)]
+    text = [*_separation(), *_components(sum(people.values()))]
+    if len(known) == 1:
+        text += _grid(known[0], [run.path for run in runs])
+    else:
+        text += [
+            "# No one MNI152 space is stated by all images.  If they are in MNI152 on one grid,",
+            '# ask for resample = "to_mask"; else put the mask of their space into every folder.',
+            'mask = "file"',
+            "",
+        ]
+    return people, [*text, *_repetition(headers, counts)], counts
+
+
+def _space(path: Path) -> str:
+    import nibabel as nib
+
+    from cape.data.space import space_of
+
+    try:
+        return space_of(path.name, nib.load(path).header)
+    except Exception:  # as above
+        return ""
+
+
+def _of_matrices(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list[str]]:
+    listed = _listed(sites, "matrix")
+    runs = [run for subjects in listed.values() for files in subjects for run in files.runs]
+    shapes = []
+    for run in runs:
+        try:
+            shapes.append(read_matrix_header(run, "feature_by_time", "X").values.shape)
+        except (UnusableFile, OSError):
+            continue
+    people = {site: len(subjects) for site, subjects in listed.items()}
+    rows, columns = ({shape[axis] for shape in shapes} for axis in (0, 1))
+    counts = [f"matrices: {len(runs)}, rows {_range(rows)}, columns {_range(columns)}"]
+    # People differ in time points, not in features: where only one axis is equal it is theirs.
+    sure = (len(rows) == 1) != (len(columns) == 1)
+    by_row = len(rows) == 1
+    orientation = "feature_by_time" if by_row else "time_by_feature"
+    features = (rows if by_row else columns) if sure else set()
+    said = "the axis that is equal in all files" if sure else "CHECK THIS: both axes could be"
+    text = [
+        'computation = "capedjica"',
+        'feature_space = "matrix"',
+        f"# Features are {said}.",
+        f'orientation = "{orientation}"',
+        *[f"n_features = {n}" for n in features],
+        "",
+        *_components(sum(people.values())),
+    ]
+    return people, text, counts
+
+
+def _range(numbers: set[int]) -> str:
+    if not numbers:
+        return "not known"
+    return f"{min(numbers)}" if len(numbers) == 1 else f"{min(numbers)} to {max(numbers)}"
+
+
+def _of_records(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list[str]]:
+    people, widths = {}, set()
+    for site, base in sites.items():
+        table = next((base / name for name in RECORDS if (base / name).is_file()), None)
+        try:
+            records = None if table is None else read_records(table)
+        except (UnusableFile, OSError):
+            records = None
+        people[site] = 0 if records is None else len(records.labels)
+        widths |= set() if records is None else {len(records.names)}
+    counts = [f"tables of one row per person: columns {_range(widths)}"]
+    text = [
+        "# Principal components of the columns; capecca relates two blocks of them.",
+        'computation = "capepca"',
+        'feature_space = "matrix"',
+        "# Rather too few: what the budget does not pay for is noise.",
+        f"n_directions = {max(1, min(3, min(widths, default=1)))}",
+    ]
+    return people, text, counts
