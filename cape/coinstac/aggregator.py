@@ -48,11 +48,10 @@ class FirstMessage:
     body: FirstCard
 
 
-def combine_replies(request: EngineRequest, arriving: Arriving | None = None) -> Document:
-    """Answer for a round; replies that are `arriving` one by one take the place of the input."""
+def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
+    """Answer for a round, from replies as they arrive, one by one."""
     # Draws nothing, so the same request always gives the same answer: no journal is needed.
     cache: Cache | None = None
-    replies: Arriving = request.input.items() if arriving is None else arriving
     if request.cache is None:
         cards = dict(replies)  # small, and needed together: they say what the replies are
         replies = cards.items()

@@ -21,6 +21,7 @@ from cape.coinstac.documents import (
     EngineRequest,
     encode_response,
     inline,
+    n_senders,
     offload,
 )
 from cape.errors import CapeError, MessageError, StoppedError, public_text
@@ -43,9 +44,10 @@ def run(
             request.output.mkdir(parents=True, exist_ok=True)
             # A second process for the same party would draw twice for one round.
             with folder_lock(request.output, request.who):
-                request = dataclasses.replace(request, input=_arrived(request))
                 answer = _answer(request, arriving)
-                return {**answer, "output": offload(answer["output"], request.transfer)}
+                # Replies of all sites make one document, a broadcast is one by itself.
+                senders = n_senders(answer) if role == "local" else 1
+                return {**answer, "output": offload(answer["output"], request.transfer, senders)}
         # A full disk or a folder that is gone: nothing left the party, so it may try again.
         except OSError as err:  # not burnt: the same document may come again
             raise StoppedError("E261", party=request.who, detail=str(err)) from err
@@ -54,23 +56,22 @@ def run(
         raise
 
 
-def _arrived(request: EngineRequest) -> dict[str, Any]:
-    # The engine puts files of a site into a folder of its name, those of the aggregator on top.
-    if request.cache is None and request.role == "local":
-        return request.input  # the owner's settings
-    if request.role == "local":
-        return dict(inline(request.input, request.base))
-    return {site: inline(reply, request.base / site) for site, reply in request.input.items()}
-
-
 def _answer(request: EngineRequest, arriving: Iterable[tuple[str, Document]] | None) -> Document:
     # A party is one of the two in its whole life: it loads the code of one.
     if request.role == "local":
         from cape.coinstac.site import answer_request
 
+        if request.cache is not None:  # else the owner's settings
+            request = dataclasses.replace(request, input=inline(request.input, request.base))
         return answer_request(request)
     from cape.coinstac.aggregator import combine_replies
 
+    if arriving is None:
+        # The engine puts files of a site into a folder of its name.  They are read one by one, as
+        # replies are combined: never all vectors at once.
+        arriving = (
+            (site, inline(reply, request.base / site)) for site, reply in request.input.items()
+        )
     return combine_replies(request, arriving)
 
 

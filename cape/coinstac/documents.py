@@ -288,6 +288,9 @@ def _refuse(problem: str) -> MessageError:
 
 # Largest array that stays inside a message, bytes.
 LARGEST_INLINE = wire.MAX_TEXT
+# Bytes of arrays that stay inside the replies of all sites: the engine hands them over as one
+# document of `MAX_DOCUMENT` at most, in which they are a third longer.
+ALL_INLINE = 4 * wire.MAX_TEXT
 # Bytes of all files of one message: a short message could name a large file many times.
 MOST_INLINED = 4 * wire.MAX_ARRAY
 REFERENCE_KEYS = {"file", "sha256", "shape"}
@@ -295,8 +298,20 @@ ARRAY_KEYS = {"base64", "shape"}
 FILE_NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a-f]{16}\.bin")
 
 
-def offload(output: Any, folder: Path) -> Any:
-    """Return the message with its large arrays replaced by names of files in `folder`."""
+def n_senders(answer: Document) -> int:
+    """How many such messages the engine puts into one document: all sites', once they are known."""
+    try:
+        return len(answer["cache"]["cape"]["model"]["roster"]["sites"])
+    except (KeyError, TypeError):  # of `join`, which sends no array
+        return 1
+
+
+def offload(output: Any, folder: Path, senders: int = 1) -> Any:
+    """Return the message with its large arrays replaced by names of files in `folder`.
+
+    Of `senders` messages that one document holds, each may take its part of `ALL_INLINE`.
+    """
+    largest = min(LARGEST_INLINE, ALL_INLINE // senders)
     # An OSError may pass: the answer is stored, so the step may be asked again.
     # Only an envelope has large arrays; a summary for people comes back as it is.
     if not isinstance(output, Mapping) or "body" not in output:
@@ -305,7 +320,7 @@ def offload(output: Any, folder: Path) -> Any:
     head = "-".join(str(output[name]) for name in ("run", "seq", "phase", "round"))
 
     def leave(array: dict[str, Any]) -> Any:
-        if len(array["base64"]) * 3 // 4 <= LARGEST_INLINE:
+        if len(array["base64"]) * 3 // 4 <= largest:
             return array
         raw = base64.b64decode(array["base64"])
         digest = hashlib.sha256(raw).hexdigest()

@@ -13,7 +13,7 @@ which signs every list of survivors.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,9 @@ import numpy.typing as npt
 
 from cape.config import Config
 from cape.errors import SecureAggregationError
+from cape.frozen import dataclass
 from cape.privacy.ledger import Budget, Ledger
+from cape.protocol import wire
 from cape.protocol.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
 from cape.protocol.model import Model, agreed_labels, attendance, broadcast_roster, joined, pinned
 from cape.protocol.phases import AnyPhase, Phase
@@ -32,7 +34,9 @@ from cape.secagg.field import Integers, decode_sum
 # A site's own check of the plan that the aggregator sent; raises if anything is off
 PlanCheck = Callable[[Site, Roster], None]
 
+# Vault entries: the secret key, and what it gave with the public ones of all others
 KEY_NAME = "x25519"
+AGREED = "agreed"
 PROBE = "zero-sum.probe"
 PROBE_SIZE = 8
 
@@ -143,15 +147,13 @@ class Probe:
 
     def masked_sum(self, site: Site, model: Model) -> Masked:
         """Zeros of a site under its masks, with its signature over the key roster."""
-        zeros = np.zeros(PROBE_SIZE, dtype=np.int64)
-        signature = ""
-        if site.config.aggregation != "secagg":  # there the list of survivors is signed
-            roster = key_roster(joined(model), model.keys)
-            _check_keys(site, model, roster)
-            if pinned(site.config):
-                digest = keys.roster_digest(roster)
-                signature = keys.sign(site.identity().secret, digest).hex()
-        masked = hide(site, model, zeros, self.field)
+        zeros, signature = np.zeros(PROBE_SIZE, dtype=np.int64), ""
+        if site.config.aggregation == "secagg":  # there the list of survivors is signed
+            return Masked(total=hide(site, model, zeros, self.field), refused=False)
+        agreed = _agree(site, model)
+        if pinned(site.config):
+            signature = keys.sign(site.identity().secret, agreed.roster).hex()
+        masked = _masked(site, agreed, zeros, self.field)
         return Masked(total=masked, refused=False, signature=signature)
 
     def combine(
@@ -244,20 +246,31 @@ def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> 
         from cape.protocol.secagg_stages import hide_droppable
 
         return hide_droppable(site, model, noisy, field)
-    roster = key_roster(joined(model), model.keys)
-    if site.cursor.phase != PROBE:  # which is where the signatures are made
-        _check_signatures(site, model, roster)
-    return noisy.view(np.uint64) + _mask(site, model, roster, noisy.size, field)
+    agreed: AgreedKeys = wire.decode(wire.loads(site.secret(AGREED)), AgreedKeys)
+    if not agreed.signed:
+        _check_signatures(model, key_roster(joined(model), model.keys), agreed.roster)
+        _keep(site, replace(agreed, signed=True))
+    return _masked(site, agreed, noisy, field)
 
 
-def _mask(
-    site: Site, model: Model, entries: Sequence[keys.KeyRosterEntry], size: int, field: str
-) -> RingVector:
-    """Zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AgreedKeys:
+    """What the key exchange left a site, in its vault: made once, as it takes time with S."""
 
-    Bound to all that was broadcast so far: told different things, masks do not cancel, and two
-    questions for one round, asked of a restored folder, have different masks.
-    """
+    pairs: Mapping[str, bytes] = field(repr=False)  # pair key by site
+    roster: bytes  # digest of the key roster
+    # Whether all sites are known to have the same roster, where that is proved (pinned keys)
+    signed: bool
+
+
+def _keep(site: Site, agreed: AgreedKeys) -> None:
+    site.keep(AGREED, wire.dumps(wire.encode(agreed, AgreedKeys)))
+
+
+def _agree(site: Site, model: Model) -> AgreedKeys:
+    """Check the key roster, and derive a key for each other site, once per run."""
+    entries = key_roster(joined(model), model.keys)
+    _check_keys(site, model, entries)
     ring = keys.KeyRing(site=site.id, secret_key=site.secret(KEY_NAME))
     sizes = {entry.site: entry.n_subjects for entry in broadcast_roster(model).sites}
     own = next((entry for entry in entries if entry.site == site.id), None)
@@ -265,15 +278,30 @@ def _mask(
     if own is None or own.public_key != ring.public_key:
         raise SecureAggregationError("E220", problem=f"the key of {site.id} was changed")
     keys.check_roster(entries, own=own, sizes=sizes)
-    salt = _salt(site, model)
+    agreed = AgreedKeys(
+        pairs=keys.pair_keys(ring, entries, salt=_salt(site, model)).keys,
+        roster=keys.roster_digest(entries),
+        signed=not pinned(site.config),
+    )
+    _keep(site, agreed)
+    return agreed
+
+
+def _masked(site: Site, agreed: AgreedKeys, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
+    """Add zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
+
+    Bound to all that was broadcast so far: told different things, masks do not cancel, and two
+    questions for one round, asked of a restored folder, have different masks.
+    """
     label = keys.MaskLabel(
         phase=site.cursor.phase,
         round=site.cursor.round,
         field=field,
-        size=size,
+        size=noisy.size,
         transcript=site.transcript,
     )
-    return keys.zero_sum_mask(keys.pair_keys(ring, entries, salt=salt), label)
+    pairs = keys.PairKeys(site=site.id, keys=agreed.pairs)
+    return noisy.view(np.uint64) + keys.zero_sum_mask(pairs, label)
 
 
 def _salt(site: Site, model: Model) -> bytes:
@@ -295,11 +323,8 @@ def _check_keys(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry])
         keys.verify_signature(entry.identity_key, statement, signature, site=entry.site)
 
 
-def _check_signatures(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry]) -> None:
+def _check_signatures(model: Model, roster: Sequence[keys.KeyRosterEntry], digest: bytes) -> None:
     """Raise SecureAggregationError unless every site signed the very roster that this one has."""
-    if not pinned(site.config):
-        return
-    digest = keys.roster_digest(roster)
     for entry, signature in zip(roster, _signatures(model.signatures, roster), strict=True):
         keys.verify_signature(entry.identity_key, digest, signature, site=entry.site)
 

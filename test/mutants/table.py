@@ -473,10 +473,29 @@ MUTANTS = (
     Mutant(
         "a vector leaves without its mask",
         "cape/protocol/zero_sum.py",
-        "noisy.view(np.uint64) + _mask(site, model, roster, noisy.size, field)",
-        "noisy.view(np.uint64) + 0 * _mask(site, model, roster, noisy.size, field)",
+        "noisy.view(np.uint64) + keys.zero_sum_mask(pairs, label)",
+        "noisy.view(np.uint64) + 0 * keys.zero_sum_mask(pairs, label)",
         "test/audit/test_wire_audit.py"
         "::test_masked_words_are_uniform_and_two_runs_on_equal_data_share_none",
+    ),
+    Mutant(
+        "signatures over the key roster are looked at by nobody",
+        "cape/protocol/zero_sum.py", "signed=not pinned(site.config),", "signed=True,",
+        PROTOCOL + "test_pinned.py"
+        "::test_sites_that_saw_different_rosters_are_told_apart_before_a_release",
+    ),
+    Mutant(
+        "what stays inside a message does not follow from the number of sites",
+        "cape/coinstac/documents.py", "ALL_INLINE // senders", "ALL_INLINE",
+        PROTOCOL + "test_transfer.py"
+        "::test_what_stays_inside_a_message_follows_from_the_number_of_sites",
+    ),
+    Mutant(
+        "the aggregator holds the vectors of all sites",
+        "cape/coinstac/computation.py", "    return combine_replies(request, arriving)",
+        "    return combine_replies(request, list(arriving))",
+        PROTOCOL + "test_transfer.py"
+        "::test_the_aggregator_reads_the_files_of_sites_one_after_the_other",
     ),
     Mutant(
         "masks do not depend on the broadcast that is answered",

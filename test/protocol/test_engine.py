@@ -683,7 +683,7 @@ def test_g13_a_used_up_secret_is_gone(recording, tmp_path) -> None:
     for site in engine.sites:
         assert not (engine.work / site / "output" / ".cape").exists()
     broken = recording.at(("iterate", 1), tmp_path / "work")
-    (broken.journal("local0") / "vault-x25519.2").write_bytes(b"damaged")
+    (broken.journal("local0") / "vault-agreed.3").write_bytes(b"damaged")
     with pytest.raises(StateLostError, match="key of this run is missing or damaged"):
         broken.ask("local0")
     assert not list(broken.journal("local0").glob("vault-*"))  # the run is over: burnt

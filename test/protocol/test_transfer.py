@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cape.coinstac import documents
+from cape.coinstac import aggregator, documents
 from cape.errors import MessageError
 from cape.protocol import wire
 from support import consortium as helper
@@ -181,3 +181,43 @@ def test_a_file_that_cannot_be_written_stops_the_step_and_not_the_run(reply, tmp
         documents.offload(message, folder)
     folder.unlink()
     assert documents.offload(message, folder) == offloaded
+
+
+@pytest.mark.parametrize(("n_sites", "beside"), [(1, False), (40, True)])
+def test_what_stays_inside_a_message_follows_from_the_number_of_sites(
+    tmp_path, monkeypatch, n_sites, beside
+):
+    """All replies are one document: 40 of 1 MiB each would pass it, so they travel as files."""
+    sites = [{"site": f"site{i}"} for i in range(n_sites)]
+    answer = {"cache": {"cape": {"model": {"roster": {"sites": sites}}}}}
+    senders = documents.n_senders(answer)
+    assert senders == n_sites
+    array = wire.encode(np.zeros(2**17, dtype=np.uint64), wire._hints(Sample)["x"])
+    message = {"run": "0a" * 16, "seq": 3, "phase": "pca", "round": 1, "body": {"x": array}}
+    offloaded = documents.offload(message, tmp_path, senders)
+    assert ("file" in offloaded["body"]["x"]) == beside
+    assert senders * len(wire.dumps(offloaded)) < documents.MAX_DOCUMENT
+    assert documents.n_senders({"cache": {"cape": {"model": {"roster": None}}}}) == 1  # in `join`
+
+
+def test_the_aggregator_reads_the_files_of_sites_one_after_the_other(tmp_path, monkeypatch):
+    """At no moment does it hold more than the sum and one vector, however many sites there are."""
+    data = helper.write_data(tmp_path / "data", helper.datasets())
+    monkeypatch.setattr(documents, "LARGEST_INLINE", 64)
+    engine = Engine(tmp_path / "work", data, settings_of("capedjica"))
+    with helper.without_pages():
+        while engine.cursor[0] != "pca":
+            engine.exchange()
+        order: list[str] = []
+        for module, name in ((documents, "_read_file"), (aggregator, "decode_envelope")):
+            monkeypatch.setattr(module, name, noted(order, name, getattr(module, name)))
+        engine.exchange()
+    assert order == ["_read_file", "decode_envelope"] * len(engine.sites)
+
+
+def noted(order, name, real):
+    def call(*given, **named):
+        order.append(name)
+        return real(*given, **named)
+
+    return call
