@@ -36,6 +36,9 @@ CONFOUND_SETS = {
     "motion6+wm_csf": (*_MOTION, "white_matter", "csf"),
 }
 
+# What ``bids_filter=auto`` asks for, where it is no image of a volume
+ENTITIES = {"grayordinates": "space-fsLR_den-91k", "parcels": "space-fsLR"}
+
 # d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py).
 LARGEST_BASIS = 4095
 
@@ -248,11 +251,12 @@ class Config:
     accept_low_quality: bool = option(
         False, "Run although the maps will mostly show noise", group="Privacy"
     )
-    feature_space: Literal["mask", "atlas", "matrix"] = option(
+    feature_space: Literal["mask", "atlas", "matrix", "parcels"] = option(
         "mask",
         "Feature space",
         group="Data",
-        help="mask: voxels of 4-D images; atlas: parcel means; matrix: columns of array files.",
+        help="mask: voxels of 4-D images; atlas: parcel means; matrix: columns of array files; "
+        "parcels: ptseries.nii (docs/howto-inputs.md).",
     )
     mask: str = option(
         "MNI152-8mm",
@@ -301,11 +305,12 @@ class Config:
     )
     variable: str = option("X", "Name of the matrix in .npz and .mat files", group="Data")
     bids_filter: str = option(
-        "space-MNI152NLin2009cAsym_desc-preproc",
+        "auto",
         "Which images of a BIDS folder",
         group="Data",
         help="Entities that the names must have, such as task-rest_ses-1+2_space-MNI152Lin_res-2; "
-        "+ joins values that are all wanted.",
+        "+ joins values that are all wanted.  auto: space-MNI152NLin2009cAsym_desc-preproc; of "
+        "parcels space-fsLR.",
     )
     bids_exclude: str = option(
         "",
@@ -405,6 +410,17 @@ class Config:
         )
 
     @property
+    def of_cifti(self) -> bool:
+        return self.feature_space in ("grayordinates", "parcels")
+
+    @property
+    def wanted_entities(self) -> str:
+        """What the names of a BIDS folder must have."""
+        if self.bids_filter != "auto":
+            return self.bids_filter
+        return ENTITIES.get(self.feature_space, "space-MNI152NLin2009cAsym_desc-preproc")
+
+    @property
     def needs_templates(self) -> bool:
         return self.basis == "templates"
 
@@ -450,7 +466,7 @@ class Config:
         if not self.variable.isidentifier():
             raise out_of_range("variable", self.variable, "a name of letters, digits and _")
         confound_columns(self.confounds)
-        parse_entities(self.bids_filter)
+        parse_entities(self.wanted_entities)
         parse_exclusions(self.bids_exclude)
 
     def _check_roster(self) -> None:
@@ -599,7 +615,12 @@ def parse_exclusions(text: str) -> tuple[tuple[tuple[str, str], ...], ...]:
 def check_basis(config: Config) -> None:
     """Raise ConfigError for a basis that the feature space cannot have."""
     smooth = ("dct", "none") if config.smooth_basis == "dct" else ("kernel", "dct", "none")
-    by_space = {"mask": smooth, "atlas": ("atlas", "none"), "matrix": smooth}
+    by_space = {
+        "mask": smooth,
+        "atlas": ("atlas", "none"),
+        "matrix": smooth,
+        "parcels": ("none",),
+    }
     # The rules of the other separations were measured in a kernel basis, never in templates.
     templates = ("templates",) if config.smooth_basis == "dct" else ()
     allowed = ("auto", *by_space[config.feature_space], *templates)

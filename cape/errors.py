@@ -72,7 +72,8 @@ CATALOGUE: Final[dict[str, str]] = {
     "E160": "Seeds are for simulation only; site {site} has no simulation_seed in its policy; leave the seed out.",
     "E161": "Files changed during the run at site {site}; leave them as they are and start a new run.",
     "E162": "Two mapped files at site {site} have the same name; see site-error.txt there.",
-    "E163": "Surface files at site {site} are not supported; see site-error.txt there.",
+    "E163": "Files at site {site} hold surface data that do not fit the feature space; see "
+    "site-error.txt there.",
     "E164": "Confounds and filters leave nothing of a run at site {site}; see site-error.txt there.",
     # 2nn: protocol
     "E201": "{computation} has no phase '{phase}' here; allowed {allowed}.",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import zlib
 from dataclasses import field, replace
 from math import prod
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,9 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.errors import MessageError
 from cape.frozen import dataclass
+
+if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
+    from cape.grayordinates import Structure
 
 # Between labels and templates where both are packed into one text; not a letter of base64.
 DOT = "."
@@ -38,14 +42,16 @@ def is_mni(template_space: str) -> bool:
 class FeatureSpace:
     """The public feature space: what the D rows of a subject's data are."""
 
-    # Voxels of a mask, parcels of a label image, columns of array files
-    kind: Literal["mask", "atlas", "matrix"]
-    shape: tuple[int, ...]  # grid (3 axes), axes of a 2-D image, or () for plain columns
+    # Voxels of a mask, parcels of a label image, columns of array files, of CIFTI files
+    kind: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"]
+    # Grid (3 axes), axes of a 2-D image, or () for plain columns; of CIFTI the grid of its voxels
+    shape: tuple[int, ...]
     # 16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid
     affine: tuple[float, ...]
     # base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); empty in
-    # `join`, where digests are compared before any site shows its mask.  With templates a dot and
-    # base64 of zlib of float32 (D, K) follow.
+    # `join`, where digests are compared before any site shows its mask.  Of CIFTI the bytes of a
+    # `cape.grayordinates.Structure` instead.  With templates a dot and base64 of zlib of float32
+    # (D, K) follow.
     packed: str
     n_features: int  # D
     digest: str  # SHA-256 that all sites must agree on
@@ -59,7 +65,16 @@ class FeatureSpace:
     @property
     def in_mni(self) -> bool:
         """Whether coordinates are known to be those of an MNI152 brain."""
-        return self.kind != "matrix" and is_mni(self.template_space)
+        return self.on_grid and is_mni(self.template_space)
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether the features are voxels of one grid, or parcels made of them."""
+        return self.kind in ("mask", "atlas")
+
+    @property
+    def of_cifti(self) -> bool:
+        return is_cifti(self.kind)
 
     @classmethod
     def of_labels(
@@ -114,6 +129,35 @@ class FeatureSpace:
             digest=hashlib.sha256(text.encode()).hexdigest(),
         )
 
+    @classmethod
+    def of_structure(
+        cls, structure: Structure, shape: tuple[int, ...] = (), affine: Array | None = None
+    ) -> FeatureSpace:
+        """Return the space of a CIFTI axis; `shape` and `affine` are the grid of its voxels.
+
+        Digest: SHA-256 of ``cape-grayordinates-1``, shape and affine as of a mask, and the bytes of
+        the structure.
+        """
+        rounded = np.zeros(0) if affine is None else np.round(affine, 4) + 0.0
+        parts = (
+            b"cape-grayordinates-1",
+            np.asarray(shape, dtype="<i4").tobytes(),
+            rounded.astype("<f8").tobytes(),
+            structure.raw,
+        )
+        return cls(
+            kind="parcels" if structure.names else "grayordinates",
+            shape=shape,
+            affine=tuple(float(a) for a in rounded.ravel()),
+            packed=base64.b64encode(zlib.compress(structure.raw, 9)).decode(),
+            n_features=structure.n_features,
+            digest=hashlib.sha256(b"".join(parts)).hexdigest(),
+        )
+
+    def structure(self) -> Structure:
+        """Return what the features are (CIFTI only); MessageError unless it is there and sound."""
+        return _structure(self.packed.partition(DOT)[0], self.shape)
+
     def labels(self) -> npt.NDArray[np.int32]:
         """Return the label image, shape `shape` (masks and atlases only)."""
         size = prod(self.shape)
@@ -162,6 +206,13 @@ class FeatureSpace:
         if self.kind == "matrix":
             if plain:
                 raise MessageError("E202", problem="labels: a matrix has none")
+        elif self.kind == "grayordinates" or self.kind == "parcels":
+            grid = np.array(self.affine).reshape(4, 4) if len(self.affine) == 16 else None
+            said = FeatureSpace.of_structure(whole.structure(), self.shape, grid)
+            if (said.digest, said.n_features, said.kind, said.affine) != (
+                whole.digest, whole.n_features, whole.kind, whole.affine,
+            ):  # fmt: skip
+                raise MessageError("E202", problem="labels: not those of the agreed digest")
         else:
             affine = np.array(self.affine)
             if affine.shape != (16,):
@@ -180,13 +231,32 @@ class FeatureSpace:
         return replace(self, packed=packed)
 
 
+def is_cifti(kind: str) -> bool:
+    return kind in ("grayordinates", "parcels")
+
+
+@functools.lru_cache(maxsize=2)
+def _structure(packed: str, shape: tuple[int, ...]) -> Structure:
+    from cape.grayordinates import MOST_BYTES, from_peer, voxels_fit
+
+    structure = from_peer(_unpacked_at_most(packed, MOST_BYTES, "labels"))
+    if not voxels_fit(structure, shape):
+        raise MessageError("E202", problem="labels: voxels outside their grid")
+    return structure
+
+
 def _unpacked(text: str, size: int, what: str) -> bytes:
     """Return the `size` bytes that a peer packed into a text; MessageError unless it holds them."""
+    raw = _unpacked_at_most(text, size, what)
+    if len(raw) != size:
+        raise MessageError("E202", problem=f"{what}: not as many as the space needs")
+    return raw
+
+
+def _unpacked_at_most(text: str, size: int, what: str) -> bytes:
     try:
         # One byte past the size tells a longer text, which is never unpacked to its end.
         raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
     except (ValueError, zlib.error) as err:
         raise MessageError("E202", problem=f"{what}: not packed numbers") from err
-    if len(raw) != size:
-        raise MessageError("E202", problem=f"{what}: not as many as the space needs")
     return raw

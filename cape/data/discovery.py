@@ -37,6 +37,7 @@ LONGEST_NAME: Final = 255
 LONGEST_PATH: Final = 2048
 SOURCES: Final = ("data", "manifest", "bids")
 MANIFEST_NAMES: Final = ("manifest.csv", "manifest.tsv")
+CIFTI_OF: Final = {"grayordinates": (".dtseries.nii",), "parcels": (".ptseries.nii",)}
 POLICY_FILE: Final = "site-policy.toml"
 PARTICIPANTS: Final = "participants.tsv"
 NO_DATA: Final = (*MANIFEST_NAMES, PARTICIPANTS, "checks.tsv", "basis.npz")
@@ -86,7 +87,7 @@ def discover(
 def _listed_runs(
     base: Path, chosen: Mapping[str, object], config: Config, findings: Findings
 ) -> Sequence[ListedRun]:
-    suffixes = MATRIX_SUFFIXES if config.feature_space == "matrix" else IMAGE_SUFFIXES
+    suffixes = _suffixes(config)
     if "data" in chosen:
         names = _names_of(base, chosen["data"], findings)
         # A member of COINSTAC may have no other way to map it (`cape.site.policy`).
@@ -97,7 +98,8 @@ def _listed_runs(
     if table:
         return read_manifest(base, table, findings)
     names = _data_files(base, suffixes, reserved_names(config))
-    if "bids" in chosen or (not names and ".nii" in suffixes and is_bids(base)):
+    matrix = config.feature_space == "matrix"
+    if "bids" in chosen or (not names and not matrix and is_bids(base, patterns_of(config))):
         folder = str(chosen.get("bids", "."))
         if _leads_out(folder):
             findings.add(IssueCode.OUTSIDE_FOLDER, folder)
@@ -106,6 +108,12 @@ def _listed_runs(
     if not names:
         _note_none(base, "files ending in " + ", ".join(suffixes), findings)
     return _named_runs(names)
+
+
+def _suffixes(config: Config) -> tuple[str, ...]:
+    if config.of_cifti:
+        return CIFTI_OF[config.feature_space]
+    return MATRIX_SUFFIXES if config.feature_space == "matrix" else IMAGE_SUFFIXES
 
 
 def _named_runs(names: Sequence[str]) -> tuple[ListedRun, ...]:
@@ -412,17 +420,29 @@ def _number(cell: str) -> float:
 
 # ------------------------------------------------------------------------------- BIDS derivatives
 
-PATTERNS: Final = ("sub-*/func/*_bold.nii*", "sub-*/ses-*/func/*_bold.nii*")
 CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
 # Entities that tell versions of one run apart.
-VERSIONS: Final = ("space", "res", "desc", "den", "cohort")
+VERSIONS: Final = ("space", "res", "desc", "den", "cohort", "seg", "atlas", "stat")
 # Entities listed where no image fits: the first ones show how the names are made.
 MOST_ENTITIES: Final = 6
 
 
-def is_bids(base: Path) -> bool:
+def patterns_of(config: Config) -> tuple[str, ...]:
+    """Return where a BIDS folder has the files of a feature space."""
+    ends = [f"*{end}" for end in CIFTI_OF.get(config.feature_space, ())] or ["*_bold.nii*"]
+    return tuple(f"{place}/func/{end}" for place in ("sub-*", "sub-*/ses-*") for end in ends)
+
+
+EVERY_PATTERN: Final = tuple(
+    f"{place}/func/*{end}"
+    for place in ("sub-*", "sub-*/ses-*")
+    for end in ("_bold.nii*", ".dtseries.nii", ".ptseries.nii")
+)
+
+
+def is_bids(base: Path, patterns: Sequence[str] = EVERY_PATTERN) -> bool:
     # The first match will do: a study has thousands.
-    return any(True for pattern in PATTERNS for _ in base.glob(pattern))
+    return any(True for pattern in patterns for _ in base.glob(pattern))
 
 
 def entities_of(name: str) -> dict[str, str]:
@@ -506,10 +526,10 @@ def _participation(include: str, exclude: str) -> Participation:
 
 
 def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tuple[ListedRun, ...]:
-    bids_filter = config.bids_filter
+    bids_filter, patterns = config.wanted_entities, patterns_of(config)
     wanted, unwanted = parse_entities(bids_filter), parse_exclusions(config.bids_exclude)
     top = base / folder
-    images = sorted({path for pattern in PATTERNS for path in top.glob(pattern)})
+    images = sorted({path for pattern in patterns for path in top.glob(pattern)})
     listed: list[ListedRun] = []
     said = _participants(top, findings)
     left_out = {subject for subject, one in said.items() if not one.listed}

@@ -10,12 +10,15 @@ from cape.arrays import MOST_KEPT
 from cape.data.issues import IssueCode, UnusableFile
 
 IMAGE_SUFFIXES: Final = (".nii", ".nii.gz", ".img")
+CIFTI_SERIES: Final = (".dtseries.nii", ".ptseries.nii")
 MATRIX_SUFFIXES: Final = (".npy", ".npz", ".csv", ".tsv", ".mat")
 TABLES: Final = (".csv", ".tsv")
 # Bytes of a table of one run: as text it takes a few times more than in memory.
 MOST_TABLE: Final = 2**30
 PROMISED: Final = {
     ".nii": "NIfTI",
+    ".dtseries.nii": "NIfTI",
+    ".ptseries.nii": "NIfTI",
     ".nii.gz": "gzip",
     ".img": "NIfTI",
     ".npy": "NumPy array",
@@ -68,10 +71,10 @@ def suffix_of(name: str) -> str:
     return max(suffixes, key=len) if suffixes else Path(lowered).suffix
 
 
-def check_type(path: Path, accepted: tuple[str, ...]) -> None:
+def check_type(path: Path, accepted: tuple[str, ...], *, cifti: bool = False) -> None:
     """Raise `UnusableFile` if empty, a pointer, not `accepted` or not the type of its name."""
     suffix = suffix_of(path.name)
-    if path.name.lower().endswith(_SURFACE):
+    if path.name.lower().endswith(_SURFACE) and not cifti:
         raise UnusableFile(IssueCode.SURFACE_DATA, "named as a surface or CIFTI file")
     size = path.stat().st_size
     if size == 0:

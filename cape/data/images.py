@@ -174,7 +174,7 @@ def _may_resample(run: RunFile, header: Nifti1Header, grid: Grid, how: Resamplin
 
 def _series(image: _OpenImage, values: Data, run: RunFile, digest: str) -> Series:
     # Who wrote the manifest knows better than a converter; the sidecar better than the header.
-    tr = run.tr or _sidecar_tr(run.path, image.issues) or _header_tr(image.header, image.issues)
+    tr = run.tr or sidecar_tr(run.path, image.issues) or _header_tr(image.header, image.issues)
     grid, issues = image.alignment.word, tuple(image.issues)
     return Series(values=values, tr=tr, digest=digest, grid=grid, issues=issues)
 
@@ -345,7 +345,7 @@ def _sidecar(path: Path) -> Any:
     return json.loads(text, object_pairs_hook=unique_keys)
 
 
-def _sidecar_tr(path: Path, issues: list[Issue]) -> float:
+def sidecar_tr(path: Path, issues: list[Issue]) -> float:
     """Return RepetitionTime of the JSON file beside the image, s; 0 if there is none."""
     sidecar = path.with_name(path.name[: -len(suffix_of(path.name))] + ".json")
     try:

@@ -69,7 +69,10 @@ class IssueCode(Enum):
     FILE_TYPE_OTHER = (9, "E", "A file is of another type than its name says", "{promised}", "convert or rename it")
     FILE_TOO_LARGE = (9, "X", "A file is too large to be one run", "at most {most} bytes", "save one run per file, as float32")
     PAIR_WITHOUT_HEADER = (9, "X", "An .img file has no header beside it", "a NIfTI pair, .hdr and .img", "copy both, or convert it to .nii.gz")
-    SURFACE_DATA = (63, "E", "A file holds surface data", "volumetric images only in this version", "use the volumetric images")
+    SURFACE_DATA = (63, "E", "A file holds surface data, and this feature space is of volumes", "volumetric images", "use the volumetric images, or ask the owner for feature_space = grayordinates or parcels")
+    CIFTI_OTHER = (63, "X", "A file is not of the kind of CIFTI that this feature space is of", "{wanted}", "use the files that the feature space is of, or ask the owner for another feature_space")
+    GRAYORDINATES_OTHER = (17, "X", "The grayordinates of a file are not those of the owner's structure", "{wanted}", "use the files of that space and density (bids_filter), or ask the owner for their structure")
+    PARCELS_OTHER = (17, "X", "The parcels of a file are not those of the owner's structure", "{wanted}", "use the same parcellation, in the same order")
     # ---- images
     HEADER_DAMAGED = (9, "X", "The header of an image is damaged", "a NIfTI header", "convert it again")
     GZIP_DAMAGED = (10, "X", "A compressed image is truncated or damaged", "a whole file", "copy or compress it again")

@@ -27,7 +27,6 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.algorithms.interpolated_basis import InterpolatedBasis
 from cape.config import Config, parse_shape
 from cape.data.checks import (
     RunShape,
@@ -38,6 +37,7 @@ from cape.data.checks import (
     judge,
     judge_site,
 )
+from cape.data.cifti import read_structure
 from cape.data.cleaning import UNREAD, rank_of
 from cape.data.discovery import discover
 from cape.data.issues import Finding, Findings, Issue, IssueCode, UnusableFile, in_full
@@ -192,7 +192,8 @@ def start_scan(
 ) -> SiteScan:
     """Find the files of a site and its feature space; looks at no data of a subject."""
     findings = Findings(site, strict=strict)
-    space = read_space(config, base, findings)
+    read = read_structure if config.of_cifti else read_space
+    space = read(config, base, findings)
     listed = discover(base, listing, config, findings)
     return SiteScan(config=config, listed=listed, findings=findings, space=space)
 
@@ -440,11 +441,11 @@ def _read_noting(
     return series
 
 
-def _grid_of(run: RunFile, space: FeatureSpace | None) -> Grid | None:
-    """Return where the features lie in an image; None for matrices, and without a mask."""
+def _grid_of(run: RunFile, space: FeatureSpace | None) -> Grid | FeatureSpace | None:
+    """Return where the features lie in a file; None for matrices, and without a mask."""
     if space is None or space.kind == "matrix" or run.values is not None:
         return None
-    return grid_of(space)
+    return space if space.of_cifti else grid_of(space)
 
 
 def _shape(run: RunFile, series: Series) -> RunShape:
@@ -497,7 +498,7 @@ def project(values: Data, basis: Basis | None) -> Data:
         return values
     if basis.shape[0] != values.shape[0]:
         raise ValueError(f"basis has {basis.shape[0]} rows, the data have {values.shape[0]}")
-    if isinstance(basis, InterpolatedBasis):
+    if not isinstance(basis, np.ndarray):
         return basis.adjoint(values).astype(np.float32)
     # Sums in doubles: in float32 the result would depend on the order of 70,000 voxels.
     total = np.zeros((basis.shape[1], values.shape[1]))

@@ -11,6 +11,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.config import Config, confound_columns
+from cape.data.cifti import read_series
 from cape.data.cleaning import DEGREES, Quality, clean, nuisance, regressors
 from cape.data.images import Resampling, read_image, read_image_header
 from cape.data.issues import IssueCode, UnusableFile
@@ -18,13 +19,14 @@ from cape.data.matrices import read_matrix, read_matrix_header
 from cape.data.runs import RunFile, Series
 from cape.data.space import Grid
 from cape.data.tables import read_confounds, read_records
+from cape.feature_space import FeatureSpace
 
 # Time points that regression must leave over.
 LEAST_FREEDOM: Final = 3
 
 
 def read_run(
-    run: RunFile, config: Config, grid: Grid | None, *, headers_only: bool = False
+    run: RunFile, config: Config, grid: Grid | FeatureSpace | None, *, headers_only: bool = False
 ) -> Series:
     """Return a run as stored with its confounds; UnusableFile, or OSError if it cannot be read."""
     if run.row >= 0:
@@ -34,6 +36,8 @@ def read_run(
     elif config.feature_space == "matrix":
         read = read_matrix_header if headers_only else read_matrix
         series = read(run, config.orientation, config.variable)
+    elif isinstance(grid, FeatureSpace):
+        series = read_series(run, grid, headers_only=headers_only)
     else:
         how = Resampling(smoothing_fwhm=config.smoothing_fwhm, resample=config.resample)
         series = (read_image_header if headers_only else read_image)(run, grid, how)

@@ -29,6 +29,7 @@ from cape.frozen import dataclass
 MASKS: Final = Path(__file__).resolve().parents[1] / "masks"
 MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
 ATLAS_FILES: Final = ("atlas.nii", "atlas.nii.gz")
+STRUCTURE_FILES: Final = ("structure.dscalar.nii", "structure.pscalar.nii")
 TEMPLATE_FILES: Final = (
     "templates.nii.gz",
     "templates.nii",
@@ -128,16 +129,23 @@ def read_space(config: Config, base: Path | None, findings: Findings) -> Feature
     known = config.space or said
     space = FeatureSpace.of_labels(kind, labels, affine, known)
     _check_limits(space, config, findings)
+    check_hash(space, config, path.name, findings)
+    return space
+
+
+def check_hash(space: FeatureSpace, config: Config, name: str, findings: Findings) -> None:
+    """Note a mask, atlas or structure whose digest is not the owner's."""
+    kind = "structure" if space.of_cifti else space.kind
     if config.mask_hash and config.mask_hash.lower() != space.digest:
-        place = f"{path.name}: {space.digest}"
+        place = f"{name}: {space.digest}"
         public = {"field": kind, "sites": f"{findings.site} and mask_hash"}
         findings.add(IssueCode.MASK_OTHER, place, public=public, kind=kind, wanted=config.mask_hash)
-    return space
 
 
 def reserved_names(config: Config) -> tuple[str, ...]:
     """Return file names in a site's folder that are mask, atlas or templates, not data."""
-    return (*MASK_FILES, *ATLAS_FILES, *TEMPLATE_FILES, config.atlas, config.mask)
+    own = (*MASK_FILES, *ATLAS_FILES, *STRUCTURE_FILES, *TEMPLATE_FILES)
+    return (*own, config.atlas, config.mask)
 
 
 def _file_of(config: Config, kind: str, base: Path | None, findings: Findings) -> Path | None:

@@ -17,7 +17,7 @@ from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.forecast.rules import rule_of
 from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
-from cape.report import confidence, consortium_page, files, labels, maps, privacy_json
+from cape.report import confidence, consortium_page, files, labels, maps, privacy_json, surfaces
 from cape.report.maps import Component
 from cape.report.privacy_json import PrivacyStatement
 from cape.report.results import (
@@ -322,6 +322,8 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
         scale = np.maximum(np.std(outcome.A, axis=0), 1e-300)
         sets["template_evidence"] = outcome.template.evidence / scale
         sets["template_without_data"] = z_scores(outcome.template.without_data)
+    if outcome.space.of_cifti:
+        surfaces.write_spheres(folder, outcome.space)
     for name, columns in sets.items():
         maps.write_maps(folder, name, columns, outcome.space, stamp=stamp)
 

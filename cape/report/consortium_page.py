@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from cape.delimited import read_matrix_lines, split_lines
-from cape.feature_space import is_mni
+from cape.feature_space import is_cifti, is_mni
 from cape.forecast.one_release import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.cost import FREE
-from cape.report import confidence, files, maps, page, plots
+from cape.report import confidence, files, maps, page, plots, surfaces
 from cape.report.maps import Component
 from cape.report.page import Page, Values, text_of
 from cape.report.plots import Picture
@@ -80,8 +80,10 @@ def _common(folder: MapFolder | TableFolder) -> Values:
 
 def _features(results: Results) -> str:
     n, d, grid = results.n_features, results.n_basis, results.grid
-    word = {"mask": "voxels", "atlas": "parcels"}.get(results.feature_space, "columns")
-    shape = f" ({' x '.join(map(str, grid))})" if grid else ""
+    words = {"mask": "voxels", "atlas": "parcels", "parcels": "parcels"}
+    word = {**words, "grayordinates": "grayordinates"}.get(results.feature_space, "columns")
+    of_grid = grid and not is_cifti(results.feature_space)
+    shape = f" ({' x '.join(map(str, grid))})" if of_grid else ""
     basis = "" if n == d else f", basis of {d}"
     return f"{n} {word}{shape}{basis}"
 
@@ -216,8 +218,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
     results, rows = folder.results, folder.components
     bar: Picture | None = None
     pictures: list[Picture | None] = [None] * len(rows)
-    # Plain columns have no place next to each other, so there is nothing to draw.
-    if drawn and (results.feature_space != "matrix" or results.grid):
+    if drawn and _has_pictures(folder):
         bar, *drawings = _draw(folder)
         pictures = [*drawings]
     facts = [tuple(_component_facts(row, results)) for row in rows]
@@ -225,11 +226,28 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
     return {"bar": bar, "components": list(zip(names, facts, pictures, strict=True))}
 
 
+def _maps_of(folder: MapFolder, name: str) -> Path:
+    return folder.path / f"{name}{maps.ENDINGS[folder.results.feature_space]}"
+
+
+def _has_pictures(folder: MapFolder) -> bool:
+    """Whether features have a place: plain columns, and parcels without a sphere, have none."""
+    if is_cifti(folder.results.feature_space):
+        return (folder.path / surfaces.SPHERES).is_file()
+    return folder.results.feature_space != "matrix" or bool(folder.results.grid)
+
+
 def _draw(folder: MapFolder) -> list[Picture]:
     results, rows = folder.results, folder.components
     names = [row.name for row in rows]
     alts = [_alt(row, results) for row in rows]
     caption = "Colours of all maps."
+    if is_cifti(results.feature_space):
+        z = surfaces.read_cifti(_maps_of(folder, maps.file_of(results.status)))
+        limit = plots.colour_limit(z)
+        bar = plots.draw_colour_bar(limit, plots.THRESHOLD, caption)
+        spheres = surfaces.read_spheres(folder.path)
+        return [bar, *surfaces.draw_spheres(z, spheres, names, alts, limit)]
     if results.feature_space == "matrix":
         content = (folder.path / f"{maps.file_of(results.status)}.csv").read_bytes()
         _, *lines = split_lines(content, ",", comments=False)
@@ -275,6 +293,9 @@ def _where(row: Component, results: MapResults) -> str:
     mm = [x for x in (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm) if x is not None]
     if len(mm) == 3:
         return f"{' '.join(f'{x:.0f}' for x in mm)} mm".replace("-0 ", "0 ")
+    if is_cifti(results.feature_space):
+        word = "parcel" if results.feature_space == "parcels" else "grayordinate"
+        return f"{word} {row.peak_feature}"
     if results.grid:
         down, across = divmod(row.peak_feature - 1, results.grid[1])
         return f"row {down + 1}, column {across + 1}"
@@ -315,13 +336,18 @@ def _compared(results: MapResults, surrogate: SurrogateFigures) -> Iterator[Row]
 
 
 def _free_set(folder: MapFolder) -> list[Picture]:
-    path = folder.path / "spatial_maps.nii.gz"
-    # Columns without a grid have no image of them.
-    if not path.is_file():
-        return []
-    limit = plots.colour_limit(maps.read_maps(path))
     names = [f"Spatial {k:02d}" for k in range(1, folder.results.n_components + 1)]
     alts = [f"{name}: a spatial component of the released subspace." for name in names]
+    path = _maps_of(folder, "spatial_maps")
+    # Columns without a grid have no image of them.
+    if not path.is_file() or path.suffix == ".csv":
+        return []
+    if is_cifti(folder.results.feature_space):
+        z, spheres = surfaces.read_cifti(path), surfaces.read_spheres(folder.path)
+        if not spheres:
+            return []
+        return list(surfaces.draw_spheres(z, spheres, names, alts, plots.colour_limit(z)))
+    limit = plots.colour_limit(maps.read_maps(path))
     return list(
         plots.draw_strips(path, names, alts, limit, mni=is_mni(folder.results.template_space))
     )

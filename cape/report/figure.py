@@ -25,10 +25,10 @@ def maps_figure(z: Array, space: FeatureSpace) -> Any:
     names = component_names(z.shape[1])
     n_columns = min(COLUMNS, len(names))
     n_rows = math.ceil(len(names) / n_columns)
-    width = 2.0 * PANEL if space.kind != "matrix" else PANEL
+    width = 2.0 * PANEL if space.on_grid else PANEL
     figure = new_figure(width * n_columns, (PANEL + 0.25) * n_rows)
     limit = colour_limit(z)
-    volumes = None if space.kind == "matrix" else _volumes(z, space)
+    volumes = _volumes(z, space) if space.on_grid else None
     for k, name in enumerate(names):
         axes = figure.add_subplot(n_rows, n_columns, k + 1)
         axes.set_title(name, fontsize=9)

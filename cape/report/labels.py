@@ -19,6 +19,7 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.delimited import rows_by_column
 from cape.errors import ConfigError
+from cape.feature_space import is_cifti
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.report import files, maps
@@ -56,7 +57,7 @@ class Match:
 def bundled(space: FeatureSpace) -> Template | None:
     """Networks of the atlas on an MNI space; None without a grid and without nilearn."""
     table = _table()
-    if space.kind == "matrix" or table is None:
+    if not space.on_grid or table is None:
         return None
     where = maps.coordinates(space)
     # Single coordinates become blobs, because a released map is smooth and a point matches nothing.
@@ -87,7 +88,7 @@ def _table() -> Path | None:
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
     """Volumes of the user's own image as templates; ConfigError: CAPE-E270 to E273."""
-    if space.kind == "matrix":
+    if not space.on_grid:
         raise ConfigError("E270", got=space.kind)
     image = _on_grid(_read(path), space)
     volumes = np.asarray(image.dataobj, dtype=np.float64)
@@ -221,6 +222,8 @@ def source(template: Template | None, settings: Mapping[str, object]) -> LabelSo
         why = (
             "the features are plain columns"
             if settings.get("feature_space") == "matrix"
+            else "the maps are those of grayordinates or parcels"
+            if is_cifti(str(settings.get("feature_space")))
             else "nobody said that the grid is in MNI space (setting space), or there is no nilearn"
         )
         return LabelSource(template=None, labels=(), note=f"No labels: {why}.")

@@ -67,7 +67,7 @@ def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
 
 def coordinates(space: FeatureSpace) -> Array:
     """Place of each feature in mm (D, 3): voxel, or centre of a parcel; (D, 0) without a grid."""
-    if space.kind == "matrix":
+    if not space.on_grid:
         return np.zeros((space.n_features, 0))
     labels = space.labels()
     ijk = np.argwhere(labels > 0).astype(np.float64)
@@ -91,6 +91,16 @@ def file_of(status: str) -> str:
     return "unconfirmed_maps" if status == "nothing_found" else "group_maps"
 
 
+# How the files of maps end, by feature space
+ENDINGS = {
+    "mask": ".nii.gz",
+    "atlas": ".nii.gz",
+    "matrix": ".csv",
+    "grayordinates": ".dscalar.nii",
+    "parcels": ".pscalar.nii",
+}
+
+
 def write_maps(
     folder: Path,
     name: str,
@@ -101,8 +111,14 @@ def write_maps(
     digits: str = ".9g",
     level: int = 9,
 ) -> None:
-    """Write maps (D, R) as ``name.nii.gz`` on a grid, as ``name.csv`` without one."""
-    if space is not None and space.kind != "matrix":
+    """Write maps (D, R) as ``name`` with the ending of their feature space (`ENDINGS`)."""
+    if space is not None and space.of_cifti:
+        from cape.report.surfaces import cifti_of
+
+        path = folder / f"{name}{ENDINGS[space.kind]}"
+        path.write_bytes(cifti_of(maps, space, stamp=stamp))
+        return
+    if space is not None and space.on_grid:
         image = _nifti(maps, space, stamp=stamp, level=level)
         (folder / f"{name}.nii.gz").write_bytes(image)
         return

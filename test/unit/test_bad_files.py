@@ -256,7 +256,7 @@ def test_a_sidecar_with_a_key_twice_says_nothing(tmp_path) -> None:
     for text, tr in ((b'{"RepetitionTime": 2}', 2.0),
                      (b'{"RepetitionTime": 2, "RepetitionTime": 3}', 0.0)):  # fmt: skip
         _with_sidecar(tmp_path / "a.nii", text)
-        assert images._sidecar_tr(tmp_path / "a.nii", []) == tr
+        assert images.sidecar_tr(tmp_path / "a.nii", []) == tr
 
 
 def test_there_are_forty_of_them() -> None:

@@ -1,0 +1,305 @@
+"""CIFTI-2 files: series of grayordinates and of parcels, their structure, and spheres beside it.
+
+A series is stored feature by feature, so it is read in blocks of rows and nothing is turned.  Its
+brain models or parcels must be those that all sites share: the axis of a file of the owner's.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.arrays import MOST_KEPT
+from cape.config import Config
+from cape.data.file_type import CIFTI_SERIES, check_type
+from cape.data.images import HashingReader, sidecar_tr
+from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
+from cape.data.runs import RunFile, Series, unread
+from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
+from cape.feature_space import FeatureSpace
+from cape.frozen import dataclass
+from cape.grayordinates import LEFT, RIGHT, Part, Structure, quantised, structure_of
+
+if TYPE_CHECKING:
+    from nibabel.cifti2.cifti2_axes import Axis, BrainModelAxis, ParcelsAxis
+
+HEADER_BYTES: Final = 540
+# Bytes of the XML; that of 91,282 grayordinates has 0.6 million.
+MOST_XML: Final = 2**25
+# Values that are read at once.
+BLOCK: Final = 2**20
+LONGEST_TR: Final = 20.0  # s, as of images
+
+# Of the owner's, or as TemplateFlow names those of fsLR
+SPHERE_FILES: Final = {
+    LEFT: ("sphere.L.surf.gii", "tpl-fsLR_den-32k_hemi-L_sphere.surf.gii"),
+    RIGHT: ("sphere.R.surf.gii", "tpl-fsLR_den-32k_hemi-R_sphere.surf.gii"),
+}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class _Opened:
+    """The head of a file: its axes, and where and how D rows of T numbers lie behind it."""
+
+    axes: tuple[Axis, Axis]  # along rows (time), along columns (features)
+    structure: Structure | None  # of the columns, if they are grayordinates or parcels
+    shape: tuple[int, int]  # T, D
+    dtype: np.dtype[Any]
+    offset: int
+    slope: float
+    inter: float
+    read: int  # bytes so far
+
+
+def read_series(run: RunFile, space: FeatureSpace, *, headers_only: bool = False) -> Series:
+    """Return features by time; UnusableFile: no whole series of the features of `space`."""
+    kind = "dtseries" if space.kind == "grayordinates" else "ptseries"
+    check_type(run.path, CIFTI_SERIES, cifti=True)
+    with run.path.open("rb") as raw:
+        reader = HashingReader(raw)
+        head = _open(reader, run.path)
+        n_times, n_features = head.shape
+        _check_axes(head, space, kind)
+        issues: list[Issue] = []
+        tr = run.tr or sidecar_tr(run.path, issues) or _series_tr(head.axes[0], issues)
+        values, digest = unread(n_features, n_times), ""
+        if not headers_only:
+            reader.read(head.offset - head.read)
+            values = np.empty((n_features, n_times), dtype=np.float32)
+            step = max(1, BLOCK // n_times)
+            for first in range(0, n_features, step):
+                rows = values[first : first + step]
+                block = reader.read(rows.size * head.dtype.itemsize)
+                stored = np.frombuffer(block, dtype=head.dtype).reshape(rows.shape)
+                rows[:] = stored if head.slope == 1.0 and not head.inter else (
+                    stored * head.slope + head.inter
+                )  # fmt: skip
+            digest = reader.finish()
+    return Series(values=values, tr=tr, digest=digest, grid="ok", issues=tuple(issues))
+
+
+def _open(reader: HashingReader, path: Path) -> _Opened:
+    import nibabel as nib
+
+    head = reader.read(HEADER_BYTES)
+    try:
+        header = nib.Nifti2Header(head, check=False)
+        shape = tuple(int(n) for n in header.get_data_shape())
+        offset, dtype = int(header.get_data_offset()), np.dtype(header.get_data_dtype())
+        slope, inter = header.get_slope_inter()
+    except Exception as err:  # its readers raise whatever a damaged file leads them to
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
+    rest = reader.read(12)
+    order = "<" if header.endianness == "<" else ">"
+    size, code = np.frombuffer(rest[4:12].ljust(8, b"\0"), dtype=f"{order}i4").tolist()
+    if len(shape) != 6 or shape[:4] != (1, 1, 1, 1) or code != 32:
+        observed = f"shape {shape}, first extension {code}"
+        raise UnusableFile(IssueCode.CIFTI_OTHER, observed, wanted="a CIFTI-2 file")
+    n_bytes = path.stat().st_size
+    if not 8 < size <= min(MOST_XML, n_bytes) or offset < HEADER_BYTES + 4 + size:
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, f"an extension of {size} bytes")
+    if dtype.kind not in "iuf":
+        raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, f"type {dtype}")
+    needed = offset + math.prod(shape) * dtype.itemsize
+    if min(shape) < 1 or needed > n_bytes:
+        raise UnusableFile(IssueCode.IMAGE_TRUNCATED, f"{n_bytes} bytes", needed=f"{needed} bytes")
+    if 4 * math.prod(shape) > MOST_KEPT:
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, f"shape {shape}, at most {MOST_KEPT} bytes")
+    try:
+        axes, structure = _parsed(reader.read(size - 8).rstrip(b"\0"))
+        if (len(axes[0]), len(axes[1])) != shape[4:]:
+            raise ValueError(f"axes of {len(axes[0])} and {len(axes[1])}, data {shape[4:]}")
+    except Exception as err:  # as above
+        raise UnusableFile(IssueCode.HEADER_DAMAGED, str(err)) from err
+    return _Opened(
+        axes=axes,
+        structure=structure,
+        shape=(shape[4], shape[5]),
+        dtype=dtype,
+        offset=offset,
+        slope=1.0 if slope is None else float(slope),
+        inter=0.0 if inter is None else float(inter),
+        read=HEADER_BYTES + 4 + size,
+    )
+
+
+# Files of a study mostly have the same XML, which takes longer to parse than to compare.
+@functools.lru_cache(maxsize=4)
+def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
+    from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
+    from nibabel.cifti2.parse_cifti2 import Cifti2Parser
+
+    if b"<!ENTITY" in xml or b"<!DOCTYPE" in xml:  # nothing that could unfold
+        raise ValueError("XML with declarations of its own")
+    parser: Any = Cifti2Parser()
+    parser.parse(string=xml)
+    axes = (parser.header.get_axis(0), parser.header.get_axis(1))
+    known = isinstance(axes[1], BrainModelAxis | ParcelsAxis)
+    return axes, structure_of_axis(axes[1]) if known else None
+
+
+def _check_axes(head: _Opened, space: FeatureSpace, kind: str) -> None:
+    from nibabel.cifti2.cifti2_axes import SeriesAxis
+
+    (along, features), found = head.axes, head.structure
+    right = found is not None and bool(found.names) == (kind == "ptseries")
+    if found is None or not right or not isinstance(along, SeriesAxis):
+        observed = f"axes {type(along).__name__} and {type(features).__name__}"
+        raise UnusableFile(IssueCode.CIFTI_OTHER, observed, wanted=f"a {kind}.nii file")
+    wanted = space.structure()
+    if found.names != wanted.names:
+        observed = _difference(found.names, wanted.names)
+        raise UnusableFile(IssueCode.PARCELS_OTHER, observed, wanted=wanted.summary())
+    if _plain(found) == _plain(wanted) and _grid(features) == (space.shape, space.affine):
+        return
+    code = IssueCode.PARCELS_OTHER if kind == "ptseries" else IssueCode.GRAYORDINATES_OTHER
+    observed = found.summary()
+    if observed == wanted.summary():
+        observed = f"{observed}, but other vertices or voxels"
+    raise UnusableFile(code, observed, wanted=wanted.summary())
+
+
+def _difference(names: tuple[str, ...], wanted: tuple[str, ...]) -> str:
+    if len(names) != len(wanted) or sorted(names) == sorted(wanted):
+        return f"{len(names)} parcels" + (" in another order" if len(names) == len(wanted) else "")
+    i, name = next((i, a) for i, (a, b) in enumerate(zip(names, wanted, strict=True), 1) if a != b)
+    return f"parcel {i} is '{name[:40]}', not '{wanted[i - 1][:40]}'"
+
+
+def _plain(structure: Structure) -> list[object]:
+    """All of a structure but its spheres, which the files of people do not hold."""
+    parts = [
+        (part.structure, part.n_vertices, part.parcel, part.index.tobytes())
+        for part in structure.parts
+    ]
+    return [*parts, structure.names]
+
+
+def _grid(axis: Any) -> tuple[tuple[int, ...], tuple[float, ...]]:
+    """Return shape and affine (mm, row-major, rounded) of the voxels; () without."""
+    if axis.volume_shape is None or axis.affine is None:
+        return (), ()
+    rounded = np.round(np.asarray(axis.affine, dtype=np.float64), 4) + 0.0
+    return tuple(int(n) for n in axis.volume_shape), tuple(float(a) for a in rounded.ravel())
+
+
+def _series_tr(axis: Any, issues: list[Issue]) -> float:
+    """Return the step of a series in s; 0 if it says nothing."""
+    step = float(axis.step)
+    if axis.unit != "SECOND" or not 0 < step < math.inf:
+        issues.append(Issue(IssueCode.TR_UNKNOWN, f"a series of {step:g} {axis.unit.lower()}"))
+        return 0.0
+    if step <= LONGEST_TR:
+        return step
+    issues.append(Issue(IssueCode.TR_CONVERTED, f"{step:g} said to be seconds"))
+    return step * 1e-3
+
+
+# ------------------------------------------------------------------------------- structure
+
+
+def structure_of_axis(axis: Any, spheres: dict[str, Array] | None = None) -> Structure:
+    """Return what the columns of a file are; ValueError: nothing that could be."""
+    # The same axis comes with every file of a study: most of its bytes are compared, not parsed.
+    from nibabel.cifti2.cifti2_axes import BrainModelAxis
+
+    known = spheres or {}
+    if isinstance(axis, BrainModelAxis):
+        return structure_of(tuple(_models(axis, known)))
+    return structure_of(tuple(_parcels(axis, known)), tuple(str(name) for name in axis.name))
+
+
+def _models(axis: BrainModelAxis, spheres: dict[str, Array]) -> list[Part]:
+    return [
+        _part(
+            str(name), -1, model.vertex if model.surface_mask.all() else model.voxel,
+            int(axis.nvertices[name]) if model.surface_mask.all() else 0, spheres,
+        )
+        for name, _, model in axis.iter_structures()
+    ]  # fmt: skip
+
+
+def _parcels(axis: ParcelsAxis, spheres: dict[str, Array]) -> list[Part]:
+    parts = []
+    for parcel, (voxels, vertices) in enumerate(zip(axis.voxels, axis.vertices, strict=True)):
+        for name in sorted(vertices):
+            n_vertices = int(axis.nvertices[name])
+            parts.append(_part(name, parcel, vertices[name], n_vertices, spheres))
+        if len(voxels):
+            parts.append(_part("OTHER", parcel, voxels, 0, spheres))
+    return parts
+
+
+def _part(name: str, parcel: int, index: Any, n_vertices: int, spheres: dict[str, Array]) -> Part:
+    short = name.removeprefix("CIFTI_STRUCTURE_")
+    points = np.asarray(index, dtype=np.int32)
+    sphere = None
+    if n_vertices and short in spheres:
+        if len(spheres[short]) != n_vertices:
+            problem = f"{short.lower()}: a sphere of {len(spheres[short])} vertices"
+            raise ValueError(f"{problem}, a structure of {n_vertices}")
+        sphere = quantised(spheres[short][points])
+    return Part(structure=short, n_vertices=n_vertices, parcel=parcel, index=points, sphere=sphere)
+
+
+def read_structure(config: Config, base: Path | None, findings: Findings) -> FeatureSpace | None:
+    """Return the space of the owner's structure file, or None after noting what is wrong."""
+    kind: str = config.feature_space
+    names = STRUCTURE_FILES if kind == "grayordinates" else STRUCTURE_FILES[::-1]
+    there = [] if base is None else [base / name for name in names if (base / name).is_file()]
+    if base is None or not there:
+        findings.add(IssueCode.MASK_MISSING, f"{names[0]} in {base}", kind="structure")
+        return None
+    path = there[0]
+    try:
+        check_type(path, (".nii",), cifti=True)
+        with path.open("rb") as raw:
+            head = _open(HashingReader(raw), path)
+        if head.structure is None or bool(head.structure.names) != (kind == "parcels"):
+            observed = f"columns are {type(head.axes[1]).__name__}"
+            raise UnusableFile(IssueCode.CIFTI_OTHER, observed, wanted=f"a file of {kind}")
+        spheres = _spheres(base)
+        structure = structure_of_axis(head.axes[1], spheres)
+    except UnusableFile as verdict:
+        findings.add_issue(verdict.issue, path.name)
+        return None
+    except (ValueError, OSError) as err:
+        findings.add(IssueCode.MASK_UNREADABLE, f"{path.name}: {err}", kind="structure")
+        return None
+    if kind == "grayordinates" and not structure.has_spheres:
+        lacking = [side for side in SPHERE_FILES if side not in spheres]
+        place = " and ".join(SPHERE_FILES[side][0] for side in lacking) or "no sphere fits"
+        findings.add(IssueCode.MASK_MISSING, place, kind="sphere")
+        return None
+    shape, affine = _grid(head.axes[1])
+    grid = np.array(affine).reshape(4, 4) if affine else None
+    space = FeatureSpace.of_structure(structure, shape, grid)
+    if kind == "parcels":
+        check_feature_count(space.n_features, config, findings)
+    check_hash(space, config, path.name, findings)
+    return space
+
+
+def _spheres(base: Path) -> dict[str, Array]:
+    """Return the vertices (n, 3) of each hemisphere whose sphere the owner sent."""
+    found = {}
+    for side, names in SPHERE_FILES.items():
+        path = next((base / name for name in names if (base / name).is_file()), None)
+        if path is not None:
+            found[side] = _vertices(path)
+    return found
+
+
+def _vertices(path: Path) -> Array:
+    import nibabel as nib
+
+    try:
+        image: Any = nib.load(path)
+        return np.asarray(image.agg_data("pointset"), dtype=np.float64).reshape(-1, 3)
+    except Exception as err:  # as above
+        raise ValueError(f"{path.name} is no surface: {err}") from err

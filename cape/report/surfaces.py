@@ -1,0 +1,179 @@
+"""Maps of grayordinates and parcels: as CIFTI files, and drawn on spheres."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.arrays import BROKEN
+from cape.feature_space import FeatureSpace
+from cape.frozen import dataclass
+from cape.grayordinates import LEFT, RIGHT, Structure
+from cape.protocol.outcome import component_names
+from cape.report.plots import COLOURS, THRESHOLD, Picture, finish, new_figure
+
+SPHERES: Final = "spheres.npz"
+# Pixels across a hemisphere
+PIXELS: Final = 150
+# Pixels whose nearest vertex is sought at once
+_PIXELS: Final = 2048
+# CIFTI: scalars of brain models, of parcels
+INTENTS: Final = {"grayordinates": 3006, "parcels": 3008}
+
+
+def cifti_of(z: Array, space: FeatureSpace, *, stamp: str) -> bytes:
+    """Return maps (D, R) as a dscalar.nii or pscalar.nii; equal maps give equal bytes."""
+    nibabel: Any = importlib.import_module("nibabel")
+    axes: Any = importlib.import_module("nibabel.cifti2.cifti2_axes")
+    structure = space.structure()
+    make = _parcels if structure.names else _models
+    columns = make(axes, structure, space)
+    names = axes.ScalarAxis(component_names(z.shape[1]))
+    image = nibabel.Cifti2Image(np.asarray(z.T, dtype=np.float32), header=(names, columns))
+    image.update_headers()
+    image.nifti_header.set_intent(INTENTS[space.kind])
+    image.nifti_header["descrip"] = stamp.encode()
+    return bytes(image.to_bytes())
+
+
+def _models(axes: Any, structure: Structure, space: FeatureSpace) -> Any:
+    volume = _volume(space)
+    return axes.BrainModelAxis(
+        np.concatenate(
+            [[f"CIFTI_STRUCTURE_{p.structure}"] * len(p.index) for p in structure.parts]
+        ),
+        voxel=np.concatenate(
+            [np.full((len(p.index), 3), -1) if p.n_vertices else p.index for p in structure.parts]
+        ),
+        vertex=np.concatenate(
+            [p.index if p.n_vertices else np.full(len(p.index), -1) for p in structure.parts]
+        ),
+        nvertices={
+            f"CIFTI_STRUCTURE_{p.structure}": p.n_vertices for p in structure.parts if p.n_vertices
+        },
+        **volume,
+    )
+
+
+def _parcels(axes: Any, structure: Structure, space: FeatureSpace) -> Any:
+    voxels: list[Any] = [np.zeros((0, 3), dtype=int) for _ in structure.names]
+    vertices: list[dict[str, Any]] = [{} for _ in structure.names]
+    sizes = {}
+    for part in structure.parts:
+        if part.n_vertices:
+            name = f"CIFTI_STRUCTURE_{part.structure}"
+            vertices[part.parcel][name], sizes[name] = part.index, part.n_vertices
+        else:
+            voxels[part.parcel] = part.index
+    # As objects: parcels of equal size would become one array of all.
+    held = np.empty(len(voxels), dtype=object)
+    held[:] = voxels
+    return axes.ParcelsAxis(structure.names, held, vertices, nvertices=sizes, **_volume(space))
+
+
+def _volume(space: FeatureSpace) -> dict[str, Any]:
+    if not space.shape:
+        return {}
+    return {"affine": np.array(space.affine).reshape(4, 4), "volume_shape": space.shape}
+
+
+def read_cifti(path: Path) -> Array:
+    """Return the maps of a dscalar.nii or pscalar.nii, (D, R)."""
+    nibabel: Any = importlib.import_module("nibabel")
+    return np.asarray(nibabel.load(path).dataobj, dtype=np.float64).T
+
+
+# -- drawing -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Sphere:
+    """Vertices of one hemisphere."""
+
+    side: str  # {"left", "right"}
+    xyz: Array  # (n, 3): unit vectors; x to the right, y to the front, z up
+    feature: npt.NDArray[np.intp]  # (n,): of the maps
+
+
+def write_spheres(folder: Path, space: FeatureSpace) -> None:
+    """Write where the features lie, so that the page can be drawn from its folder."""
+    structure = space.structure()
+    feature = structure.parcel_of_points()
+    arrays: dict[str, Any] = {}
+    for side, name in (("left", LEFT), ("right", RIGHT)):
+        parts = [(part, rows) for part, rows in structure.blocks() if part.structure == name]
+        parts = [(part, rows) for part, rows in parts if part.sphere is not None]
+        if parts:
+            arrays[side] = np.concatenate([p.on_sphere() for p, _ in parts]).astype(np.float32)
+            arrays[f"{side}_feature"] = np.concatenate([feature[rows] for _, rows in parts])
+    if arrays:
+        np.savez_compressed(folder / SPHERES, **arrays)
+
+
+def read_spheres(folder: Path) -> tuple[Sphere, ...]:
+    try:
+        with np.load(folder / SPHERES, allow_pickle=False) as found:
+            return tuple(
+                Sphere(side=side, xyz=found[side].astype(float), feature=found[f"{side}_feature"])
+                for side in ("left", "right")
+                if side in found
+            )
+    except FileNotFoundError:
+        return ()
+    except BROKEN:  # the page is written without them
+        return ()
+
+
+def draw_spheres(
+    z: Array, spheres: Sequence[Sphere], names: Sequence[str], alts: Sequence[str], limit: float
+) -> Iterator[Picture]:
+    """Yield every map (D, R) on spheres: of each hemisphere from outside and from the midline."""
+    views = [(sphere, outside) for sphere in spheres for outside in (True, False)]
+    if len(views) == 4:  # left from outside, left and right from the midline, right from outside
+        views[2:] = views[:1:-1]
+    seen = [_nearest(sphere, outside=outside) for sphere, outside in views]
+    for k, (name, alt) in enumerate(zip(names, alts, strict=True)):
+        figure = new_figure(2.5 * len(views), 2.7)
+        for i, ((sphere, outside), (row, there)) in enumerate(zip(views, seen, strict=True)):
+            axes = figure.add_axes((i / len(views), 0.0, 1 / len(views), 0.9))
+            values = z[sphere.feature, k][row]
+            shown = there & (np.abs(values) >= THRESHOLD)
+            disc = np.where(row >= 0, np.where(there, 0.0, 0.15), np.nan)
+            axes.imshow(disc, cmap="gray_r", vmin=-0.25, vmax=1.0, interpolation="nearest")
+            coloured = np.where(shown, values, np.nan)
+            axes.imshow(coloured, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
+            axes.set_title(f"{sphere.side}, {'lateral' if outside else 'medial'}", fontsize=9)
+            axes.set_axis_off()
+        text = f"{alt} Both sides of each hemisphere, as spheres; grey: |z| below {THRESHOLD:g}."
+        yield finish(figure, alt=text, caption=name, shape="strip")
+
+
+def _nearest(sphere: Sphere, *, outside: bool) -> tuple[Any, Any]:
+    """Return the nearest vertex of each pixel of a disc, -1 outside, and whether one is near."""
+    # From the right one looks along -x and sees the front (y) on the right; from the left, not.
+    towards = 1.0 if (sphere.side == "right") == outside else -1.0
+    at = (np.arange(PIXELS) + 0.5) / PIXELS * 2.0 - 1.0
+    across, up = np.meshgrid(at, -at)
+    depth2 = 1.0 - across**2 - up**2
+    disc = depth2 > 0.0
+    depth = np.sqrt(depth2[disc])
+    pixels = np.stack([towards * depth, towards * across[disc], up[disc]], axis=1)
+    facing = np.flatnonzero(sphere.xyz[:, 0] * towards > -0.2)
+    row = np.full(disc.shape, -1)
+    cosine = np.zeros(disc.shape)
+    nearest, largest = np.zeros(len(pixels), dtype=int), np.zeros(len(pixels))
+    for first in range(0, len(pixels), _PIXELS):
+        part = slice(first, first + _PIXELS)
+        product = pixels[part] @ sphere.xyz[facing].T
+        best = product.argmax(axis=1)
+        nearest[part], largest[part] = facing[best], product[np.arange(len(best)), best]
+    row[disc], cosine[disc] = nearest, largest
+    # A vertex further away than neighbours are lies on the other side of the medial wall.
+    spacing = np.sqrt(4.0 * np.pi / max(len(sphere.xyz), 1))
+    return row, disc & (cosine >= np.cos(1.5 * spacing))

@@ -1,0 +1,289 @@
+"""CIFTI files as inputs: structure, series, findings, maps; and what a peer may send of them."""
+
+from __future__ import annotations
+
+import base64
+import re
+import zlib
+from dataclasses import replace
+
+import nibabel as nib
+import numpy as np
+import pytest
+from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
+
+from cape.config import Config
+from cape.data import inspect_site, load_site
+from cape.data.pipeline import start_scan, subject_matrix
+from cape.errors import MessageError
+from cape.feature_space import FeatureSpace
+from cape.grayordinates import MOST_BYTES, from_peer
+from cape.report import maps, surfaces
+from support.surfaces import SIDES, axis, parcels, write_cifti, write_owner_files
+
+PARCELS = Config(
+    epsilon=1.0, delta=1e-5, feature_space="parcels", min_timepoints=20, standardize="demean"
+)
+N_TIMES = 40
+PEOPLE = ("sub-01", "sub-02", "sub-03")
+
+
+def series(n_features: int, seed: int = 0) -> np.ndarray:
+    return 100 + np.random.default_rng(seed).standard_normal((n_features, N_TIMES))
+
+
+def site(folder, columns=None, **how):
+    """A site of three people with parcels; returns the values of the first."""
+    columns = parcels(2) if columns is None else columns
+    write_owner_files(folder, columns, 2)
+    for m, label in enumerate(PEOPLE):
+        write_cifti(folder / f"{label}_bold.ptseries.nii", series(len(columns), m), columns, **how)
+    return series(len(columns))
+
+
+def findings(folder, config: Config = PARCELS) -> str:
+    inspection = inspect_site(folder, {}, config, site="A")
+    return "\n".join(finding.private for finding in inspection.findings)
+
+
+def space_of(folder, config: Config = PARCELS) -> FeatureSpace:
+    space = start_scan(folder, {}, config, site="A").space
+    assert space is not None
+    return space
+
+
+def test_a_series_of_parcels_is_read_as_nibabel_reads_it(tmp_path) -> None:
+    site(tmp_path)
+    data, reduced = load_site(tmp_path, {}, PARCELS, site="A")
+    path = tmp_path / "sub-02_bold.ptseries.nii"
+    wanted = nib.load(path).get_fdata().T
+    wanted -= wanted.mean(axis=1, keepdims=True)
+    assert (data.space.kind, data.space.n_features, data.space.shape) == ("parcels", 24, ())
+    got = subject_matrix(data.subjects[1], data.space, replace(PARCELS, detrend="none"))
+    np.testing.assert_allclose(got, wanted, atol=1e-4)
+    assert [label for label, _ in reduced] == list(PEOPLE)
+    assert data.subjects[0].trs == (2.0,)
+    assert findings(tmp_path) == ""
+
+
+def test_integers_with_a_scale_and_big_endian_files_are_read(tmp_path) -> None:
+    values = site(tmp_path)
+    path = tmp_path / "sub-01_bold.ptseries.nii"
+    image = nib.load(path)
+    header = image.nifti_header.copy()
+    for dtype, atol in ((">f4", 1e-3), ("<i2", 0.01)):
+        other = nib.Cifti2Image(image.get_fdata(), header=image.header, nifti_header=header)
+        raw = bytearray(other.to_bytes())
+        head = nib.Nifti2Header(bytes(raw[:540]), check=False)
+        stored = np.ascontiguousarray(image.get_fdata().T)
+        if dtype == "<i2":
+            head.set_data_dtype(np.int16)
+            head["scl_slope"], head["scl_inter"] = 0.01, 50.0
+            stored = np.rint((stored - 50.0) / 0.01)
+            content = head.binaryblock + raw[540 : head["vox_offset"]]
+        else:
+            head.set_data_dtype(np.float32)
+            swapped = head.as_byteswapped()
+            extension = raw[540 : int(head["vox_offset"])]
+            extension[4:12] = np.frombuffer(bytes(extension[4:12]), "<i4").astype(">i4").tobytes()
+            content = swapped.binaryblock + extension
+        path.write_bytes(bytes(content) + stored.astype(dtype).tobytes())
+        data, _ = load_site(tmp_path, {}, PARCELS, site="A")
+        got = subject_matrix(data.subjects[0], data.space, replace(PARCELS, detrend="none"))
+        np.testing.assert_allclose(got, values - values.mean(axis=1, keepdims=True), atol=atol)
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ("names", "117", "parcel 1 is 'X', not 'L_00'"),
+        ("order", "117", "24 parcels in another order"),
+        ("number", "117", "20 parcels"),
+        ("vertices", "117", "but other vertices or voxels"),
+        ("dense", "163", "a ptseries.nii file"),
+        ("nifti", "109", "ends in .nii"),
+        ("truncated", "111", "bytes"),
+        ("xml", "109", "not well-formed"),
+        ("entity", "109", "XML with declarations of its own"),
+        ("nan", "125", "%"),
+        ("ms", "133", "2000 said to be seconds"),
+        ("hertz", "132", "hertz"),
+    ],
+)
+def test_a_file_that_does_not_fit_is_one_clear_finding(tmp_path, change, code, words) -> None:
+    site(tmp_path)
+    config, columns = PARCELS, parcels(2)
+    path = tmp_path / "sub-01_bold.ptseries.nii"
+    values = series(len(columns))
+    if change == "names":
+        columns.name[0] = "X"
+    elif change == "order":
+        columns = columns[np.r_[1, 0, 2 : len(columns)]]
+    elif change == "number":
+        columns, values = parcels(2, 10), series(20)
+    elif change == "vertices":
+        columns.vertices[0][SIDES[0]] = columns.vertices[0][SIDES[0]][1:]
+    elif change == "dense":
+        columns = axis(2)
+        values = series(len(columns))
+    elif change == "nan":
+        values[3] = np.nan
+    if change == "nifti":
+        path.unlink()
+        nib.save(nib.Nifti1Image(np.ones((3, 3, 3, N_TIMES)), np.eye(4)), tmp_path / "sub-01.nii")
+        write_text = "file,subject\nsub-01.nii,sub-01\n"
+        rows = "".join(f"{p}_bold.ptseries.nii,{p}\n" for p in PEOPLE[1:])
+        (tmp_path / "manifest.csv").write_text(write_text + rows)
+    else:
+        how = {"ms": {"tr": 2000.0}, "hertz": {"unit": "HERTZ"}}.get(change, {})
+        write_cifti(path, values, columns, **how)
+    raw = path.read_bytes() if path.exists() else b""
+    if change == "truncated":
+        path.write_bytes(raw[:-100])
+    elif change == "xml":
+        path.write_bytes(raw.replace(b"<CIFTI ", b"<<IFTI ", 1))
+    elif change == "entity":
+        path.write_bytes(raw.replace(b'<CIFTI Version="2.0">', b'<!ENTITY a="b"      >', 1))
+    found = findings(tmp_path, config)
+    assert re.match(f"CAPE-[EW]{code} ", found)
+    assert words in found
+    assert len([line for line in found.splitlines() if line]) == 1
+
+
+def test_files_of_a_bids_folder_by_entities_with_sidecar_and_confounds(tmp_path) -> None:
+    columns = parcels(2)
+    write_owner_files(tmp_path, columns, 2)
+    for m, label in enumerate(PEOPLE):
+        stem = tmp_path / label / "func" / f"{label}_task-rest"
+        for space in ("space-fsLR", "space-fsaverage"):
+            path = stem.with_name(f"{stem.name}_{space}_den-91k_bold.ptseries.nii")
+            write_cifti(path, series(24, m), columns, tr=2000.0)
+            path.with_name(path.name.replace(".ptseries.nii", ".json")).write_text(
+                '{"RepetitionTime": 1.5}'
+            )
+        rows = "\n".join(f"{t % 7}.5" for t in range(N_TIMES))
+        table = stem.with_name(f"{stem.name}_desc-confounds_timeseries.tsv")
+        table.write_text(f"csf\n{rows}\n")
+    data, _ = load_site(tmp_path, {}, replace(PARCELS, confounds="csf"), site="A")
+    assert data.n_subjects == 3
+    assert data.subjects[0].trs == (1.5,)
+    assert [run.name for run in data.subjects[0].runs] == [
+        "sub-01/func/sub-01_task-rest_space-fsLR_den-91k_bold.ptseries.nii"
+    ]
+    course = np.array([t % 7 for t in range(N_TIMES)], dtype=float)
+    cleaned = subject_matrix(data.subjects[0], data.space, replace(PARCELS, confounds="csf"))
+    assert np.abs(cleaned @ (course - course.mean())).max() < 1e-2
+
+
+def test_the_structure_comes_from_the_owners_file_alone(tmp_path) -> None:
+    site(tmp_path)
+    known = space_of(tmp_path)
+    assert findings(tmp_path, replace(PARCELS, mask_hash=known.digest)) == ""
+    assert "CAPE-E124" in findings(tmp_path, replace(PARCELS, mask_hash="0" * 64))
+    (tmp_path / "sphere.R.surf.gii").unlink()
+    without = space_of(tmp_path)
+    assert without.digest != known.digest
+    assert not without.structure().has_spheres
+    (tmp_path / "structure.pscalar.nii").unlink()
+    assert "structure.pscalar.nii" in findings(tmp_path)
+
+
+def test_a_structure_travels_and_only_with_its_digest(tmp_path) -> None:
+    site(tmp_path)
+    space = space_of(tmp_path)
+    outline = space.outline()
+    assert outline.packed == ""
+    assert outline.filled(space.packed) == space
+    (tmp_path / "sphere.R.surf.gii").unlink()
+    with pytest.raises(MessageError, match="not those of the agreed digest"):
+        outline.filled(space_of(tmp_path).packed)
+
+
+@pytest.mark.parametrize(
+    "old_new",
+    [
+        (b'"names":["L_00"', b'"names":["L_01"'),
+        (b'"names":["L_00"', b'"names":[7     '),
+        (b"CORTEX_LEFT", b"cortex_left"),
+        (b'"parts":[["CORTEX_LEFT",162,0,', b'"parts":[["CORTEX_LEFT",162,9,'),
+        (b'"parts":[["CORTEX_LEFT",162,', b'"parts":[["CORTEX_LEFT",002,'),
+        (b'"parts":[["CORTEX_LEFT",162,', b'"parts":[["CORTEX_LEFT",1.0,'),
+        (b"true", b"1   "),
+        (b"}\n", b"} "),
+    ],
+)
+def test_what_a_peer_sends_is_no_structure(tmp_path, old_new) -> None:
+    site(tmp_path)
+    raw = space_of(tmp_path).structure().raw
+    assert from_peer(raw).raw == raw
+    old, new = old_new
+    assert old in raw
+    for wrong in (raw.replace(old, new, 1), raw[:-2], raw + b"\0\0", raw[:40]):
+        with pytest.raises(MessageError, match="E202"):
+            from_peer(wrong)
+
+
+def test_vertices_outside_twice_or_packed_without_end_are_refused(tmp_path) -> None:
+    site(tmp_path)
+    space = space_of(tmp_path)
+    structure = space.structure()
+    line = structure.raw.index(b"\n") + 1
+    first = np.frombuffer(structure.raw[line : line + 8], "<i4")
+    for pair in ((-1, first[1]), (162, first[1]), (first[1], first[1])):
+        numbers = np.array(pair, dtype="<i4").tobytes()
+        with pytest.raises(MessageError, match="E202"):
+            from_peer(structure.raw[:line] + numbers + structure.raw[line + 8 :])
+    bomb = base64.b64encode(zlib.compress(b"0" * (MOST_BYTES + 10), 9)).decode()
+    with pytest.raises(MessageError, match="E202"):
+        replace(space, packed=bomb).structure()
+
+
+def test_maps_of_parcels_come_back_as_a_pscalar_file(tmp_path) -> None:
+    site(tmp_path)
+    space = space_of(tmp_path)
+    z = np.random.default_rng(1).standard_normal((24, 3))
+    maps.write_maps(tmp_path, "group_maps", z, space, stamp="cape z-maps")
+    path = tmp_path / "group_maps.pscalar.nii"
+    again = path.read_bytes()
+    maps.write_maps(tmp_path, "group_maps", z, space, stamp="cape z-maps")
+    assert path.read_bytes() == again
+    image = nib.load(path)
+    assert list(image.header.get_axis(0).name) == ["C01", "C02", "C03"]
+    assert image.header.get_axis(1) == parcels(2)
+    assert isinstance(image.header.get_axis(1), ParcelsAxis)
+    assert image.nifti_header.get_intent()[0] == "ConnParcelScalr"
+    np.testing.assert_allclose(surfaces.read_cifti(path), z, atol=1e-6)
+
+
+def test_maps_of_grayordinates_come_back_as_a_dscalar_file(tmp_path) -> None:
+    columns = axis(2)
+    write_owner_files(tmp_path, columns, 2)
+    config = replace(PARCELS, feature_space="grayordinates")
+    space = space_of(tmp_path, config)
+    z = np.random.default_rng(1).standard_normal((len(columns), 2))
+    maps.write_maps(tmp_path, "group_maps", z, space, stamp="cape z-maps")
+    image = nib.load(tmp_path / "group_maps.dscalar.nii")
+    assert image.header.get_axis(1) == columns
+    assert isinstance(image.header.get_axis(1), BrainModelAxis)
+    np.testing.assert_allclose(
+        surfaces.read_cifti(tmp_path / "group_maps.dscalar.nii"), z, atol=1e-6
+    )
+
+
+def test_spheres_are_drawn_where_their_vertices_lie(tmp_path) -> None:
+    write_owner_files(tmp_path, axis(3), 3)
+    space = space_of(tmp_path, replace(PARCELS, feature_space="grayordinates"))
+    surfaces.write_spheres(tmp_path, space)
+    left, right = surfaces.read_spheres(tmp_path)
+    assert (left.side, right.side) == ("left", "right")
+    for sphere, lateral in ((left, -1.0), (right, 1.0)):
+        for outside in (True, False):
+            row, there = surfaces._nearest(sphere, outside=outside)
+            middle = surfaces.PIXELS // 2
+            x = sphere.xyz[row[middle, middle]][0]
+            assert x * lateral * (1 if outside else -1) > 0.85
+            # The wall in the middle has no vertices.
+            assert bool(there[middle, middle]) == outside
+            assert sphere.xyz[row[3, middle]][2] > 0.8
+            front = sphere.xyz[row[middle, -4]][1]
+            assert front * lateral * (1 if outside else -1) > 0.8
