@@ -427,17 +427,22 @@ VERSIONS: Final = ("space", "res", "desc", "den", "cohort", "seg", "atlas", "sta
 MOST_ENTITIES: Final = 6
 
 
+# Of images
+PATTERNS: Final = ("sub-*/func/*_bold.nii*", "sub-*/ses-*/func/*_bold.nii*")
+
+
 def patterns_of(config: Config) -> tuple[str, ...]:
     """Return where a BIDS folder has the files of a feature space."""
-    ends = [f"*{end}" for end in CIFTI_OF.get(config.feature_space, ())] or ["*_bold.nii*"]
-    return tuple(f"{place}/func/{end}" for place in ("sub-*", "sub-*/ses-*") for end in ends)
+    if not config.of_cifti:
+        return PATTERNS
+    return _cifti_patterns(*CIFTI_OF[config.feature_space])
 
 
-EVERY_PATTERN: Final = tuple(
-    f"{place}/func/*{end}"
-    for place in ("sub-*", "sub-*/ses-*")
-    for end in ("_bold.nii*", ".dtseries.nii", ".ptseries.nii")
-)
+def _cifti_patterns(*ends: str) -> tuple[str, ...]:
+    return tuple(f"{place}/func/*{end}" for place in ("sub-*", "sub-*/ses-*") for end in ends)
+
+
+EVERY_PATTERN: Final = (*PATTERNS, *_cifti_patterns(".dtseries.nii", ".ptseries.nii"))
 
 
 def is_bids(base: Path, patterns: Sequence[str] = EVERY_PATTERN) -> bool:

@@ -60,7 +60,7 @@ def propose(folder: Path) -> Proposal:
     sites = {folder.resolve().name: folder} if alone else site_folders(folder)
     names = [p.name.lower() for base in sites.values() for p in base.rglob("*") if p.is_file()]
     chosen: list[str]
-    if any(is_bids(base) for base in sites.values()):
+    if any(is_bids(base, PATTERNS) for base in sites.values()):
         people, chosen, counts = _of_bids(sites)
     elif any(name.endswith(IMAGE_SUFFIXES) for name in names):
         people, chosen, counts = _of_images(sites)
