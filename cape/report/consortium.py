@@ -21,6 +21,7 @@ from cape.report import confidence, consortium_page, files, labels, maps, privac
 from cape.report.maps import Component
 from cape.report.privacy_json import PrivacyStatement
 from cape.report.results import (
+    SPATIAL_TABLE,
     LeftRightFigures,
     MapResults,
     ModelFigures,
@@ -280,6 +281,19 @@ def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
     return rows if template is None else labels.labelled(rows, z_scores(outcome.A), template)
 
 
+def _spatial_set(outcome: IcaOutcome) -> tuple[Component, ...]:
+    found, template = outcome.spatial, _bundled_labels(outcome)
+    if found is None:
+        return ()
+    rows = maps.describe(found.A, outcome.space)
+    rows = tuple(replace(row, name=f"S{k:02d}") for k, row in enumerate(rows, 1))
+    # Maps that are not sparser than those of noise get no names.
+    sparse = found.sparseness is not None and found.sparseness.fits
+    if template is None or not sparse:
+        return rows
+    return labels.labelled(rows, z_scores(found.A), template)
+
+
 def _is_spatial(outcome: Outcome) -> bool:
     return separation_of(outcome.settings) == "spatial"
 
@@ -317,6 +331,7 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
     # In a spatial run they are the maps themselves.
     if outcome.spatial is not None and not _is_spatial(outcome):
         sets["spatial_maps"] = z_scores(outcome.spatial.A)
+        files.write_rows(folder / SPATIAL_TABLE, Component, _spatial_set(outcome))
     if outcome.template is not None:
         # In units of the maps' own standard deviation, so that a small deviation looks small.
         scale = np.maximum(np.std(outcome.A, axis=0), 1e-300)

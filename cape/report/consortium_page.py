@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
+from cape.algorithms.estimators import Array
 from cape.delimited import read_matrix_lines, split_lines
 from cape.feature_space import is_cifti, is_mni
 from cape.forecast.one_release import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.cost import FREE
-from cape.report import confidence, files, maps, page, plots, surfaces
+from cape.report import brain, confidence, files, maps, page, plots, surfaces
 from cape.report.maps import Component
 from cape.report.page import Page, Values, text_of
 from cape.report.plots import Picture
@@ -56,7 +58,13 @@ def render(folder: Path) -> Path:
         files.write_text(target, page.html_of(composed))
         return target
     source = MapFolder.read(folder)
-    return page.write_page(folder, lambda drawn: compose_maps(source, drawn=drawn))
+
+    def compose(drawn: bool) -> Page:
+        if drawn and source.results.feature_space in ("mask", "atlas"):
+            _write_figures(source)
+        return compose_maps(source, drawn=drawn)
+
+    return page.write_page(folder, compose)
 
 
 def compose_maps(folder: MapFolder, *, drawn: bool) -> Page:
@@ -217,13 +225,18 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
 def _components(folder: MapFolder, drawn: bool) -> Values:
     results, rows = folder.results, folder.components
     bar: Picture | None = None
-    pictures: list[Picture | None] = [None] * len(rows)
+    pictures: list[tuple[Picture, ...]] = [()] * len(rows)
     if drawn and _has_pictures(folder):
-        bar, *drawings = _draw(folder)
-        pictures = [*drawings]
+        bar, pictures = _draw(folder)
     facts = [tuple(_component_facts(row, results)) for row in rows]
     names = [row.name for row in rows]
-    return {"bar": bar, "components": list(zip(names, facts, pictures, strict=True))}
+    return {
+        "bar": bar,
+        "components": list(zip(names, facts, pictures, strict=True)),
+        "header": SET_HEADER,
+        "table": [_set_row(row, results) for row in rows],
+        "figures": drawn and results.feature_space in ("mask", "atlas"),
+    }
 
 
 def _maps_of(folder: MapFolder, name: str) -> Path:
@@ -237,31 +250,88 @@ def _has_pictures(folder: MapFolder) -> bool:
     return folder.results.feature_space != "matrix" or bool(folder.results.grid)
 
 
-def _draw(folder: MapFolder) -> list[Picture]:
+# Of every set of maps the same columns, so that sets can be compared
+SET_HEADER = (
+    "map", "peak", "z at the peak", "size, cm³", "share", "nearest", "r", "chance",
+    "noise level |z|", "reliability",
+)  # fmt: skip
+
+
+def _set_row(row: Component, results: MapResults) -> Row:
+    return (
+        row.name,
+        _where(row, results),
+        f"{row.peak_z:.1f}",
+        "-" if row.size_mm3 is None else f"{row.size_mm3 / 1000.0:.1f}",
+        f"{100 * row.share:.1f} %",
+        row.label or ("-" if row.label_r is None else "none above chance"),
+        _figure(row.label_r),
+        _figure(row.label_chance),
+        _figure(row.noise_z),
+        _reliability(row),
+    )
+
+
+def _figure(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def _reliability(row: Component) -> str:
+    """Return what is expected of r: with the map without noise, or with maps of other people."""
+    if row.claimed_r is not None:
+        return f"found again: {_found_again(row.claimed_r)} (r {row.claimed_r:.2f})"
+    expected = "" if row.expected_r is None else f"r {row.expected_r:.2f}"
+    return ", ".join(filter(None, (row.verdict, expected))) or "-"
+
+
+def _draw(folder: MapFolder) -> tuple[Picture, list[tuple[Picture, ...]]]:
     results, rows = folder.results, folder.components
     names = [row.name for row in rows]
     alts = [_alt(row, results) for row in rows]
-    caption = "Colours of all maps."
-    if is_cifti(results.feature_space):
-        z = surfaces.read_cifti(_maps_of(folder, maps.file_of(results.status)))
-        limit = plots.colour_limit(z)
-        bar = plots.draw_colour_bar(limit, plots.THRESHOLD, caption)
-        spheres = surfaces.read_spheres(folder.path)
-        return [bar, *surfaces.draw_spheres(z, spheres, names, alts, limit)]
+    path, caption = _maps_of(folder, maps.file_of(results.status)), "Colours of all maps."
     if results.feature_space == "matrix":
-        content = (folder.path / f"{maps.file_of(results.status)}.csv").read_bytes()
-        _, *lines = split_lines(content, ",", comments=False)
+        _, *lines = split_lines(path.read_bytes(), ",", comments=False)
         z = read_matrix_lines(lines)
         limit = plots.colour_limit(z)
-        bar = plots.draw_colour_bar(limit, 0.0, caption)
-        return [bar, *plots.draw_squares(z, results.grid, names, alts, limit)]
-    path = folder.path / f"{maps.file_of(results.status)}.nii.gz"
+        squares = plots.draw_squares(z, results.grid, names, alts, limit)
+        return plots.draw_colour_bar(limit, 0.0, caption), [(square,) for square in squares]
+    limit, drawings = _drawn_set(folder, path, rows, names, alts)
+    return plots.draw_colour_bar(limit, plots.THRESHOLD, caption), drawings
+
+
+def _drawn_set(
+    folder: MapFolder,
+    path: Path,
+    rows: Sequence[Component],
+    names: Sequence[str],
+    alts: Sequence[str],
+) -> tuple[float, list[tuple[Picture, ...]]]:
+    """Draw a set of maps that have places, in a brain or on spheres; with the limit of colours."""
+    if is_cifti(folder.results.feature_space):
+        z, spheres = surfaces.read_cifti(path), surfaces.read_spheres(folder.path)
+        limit = plots.colour_limit(z)
+        return limit, [(p,) for p in surfaces.draw_spheres(z, spheres, names, alts, limit)]
     limit = plots.colour_limit(maps.read_maps(path))
-    bar = plots.draw_colour_bar(limit, plots.THRESHOLD, caption)
-    return [
-        bar,
-        *plots.draw_strips(path, names, alts, limit, mni=is_mni(folder.results.template_space)),
-    ]
+    mni = is_mni(folder.results.template_space)
+    return limit, list(brain.draw_maps(path, alts, limit, mni=mni, peaks=_peaks(rows)))
+
+
+def _peaks(rows: Sequence[Component]) -> list[Array]:
+    places = [(row.peak_x_mm, row.peak_y_mm, row.peak_z_mm) for row in rows]
+    return [np.array(place, dtype=np.float64) for place in places if None not in place]
+
+
+def _write_figures(folder: MapFolder) -> None:
+    results, rows = folder.results, folder.components
+    image = files.load_image(folder.path / f"{maps.file_of(results.status)}.nii.gz")
+    volumes = np.asarray(image.dataobj, dtype=np.float64)
+    limit = plots.colour_limit(volumes[np.any(volumes != 0, axis=3)])
+    titles = [f"{row.name}  {row.label}" if row.label else row.name for row in rows]
+    figure = brain.networks_figure(
+        volumes, image.affine, titles, limit,
+        mni=is_mni(results.template_space), peaks=_peaks(rows),
+    )  # fmt: skip
+    brain.write_networks(folder.path, figure)
 
 
 def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str, str]]:
@@ -323,7 +393,7 @@ def _separation(folder: MapFolder, drawn: bool) -> Values | None:
         "templates": templates,
         "noise_only": sum(row.kept == 0.0 for row in rows),
         "surrogate": compared,
-        "free_set": _free_set(folder) if drawn and folder.kind == "temporal" else [],
+        **_free_set(folder, drawn=drawn and folder.kind == "temporal"),
     }
 
 
@@ -335,22 +405,23 @@ def _compared(results: MapResults, surrogate: SurrogateFigures) -> Iterator[Row]
             yield words, f"{here:.2f}", f"{there:.2f}"
 
 
-def _free_set(folder: MapFolder) -> list[Picture]:
-    names = [f"Spatial {k:02d}" for k in range(1, folder.results.n_components + 1)]
-    alts = [f"{name}: a spatial component of the released subspace." for name in names]
-    path = _maps_of(folder, "spatial_maps")
+def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
+    path, results, rows = _maps_of(folder, "spatial_maps"), folder.results, folder.spatial
+    pictures: list[tuple[Picture, ...]] = []
     # Columns without a grid have no image of them.
-    if not path.is_file() or path.suffix == ".csv":
-        return []
-    if is_cifti(folder.results.feature_space):
-        z, spheres = surfaces.read_cifti(path), surfaces.read_spheres(folder.path)
-        if not spheres:
-            return []
-        return list(surfaces.draw_spheres(z, spheres, names, alts, plots.colour_limit(z)))
-    limit = plots.colour_limit(maps.read_maps(path))
-    return list(
-        plots.draw_strips(path, names, alts, limit, mni=is_mni(folder.results.template_space))
-    )
+    if drawn and path.is_file() and path.suffix != ".csv" and _has_pictures(folder):
+        names = [row.name for row in rows] or [
+            f"Spatial {k:02d}" for k in range(1, results.n_components + 1)
+        ]
+        alts = [f"{name}: a spatial component of the released subspace." for name in names]
+        _, drawings = _drawn_set(folder, path, rows, names, alts)
+        for name, several in zip(names, drawings, strict=True):
+            pictures.append((replace(several[0], caption=name), *several[1:]))
+    return {
+        "free_set": pictures,
+        "free_header": SET_HEADER,
+        "free_table": [_set_row(row, results) for row in rows],
+    }
 
 
 def _tables(folder: TableFolder, drawn: bool) -> Values:

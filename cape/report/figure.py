@@ -10,7 +10,9 @@ import numpy as np
 from cape.algorithms.estimators import Array
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
-from cape.report.plots import COLOURS, THRESHOLD, colour_limit, new_figure
+from cape.report import brain
+from cape.report.maps import volumes_of
+from cape.report.plots import COLOURS, colour_limit, new_figure
 
 COLUMNS = 5
 # Inches of one panel
@@ -22,47 +24,24 @@ def maps_figure(z: Array, space: FeatureSpace) -> Any:
 
     Returns a matplotlib Figure; |z| below the threshold is not coloured on a grid.
     """
-    names = component_names(z.shape[1])
+    names, limit = component_names(z.shape[1]), colour_limit(z)
+    if space.on_grid:
+        affine = np.asarray(space.affine).reshape(4, 4)
+        volumes = volumes_of(z, space)
+        return brain.networks_figure(volumes, affine, names, limit, mni=space.in_mni)
     n_columns = min(COLUMNS, len(names))
     n_rows = math.ceil(len(names) / n_columns)
-    width = 2.0 * PANEL if space.on_grid else PANEL
-    figure = new_figure(width * n_columns, (PANEL + 0.25) * n_rows)
-    limit = colour_limit(z)
-    volumes = _volumes(z, space) if space.on_grid else None
+    figure = new_figure(PANEL * n_columns, (PANEL + 0.25) * n_rows)
     for k, name in enumerate(names):
         axes = figure.add_subplot(n_rows, n_columns, k + 1)
         axes.set_title(name, fontsize=9)
-        style: dict[str, Any] = {"cmap": COLOURS, "vmin": -limit, "vmax": limit}
-        if volumes is not None:
-            planes = _planes(volumes[..., k])
-            axes.set_facecolor("0.92")
-            axes.imshow(np.where(np.abs(planes) < THRESHOLD, np.nan, planes), **style)
-        elif len(space.shape) == 2:
+        if len(space.shape) == 2:
+            style: dict[str, Any] = {"cmap": COLOURS, "vmin": -limit, "vmax": limit}
             axes.imshow(z[:, k].reshape(space.shape), interpolation="nearest", **style)
         else:
             axes.stem(z[:, k], markerfmt=" ", basefmt=" ")
         axes.set_xticks([])
         axes.set_yticks([])
-    where = f"|z| from {THRESHOLD:g} to {limit:g}" if volumes is not None else f"|z| to {limit:g}"
-    figure.supxlabel(where, fontsize=9)
+    figure.supxlabel(f"|z| to {limit:g}", fontsize=9)
     figure.tight_layout()
     return figure
-
-
-def _volumes(z: Array, space: FeatureSpace) -> Array:
-    labels = space.labels()
-    inside = labels > 0
-    volumes = np.zeros((*space.shape, z.shape[1]))
-    parcel = np.unique(labels[inside], return_inverse=True)[1].ravel()
-    volumes[inside] = z[parcel] if space.kind == "atlas" else z
-    return volumes
-
-
-def _planes(volume: Array) -> Array:
-    """Return the sagittal, coronal and axial plane through the largest |z|, side by side."""
-    x, y, z = np.unravel_index(int(np.abs(volume).argmax()), volume.shape)
-    planes = [np.rot90(plane) for plane in (volume[x], volume[:, y], volume[:, :, z])]
-    height = max(plane.shape[0] for plane in planes)
-    # An empty column between two planes keeps their borders apart.
-    padded = [np.pad(p, ((height - p.shape[0], 0), (0, 1))) for p in planes]
-    return np.hstack(padded)

@@ -100,8 +100,11 @@ def write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
 
 def read_rows(path: Path, kind: type[Record]) -> tuple[Record, ...]:
     hints = typing.get_type_hints(kind)
-    rows = read_table(path)
-    return tuple(kind(**{k: _value(row[k], hint) for k, hint in hints.items()}) for row in rows)
+    # A file of before may lack a column that has a default.
+    return tuple(
+        kind(**{k: _value(row[k], hint) for k, hint in hints.items() if k in row})
+        for row in read_table(path)
+    )
 
 
 def _value(text: str, hint: Any) -> object:

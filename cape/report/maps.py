@@ -15,6 +15,7 @@ from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import component_names
 from cape.report import files
+from cape.report.plots import THRESHOLD
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,6 +32,7 @@ class Component:
     peak_y_mm: float | None = None
     peak_z_mm: float | None = None
     peak_z: float
+    size_mm3: float | None = None  # of what is coloured: |z| from THRESHOLD on
     # About 95 % of the features are within `noise_z` of the map without noise, whose correlation
     # with this one is `expected_r`.
     noise_z: float | None = None
@@ -50,7 +52,7 @@ def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
     z = z_scores(released)
     share, at = variance_explained(released), peaks(z)
     skewness, kurtosis = np.mean(z**3, axis=0), np.mean(z**4, axis=0) - 3.0
-    where = coordinates(space)
+    where, volume = coordinates(space), _volumes_of_features(space)
     return tuple(
         Component(
             name=name,
@@ -60,6 +62,9 @@ def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
             peak_feature=int(at[k]) + 1,
             **{f"peak_{axis}_mm": x for axis, x in zip("xyz", where[at[k]].tolist(), strict=False)},
             peak_z=float(z[at[k], k]),
+            size_mm3=None
+            if volume is None
+            else round(float(volume[np.abs(z[:, k]) >= THRESHOLD].sum()), 3),
         )
         for k, name in enumerate(component_names(released.shape[1]))
     )
@@ -77,6 +82,17 @@ def coordinates(space: FeatureSpace) -> Array:
     # Rounded, so that an affine that went through a file gives the same peaks; no -0.
     mm: Array = np.round(ijk @ affine[:3, :3].T + affine[:3, 3], 4) + 0.0
     return mm
+
+
+def _volumes_of_features(space: FeatureSpace) -> Array | None:
+    """Volume of each feature in mm3 (D,): of a voxel, of all voxels of a parcel; None: no grid."""
+    if not space.on_grid:
+        return None
+    voxel = abs(float(np.linalg.det(np.asarray(space.affine).reshape(4, 4)[:3, :3])))
+    labels = space.labels()
+    if space.kind == "mask":
+        return np.full(space.n_features, voxel)
+    return np.asarray(np.unique(labels[labels > 0], return_counts=True)[1] * voxel)
 
 
 def means_by_parcel(values: Array, labels: Any) -> Array:
@@ -127,9 +143,8 @@ def write_maps(
     files.write_text(folder / f"{name}.csv", "\n".join([header, *rows]) + "\n")
 
 
-def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
-    nibabel: Any = importlib.import_module("nibabel")
-    affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
+def volumes_of(z: Array, space: FeatureSpace) -> Array:
+    """Return maps (D, R) on the grid, shape (x, y, z, R), float32."""
     labels = space.labels()
     mask = labels > 0
     # Outside is 0, not NaN: most viewers show NaN as data.
@@ -137,7 +152,13 @@ def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
     # Every voxel of a parcel has the value of its parcel.
     parcel = np.unique(labels[mask], return_inverse=True)[1].ravel()
     volumes[mask] = z[parcel] if space.kind == "atlas" else z
-    image = nibabel.Nifti1Image(volumes, affine)
+    return volumes
+
+
+def _nifti(z: Array, space: FeatureSpace, *, stamp: str, level: int) -> bytes:
+    nibabel: Any = importlib.import_module("nibabel")
+    affine = np.asarray(space.affine, dtype=np.float64).reshape(4, 4)
+    image = nibabel.Nifti1Image(volumes_of(z, space), affine)
     # Viewers choose their coordinates by this code.
     code = 4 if space.in_mni else 2  # NIfTI: 4 MNI152, 2 aligned to something else
     image.set_sform(affine, code=code)

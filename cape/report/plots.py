@@ -6,12 +6,9 @@ Colours are safe for the colour-blind (RdBu_r, Okabe-Ito); no meaning rests on c
 from __future__ import annotations
 
 import base64
-import importlib
 import io
 import math
-import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -33,15 +30,10 @@ GREYS, HUES = 32, 64
 # Of a PNG: the level above, 9, takes ten times as long and saves a tenth of the bytes
 COMPRESSION = 6
 
-MNI_CUTS = (-32, -16, 0, 12, 24, 36, 48, 60)
-STRIP = (10.0, 1.7)
-# |z| from which colour is shown over an anatomical background
-THRESHOLD = 2.0
 LIMITS = (4.0, 12.0)
-# |z| of the darkest colour in the maps of one subject
-SHEET_LIMIT = 6.0
-SLICES = 8
 FNC_LIMIT = 0.6
+# |z| from which a map is coloured, and its size counted
+THRESHOLD = 2.0
 # Inches of one time course
 ROW = 0.34
 # Names along an axis; more would overlap
@@ -60,7 +52,7 @@ class Picture:
     height: int
     alt: str
     caption: str = ""
-    shape: str = ""  # for the style sheet: strip, square, chart or bar
+    shape: str = ""  # for the style sheet: planes, glass, square, chart or bar
 
 
 def installed() -> bool:
@@ -236,52 +228,6 @@ def colour_limit(z: Array) -> float:
     return float(min(max(math.ceil(float(np.median(top))), LIMITS[0]), LIMITS[1]))
 
 
-def draw_strips(
-    path: Path, names: Sequence[str], alts: Sequence[str], limit: float, *, mni: bool
-) -> Iterator[Picture]:
-    """Yield eight axial slices for every map of an image; `limit` is |z| of the darkest colour."""
-    nibabel: Any = importlib.import_module("nibabel")
-    plotting: Any = importlib.import_module("nilearn.plotting")
-    image = nibabel.load(path)
-    volumes = np.asarray(image.dataobj, dtype=np.float32)
-    affine = image.affine
-    # Never a mean image of the subjects as a background: that would be a release.
-    background = None
-    if mni:
-        datasets: Any = importlib.import_module("nilearn.datasets")
-        background = datasets.load_mni152_template(resolution=3)
-    else:
-        # One empty voxel around the grid, or the outline of a mask would be open at its border.
-        affine = affine.copy()
-        affine[:3, 3] -= affine[:3, :3].sum(axis=1)
-        volumes = np.pad(volumes, ((1, 1), (1, 1), (1, 1), (0, 0)))
-    mask = np.any(volumes != 0, axis=3)
-    cuts = MNI_CUTS if mni else _heights(mask, affine)
-    outline = nibabel.Nifti1Image(mask.astype(np.float32), affine)
-    style = {"bg_img": background, "black_bg": False, "colorbar": False, "annotate": False}
-    style |= {"display_mode": "z", "cut_coords": list(cuts), "threshold": THRESHOLD}
-    style |= {"cmap": COLOURS, "vmin": -limit, "vmax": limit}
-    for k, (name, alt) in enumerate(zip(names, alts, strict=True)):
-        figure = new_figure(*STRIP)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about maps with nothing over the threshold
-            volume = nibabel.Nifti1Image(volumes[..., k], affine)
-            display = plotting.plot_stat_map(volume, figure=figure, axes=(0, 0, 1, 1), **style)
-            if background is None:
-                display.add_contours(outline, levels=[0.5], colors=GREY, linewidths=0.8)
-            display.annotate(size=10)
-        yield finish(figure, alt=f"{alt} Eight axial slices.", caption=name, shape="strip")
-
-
-def _heights(mask: Any, affine: Array) -> tuple[float, ...]:
-    """Heights of up to eight slices through a mask, mm."""
-    height = (np.argwhere(mask) @ affine[2, :3]) + affine[2, 3]
-    # Without the outermost slices, which show a few voxels.
-    low, high = np.percentile(height, [5, 95])
-    count = min(len(MNI_CUTS), max(1, math.ceil(float(high - low)) + 1))
-    return tuple(float(cut) for cut in np.linspace(low, high, count))
-
-
 def draw_squares(
     z: Array, shape: tuple[int, ...], names: Sequence[str], alts: Sequence[str], limit: float
 ) -> Iterator[Picture]:
@@ -297,8 +243,14 @@ def draw_squares(
 
 
 def draw_colour_bar(limit: float, threshold: float, caption: str) -> Picture:
-    figure = new_figure(4.2, 0.62)
-    axes = figure.add_axes((0.06, 0.5, 0.88, 0.3))
+    figure = new_figure(5.4, 0.62)
+    paint_bar(figure.add_axes((0.06, 0.5, 0.62, 0.3)), limit, threshold)
+    alt = f"Colour bar from blue, z minus {limit:g}, to red, z {limit:g}"
+    alt += f"; |z| below {threshold:g} is not coloured." if threshold else "."
+    return finish(figure, alt=alt, caption=caption, shape="bar")
+
+
+def paint_bar(axes: Axes, limit: float, threshold: float) -> None:
     scale = np.linspace(-limit, limit, 512)
     coloured = np.where(np.abs(scale) < threshold, np.nan, scale)[None]
     axes.set_facecolor(EMPTY)
@@ -307,68 +259,9 @@ def draw_colour_bar(limit: float, threshold: float, caption: str) -> Picture:
     axes.set_yticks([])
     axes.set_xticks([-limit, 0.0, limit], [f"z = -{limit:g}", "0", f"z = {limit:g}"])
     axes.tick_params(length=3, labelsize=9)
-    alt = f"Colour bar from blue, z minus {limit:g}, to red, z {limit:g}"
-    alt += f"; |z| below {threshold:g} is not coloured." if threshold else "."
-    return finish(figure, alt=alt, caption=caption, shape="bar")
-
-
-def draw_sheet(subject: str, names: Sequence[str], volumes: Array, affine: Array) -> Picture:
-    """Draw maps (x, y, z, R) of one subject as rows of eight axial slices, grey where small."""
-    # Our own drawing without an anatomical background: one image instead of one per map, because a
-    # site has many subjects and nilearn takes half a second for each strip.
-    volumes, corner = _cropped(volumes)
-    mask = np.any(volumes != 0, axis=3)
-    size = mask.sum(axis=(0, 1))
-    # Slices with little brain say little.
-    levels = np.flatnonzero(size > 0.2 * size.max())
-    cuts = levels[np.unique(np.linspace(0, levels.size - 1, SLICES).round().astype(int))]
-    rows, under = [], []
-    for k in range(len(names)):
-        strong = np.abs(volumes[..., k]) >= THRESHOLD
-        coloured = np.where(strong, volumes[..., k], np.nan)
-        rows.append(np.concatenate([coloured[:, ::-1, cut].T for cut in cuts], axis=1))
-        grey = np.where(mask, 0.86, 1.0)
-        under.append(np.concatenate([grey[:, ::-1, cut].T for cut in cuts], axis=1))
-    wide, tall = cuts.size * volumes.shape[0], len(names) * volumes.shape[1]
-    figure = new_figure(7.6, 0.5 + 6.9 * tall / wide)
-    axes = figure.add_axes((0.07, 0.03, 0.92, 0.92))
-    painted = _painted(np.concatenate(rows), np.concatenate(under))
-    axes.imshow(painted, interpolation="nearest", aspect="auto")
-    middle = volumes.shape[1] * (np.arange(len(names)) + 0.5) - 0.5
-    axes.set_yticks(middle, names, fontsize=8)
-    heights = ((cuts + corner) * affine[2, 2] + affine[2, 3]).tolist()
-    at = volumes.shape[0] * (np.arange(cuts.size) + 0.5) - 0.5
-    axes.set_xticks(at, [f"z = {height:.0f} mm" for height in heights], fontsize=8)
-    axes.xaxis.tick_top()
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    top = float(np.abs(volumes).max())
-    alt = (
-        f"{subject}: maps of {len(names)} components in {cuts.size} axial slices, red and blue "
-        f"from |z| {THRESHOLD:g} to {SHEET_LIMIT:g}; left is left; the largest |z| is {top:.1f}."
-    )
-    # The frame was set above, to the pixel.
-    return _chart(figure, alt, fit=False)
-
-
-def _painted(z: Array, grey: Array) -> Any:
-    """RGB of z in the colours of maps, over `grey` (0 to 1) where z is NaN."""
-    from matplotlib import colormaps
-
-    scaled = (np.clip(z, -SHEET_LIMIT, SHEET_LIMIT) + SHEET_LIMIT) / (2 * SHEET_LIMIT)
-    coloured = colormaps[COLOURS](scaled, bytes=True)[..., :3]
-    plain = colormaps["gray"](grey, bytes=True)[..., :3]
-    return np.where(np.isnan(z)[..., None], plain, coloured)
-
-
-def _cropped(volumes: Array) -> tuple[Array, int]:
-    """Return the box of voxels that are not 0, one voxel wider, and where it begins in z."""
-    where = np.argwhere(np.any(volumes != 0, axis=3))
-    if not len(where):
-        return volumes, 0
-    low, high = np.maximum(where.min(axis=0) - 1, 0), where.max(axis=0) + 2
-    box = tuple(slice(int(a), int(b)) for a, b in zip(low, high, strict=True))
-    return volumes[box], int(low[2])
+    if threshold:
+        beside = f"coloured from |z| {threshold:g}"
+        axes.annotate(beside, (1.03, 0.5), xycoords="axes fraction", va="center", fontsize=9)
 
 
 # -- one site's subjects --------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class SiteFacts:
     components: tuple[str, ...]
     feature_space: str | None
     grid: tuple[int, ...]
+    template_space: str = ""
     settings: Mapping[str, Any]
     # None where the run carried no noise.
     epsilon_spent: float | None
@@ -104,6 +105,7 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         components=site.names,
         feature_space=None if site.space is None else site.space.kind,
         grid=() if site.space is None else tuple(site.space.shape),
+        template_space="" if site.space is None else site.space.template_space,
         settings=dict(site.settings),
         epsilon_spent=site.ledger.epsilon_spent(),
         epsilon_allowed=None if budget is None else budget.epsilon,

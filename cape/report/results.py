@@ -18,6 +18,8 @@ from cape.report.privacy_json import RELATION, PrivacyStatement
 
 # Beside the results of a simulation: the same figures from smooth noise
 SURROGATE_FILE: Final = "surrogate.json"
+# Of the spatial set of a temporal run, columns as in components.tsv
+SPATIAL_TABLE: Final = "spatial_components.tsv"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -271,6 +273,7 @@ class MapFolder:
     privacy: PrivacyStatement
     settings: Mapping[str, Any]
     components: tuple[Component, ...]
+    spatial: tuple[Component, ...]  # the spatial set of a temporal run
     rounds: tuple[Round, ...]
     eigenvalues: Array
     # Only beside a simulation that was asked for it.
@@ -282,11 +285,12 @@ class MapFolder:
         # No pickle: a result folder may come from somebody else.
         with np.load(path / "unmixing.npz", allow_pickle=False) as arrays:
             eigenvalues = np.asarray(arrays["eigenvalues"], dtype=np.float64)
-        beside = path / SURROGATE_FILE
+        beside, spatial = path / SURROGATE_FILE, path / SPATIAL_TABLE
         return cls(
             path=path,
             results=files.read_record(path / "results.json", MapResults),
             components=files.read_rows(path / "components.tsv", Component),
+            spatial=files.read_rows(spatial, Component) if spatial.is_file() else (),
             rounds=files.read_rows(path / "rounds.tsv", Round),
             eigenvalues=eigenvalues,
             surrogate=files.read_record(beside, SurrogateFigures) if beside.is_file() else None,

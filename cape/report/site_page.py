@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.report import files, page, plots
+from cape.feature_space import is_mni
+from cape.report import brain, files, page, plots
 from cape.report.consortium_page import setting_text
 from cape.report.files import EMPTY_CELL
 from cape.report.page import Page, Values
@@ -181,7 +182,8 @@ def _sheets(folder: PrivateFolder, stems: list[str]) -> Iterator[Picture]:
         if path.is_file():
             image = files.load_image(path)
             volumes = np.asarray(image.dataobj[..., : len(names)], dtype=np.float64)
-            yield plots.draw_sheet(stem, names, volumes, np.asarray(image.affine))
+            mni = is_mni(str(folder.about.template_space))
+            yield brain.draw_sheet(stem, names, volumes, np.asarray(image.affine), mni=mni)
 
 
 def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:

@@ -68,7 +68,7 @@ MEASURE = """<script>addEventListener("load", () => {
     .filter(e => seen(e) && e.scrollWidth > e.clientWidth + 1 && e.clientWidth > 0 &&
                  getComputedStyle(e).display !== "inline").map(name);
   const images = [...document.images];
-  const strip = document.querySelector(".picture.strip img");
+  const strip = document.querySelector(".picture.planes img");
   const told = {
     scroll: document.documentElement.scrollWidth, client: edge, images: images.length,
     loaded: images.filter(i => i.complete && i.naturalWidth > 0).length,
@@ -171,7 +171,7 @@ def check(told: dict, page: Path, width: int) -> None:
     assert told["images"] == told["loaded"] == page.read_text().count("<img ")
     assert told["boxes"] > 50
     assert told["scripts"] == 0
-    assert told["share"] > 0.9, "the rows of slices do not fill the column"
+    assert told["share"] > 0.9, "the planes do not fill their place"
     assert page.stat().st_size < 3_000_000
 
 

@@ -1262,4 +1262,22 @@ MUTANTS = (
         "cape/report/labels.py", "best.label if abs(best.r) > best.chance else None", "best.label",
         UNIT + "test_report_labels.py::test_what_is_not_above_chance_has_a_name_in_no_table",
     ),
+    Mutant(
+        "a map is cut where nothing is",
+        "cape/report/brain.py", "k = int(np.abs(points - place[normal]).argmin())",
+        "k = points.size // 2",
+        UNIT + "test_report_brain.py::test_every_map_is_cut_through_its_peak_and_left_is_left",
+    ),
+    Mutant(
+        "a grid that is stored from right to left is drawn as it is stored",
+        "cape/report/brain.py", "inverse = np.linalg.inv(affine)",
+        "inverse = np.linalg.inv(np.abs(affine))",
+        UNIT + "test_report_brain.py::test_a_grid_stored_the_other_way_round_is_drawn_the_same",
+    ),
+    Mutant(
+        "a glass brain hides what is negative",
+        "cape/report/brain.py", "at = np.abs(values).argmax(axis=normal)",
+        "at = values.argmax(axis=normal)",
+        UNIT + "test_report_brain.py::test_a_glass_brain_shows_the_strongest_of_either_sign",
+    ),
 )  # fmt: skip

@@ -8,12 +8,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from cape.algorithms.component_order import apply_order, arrange
+from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Verdict, judge
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry, RoundRecord
-from cape.protocol.outcome import IcaOutcome, SiteOutcome
+from cape.protocol.outcome import IcaOutcome, SiteOutcome, SpatialSet
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}
@@ -136,6 +137,13 @@ def outcome(
         warnings=(),
     )  # fmt: skip
     return dataclasses.replace(made, **changes)
+
+
+def with_spatial_set(made: IcaOutcome, *, fits: bool = True) -> IcaOutcome:
+    """Return the outcome with spatial components of its subspace, clearly sparse or not."""
+    sparse = Sparseness(kurtosis=9.0, surrogate=1.0, surrogate_std=0.3, fits=fits)
+    A = maps_of(made.space, made.A.shape[1], np.random.default_rng(6))
+    return dataclasses.replace(made, spatial=SpatialSet(A=A, converged=True, sparseness=sparse))
 
 
 def verdict_of(rank: int, *, gate: bool = True, curvature: float = 0.2) -> Verdict:

@@ -138,7 +138,8 @@ def test_the_first_line_is_the_privacy_label(page):
 @pytest.mark.parametrize("name", ["brain", "outline", "square", "columns"])
 def test_pictures_are_there_and_every_figure_carries_the_label(folders, name):
     page = (folders[name] / "index.html").read_text()
-    maps = {"brain": 3, "outline": 1, "square": 3, "columns": 0}[name]
+    # Of a map on a grid: planes through its peak, and a glass brain
+    maps = {"brain": 6, "outline": 2, "square": 3, "columns": 0}[name]
     private = name in ("brain", "outline")
     charts = 2 + private + (maps > 0)
     assert page.count("<img ") == maps + charts
@@ -152,17 +153,21 @@ def test_the_alternative_text_of_a_map_states_its_peak(folders):
     alts = [
         image["alt"] for image in Reader((folders["brain"] / "index.html").read_text()).all("img")
     ]
-    wanted = r"C0\d: peak (-?\d+ ){3}mm, z -?\d+\.\d\. Eight axial slices\."
-    assert sum(bool(re.fullmatch(wanted, alt)) for alt in alts) == 3
+    wanted = (
+        r"C0\d: peak (-?\d+ ){3}mm, z -?\d+\.\d\. (Three planes through the peak|Glass brain)\."
+    )
+    assert sum(bool(re.fullmatch(wanted, alt)) for alt in alts) == 6
 
 
 def test_fifty_components_stay_below_three_megabytes(folders):
     page = (folders["brain"] / "index.html").read_text()
     images = Reader(page).all("img")
-    strips = [len(image["src"]) for image in images if "axial" in image["alt"]]
-    rest = len(page) - sum(strips)
-    assert rest + 20 * max(strips) < 2_000_000
-    assert rest + 50 * max(strips) < 3_000_000
+    drawn = [len(image["src"]) for image in images if "peak" in image["alt"]]
+    assert len(drawn) == 6
+    rest = len(page) - sum(drawn)
+    # Planes and glass brain of each
+    assert rest + 20 * 2 * max(drawn) < 2_000_000
+    assert rest + 50 * 2 * max(drawn) < 3_000_000
 
 
 def test_without_the_extra_the_page_has_all_tables_and_no_pictures(folders):

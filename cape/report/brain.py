@@ -1,0 +1,304 @@
+"""Maps on a grid, drawn: three planes through a place over anatomy, and a glass brain.
+
+One drawing for all pages and for the figure of a paper.  Everything is sampled on one canvas, whose
+axes are those of the brain, so that an oblique grid is upright too.  Left is left.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
+from cape.report import files
+from cape.report.plots import COLOURS, DPI, GREY, THRESHOLD, Picture, finish, new_figure, paint_bar
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+# Anatomy in MNI space; read from the installed package, whose import takes seconds.
+ANATOMY: Final = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
+EVERY: Final = 2  # of its voxels of 1 mm
+# Of the picture of one map: inches, and mm between two planes
+WIDTH: Final = 6.4
+GAP: Final = 8.0
+# Grey of a brain without anatomy, and of the glass
+PLAIN: Final = 0.86
+GLASS: Final = 0.95
+# The sheet of one subject: inches, |z| of the darkest colour
+SHEET: Final = 9.6
+SHEET_LIMIT: Final = 6.0
+# The figure of a paper: inches of a page of two columns, maps side by side, inches of a title
+PAPER: Final = 7.2
+COLUMNS: Final = 2
+TITLE: Final = 0.2
+PAPER_DPI: Final = 300
+# Largest number of points along an axis of a canvas without anatomy
+MOST_POINTS: Final = 200
+# mm around a brain without anatomy
+RIM: Final = 4.0
+
+# Of every plane: the axis it stands on, then those to the right and up
+PLANES: Final = ((0, 1, 2), (1, 0, 2), (2, 0, 1))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Canvas:
+    """Points (x, y, z) in mm with what is drawn below a map, and where the map is read."""
+
+    places: tuple[Array, Array, Array]
+    grey: Array  # 0 to 1
+    inside: npt.NDArray[np.bool_]  # of the features
+    index: npt.NDArray[np.int64]  # into a raveled volume
+
+    def values(self, volume: Array) -> Array:
+        """Return a volume of the map's grid on the canvas, 0 outside of the features."""
+        return np.where(self.inside, np.asarray(volume).ravel()[self.index], 0.0)
+
+    @property
+    def size(self) -> tuple[float, float]:
+        """Width and height in mm of three planes side by side."""
+        wide = [float(np.ptp(p)) for p in self.places]
+        return sum(wide[right] + GAP for _, right, _ in PLANES), max(wide[1], wide[2]) + 2 * GAP
+
+
+def nilearn_file(name: str) -> Path | None:
+    """Return a file of the data that nilearn installs; None without it."""
+    try:
+        spec = importlib.util.find_spec("nilearn")
+    except ValueError:  # a test's stand-in for a missing library
+        return None
+    places = spec.submodule_search_locations if spec is not None else None
+    for place in places or ():
+        path = Path(place) / "datasets" / "data" / name
+        if path.is_file():
+            return path
+    return None
+
+
+@functools.cache
+def _anatomy() -> tuple[tuple[Array, Array, Array], Array] | None:
+    path = nilearn_file(ANATOMY)
+    if path is None:
+        return None
+    image = files.load_image(path)
+    volume = np.asarray(image.dataobj, dtype=np.float64)[::EVERY, ::EVERY, ::EVERY]
+    step, origin = EVERY * np.diag(image.affine)[:3], image.affine[:3, 3]
+    # Bright enough that red and blue stand out; white where there is no brain.
+    scaled = volume / volume.max()
+    brain = np.argwhere(scaled > 0.02)
+    rim = math.ceil(RIM / EVERY)
+    low = np.maximum(brain.min(axis=0) - rim, 0)
+    high = np.minimum(brain.max(axis=0) + rim + 1, volume.shape)
+    box = scaled[tuple(slice(a, b) for a, b in zip(low, high, strict=True))]
+    x, y, z = (origin[k] + step[k] * np.arange(low[k], high[k]) for k in range(3))
+    return (x, y, z), np.where(box > 0.02, 0.25 + 0.75 * box, 1.0)
+
+
+def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canvas:
+    """Return where maps over this mask are drawn: on MNI anatomy, else on their own outline."""
+    known = _anatomy() if mni else None
+    if known is None:
+        # Never a mean image of the subjects below a map: that would be a release.
+        mm = np.argwhere(mask) @ affine[:3, :3].T + affine[:3, 3]
+        step = float(np.sqrt((affine[:3, :3] ** 2).sum(axis=0)).min())
+        low, high = mm.min(axis=0) - RIM - step, mm.max(axis=0) + RIM + step
+        step = max(step / 2.0, float((high - low).max()) / MOST_POINTS)
+        x, y, z = (np.arange(a, b, step) for a, b in zip(low, high, strict=True))
+        places, grey = (x, y, z), None
+    else:
+        places, grey = known
+    inverse = np.linalg.inv(affine)
+    shape = mask.shape
+    at = [inverse[k, 3] + sum(_along(inverse[k, j] * places[j], j) for j in range(3))
+          for k in range(3)]  # fmt: skip
+    ijk = [np.rint(np.broadcast_to(a, tuple(map(len, places)))).astype(np.int64) for a in at]
+    known_voxel = functools.reduce(
+        np.logical_and, [(0 <= i) & (i < n) for i, n in zip(ijk, shape, strict=True)]
+    )
+    index = np.ravel_multi_index(
+        [np.clip(i, 0, n - 1) for i, n in zip(ijk, shape, strict=True)], shape
+    )
+    inside = known_voxel & mask.ravel()[index]
+    if grey is None:
+        grey = np.where(inside, PLAIN, 1.0)
+    return Canvas(places=places, grey=grey, inside=inside, index=index)
+
+
+def _along(values: Array, axis: int) -> Array:
+    return values.reshape([-1 if k == axis else 1 for k in range(3)])
+
+
+def strongest(volume: Array, affine: Array) -> Array:
+    """Return the place of the largest |z|, mm."""
+    ijk = np.unravel_index(int(np.abs(volume).argmax()), volume.shape)
+    return np.asarray(affine[:3, :3] @ np.array(ijk, dtype=np.float64) + affine[:3, 3])
+
+
+def paint_planes(
+    axes: Axes, canvas: Canvas, values: Array, place: Array, limit: float, corner: Any = (0.0, 0.0)
+) -> None:
+    """Draw the sagittal, coronal and axial plane through `place`, from `corner` (mm) on."""
+    left, bottom = corner
+    for normal, right, up in PLANES:
+        points = canvas.places[normal]
+        k = int(np.abs(points - place[normal]).argmin())
+        box = _box(canvas, right, up, left, bottom)
+        grey = np.take(canvas.grey, k, axis=normal)
+        _layer(axes, grey, box, cmap="gray", vmin=0.0, vmax=1.0, interpolation="bilinear")
+        _coloured(axes, np.take(values, k, axis=normal), box, limit)
+        _mark(axes, box, f"{'xyz'[normal]} {round(float(place[normal]))}", left=normal == 0)
+        left = box[1] + GAP
+
+
+def paint_glass(
+    axes: Axes, canvas: Canvas, values: Array, limit: float, corner: Any = (0.0, 0.0)
+) -> None:
+    """Draw the largest |z| along each axis, with its sign, over the outline of the features."""
+    left, bottom = corner
+    for normal, right, up in PLANES:
+        box = _box(canvas, right, up, left, bottom)
+        outline = canvas.inside.any(axis=normal)
+        _layer(axes, np.where(outline, GLASS, 1.0), box, cmap="gray", vmin=0.0, vmax=1.0)
+        first, second = canvas.places[right] - canvas.places[right][0] + box[0], (
+            canvas.places[up] - canvas.places[up][0] + box[2]
+        )  # fmt: skip
+        if outline.any() and not outline.all():
+            axes.contour(first, second, outline.T, levels=[0.5], colors=GREY, linewidths=0.8)
+        at = np.abs(values).argmax(axis=normal)
+        through = np.take_along_axis(values, np.expand_dims(at, normal), axis=normal)
+        _coloured(axes, through.squeeze(normal), box, limit)
+        _mark(axes, box, "", left=normal == 0)
+        left = box[1] + GAP
+
+
+def _box(canvas: Canvas, right: int, up: int, left: float, bottom: float) -> tuple[float, ...]:
+    across, upward = canvas.places[right], canvas.places[up]
+    return left, left + float(np.ptp(across)), bottom, bottom + float(np.ptp(upward))
+
+
+def _layer(axes: Axes, plane: Array, box: Any, **style: Any) -> None:
+    axes.imshow(np.moveaxis(plane, 0, 1), extent=box, origin="lower", aspect="equal", **style)
+
+
+def _coloured(axes: Axes, plane: Array, box: Any, limit: float) -> None:
+    shown = np.ma.masked_less(np.abs(plane), THRESHOLD)
+    shown = np.ma.array(plane, mask=shown.mask)
+    _layer(axes, shown, box, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
+
+
+def _mark(axes: Axes, box: Any, name: str, *, left: bool) -> None:
+    # As large as the plane is drawn, for a page and for the panel of a paper.
+    size = min(11.0, max(4.5, 0.026 * 72 * axes.get_window_extent().width / DPI))
+    style: dict[str, Any] = {"color": GREY, "fontsize": size}
+    axes.text(box[0], box[2], name, va="top", **style)
+    if not left:
+        axes.text(box[0], box[3], "L", va="top", **style)
+        axes.text(box[1], box[3], "R", va="top", ha="right", **style)
+
+
+def frame(axes: Axes, wide: float, tall: float) -> None:
+    axes.set_xlim(-2.0, wide - GAP + 2.0)
+    axes.set_ylim(-2 * GAP, tall - 2 * GAP + 2.0)
+    axes.set_axis_off()
+
+
+def draw_maps(
+    path: Path, alts: Sequence[str], limit: float, *, mni: bool, peaks: Sequence[Array] = ()
+) -> Iterator[tuple[Picture, Picture]]:
+    """Yield of every map of an image the planes through its peak, and its glass brain."""
+    image = files.load_image(path)
+    volumes, affine = np.asarray(image.dataobj, dtype=np.float64), image.affine
+    canvas = canvas_of(np.any(volumes != 0, axis=3), affine, mni=mni)
+    wide, tall = canvas.size
+    for k, alt in enumerate(alts):
+        values = canvas.values(volumes[..., k])
+        place = peaks[k] if k < len(peaks) else strongest(volumes[..., k], affine)
+        pictures = []
+        for shape, what in (
+            ("planes", "Three planes through the peak."),
+            ("glass", "Glass brain."),
+        ):
+            figure = new_figure(WIDTH, WIDTH * tall / wide)
+            axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+            if shape == "planes":
+                paint_planes(axes, canvas, values, place, limit)
+            else:
+                paint_glass(axes, canvas, values, limit)
+            frame(axes, wide, tall)
+            pictures.append(finish(figure, alt=f"{alt} {what}", shape=shape))
+        yield pictures[0], pictures[1]
+
+
+def draw_sheet(
+    subject: str, names: Sequence[str], volumes: Array, affine: Array, *, mni: bool
+) -> Picture:
+    """Draw maps (x, y, z, R) of one subject, a row each: planes through its peak, glass brain."""
+    figure = new_figure(SHEET, 1.0)
+    canvas = canvas_of(np.any(volumes != 0, axis=3), affine, mni=mni)
+    wide, tall = canvas.size
+    figure.set_size_inches(SHEET, len(names) * SHEET * tall / (2 * wide))
+    axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
+    for k, name in enumerate(names):
+        bottom = (len(names) - 1 - k) * tall
+        volume = volumes[..., k]
+        values = canvas.values(volume)
+        corner = (0.0, bottom)
+        paint_planes(axes, canvas, values, strongest(volume, affine), SHEET_LIMIT, corner)
+        paint_glass(axes, canvas, values, SHEET_LIMIT, (wide, bottom))
+        axes.text(0.0, bottom + tall - 3 * GAP, name, va="top", fontsize=9, fontweight="bold")
+    frame(axes, 2 * wide, len(names) * tall)
+    top = float(np.abs(volumes).max())
+    alt = (
+        f"{subject}: maps of {len(names)} components, three planes through the peak of each and a "
+        f"glass brain, red and blue from |z| {THRESHOLD:g} to {SHEET_LIMIT:g}; the largest |z| is "
+        f"{top:.1f}."
+    )
+    return finish(figure, alt=alt, caption=alt, shape="chart")
+
+
+def networks_figure(
+    volumes: Array,
+    affine: Array,
+    titles: Sequence[str],
+    limit: float,
+    *,
+    mni: bool,
+    peaks: Sequence[Array] = (),
+) -> Any:
+    """Draw all maps (x, y, z, R) in one figure, for a notebook or a paper: two columns of them."""
+    canvas = canvas_of(np.any(volumes != 0, axis=3), affine, mni=mni)
+    wide, tall = canvas.size
+    across = min(COLUMNS, len(titles))
+    down = math.ceil(len(titles) / across)
+    each = PAPER / across
+    high = down * (each * tall / wide + TITLE) + 0.6
+    figure = new_figure(PAPER, high)
+    for k, title in enumerate(titles):
+        row, column = divmod(k, across)
+        top = 1.0 - (row * (each * tall / wide + TITLE) + TITLE) / high
+        tallness = each * tall / wide / high
+        axes = figure.add_axes((column / across, top - tallness, 0.98 / across, tallness))
+        place = peaks[k] if k < len(peaks) else strongest(volumes[..., k], affine)
+        paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit)
+        frame(axes, wide, tall)
+        axes.set_title(title, fontsize=8, loc="left", pad=2.0)
+    paint_bar(figure.add_axes((0.3, 0.3 / high, 0.4, 0.12 / high)), limit, THRESHOLD)
+    return figure
+
+
+def write_networks(folder: Path, figure: Any) -> None:
+    """Write `networks.pdf` and `networks.svg`; equal figures give equal bytes."""
+    from matplotlib import rc_context
+
+    with rc_context({"svg.hashsalt": "cape", "svg.fonttype": "none", "pdf.fonttype": 42}):
+        figure.savefig(folder / "networks.pdf", metadata={"CreationDate": None}, dpi=PAPER_DPI)
+        figure.savefig(folder / "networks.svg", metadata={"Date": None}, dpi=PAPER_DPI)
