@@ -120,6 +120,8 @@ class ReducedCache:
             found = self._folder.lstat()
         except OSError:
             return False
+        if not hasattr(os, "getuid"):  # Windows does not say by these who else may write
+            return False
         own = found.st_uid == os.getuid() and not found.st_mode & 0o077
         return own and stat.S_ISDIR(found.st_mode)
 

@@ -48,11 +48,16 @@ def jobs(n_bytes: int) -> int:
     `CAPE_JOBS`, or all processors but one; fewer where half of the free memory would not hold them.
     """
     wanted = os.environ.get("CAPE_JOBS", "")
-    n_jobs = int(wanted) if wanted.isdecimal() else len(os.sched_getaffinity(0)) - 1
+    n_jobs = int(wanted) if wanted.isdecimal() else processors() - 1
     free = free_memory()
     if free and n_bytes:
         n_jobs = min(n_jobs, free // (2 * n_bytes))
     return max(1, n_jobs)
+
+
+def processors() -> int:
+    # Those that this process may use, where the system tells.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def estimate_resources(

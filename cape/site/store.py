@@ -18,7 +18,6 @@ from __future__ import annotations
 import binascii
 import dataclasses
 import errno
-import fcntl
 import hashlib
 import json
 import math
@@ -39,6 +38,13 @@ from cape.protocol.ports import Stacks
 from cape.secagg.keys import open_sealed, seal
 from cape.site.policy import SitePolicy
 
+try:
+    import fcntl
+
+    POSIX = True
+except ImportError:  # Windows, where the first byte of a lock file stands for its folder
+    POSIX = False
+
 if TYPE_CHECKING:  # a round that publishes nothing loads neither
     from cape.protocol.outcome import SiteOutcome
     from cape.protocol.ports import Source
@@ -47,6 +53,9 @@ if TYPE_CHECKING:  # a round that publishes nothing loads neither
 T = TypeVar("T")
 # Bytes of a stored answer: what the engine takes.
 MAX_STORED = 100 * 2**20
+# Windows turns line ends without the first, and has no second.
+BINARY = getattr(os, "O_BINARY", 0)
+PLAIN = BINARY | getattr(os, "O_NOFOLLOW", 0)
 
 
 class Card(NamedTuple):
@@ -302,7 +311,7 @@ class FileStore:
             with self._path(name).open("rb") as file:
                 # The engine's cache may be a folder for everybody: what others put there is not
                 # what this site computed.
-                if os.fstat(file.fileno()).st_uid != os.geteuid():
+                if hasattr(os, "geteuid") and os.fstat(file.fileno()).st_uid != os.geteuid():
                     return None
                 return _read_arrays(file, key, self._contents)
         except Exception:  # gone, or damaged in whatever way: it is made again
@@ -504,8 +513,9 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _own_file(path: Path) -> BinaryIO:
     """Open a new file, mode 0600 whatever the umask: no link or file of somebody else's."""
     path.unlink(missing_ok=True)
-    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    os.fchmod(handle, 0o600)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN, 0o600)
+    if hasattr(os, "fchmod"):
+        os.fchmod(handle, 0o600)
     return os.fdopen(handle, "wb")
 
 
@@ -518,6 +528,8 @@ def own_folder(path: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
+    if not POSIX:  # Windows opens no folders, and keeps names in a journal of its own
+        return
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -528,7 +540,7 @@ def sync_folder(folder: Path) -> None:
 @contextmanager
 def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
     """Yield a held file's lines and a durable append; StoppedError (E263) after `PATIENCE`."""
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY, 0o600)
     with os.fdopen(handle, "r+b") as file:
         _take(handle, party, PATIENCE)
         text = file.read()
@@ -557,7 +569,7 @@ def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[b
 @contextmanager
 def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
     """Hold a folder for this process; StoppedError (E263) after `patience` s, else `PATIENCE`."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY) if POSIX else _lock_file(folder)
     try:
         handle = _lockable(handle, folder)
         _take(handle, party, PATIENCE if patience is None else patience)
@@ -567,6 +579,8 @@ def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> I
 
 
 def _lockable(handle: int, folder: Path) -> int:
+    if not POSIX:
+        return handle
     try:
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         fcntl.flock(handle, fcntl.LOCK_UN)
@@ -577,8 +591,12 @@ def _lockable(handle: int, folder: Path) -> int:
         if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
             raise
         os.close(handle)
-        return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        return _lock_file(folder)
     return handle
+
+
+def _lock_file(folder: Path) -> int:
+    return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT | PLAIN, 0o600)
 
 
 def _take(handle: int, party: str, patience: float) -> None:
@@ -592,7 +610,13 @@ def _take(handle: int, party: str, patience: float) -> None:
 
 def _taken(handle: int) -> bool:
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+        if POSIX:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            import msvcrt
+
+            os.lseek(handle, 0, os.SEEK_SET)  # the byte that is held is that of the position
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except (BlockingIOError, PermissionError):
         return False
     return True
