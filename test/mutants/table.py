@@ -911,8 +911,8 @@ MUTANTS = (
     ),
     Mutant(
         "two processes of one site work at the same time",
-        "cape/site/store.py", "    except BlockingIOError:\n        return False\n",
-        "    except BlockingIOError:\n        return True\n",
+        "cape/site/store.py", "    except (BlockingIOError, PermissionError):\n        return False\n",
+        "    except (BlockingIOError, PermissionError):\n        return True\n",
         UNIT + "test_journal.py::test_a_folder_is_held_by_one_process_at_a_time",
     ),
     Mutant(
@@ -1043,7 +1043,7 @@ MUTANTS = (
     Mutant(
         "a planted link is written through",
         "cape/site/store.py", "    path.unlink(missing_ok=True)\n    handle = os.open(path, "
-        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)",
+        "os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN, 0o600)",
         "    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)",
         NEIGHBOUR + "test_links_that_somebody_planted_are_not_followed",
     ),
