@@ -911,7 +911,8 @@ MUTANTS = (
     ),
     Mutant(
         "two processes of one site work at the same time",
-        "cape/site/store.py", "    except (BlockingIOError, PermissionError):\n        return False\n",
+        "cape/site/store.py",
+        "    except (BlockingIOError, PermissionError):\n        return False\n",
         "    except (BlockingIOError, PermissionError):\n        return True\n",
         UNIT + "test_journal.py::test_a_folder_is_held_by_one_process_at_a_time",
     ),
