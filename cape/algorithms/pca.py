@@ -9,6 +9,7 @@ Subjects arrive as Y_m = B' X_m, shape (d, T_m) float32, time mean removed, cova
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Literal
 
@@ -43,6 +44,11 @@ MIN_GAP = 0.15
 # third of the subjects it is a network, and the drop before it one between networks.
 COMMON = 0.35
 
+# Fewest directions, in parts of R, that are cut.  One or two in the noise may be networks that a
+# site's own artefact has pushed there (kept, they came back with r .67 to .85); as noise they cost
+# the other maps .01.
+FEWEST_CUT = 0.15
+
 # Up to so many components the guard would rather lose one of them than find one too many.
 FEW_COMPONENTS = 5
 
@@ -62,6 +68,16 @@ class Subspace:
     status: SubspaceStatus
     record: StepRecord
 
+    @property
+    def overlap(self) -> float:
+        """How much of the subjects' own subspaces is common: 1 if they are all the same.
+
+        Norm of the mean projector over sqrt(k), without the expected energy of the noise.
+        """
+        d, k = self.V.shape
+        energy = float(np.sum(self.eigenvalues**2)) - self.noise_std**2 * d * (d + 1) / 2.0
+        return math.sqrt(max(0.0, energy) / k)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rank:
@@ -77,7 +93,8 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
 
     Surplus directions are noise, and whitening blows them up.  The largest drop l_j - l_(j+1) over
     floor(R/2) <= j <= R decides if it is at least .15 of the noise edge (0 without noise), but
-    never cuts a direction above .35 and the edge of d - k directions, and none at all of R <= 5.
+    never cuts a direction above .35 and the edge of d - k directions, nor fewer than .15 R of them,
+    and none at all of R <= 5.
     """
     R = n_components
     if edge <= 0.0:
@@ -99,7 +116,7 @@ def rank_guard(eigenvalues: Array, n_components: int, edge: float) -> Rank:
         return Rank(k=R, gap_ratio=ratio, status="gap")
     # Noise has only the directions that are left: its top is as much below the edge of all.
     top = edge * float(np.sqrt(1.0 - k / len(eigenvalues)))
-    if R <= FEW_COMPONENTS or eigenvalues[k] > max(top, COMMON):
+    if R <= FEW_COMPONENTS or R - k < FEWEST_CUT * R or eigenvalues[k] > max(top, COMMON):
         return Rank(k=R, gap_ratio=ratio, status="no_gap")
     return Rank(k=k, gap_ratio=ratio, status="reduced")
 

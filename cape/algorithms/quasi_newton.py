@@ -50,8 +50,11 @@ _CHUNK = 80_000
 
 
 # The filter of a spatial start: how far off it is, and what a round adds, in rad (measured)
-START_ANGLE = 0.06
-ROUND_ANGLE = 0.01
+START_ANGLE = 0.04
+ROUND_ANGLE = 0.005
+# Answer per rad off the optimum, as the filter takes it.  Clipped answers are flatter than
+# 2 kappa_0: .14 to .28 was measured, and a filter that expects more takes noise for movement.
+SLOPE = 0.2
 FILTER_LIMIT = 0.8  # spectral limit of a step of the filter
 
 # Rounds that are dithered when they begin at W = I: before, W is far from any optimum.
@@ -63,6 +66,9 @@ DITHER_RECIPE = b"cape-dither-1"
 _DENSE_G = {5: 65.0, 10: 95.0, 15: 140.0, 20: 180.0, 25: 250.0, 30: 345.0}
 _REVISED = 0.92
 _PER_COMPONENT = 12.0
+
+# G over sqrt(R) from which the subspace loses no direction any more
+_SUBSPACE = 33.0
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -99,6 +105,11 @@ def dense_g(n_components: int) -> float:
     return _REVISED * float(np.interp(n_components, known, [_DENSE_G[r] for r in known]))
 
 
+def subspace_g(n_components: int) -> float:
+    """G from which the released subspace holds all of R directions."""
+    return _SUBSPACE * math.sqrt(n_components)
+
+
 def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
     """Measured constants for R components at a size and budget; None means no privacy."""
     R = n_components
@@ -109,10 +120,9 @@ def tuned_constants(n_components: int, g: float | None) -> TunedConstants:
     # whitening clip that shrinks as fast leaves two looks too short for the common mean.
     solver_scale = math.sqrt(R * (R - 1) / 380.0)
     whitening_scale = (R * (R + 1) / 420.0) ** 0.25
-    dense = dense_g(R)
+    dense, directions = dense_g(R), subspace_g(R)
     constant = replace(_ROOMY, whitening_clip=4.0 * whitening_scale, clips=(0.35 * solver_scale,))
     rising = replace(constant, clips=(0.2 * solver_scale, 0.4 * solver_scale), step_limit=0.8)
-    directions = 33.0 * math.sqrt(R)  # where the subspace loses none any more
     if g < max(0.85 * dense, min(dense, directions)):
         # Only sparse maps have a chance, and what is lost there is lost in the subspace.
         return replace(
@@ -153,7 +163,7 @@ def turned(W: Array, turn: Array) -> Array:
 def filter_gain(variance: float, angle_noise: float) -> tuple[float, float]:
     """Gain of a round of the filter, and the variance P of an angle after it.
 
-    `angle_noise` is the std of the noise on an angle, ``s / (2 kappa_0)``.
+    `angle_noise` is the std of the noise on an angle, ``s / SLOPE``.
     """
     predicted = variance + ROUND_ANGLE**2
     gain = predicted / (predicted + angle_noise**2)
@@ -253,6 +263,7 @@ class QuasiNewton:
     # (k, k): where the rounds begin if the gate of the spatial start is open; released
     origin: Array | None = None
     residual: float = 0.0  # what whitening left, see `Whitener`
+    overlap: float = 1.0  # what subjects have in common, see `Subspace`
 
     @property
     def input_scale(self) -> float:
@@ -326,13 +337,13 @@ class QuasiNewton:
             progress = self._progress(state.round)
             gain = self.alpha_first * (self.alpha_last / self.alpha_first) ** progress
             limit = gain * min(MAX_DIRECTION, self.step_limit / gain)
+            slope = 2.0 * CURVATURE[self.score]
             state = replace(state, rho=gain)
         else:
-            angle_noise = noise_std / (2.0 * CURVATURE[self.score])
-            gain, variance = filter_gain(state.variance, angle_noise)
-            limit = FILTER_LIMIT
+            gain, variance = filter_gain(state.variance, noise_std / SLOPE)
+            limit, slope = FILTER_LIMIT, SLOPE
             state = replace(state, rho=gain, variance=variance)
-        rotation = self._rotation(mean, R, gain, limit)
+        rotation = _rotation(mean / slope, R, gain, limit)
 
         def propose(scale: float) -> Step:
             if not np.all(np.isfinite(rotation)):
@@ -357,6 +368,7 @@ class QuasiNewton:
                 gate=self.origin is not None,
                 dither=self.dither,
                 residual=self.residual,
+                overlap=self.overlap,
             )
             state = replace(state, status=found.status)
             if self.origin is not None and found.status == "unconfirmed":
@@ -364,14 +376,14 @@ class QuasiNewton:
                 state = replace(state, W=self.origin)
         return state
 
-    def _rotation(self, mean: Array, R: int, gain: float, limit: float) -> Array:
-        """Rotation E = gain e: e = -K/(2 kappa_0), its entries and the norm of E limited."""
-        if not np.all(np.isfinite(mean)):
-            return np.full((R, R), np.nan)
-        entries = np.clip(-mean / (2.0 * CURVATURE[self.score]), -MAX_ENTRY, MAX_ENTRY)
-        e = skew(entries, R)
-        size = float(np.linalg.norm(e, 2)) if R > 1 else 0.0
-        return gain * e * min(1.0, limit / gain / max(size, 1e-12))
-
     def done(self, state: Unmixing) -> bool:
         return state.round >= self.n_rounds or state.status != "running"
+
+
+def _rotation(angles: Array, R: int, gain: float, limit: float) -> Array:
+    """Rotation E = gain e: e = -angles of all pairs, its entries and the norm of E limited."""
+    if not np.all(np.isfinite(angles)):
+        return np.full((R, R), np.nan)
+    e = skew(np.clip(-angles, -MAX_ENTRY, MAX_ENTRY), R)
+    size = float(np.linalg.norm(e, 2)) if R > 1 else 0.0
+    return gain * e * min(1.0, limit / gain / max(size, 1e-12))

@@ -30,6 +30,11 @@ _OPEN_WIDE, _OPEN, _SHUT = (3.2, 0.065), (4.0, 0.08), (4.0, 0.12)
 # the plain one); sources must show more.
 PER_RESIDUAL = 1.0
 
+# At the budgets of the wide dither time courses may well confirm a set that is too coarse: q .10
+# and .12 where a third of the subjects had other maps, or networks lay elsewhere by a pixel.  The
+# less subjects have in common, the more of a set is noise; above this overlap it ended below .08.
+LEAST_OVERLAP = 0.95
+
 # A component's own verdict: smallest z, and the largest standard error of its c with which enough
 # good components reach it (measured: nine of ten from G 170 on at R = 20).
 COMPONENT_Z = 2.0
@@ -73,11 +78,13 @@ def judge(
     gate: bool,
     dither: float,
     residual: float = 0.0,
+    overlap: float = 1.0,
 ) -> Verdict:
     """Verdict of a run of R components.
 
     `response` (R (R - 1)/2,): sum over the dithered rounds of D_ij K_ij / s^2; `information`: sum
-    of delta^2 / s^2, the same for all pairs; `residual`: what whitening left (`Whitener`).
+    of delta^2 / s^2, the same for all pairs; `residual`: what whitening left (`Whitener`);
+    `overlap`: what subjects have in common (`Subspace`).
     Without a dithered round nothing was separated.
     """
     R, pairs = n_components, len(response)
@@ -91,6 +98,8 @@ def judge(
     if not gate:
         least_c = max(least_c, PER_RESIDUAL * residual)
     confirmed = z >= least_z and c >= least_c
+    if dither >= WIDE and overlap < LEAST_OVERLAP:
+        confirmed = False
     return Verdict(
         status="converged" if confirmed else "unconfirmed" if gate else "not_separated",
         gate=gate,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, ClassVar, Final
 
-from cape.algorithms.quasi_newton import dense_g
+from cape.algorithms.quasi_newton import dense_g, subspace_g
 from cape.errors import ConfigError
 from cape.forecast.one_release import LEAST_CLEAR, LEAST_TEMPLATE
 from cape.forecast.rule import MAX_COMPONENTS, Answer, ForecastRule, RunSize
@@ -20,10 +20,9 @@ POSSIBLE: Final[dict[float, float]] = {
 }  # fmt: skip
 POSSIBLE_ABOVE_30: Final = 4.9  # a component, untested
 
-# "Yes" is said from a twentieth above what networks of any shape need, and above SUBSPACE sqrt(R),
-# below which a direction of the subspace may be lost.
+# "Yes" is said from a twentieth above what networks of any shape need, and above where a direction
+# of the subspace may be lost.
 MARGIN: Final = 1.05
-SUBSPACE: Final = 33.0
 
 # The algorithm that all of this was measured with, and fewer rounds than it was measured for
 MEASURED: Final = {"pca": "projector", "whitening": "log-euclidean", "solver": "quasi-newton"}
@@ -94,7 +93,7 @@ def possible_g(n_components: int) -> float:
 
 def sure_g(n_components: int) -> float:
     """Return u_yes(R), the G from which synthetic data without large artefacts had q < .1."""
-    return MARGIN * max(dense_g(n_components), SUBSPACE * math.sqrt(n_components))
+    return MARGIN * max(dense_g(n_components), subspace_g(n_components))
 
 
 def energy_inside(n_basis: int, energies: Mapping[float, float] = BRAIN_ENERGY) -> float:

@@ -397,6 +397,44 @@ MUTANTS = (
         "::test_answers_of_an_optimum_are_confirmed_and_answers_of_noise_are_not",
     ),
     Mutant(
+        "at small budgets runs are confirmed whatever subjects have in common",
+        "cape/algorithms/verdict.py",
+        "dither >= WIDE and overlap < LEAST_OVERLAP", "dither >= WIDE and overlap < 0.0",
+        UNIT + "test_algorithms_verdict.py"
+        "::test_at_small_budgets_subjects_must_have_enough_in_common",
+    ),
+    Mutant(
+        "the verdict is not told what subjects have in common",
+        "cape/computations/capedjica/temporal.py",
+        "released.overlap if released is not None else 1.0", "1.0",
+        PROTOCOL + "test_dither.py::test_the_verdict_knows_what_subjects_have_in_common",
+    ),
+    Mutant(
+        "the overlap of subjects counts the noise as well",
+        "cape/algorithms/pca.py",
+        "float(np.sum(self.eigenvalues**2)) - self.noise_std**2 * d * (d + 1) / 2.0",
+        "float(np.sum(self.eigenvalues**2))",
+        UNIT + "test_algorithms_pca.py::test_the_overlap_is_what_subjects_have_in_common",
+    ),
+    Mutant(
+        "the filter expects answers twice as steep as they are",
+        "cape/algorithms/quasi_newton.py", "SLOPE = 0.2\n", "SLOPE = 0.4\n",
+        UNIT + "test_algorithms_quasi_newton.py"
+        "::test_what_was_found_in_space_is_not_lost_to_the_noise_of_a_small_budget",
+    ),
+    Mutant(
+        "the rank guard cuts one network at the edge",
+        "cape/algorithms/pca.py", " or R - k < FEWEST_CUT * R", "",
+        UNIT + "test_algorithms_pca.py::test_one_or_two_directions_in_the_noise_are_kept",
+    ),
+    Mutant(
+        "networks under the noise edge are advised away",
+        "cape/report/confidence.py",
+        "suggested = rank.k if rank.status in (\"gap\", \"reduced\") else None",
+        "suggested = rank.k if rank.status in (\"gap\", \"reduced\") else above",
+        UNIT + "test_report_confidence.py::test_networks_under_the_noise_edge_are_not_advised_away",
+    ),
+    Mutant(
         "volumes of moved heads count like others in the subspace",
         "cape/computations/capedjica/temporal.py", "    input=_steady,\n", "    input=raw,\n",
         "test/e2e/test_quality.py::test_volumes_of_moved_heads_lose_no_network",

@@ -7,6 +7,7 @@ import pytest
 
 from cape.algorithms import spatial_start
 from cape.algorithms.quasi_newton import QuasiNewton, dither_signs
+from cape.computations.capedjica.temporal import ITERATE
 from cape.protocol.model import joined
 from support.consortium import Consortium
 
@@ -96,3 +97,11 @@ def test_whitening_without_a_look_has_no_start_but_a_verdict() -> None:
 def test_the_recipe_of_the_dither_is_part_of_the_format() -> None:
     bits = "".join("+" if sign > 0 else "-" for sign in dither_signs(7, 24))
     assert bits == "-+---+---+-+-+-++--++++-"
+
+
+def test_the_verdict_knows_what_subjects_have_in_common() -> None:
+    run = Consortium(**LONGER).until("iterate", 1)
+    for party in (run.state, *run.runs.values()):
+        released = party.model.subspace
+        assert released.overlap != 1.0
+        assert ITERATE.estimator(party.config, party.model).overlap == released.overlap

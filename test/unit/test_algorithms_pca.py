@@ -191,6 +191,31 @@ def test_a_drop_between_networks_at_a_small_budget_cuts_none_of_them() -> None:
     assert found.gap_ratio == pytest.approx(0.153, abs=1e-3)
 
 
+def test_one_or_two_directions_in_the_noise_are_kept() -> None:
+    """Sites with artefacts of their own, G 240: l_20 at its edge was a network of r .67."""
+    top = [1.5, 1.45, 1.4, 1.36, 1.32, 1.29, 1.26, 1.23, 1.2, 1.17, 1.14, 1.11, 1.08, 1.05, 1.02]
+    values = np.r_[top, 0.97, 0.911, 0.894, 0.8, 0.642, np.linspace(0.584, -0.65, 80)]
+    assert (rank_guard(values, 20, 0.717).k, rank_guard(values, 20, 0.717).status) == (20, "no_gap")
+    more = np.r_[top, np.linspace(0.6, -0.65, 85)]
+    assert rank_guard(more, 20, 0.717).k == 15
+
+
+@pytest.mark.parametrize("kept", [10, 7])
+def test_the_overlap_is_what_subjects_have_in_common(kept: int) -> None:
+    """All subjects alike, or 3 of 10 directions elsewhere in half of them; noise of norm 3.4."""
+    rng, d, noise_std = np.random.default_rng(kept), 40, 0.12
+    own = np.linalg.qr(rng.standard_normal((d, 16)))[0]
+    first, second = own[:, :10], np.c_[own[:, :kept], own[:, 10 : 20 - kept]]
+    mean = (first @ first.T + second @ second.T) / 2
+    expected = np.linalg.norm(mean) / np.sqrt(10)
+    estimator = ProjectorPca(n_components=10, private=True)
+    noise = noise_std * rng.standard_normal(d * (d + 1) // 2)
+    found = estimator.step(estimator.start(d), svec(mean) + noise, noise_std).overlap
+    # Its error has a standard deviation of about .02.
+    assert found == pytest.approx(expected, abs=0.08)
+    assert expected == pytest.approx(1.0 if kept == 10 else np.sqrt(0.85))
+
+
 def test_up_to_five_components_are_never_cut() -> None:
     values = np.array([0.9, 0.9, 0.1, 0.05, 0.04, 0.03, 0.0])
     for R in (2, 3, 4, 5):

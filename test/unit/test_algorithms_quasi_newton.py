@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import expm
@@ -313,10 +315,10 @@ def test_a_dithered_question_is_that_of_the_turned_matrix_and_has_the_planned_cl
 def test_the_filter_steps_by_its_gain_and_leaves_the_dither_out_of_the_result() -> None:
     estimator = solver(dither=0.03, origin=np.eye(3))
     mean, s = np.array([0.04, 0.0, 0.0]), 0.02
-    predicted = 0.06**2 + 0.01**2
-    gain = predicted / (predicted + (s / 0.4) ** 2)
+    predicted = 0.04**2 + 0.005**2
+    gain = predicted / (predicted + (s / 0.2) ** 2)
     state = estimator.step(estimator.start(3), mean, s)
-    np.testing.assert_allclose(state.W, expm(skew(-gain * mean / 0.4, 3)), atol=1e-12)
+    np.testing.assert_allclose(state.W, expm(skew(-gain * mean / 0.2, 3)), atol=1e-12)
     assert state.variance == pytest.approx((1 - gain) * predicted)
     assert (state.rho, state.round) == (pytest.approx(gain), 1)
     np.testing.assert_allclose(state.response, 0.03 * dither_signs(0, 3) * mean / s**2)
@@ -324,6 +326,24 @@ def test_the_filter_steps_by_its_gain_and_leaves_the_dither_out_of_the_result() 
     # Exact answers pull at once, answers of noise hardly at all.
     assert filter_gain(0.06**2, 1e-9)[0] == pytest.approx(1.0)
     assert filter_gain(0.06**2, 10.0)[0] < 1e-4
+
+
+def test_what_was_found_in_space_is_not_lost_to_the_noise_of_a_small_budget() -> None:
+    """Angles of .05 at the start, noise as at G 110, 20 runs of fixed seeds: .65 of them is left.
+
+    A filter that expected answers twice as steep, and less of the start, left .87.
+    """
+    R, ratio = 10, []
+    estimator = solver(dither=0.06, origin=np.eye(R))
+    upper = np.triu_indices(R, 1)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        off = 0.05 * rng.standard_normal(len(upper[0]))
+        begun = replace(estimator.start(R), W=expm(skew(off, R)))
+        state = play(estimator, R, 0.14, 0.1, seed=100 + seed, state=begun)
+        angles = (state.W - state.W.T)[upper] / 2
+        ratio.append(np.mean(angles**2) / np.mean(off**2))
+    assert np.sqrt(np.mean(ratio)) < 0.7
 
 
 def test_a_step_of_the_filter_is_limited() -> None:
@@ -335,9 +355,16 @@ def test_a_step_of_the_filter_is_limited() -> None:
     np.testing.assert_allclose(state.W, expm(skew(np.array([0.5]), 2)), atol=1e-6)
 
 
-def play(estimator: QuasiNewton, R: int, curvature: float, s: float, seed: int) -> Unmixing:
+def play(
+    estimator: QuasiNewton,
+    R: int,
+    curvature: float,
+    s: float,
+    seed: int,
+    state: Unmixing | None = None,
+) -> Unmixing:
     """Rounds whose answers are those of an optimum at W = I with noise of std s."""
-    rng, state = np.random.default_rng(seed), estimator.start(R)
+    rng, state = np.random.default_rng(seed), state or estimator.start(R)
     upper = np.triu_indices(R, 1)
     while not estimator.done(state):
         turn = estimator.turn(state.round, R * (R - 1) // 2)

@@ -22,7 +22,7 @@ from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 from cape.public_basis import public_basis
 
-NO_GAP = "No spectral gap: n_components may be too large or the budget too small."
+NO_GAP = "No clear gap in the spectrum: it does not tell how many components there are."
 
 
 def site_outcome(site: Site, model: IcaModel, end: FinalState) -> SiteOutcome:

@@ -73,9 +73,12 @@ def is_dithered(config: CapeDjicaConfig) -> bool:
 
 
 def make_solver(
-    config: CapeDjicaConfig, fixed: TunedConstants, whitened: Whitener | None = None
+    config: CapeDjicaConfig,
+    fixed: TunedConstants,
+    released: Subspace | None = None,
+    whitened: Whitener | None = None,
 ) -> QuasiNewton | Infomax:
-    """Return the solver; `whitened`, with what the last look left, is None while planning."""
+    """Return the solver; what was released before is None while planning."""
     if config.solver == "infomax":
         return Infomax(
             n_rounds=config.n_rounds,
@@ -97,6 +100,7 @@ def make_solver(
         dither=fixed.dither if is_dithered(config) else 0.0,
         origin=whitened.origin if whitened is not None and whitened.gate else None,
         residual=whitened.residual if whitened is not None else 0.0,
+        overlap=released.overlap if released is not None else 1.0,
     )
 
 
@@ -159,7 +163,7 @@ def _whitening(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Whitener]:
 
 
 def _solver(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Unmixing]:
-    return make_solver(config, _constants(config, model), model.whitener)
+    return make_solver(config, _constants(config, model), model.subspace, model.whitener)
 
 
 def _with_start(config: CapeDjicaConfig, model: IcaModel) -> Whitener:
@@ -220,7 +224,8 @@ PCA = SecureSum(
 
 SOLVER_REASONS = {
     "converged": "The rows of the unmixing matrix no longer move.",
-    "unconfirmed": "Maps are those of the spatial set; their time courses did not confirm them.",
+    "unconfirmed": "Maps are those of the spatial set; their time courses did not confirm them, or "
+    "subjects have too little in common for so small a budget.",
     "not_separated": "Nothing was separated: the rounds ended where time courses are no more "
     "independent than elsewhere.",
     "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
@@ -326,5 +331,6 @@ class TemporalModel(SeparationModel):
             gate=whitener.gate,
             dither=_constants(config, model).dither,
             residual=whitener.residual,
+            overlap=subspace(model).overlap,
         )
         return replace(end, verdict=verdict)
