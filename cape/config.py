@@ -39,6 +39,25 @@ CONFOUND_SETS = {
 # What ``bids_filter=auto`` asks for, where it is no image of a volume
 ENTITIES = {"grayordinates": "space-fsLR_den-91k", "parcels": "space-fsLR"}
 
+_MODELS = ("basic", "power2", "derivatives", "full")
+
+# What nilearn's load_confounds can be asked for, and the values of each; () for those without one
+STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "motion": _MODELS,
+    "wm_csf": _MODELS,
+    "global_signal": _MODELS,
+    "high_pass": (),
+    "compcor": (
+        "anat_combined", "anat_separated",
+        "temporal", "temporal_anat_combined", "temporal_anat_separated",
+    ),
+    "n_compcor": ("all", "a number"),
+    "ica_aroma": ("full", "basic"),
+    "tedana": ("aggressive", "non-aggressive"),
+    "scrub": ("a number",),
+    "non_steady_state": (),
+}  # fmt: skip
+
 # d (d + 1)/2 masked integers of 8 bytes must fit one array of 64 MiB (cape/protocol/wire.py).
 LARGEST_BASIS = 4095
 
@@ -372,6 +391,43 @@ class Config:
         help="none, motion6, motion24, motion6+wm_csf, or columns of the confound tables such as "
         "csf,framewise_displacement.",
     )
+    confound_strategy: str = option(
+        "none",
+        "Strategy for the confounds of fMRIPrep",
+        group="Data",
+        help="Parts of nilearn's load_confounds, as in motion=full,wm_csf=basic,high_pass,scrub=5: "
+        + ", ".join(STRATEGIES)
+        + ".  Needs the extra confounds; columns of confounds are regressed out besides.",
+    )
+    fd_threshold: float = option(
+        0.5,
+        "Largest framewise displacement that scrub keeps",
+        low=0.0,
+        high=100.0,
+        unit="mm",
+        group="Data",
+    )
+    dvars_threshold: float = option(
+        1.5, "Largest standardised DVARS that scrub keeps", low=0.0, high=1000.0, group="Data"
+    )
+    max_mean_fd: float = option(
+        0.0,
+        "Largest mean framewise displacement of a subject",
+        low=0.0,
+        high=100.0,
+        unit="mm",
+        group="Data",
+        help="Whoever moved more counts as zeros.  0: no limit.",
+    )
+    min_minutes: float = option(
+        0.0,
+        "Fewest minutes of a subject",
+        low=0.0,
+        high=1440.0,
+        unit="min",
+        group="Data",
+        help="After scrubbing; whoever has fewer counts as zeros.  0: no limit.",
+    )
     global_signal: Literal["auto", "true", "false"] = option(
         "auto",
         "Regress out the global signal",
@@ -466,6 +522,7 @@ class Config:
         if not self.variable.isidentifier():
             raise out_of_range("variable", self.variable, "a name of letters, digits and _")
         confound_columns(self.confounds)
+        parse_strategy(self.confound_strategy)
         parse_entities(self.wanted_entities)
         parse_exclusions(self.bids_exclude)
 
@@ -592,6 +649,36 @@ def confound_columns(text: str) -> tuple[str, ...]:
             "confounds", text, f"none, {', '.join(CONFOUND_SETS)}", near.lstrip("; ")
         )
     return tuple(dict.fromkeys(names))
+
+
+def parse_strategy(text: str) -> dict[str, str]:
+    """Return the parts of ``"motion=full,high_pass"`` with their values, "" for nilearn's default.
+
+    ConfigError for parts, values or combinations that nilearn does not have.
+    """
+    if text in ("", "none"):
+        return {}
+    parts = [part.partition("=") for part in text.split(",")]
+    asked = {name.strip(): value.strip() for name, _, value in parts}
+    if len(asked) < len(parts):
+        raise out_of_range("confound_strategy", text, "every part once")
+    for name, value in asked.items():
+        if name not in STRATEGIES:
+            near = did_you_mean(name, STRATEGIES).lstrip("; ")
+            raise out_of_range("confound_strategy", name, ", ".join(STRATEGIES), near or "correct.")
+        allowed = STRATEGIES[name]
+        known = value in allowed or not value or (value.isdecimal() and "a number" in allowed)
+        if not known or value == "a number":
+            allowed_text = ", ".join(allowed) or "no value"
+            raise out_of_range("confound_strategy", f"{name}={value}", allowed_text)
+    if "compcor" in asked and "high_pass" not in asked:
+        # fMRIPrep takes its components from filtered data.
+        raise out_of_range("confound_strategy", text, "compcor with high_pass only")
+    if "n_compcor" in asked and "compcor" not in asked:
+        raise out_of_range("confound_strategy", text, "n_compcor with compcor only")
+    if "tedana" in asked and len(asked) > 1:
+        raise out_of_range("confound_strategy", text, "tedana alone: it has tables of its own")
+    return asked
 
 
 def parse_entities(text: str, setting: str = "bids_filter") -> tuple[tuple[str, str], ...]:

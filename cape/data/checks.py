@@ -48,6 +48,11 @@ class Subject:
     quality: Quality  # counts over all runs; `UNREAD` if only headers were read
     rank: int  # numerical rank of the preprocessed data; of headers only its bound min(D, T_m)
     grid: str  # "ok", "reoriented", a displacement such as "0.004 vox", or "-" for matrices
+    # Of motion: volumes that scrubbing left out; seconds that are left, 0 if a repetition time is
+    # not known; mean framewise displacement before scrubbing, mm, None if a table does not say
+    n_scrubbed: int = 0
+    seconds: float = 0.0
+    mean_fd: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -63,6 +68,9 @@ class RunShape:
 
 def judge(subject: Subject, config: Config, findings: Findings) -> bool:
     """Return whether a subject is accepted; of an unread one only length and TR can be judged."""
+    # Said alone: of whom moved too much nothing else is of interest.
+    if _motion(subject, config, findings):
+        return False
     severities = _length(subject, config, findings) + _repetition_time(subject, config, findings)
     if subject.quality is not UNREAD:
         severities += _content(subject, findings)
@@ -99,12 +107,29 @@ def _content(subject: Subject, findings: Findings) -> list[Severity]:
     return severities
 
 
+def _motion(subject: Subject, config: Config, findings: Findings) -> list[Severity]:
+    if not config.max_mean_fd or subject.mean_fd is None or subject.mean_fd <= config.max_mean_fd:
+        return []
+    place = f"{subject.label}: {subject.mean_fd:.2f} mm"
+    return [findings.add(IssueCode.MOTION_HIGH, place, most=config.max_mean_fd)]
+
+
 def _length(subject: Subject, config: Config, findings: Findings) -> list[Severity]:
     n_times, n_components = subject.n_timepoints, config.most_components
+    minutes = subject.seconds / 60
+    too_short = n_times < config.min_timepoints or n_times <= n_components
+    if subject.n_scrubbed and (too_short or minutes < config.min_minutes):
+        stored = n_times + subject.n_scrubbed
+        place = f"{subject.label}: {n_times} of {stored} volumes, {minutes:.1f} min"
+        limits = f"min_timepoints = {config.min_timepoints}, min_minutes = {config.min_minutes:g}"
+        return [findings.add(IssueCode.SCRUBBED_SHORT, place, limits=limits)]
+    if minutes < config.min_minutes:
+        place = f"{subject.label}: {minutes:.1f} min"
+        return [findings.add(IssueCode.MINUTES_FEW, place, least=config.min_minutes)]
     place = f"{subject.label}: {n_times} time points"
     if config.max_timepoints and n_times > config.max_timepoints:
         findings.add(IssueCode.TIME_CUT, place, most=config.max_timepoints)
-    if n_times < config.min_timepoints or n_times <= n_components:
+    if too_short:
         limits = f"min_timepoints = {config.min_timepoints}"
         if n_components:
             limits += f", and more than n_components = {n_components}"

@@ -13,6 +13,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.config import Config
+from cape.data.runs import Kept
 from cape.frozen import dataclass
 
 # Numbers of a run that are doubles at a time: 4096 rows of 400 time points, 13 MB.
@@ -116,28 +117,53 @@ def nuisance(
     return np.concatenate(parts, axis=1)
 
 
+def design(others: Array | None, kept: Kept | int, config: Config) -> Array:
+    """Return orthonormal regressors of a run: all of its T volumes, or those of a mask (T,).
+
+    `others` (T, K) are of all volumes.
+    """
+    degree = DEGREES[config.cleaning.detrend]
+    if isinstance(kept, int):
+        return regressors(kept, degree=degree, others=others)
+    # By their true times: what is left of a line is no line over the volumes that are left.
+    line = np.linspace(-1, 1, kept.size)
+    trend = np.stack([line**power for power in range(1, degree + 1)], axis=1) if degree else None
+    parts = [part[kept] for part in (trend, others) if part is not None]
+    n_times = int(kept.sum())
+    every = np.concatenate([np.zeros((n_times, 0)), *parts], axis=1)
+    return regressors(n_times, degree=0, others=every)
+
+
 def clean(
     values: Data,
     n_dummy: int,
     config: Config,
     others: Array | None = None,
     *,
+    kept: Kept | None = None,
     in_place: bool = False,
 ) -> tuple[Data, Quality]:
     """Return `values` (D, T) less dummies and `others` (T - n_dummy, K), float32, and counts.
 
-    Rows of mean 0, constant ones 0; with ``standardize=none`` all keep mean and scale.  `in_place`
-    overwrites `values`, which are float32 then.
+    Of volumes those that are `kept`, (T - n_dummy,), all without.  Rows of mean 0, constant ones 0;
+    with ``standardize=none`` all keep mean and scale.  `in_place` overwrites `values`, which are
+    float32 then.
     """
+    stored = values
     values = values[:, n_dummy:]
     n_features, n_times = values.shape
     cleaned = values if in_place else np.empty((n_features, n_times), dtype=np.float32)
+    if kept is not None:
+        # A row at its new place never reaches one that is still to be read.
+        n_times = int(kept.sum())
+        room = stored.reshape(-1) if in_place else np.empty(n_features * n_times, dtype=np.float32)
+        cleaned = room[: n_features * n_times].reshape(n_features, n_times)
     if n_times == 0:
         return cleaned, dataclasses.replace(UNREAD, n_features=n_features)
     # One least squares for all: of two steps in a row the second brings back what the first
     # removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
     how = config.cleaning
-    basis = regressors(n_times, degree=DEGREES[how.detrend], others=others)
+    basis = design(others, n_times if kept is None else kept, config)
     n_bad = n_zero = n_constant = 0
     spreads = np.zeros(n_features)
     level = np.zeros(n_times)
@@ -145,6 +171,8 @@ def clean(
     rows = _rows_at_a_time(n_times)
     for first in range(0, n_features, rows):
         block = values[first : first + rows].astype(np.float64)
+        if kept is not None:
+            block = block[:, kept]
         n_bad += _fill(block)  # as the mean of their row: 0 once the mean is taken out
         zero = ~block.any(axis=1)
         size = np.sqrt(np.mean(block * block, axis=1))
@@ -169,7 +197,7 @@ def clean(
     if how.global_signal:
         _regress_mean(cleaned)
     quality = Quality(
-        n_values=values.size,
+        n_values=n_features * n_times,
         n_bad=n_bad,
         n_features=n_features,
         n_zero=n_zero,

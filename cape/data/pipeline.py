@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config, parse_shape
+from cape.config import Config, parse_shape, parse_strategy
 from cape.data.checks import (
     RunShape,
     Subject,
@@ -41,7 +41,7 @@ from cape.data.cifti import read_structure
 from cape.data.cleaning import UNREAD, rank_of
 from cape.data.discovery import discover
 from cape.data.issues import Finding, Findings, Issue, IssueCode, UnusableFile, in_full
-from cape.data.reading import clean_run, dummies, read_run
+from cape.data.reading import clean_run, read_run, volumes_left
 from cape.data.reduced_cache import Note, ReadSubject, cache_of
 from cape.data.resources import (
     ResourceEstimate,
@@ -52,6 +52,7 @@ from cape.data.resources import (
 )
 from cape.data.runs import RunFile, Series, SubjectFiles, unread
 from cape.data.space import Grid, check_feature_count, grid_of, read_space, with_templates
+from cape.data.strategies import has_nilearn
 from cape.data.tables import read_records
 from cape.errors import CapeError, DataError
 from cape.feature_space import FeatureSpace
@@ -194,6 +195,10 @@ def start_scan(
     findings = Findings(site, strict=strict)
     read = read_structure if config.of_cifti else read_space
     space = read(config, base, findings)
+    if parse_strategy(config.confound_strategy) and not has_nilearn():
+        public = {"site": site}
+        strategy = config.confound_strategy
+        findings.add(IssueCode.NO_NILEARN, public=public, strategy=strategy)
     listed = discover(base, listing, config, findings)
     return SiteScan(config=config, listed=listed, findings=findings, space=space)
 
@@ -386,15 +391,19 @@ def read_subject(
     shapes: list[RunShape] = []
     notes: list[Note] = []
     quality = UNREAD
+    n_scrubbed, seconds, moved = 0, list[float](), list[tuple[float | None, int]]()
     # A bad run is no reason to stop: the site learns of all that is wrong in one pass.
     for run in files.runs:
         series = _read_noting(run, scan, notes, headers_only=headers_only)
         if series is None:
             continue
         shapes.append(_shape(run, series))
+        stored, left = volumes_left(series, run, scan.config)
+        n_scrubbed += stored - left
+        seconds.append(left * (series.tr or scan.config.tr))
+        moved.append((series.mean_fd, stored))
         if headers_only:
-            n_features, n_times = series.values.shape
-            part = unread(n_features, max(n_times - dummies(run, scan.config), 0))
+            part = unread(len(series.values), left)
         else:
             part, counts = clean_run(series, run, scan.config)
             quality = quality.joined(counts)
@@ -406,6 +415,8 @@ def read_subject(
     if not alike or n_features == 0:
         return ReadSubject(shapes=tuple(shapes), notes=tuple(notes)), []
     n_times = sum(part.shape[1] for part in parts)
+    if n_times == 0:  # said of the subject, not of each run besides
+        notes = [note for note in notes if note[1].code is not IssueCode.RUN_SCRUBBED]
     rank = min(n_features, n_times)
     if rank and not headers_only:
         rank = rank_of(_joined(parts))
@@ -418,10 +429,21 @@ def read_subject(
         n_timepoints=n_times,
         trs=tuple(series.tr for series in read),
         quality=quality,
+        n_scrubbed=n_scrubbed,
+        seconds=sum(seconds) if all(series.tr or scan.config.tr for series in read) else 0.0,
+        mean_fd=_mean(moved),
         rank=rank,
         grid=next((s.grid for s in read if s.grid != "ok"), read[0].grid),
     )
     return ReadSubject(subject=subject, shapes=tuple(shapes), notes=tuple(notes)), parts
+
+
+def _mean(moved: Sequence[tuple[float | None, int]]) -> float | None:
+    """Return the mean over runs, each by its volumes; None if one of them is not known."""
+    known = [(mm, n) for mm, n in moved if mm is not None and n > 0]
+    if not known or len(known) < len(moved):
+        return None
+    return sum(mm * n for mm, n in known) / sum(n for _, n in known)
 
 
 def _read_noting(

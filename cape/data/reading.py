@@ -10,17 +10,19 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config, confound_columns
+from cape.config import Config, confound_columns, parse_strategy
 from cape.data.cifti import read_series
-from cape.data.cleaning import DEGREES, Quality, clean, nuisance, regressors
+from cape.data.cleaning import Quality, clean, design, nuisance
 from cape.data.images import Resampling, read_image, read_image_header
-from cape.data.issues import IssueCode, UnusableFile
+from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.matrices import read_matrix, read_matrix_header
-from cape.data.runs import RunFile, Series
+from cape.data.runs import Kept, RunFile, Series
 from cape.data.space import Grid
+from cape.data.strategies import strategy_confounds
 from cape.data.tables import read_confounds, read_records
 from cape.feature_space import FeatureSpace
 
+DISPLACEMENT: Final = "framewise_displacement"
 # Time points that regression must leave over.
 LEAST_FREEDOM: Final = 3
 
@@ -43,12 +45,15 @@ def read_run(
         series = (read_image_header if headers_only else read_image)(run, grid, how)
     if columns := confound_columns(config.confounds):
         series = _with_confounds(series, run, config, columns)
-    if (config.high_pass or config.low_pass) and not (series.tr or config.tr):
+    if parse_strategy(config.confound_strategy):
+        series = _with_strategy(series, run, config)
+    series = replace(series, mean_fd=_mean_fd(run, required=config.max_mean_fd > 0))
+    timed = config.high_pass or config.low_pass or config.min_minutes
+    if timed and not (series.tr or config.tr):
         observed = "sought in the manifest, the JSON sidecar and the header"
         raise UnusableFile(IssueCode.TR_NEEDED, observed)
     # Before anything is cleaned: a run without freedom would come out as zeros, not as an error.
-    _check_freedom(series, run, config)
-    return series
+    return _with_freedom(series, run, config)
 
 
 def _read_record(run: RunFile) -> Series:
@@ -87,14 +92,62 @@ def _with_confounds(
     return replace(series, confounds=table, digest=both, issues=tuple(issues))
 
 
-def _check_freedom(series: Series, run: RunFile, config: Config) -> None:
+def _with_strategy(series: Series, run: RunFile, config: Config) -> Series:
+    n_times = series.values.shape[1]
+    found = strategy_confounds(run.path, config, n_times)
+    # As many columns as the owner named by hand come first.
+    own = np.zeros((n_times, 0)) if series.confounds is None else series.confounds
+    every = np.concatenate([own, found.values], axis=1)
+    both = series.digest and f"{series.digest}+{found.digest}"
+    kept = None if found.kept.all() else found.kept
+    return replace(series, confounds=every, kept=kept, digest=both)
+
+
+def _mean_fd(run: RunFile, *, required: bool) -> float | None:
+    """Return the mean over all stored volumes but the first, which has none, mm."""
+    if run.confounds is None:
+        if required:
+            observed = "sought beside the file as *_desc-confounds_timeseries.tsv"
+            raise UnusableFile(IssueCode.CONFOUNDS_MISSING, observed, columns=DISPLACEMENT)
+        return None
+    try:
+        table, _ = read_confounds(run.confounds, (DISPLACEMENT,), [])
+    except (UnusableFile, OSError):
+        if required:
+            raise
+        return None
+    return float(table[1:].mean()) if len(table) > 1 else 0.0
+
+
+def _with_freedom(series: Series, run: RunFile, config: Config) -> Series:
+    """Return the series, without volumes if scrubbing left too few; else raise UnusableFile."""
     n_times = max(series.values.shape[1] - dummies(run, config), 0)
     others = _nuisance(series, run, config)
-    degree = DEGREES[config.cleaning.detrend]
-    removed = regressors(n_times, degree=degree, others=others).shape[1] if others.shape[1] else 0
-    if removed and n_times - removed < LEAST_FREEDOM:
+    kept = _kept(series, run, config)
+    n_left = n_times if kept is None else int(kept.sum())
+    removed = 0
+    if others.shape[1]:
+        removed = design(others, n_times if kept is None else kept, config).shape[1]
+    if kept is not None and n_left - removed < LEAST_FREEDOM:
+        observed = f"{n_left} of {n_times} volumes are kept, {removed} signals are regressed out"
+        issues = (*series.issues, Issue(IssueCode.RUN_SCRUBBED, observed))
+        return replace(series, kept=np.zeros(series.values.shape[1], dtype=bool), issues=issues)
+    if removed and n_left - removed < LEAST_FREEDOM:
         observed = f"{removed} signals are regressed out of {n_times} time points"
         raise UnusableFile(IssueCode.NOTHING_LEFT, observed, least=LEAST_FREEDOM)
+    return series
+
+
+def _kept(series: Series, run: RunFile, config: Config) -> Kept | None:
+    """Return which volumes stay of those that are no dummies."""
+    return None if series.kept is None else series.kept[dummies(run, config) :]
+
+
+def volumes_left(series: Series, run: RunFile, config: Config) -> tuple[int, int]:
+    """Return volumes without dummies, and those that scrubbing leaves of them."""
+    n_times, kept = series.values.shape[1], _kept(series, run, config)
+    stored = max(n_times - dummies(run, config), 0)
+    return stored, stored if kept is None else int(kept.sum())
 
 
 def _nuisance(series: Series, run: RunFile, config: Config) -> Array:
@@ -108,7 +161,9 @@ def clean_run(series: Series, run: RunFile, config: Config) -> tuple[Data, Quali
     others = _nuisance(series, run, config)
     n_dummy = dummies(run, config)
     # A run may be half of the memory that a site has.
-    return clean(series.values, n_dummy, config, others if others.shape[1] else None, in_place=True)
+    others_or_none = others if others.shape[1] else None
+    kept = _kept(series, run, config)
+    return clean(series.values, n_dummy, config, others_or_none, kept=kept, in_place=True)
 
 
 def dummies(run: RunFile, config: Config) -> int:

@@ -17,13 +17,14 @@ import os
 import stat
 import tempfile
 from collections.abc import Mapping
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from cape.algorithms.estimators import Data
-from cape.config import VERSION, Config
+from cape.config import VERSION, Config, parse_strategy
 from cape.data.checks import RunShape, Subject
 from cape.data.cleaning import Quality
 from cape.data.file_type import suffix_of
@@ -62,7 +63,9 @@ class ReducedCache:
         settings = {
             f.name: getattr(config, f.name) for f in declared if f.metadata["group"] == "Data"
         }
-        what = [VERSION, settings, space.digest, space.template_space, n_basis]
+        # Which columns a strategy means is nilearn's to say.
+        nilearn = version("nilearn") if parse_strategy(config.confound_strategy) else ""
+        what = [VERSION, settings, space.digest, space.template_space, n_basis, nilearn]
         self._what = json.dumps(what, sort_keys=True)
 
     def load(self, files: SubjectFiles, site: str) -> ReadSubject | None:
@@ -157,6 +160,8 @@ def _identity(run: RunFile) -> list[object]:
     sidecar = run.path.with_name(name[: -len(suffix_of(name))] + ".json")
     beside = [sidecar, run.path.with_suffix(".hdr"), run.confounds]
     files: list[object] = [_stat(run.path)]
+    if run.confounds is not None:
+        beside += [run.confounds.with_suffix(".json")]
     files += [_stat(path) if path is not None and path.exists() else None for path in beside]
     return [run.tr, run.n_dummy, run.trust_grid, files]
 
@@ -186,6 +191,7 @@ def _document(read: ReadSubject, subject: Subject, Y: Data) -> dict[str, Any]:
         "trs": [float(tr) for tr in subject.trs],
         "counts": [subject.n_features, subject.n_timepoints, subject.rank],
         "quality": dataclasses.asdict(subject.quality),
+        "motion": [subject.n_scrubbed, subject.seconds, subject.mean_fd],
         "grid": subject.grid,
         "runs": [[s.n_features, s.n_timepoints, s.values_digest, s.columns] for s in read.shapes],
         "notes": [
@@ -203,6 +209,7 @@ def _plain(values: Mapping[str, object]) -> dict[str, object]:
 
 def _read_subject(document: dict[str, Any], files: SubjectFiles, site: str, Y: Data) -> ReadSubject:
     n_features, n_timepoints, rank = document["counts"]
+    n_scrubbed, seconds, mean_fd = document["motion"]
     subject = Subject(
         label=files.label,
         site=site,
@@ -213,6 +220,9 @@ def _read_subject(document: dict[str, Any], files: SubjectFiles, site: str, Y: D
         trs=tuple(document["trs"]),
         quality=Quality(**document["quality"]),
         rank=rank,
+        n_scrubbed=n_scrubbed,
+        seconds=seconds,
+        mean_fd=mean_fd,
         grid=document["grid"],
     )
     shapes = [

@@ -6,10 +6,13 @@ from dataclasses import field
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.data.issues import Issue
 from cape.frozen import dataclass
+
+Kept = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,6 +51,8 @@ class Series:
     grid: str  # "ok", "reoriented", "0.004 vox", or "-" for a matrix
     issues: tuple[Issue, ...] = ()  # warnings
     confounds: Array | None = None  # (T, K): signals to regress out, one row per stored volume
+    kept: Kept | None = None  # (T,): stored volumes that scrubbing keeps; None: all
+    mean_fd: float | None = None  # mean framewise displacement, mm; None if no table says
     columns: tuple[str, ...] = ()  # names of the features, if the file has them
 
 

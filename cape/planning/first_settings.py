@@ -26,6 +26,7 @@ from cape.data.images import read_image_header
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix_header
 from cape.data.runs import RunFile, Series, SubjectFiles
+from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
@@ -149,7 +150,6 @@ def _of_bids(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list
     confounds, more = _confounds(chosen, headers)
     text = [
         *_separation(),
-        *_components(sum(people.values())),
         "# Which images: task, template space and version, as their names say.  All sessions and",
         "# runs of a person are joined; bids_exclude leaves some out, such as ses-2 or task-nback.",
         f'bids_filter = "{bids_filter}"',
@@ -193,7 +193,8 @@ def _separation() -> list[str]:
     return [
         'computation = "capedjica"',
         "# Independent maps from one release, with a left-right test: on real brains rounds of",
-        "# temporal ICA removed what the release had found (docs/choosing.md).",
+        "# temporal ICA removed what the release had found (docs/choosing.md).  How many follows",
+        "# from people and budget: cape budget says it.",
         'separation = "spatial"',
         "",
     ]
@@ -253,8 +254,22 @@ def _confounds(images: Sequence[Path], headers: Sequence[Series]) -> tuple[list[
     suffixes = ("_derivative1", "_power2", "_derivative1_power2")
     derived = {name + suffix for name in MOTION for suffix in suffixes}
     model = model if common >= derived else "basic"
-    confounds = "motion24" if model == "full" else "motion6"
-    return [*lines, f'confounds = "{confounds}"'], counts
+    if not has_nilearn():
+        confounds = "motion24" if model == "full" else "motion6"
+        return [*lines, f'confounds = "{confounds}"'], counts
+    strategy = [f"motion={model}"]
+    strategy += ["wm_csf=basic"] if common >= {"white_matter", "csf"} else []
+    strategy += ["high_pass"] if any(name.startswith("cosine") for name in common) else []
+    lines.append(f'confound_strategy = "{",".join(strategy)}"')
+    if common >= {"framewise_displacement", "std_dvars"}:
+        lines += [
+            "# scrub=5 in it leaves out volumes that moved more than fd_threshold, and pieces of",
+            "# fewer than 5 between them.  Who fails a limit below counts as zeros; 0: no limit.",
+            "fd_threshold = 0.5",
+            "max_mean_fd = 0.0",
+            "min_minutes = 0.0",
+        ]
+    return lines, counts
 
 
 def _columns(table: Path) -> Iterable[str]:
@@ -283,7 +298,7 @@ def _of_images(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], li
     spaces = Counter(_space(run.path) for run in runs)
     counts.append("images by space: " + ", ".join(f"{s or 'none'} {n}" for s, n in spaces.items()))
     known = [space for space in spaces if space.startswith(MNI152)]
-    text = [*_separation(), *_components(sum(people.values()))]
+    text = _separation()
     if len(known) == 1:
         text += _grid(known[0], [run.path for run in runs])
     else:

@@ -22,9 +22,12 @@ from cape.protocol.outcome import SiteOutcome
 from cape.public_basis import voxel_mm
 from cape.report import files, maps
 from cape.report.files import EMPTY_CELL
-from cape.report.private_summary import Check, PrivateSummary
+from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
 Rows = list[tuple[str, ...]]
+
+# Columns of subjects.tsv about motion: mm, volumes, minutes
+MOTION = ("mean_fd", "scrubbed", "minutes")
 
 # Most time points of the subject of noise: voxels times this many numbers are made at once.
 NOISE_TIMES = 120
@@ -210,18 +213,22 @@ def _write_tables(private: Path, names: tuple[str, ...], done: _Written) -> None
         files.write_table(private / "map_agreement.tsv", table)
 
 
+def _motion(one: SubjectFacts) -> tuple[object, ...]:
+    return one.mean_fd, one.n_scrubbed or None, one.minutes or None
+
+
 def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -> files.TextTable:
     clips = tuple(f"clip_{phase}" for phase, _ in site.clip_scales)
-    facts = ("files", "timepoints", "tr", "coverage", "rank", "grid")
+    facts = ("files", "timepoints", "tr", "coverage", "rank", "grid", *MOTION)
     header = ("subject", "label", *facts, "verdict", *clips)
     factors = list(zip_longest(*(values for _, values in site.clip_scales)))
     rows: Rows = []
     for k, (label, stem, length) in enumerate(done.subjects):
-        cells: tuple[object, ...] = (None, length, None, None, None, None)
+        cells: tuple[object, ...] = (None, length, None, None, None, None, None, None, None)
         if k < len(summary.subjects):
             one = summary.subjects[k]
             names = "; ".join(one.files)
-            cells = (names, length, one.tr or None, one.coverage, one.rank, one.grid)
+            cells = (names, length, one.tr or None, one.coverage, one.rank, one.grid, *_motion(one))
         factor = factors[k] if k < len(factors) else (None,) * len(clips)
         texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
         rows.append((stem, files.line(label), *texts))

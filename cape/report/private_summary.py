@@ -20,6 +20,9 @@ class SubjectFacts:
     coverage: float  # part of the mask
     rank: int
     grid: str
+    mean_fd: float | None = None  # mean framewise displacement before scrubbing, mm
+    n_scrubbed: int = 0  # volumes that scrubbing left out
+    minutes: float = 0.0  # that are left, 0 if unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

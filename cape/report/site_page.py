@@ -19,7 +19,13 @@ from cape.report.private_folder import PrivateFolder
 
 # Subjects and maps with pictures, and subjects whose maps are drawn; all of them have files
 DRAWN, DRAWN_MAPS = 10, 3
-HEADS = {"timepoints": "time points", "tr": "TR, s"}
+HEADS = {
+    "timepoints": "time points",
+    "tr": "TR, s",
+    "mean_fd": "mean FD, mm",
+    "scrubbed": "volumes scrubbed",
+    "minutes": "minutes left",
+}
 
 
 def render_site(folder: Path) -> Path:
@@ -68,7 +74,9 @@ def _cell(name: str, text: str) -> str:
         return "-"
     if name == "coverage":
         return f"{100 * float(text):.0f} %"
-    return f"{float(text):.2f}" if name.startswith("clip_") else text
+    if name == "minutes":
+        return f"{float(text):.1f}"
+    return f"{float(text):.2f}" if name.startswith(("clip_", "mean_fd")) else text
 
 
 def _checks(folder: PrivateFolder, drawn: bool) -> Values:

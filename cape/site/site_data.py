@@ -150,6 +150,9 @@ class FileSource:
                 coverage=subject.quality.coverage,
                 rank=subject.rank,
                 grid=subject.grid,
+                mean_fd=subject.mean_fd,
+                n_scrubbed=subject.n_scrubbed,
+                minutes=subject.seconds / 60,
             )
             for subject in data.subjects
         )

@@ -49,9 +49,48 @@ FALSE_SITES = (
 THIEF = "test/adversary/test_thief_of_a_folder.py"
 OWNER = "test/adversary/test_owner.py::"
 BAD_FILES = "test/unit/test_bad_files.py::"
+CONFOUNDS = UNIT + "test_data_confounds.py::test_"
+PLANTED = UNIT + "test_planted_errors.py::test_a_planted_error_is_one_clear_finding"
 NEIGHBOUR = "test/adversary/test_neighbour.py::"
 
 MUTANTS = (
+    # -- what is left out of a person's runs
+    Mutant(
+        "scrubbed volumes stay in the run",
+        "cape/data/cleaning.py", "            block = block[:, kept]\n",
+        "            block = block[:, : kept.sum()]\n",
+        CONFOUNDS + "scrubbed_volumes_and_confounds_leave_in_one_least_squares",
+    ),
+    Mutant(
+        "the trend of a scrubbed run runs over the volumes that are left",
+        "cape/data/cleaning.py", "    line = np.linspace(-1, 1, kept.size)\n",
+        "    line = np.cumsum(kept) / kept.size\n",
+        CONFOUNDS + "scrubbed_volumes_and_confounds_leave_in_one_least_squares",
+    ),
+    Mutant(
+        "confounds come in the order in which nilearn's sets give them",
+        "cape/data/strategies.py", "table = table[sorted(table.columns)]",
+        "table = table[list(table.columns)]",
+        CONFOUNDS + "every_strategy_of_nilearn_gives_its_columns",
+    ),
+    Mutant(
+        "who moved more than the limit takes part",
+        "cape/data/checks.py", "    if _motion(subject, config, findings):\n        return False\n",
+        "    _motion(subject, config, findings)\n",
+        CONFOUNDS + "who_fails_a_limit_of_motion_is_one_finding_and_counts_as_zeros",
+    ),
+    Mutant(
+        "a site's own list of sessions is not read",
+        "cape/data/discovery.py",
+        "        if not said.get(subject, EVERYTHING).takes(entities):\n            continue\n", "",
+        UNIT + "test_data_people.py::test_settings_and_the_sites_table_leave_runs_out",
+    ),
+    Mutant(
+        "milliseconds in a sidecar pass for seconds",
+        "cape/data/images.py", "    if LONGEST_TR < tr < math.inf:",
+        "    if False and LONGEST_TR < tr < math.inf:",
+        PLANTED + "[TR in ms]",
+    ),
     # -- the roster: who takes part is the owner's to say
     Mutant(
         "a site takes the aggregator's word for how many sites there are",

@@ -25,7 +25,8 @@ from support import report_example as example
 LABELS = ("sub-01", "sub-02", "sub-03")
 COLUMNS = {
     "subjects.tsv": [
-        "subject", "label", "files", "timepoints", "tr", "coverage", "rank", "grid", "verdict",
+        "subject", "label", "files", "timepoints", "tr", "coverage", "rank", "grid",
+        "mean_fd", "scrubbed", "minutes", "verdict",
         "clip_pca", "clip_iterate",
     ],
     "checks.tsv": ["code", "severity", "text"],

@@ -1,0 +1,84 @@
+"""Confounds and scrubbing by nilearn's `load_confounds`, imported only where a run is read.
+
+Ciric et al. 2017, NeuroImage 154; which columns of fMRIPrep's tables a strategy means is nilearn's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import threading
+import warnings
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.config import Config, parse_strategy
+from cape.data.issues import IssueCode, UnusableFile
+from cape.frozen import dataclass
+
+# Of nilearn's own words
+MOST_LETTERS: Final = 200
+# Its warnings are caught, and filters of warnings are of the process, not of the thread.
+_ONE_AT_A_TIME: Final = threading.Lock()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StrategyConfounds:
+    """What a strategy takes out of one run."""
+
+    values: Array  # (T, K): signals to regress out, K may be 0
+    kept: npt.NDArray[np.bool_]  # (T,): volumes that stay
+    digest: str  # SHA-256 of both
+
+
+def has_nilearn() -> bool:
+    return importlib.util.find_spec("nilearn") is not None
+
+
+def strategy_confounds(image: Path, config: Config, n_times: int) -> StrategyConfounds:
+    """Return what the strategy takes out of a run of `n_times` volumes; UnusableFile: it cannot."""
+    asked = parse_strategy(config.confound_strategy)
+    options: dict[str, Any] = {
+        name: int(value) if value.isdecimal() else value for name, value in asked.items() if value
+    }
+    options |= {
+        "fd_threshold": config.fd_threshold,
+        "std_dvars_threshold": config.dvars_threshold,
+        "demean": False,  # the intercept of our own least squares does it
+    }
+    strategy = [name for name in asked if name not in ("n_compcor", "non_steady_state")]
+    try:
+        with _ONE_AT_A_TIME, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from nilearn.interfaces.fmriprep import load_confounds
+
+            table, sample_mask = load_confounds(str(image), tuple(strategy), **options)
+    except Exception as err:  # of nilearn and pandas, by what the tables lack
+        observed = " ".join(str(err).split())
+        if len(observed) > MOST_LETTERS:
+            observed = f"{observed[:MOST_LETTERS]} ..."
+        raise UnusableFile(
+            IssueCode.CONFOUND_STRATEGY, observed, strategy=config.confound_strategy
+        ) from err
+    n_rows = n_times if table is None else len(table)
+    if n_rows != n_times and table.size:
+        observed = f"{n_rows} rows, {n_times} volumes"
+        raise UnusableFile(IssueCode.CONFOUND_ROWS, observed)
+    empty = table is None or not table.size
+    if not empty:
+        # nilearn takes names from sets: their order is another in every process.
+        table = table[sorted(table.columns)]
+    values = np.zeros((n_times, 0)) if empty else table.to_numpy(dtype=np.float64)
+    if not np.isfinite(values).all():
+        column = str(table.columns[int(np.flatnonzero(~np.isfinite(values).all(axis=0))[0])])
+        raise UnusableFile(IssueCode.CONFOUND_CELL, f"column {column}")
+    kept = np.ones(n_times, dtype=bool)
+    if sample_mask is not None:
+        kept[:] = False
+        kept[np.asarray(sample_mask, dtype=np.intp)] = True
+    digest = hashlib.sha256(np.ascontiguousarray(values).tobytes() + kept.tobytes()).hexdigest()
+    return StrategyConfounds(values=values, kept=kept, digest=digest)
