@@ -119,6 +119,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E272": "the template image lies on another grid and nilearn is not installed here; install the extra 'report' or resample the image.",
     "E273": "{got} names for {allowed} template maps; write one name a line, in the order of the volumes.",
     "E274": "the folder is no result of joint ICA; name the folder that holds results.json and components.tsv.",
+    "E275": "the public maps {got} are not on this computer, or the result is not known to be in MNI space; let nilearn fetch them once, or give an image file.",
     # 28n: other separations
     "E280": "The templates at site {site} are missing or cannot be used; see site-error.txt there.",
     "E281": "the sites have {got} templates, n_components={allowed}; set n_components to the number of templates.",

@@ -239,9 +239,11 @@ def report_command(
         ),
     ],
     template: Annotated[
-        Path | None,
-        file_option(
-            "Public NIfTI maps to name the components by; of a consortium folder only.",
+        str | None,
+        typer.Option(
+            metavar="FILE|NAME",
+            help="Public NIfTI maps or labels to name the components by, or seitzman_2018, "
+            "dosenbach_2010, yeo_2011, schaefer_2018, smith_2009; of a consortium folder only.",
         ),
     ] = None,
     names: Annotated[

@@ -7,7 +7,6 @@ axes are those of the brain, so that an oblique grid is upright too.  Left is le
 from __future__ import annotations
 
 import functools
-import importlib
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
-from cape.report import files
+from cape.report import files, public_networks
 from cape.report.plots import COLOURS, DPI, GREY, THRESHOLD, Picture, finish, new_figure, paint_bar
 
 if TYPE_CHECKING:
@@ -70,23 +69,9 @@ class Canvas:
         return sum(wide[right] + GAP for _, right, _ in PLANES), max(wide[1], wide[2]) + 2 * GAP
 
 
-def nilearn_file(name: str) -> Path | None:
-    """Return a file of the data that nilearn installs; None without it."""
-    try:
-        spec = importlib.util.find_spec("nilearn")
-    except ValueError:  # a test's stand-in for a missing library
-        return None
-    places = spec.submodule_search_locations if spec is not None else None
-    for place in places or ():
-        path = Path(place) / "datasets" / "data" / name
-        if path.is_file():
-            return path
-    return None
-
-
 @functools.cache
 def _anatomy() -> tuple[tuple[Array, Array, Array], Array] | None:
-    path = nilearn_file(ANATOMY)
+    path = public_networks.installed(ANATOMY)
     if path is None:
         return None
     image = files.load_image(path)

@@ -77,18 +77,26 @@ def add_score(
     consortium_page.render(folder)
 
 
-def relabel(folder: Path, template: Path, names: Path | None = None) -> Path:
-    """Match with the user's public image, `names` one a line; ConfigError: CAPE-E270 to E274."""
+def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Path:
+    """Match with the user's public image, `names` one a line, or with a public set by its name.
+
+    ConfigError: CAPE-E270 to E275.
+    """
     table, results_path = folder / "components.tsv", folder / "results.json"
     if not (table.is_file() and results_path.is_file()):
         raise ConfigError("E274")
     results = files.read_record(results_path, MapResults)
-    image, space = folder / "group_maps.nii.gz", results.feature_space
-    z, source = labels.of_user(image, template, names, feature_space=space)
-    rows = labels.labelled(files.read_rows(table, Component), z, source)
-    # Only the label columns differ: numbers of 12 digits survive being read and written.
-    files.write_rows(table, Component, rows)
-    files.write_json(results_path, replace(results, labels=labels.source(source, {})))
+    kind = {"feature_space": results.feature_space, "template_space": results.template_space}
+    sets = {table: f"{maps.file_of(results.status)}.nii.gz"}
+    if (folder / SPATIAL_TABLE).is_file():
+        sets[folder / SPATIAL_TABLE] = "spatial_maps.nii.gz"
+    used = None
+    for rows_of, image in sets.items():
+        z, used, space = labels.of_user(folder / image, str(template), names, **kind)
+        rows = labels.labelled(files.read_rows(rows_of, Component), z, used, space)
+        # Only the label columns differ: numbers of 12 digits survive being read and written.
+        files.write_rows(rows_of, Component, rows)
+    files.write_json(results_path, replace(results, labels=labels.source(used, {})))
     return consortium_page.render(folder)
 
 
@@ -278,7 +286,11 @@ def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
     if outcome.spatial is not None and outcome.spatial.claims and _is_spatial(outcome):
         claims = outcome.spatial.claims
         rows = tuple(replace(row, claimed_r=r) for row, r in zip(rows, claims, strict=True))
-    return rows if template is None else labels.labelled(rows, z_scores(outcome.A), template)
+    return (
+        rows
+        if template is None
+        else labels.labelled(rows, z_scores(outcome.A), template, outcome.space)
+    )
 
 
 def _spatial_set(outcome: IcaOutcome) -> tuple[Component, ...]:
@@ -291,7 +303,7 @@ def _spatial_set(outcome: IcaOutcome) -> tuple[Component, ...]:
     sparse = found.sparseness is not None and found.sparseness.fits
     if template is None or not sparse:
         return rows
-    return labels.labelled(rows, z_scores(found.A), template)
+    return labels.labelled(rows, z_scores(found.A), template, outcome.space)
 
 
 def _is_spatial(outcome: Outcome) -> bool:

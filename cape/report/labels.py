@@ -1,37 +1,40 @@
-"""Names for components: the best matching network of a public atlas, or of the user's own maps.
+"""Names for components: the best matching network of a public set, or of the user's own maps.
 
-A reading aid; any smooth map resembles some network, so each match stands beside chance: the 95th
-percentile of the best r over random directions in the span of the maps.  Built-in: networks of 160
-regions by Dosenbach et al. (2010), whose coordinates nilearn installs.
+A reading aid: any smooth map resembles some network.  So each match stands beside chance, the 95th
+percentile of the best |r| of random maps, as smooth as this one and as alike on both sides, and no
+name is given below it.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from cape.algorithms import kernel
 from cape.algorithms.estimators import Array
-from cape.delimited import rows_by_column
 from cape.errors import ConfigError
 from cape.feature_space import is_cifti
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
-from cape.report import files, maps
+from cape.public_basis import voxel_mm
+from cape.report import files, maps, public_networks
 from cape.report.maps import Component
 from cape.report.results import LabelSource
 
-ATLAS = "dosenbach_2010"
-# mm; a network is a sum of Gaussians of this width at its coordinates
-BLOB_SD = 9.0
-DIRECTIONS = 500
-# Percentile of the best |r| of random directions
+# Random maps, and the percentile of their best |r|
+DRAWS = 4000
 CHANCE = 95.0
+# mm; widths are rounded up to these, so that maps share what is computed for one
+WIDTHS = 1.0
+# Correlation of the two sides from which a map counts as one that is the same on both
+SAME_ON_BOTH = 0.5
+# Neighbours are at most so alike: a constant map has no width
+MOST_ALIKE = 0.999
 # Largest difference of two affines, mm, that counts as the same grid
 SAME_GRID = 1e-3
 
@@ -55,42 +58,24 @@ class Match:
 
 
 def bundled(space: FeatureSpace) -> Template | None:
-    """Networks of the atlas on an MNI space; None without a grid and without nilearn."""
-    table = _table()
-    if not space.on_grid or table is None:
-        return None
-    where = maps.coordinates(space)
-    # Single coordinates become blobs, because a released map is smooth and a point matches nothing.
-    rows = rows_by_column(table.read_bytes(), ",")
-    networks: dict[str, list[Array]] = {}
-    for row in rows:
-        centre = np.array([float(row[axis]) for axis in "xyz"])
-        distance = np.sum((where - centre) ** 2, axis=1)
-        networks.setdefault(row["network"], []).append(np.exp(-distance / (2.0 * BLOB_SD**2)))
-    names = sorted(networks)
-    values = np.stack([np.sum(networks[name], axis=0) for name in names], axis=1)
-    return Template(name=ATLAS, labels=tuple(names), values=values)
+    """Networks of the default set on an MNI space; None without a grid and without nilearn."""
+    return of_name(public_networks.DEFAULT, space) if space.on_grid else None
 
 
-def _table() -> Path | None:
-    # Importing nilearn takes seconds, for a table of 160 lines.
-    try:
-        spec = importlib.util.find_spec("nilearn")
-    except ValueError:  # a test's stand-in for a missing library
-        return None
-    places = spec.submodule_search_locations if spec is not None else None
-    for place in places or ():
-        table = Path(place) / "datasets" / "data" / f"{ATLAS}.csv"
-        if table.is_file():
-            return table
-    return None
+def of_name(name: str, space: FeatureSpace) -> Template | None:
+    found = public_networks.find(name, maps.coordinates(space))
+    return None if found is None else Template(name=name, labels=found.names, values=found.values)
 
 
 def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Template:
     """Volumes of the user's own image as templates; ConfigError: CAPE-E270 to E273."""
     if not space.on_grid:
         raise ConfigError("E270", got=space.kind)
-    image = _on_grid(_read(path), space)
+    source = _read(path)
+    name = path.name.removesuffix(".gz").removesuffix(".nii")
+    if sum(n > 1 for n in source.shape) == 3 and _holds_labels(source):
+        return _of_labels(path, source, space, names, name)
+    image = _on_grid(source, space)
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     volumes = volumes[..., None] if volumes.ndim == 3 else volumes
     count = volumes.shape[3]
@@ -102,14 +87,36 @@ def of_image(path: Path, space: FeatureSpace, names: Sequence[str] = ()) -> Temp
     if space.kind == "atlas":
         values = maps.means_by_parcel(values, grid)
     labels = tuple(names) or tuple(f"T{k:02d}" for k in range(1, count + 1))
-    name = path.name.removesuffix(".gz").removesuffix(".nii")
     return Template(name=name, labels=labels, values=values)
 
 
+def _holds_labels(image: Any) -> bool:
+    # A map in whole numbers has few equal ones; labels are numbers of parcels.
+    return (
+        np.issubdtype(image.get_data_dtype(), np.integer)
+        and float(np.max(np.asarray(image.dataobj))) > 1
+    )
+
+
+def _of_labels(
+    path: Path, image: Any, space: FeatureSpace, names: Sequence[str], name: str
+) -> Template:
+    numbers = [int(n) for n in np.unique(np.asarray(image.dataobj)) if n > 0]
+    if names and len(names) != len(numbers):
+        raise ConfigError("E273", got=len(names), allowed=len(numbers))
+    given = tuple(names) or tuple(f"T{k:02d}" for k in numbers)
+    called = dict(zip(numbers, given, strict=True))
+    found = public_networks.of_labels(path, maps.coordinates(space), called)
+    return Template(name=name, labels=found.names, values=found.values)
+
+
 def of_user(
-    result: Path, template: Path, names: Path | None, *, feature_space: str
-) -> tuple[Array, Template]:
-    """Return the z-maps of a group_maps.nii.gz, and the user's image on their voxels."""
+    result: Path, template: str, names: Path | None, *, feature_space: str, template_space: str
+) -> tuple[Array, Template, FeatureSpace]:
+    """Return the z-maps of a group_maps.nii.gz, the templates on their voxels, and these.
+
+    `template` is an image of the user or one of `public_networks.NAMED`, for grids in MNI space.
+    """
     if not result.is_file():
         raise ConfigError("E270", got=feature_space)
     image = files.load_image(result)
@@ -117,8 +124,14 @@ def of_user(
     # count by their size.
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     mask = np.any(volumes != 0, axis=3)
-    space = FeatureSpace.of_labels("mask", mask.astype(np.int32), np.asarray(image.affine))
-    return volumes[mask], of_image(template, space, _names(names))
+    affine = np.asarray(image.affine)
+    space = FeatureSpace.of_labels("mask", mask.astype(np.int32), affine, template_space)
+    if template not in public_networks.NAMED:
+        return volumes[mask], of_image(Path(template), space, _names(names)), space
+    found = of_name(template, space) if space.in_mni else None
+    if found is None:
+        raise ConfigError("E275", got=template)
+    return volumes[mask], found, space
 
 
 def _names(path: Path | None) -> tuple[str, ...]:
@@ -167,26 +180,139 @@ def _on_grid(image: Any, space: FeatureSpace) -> Any:
     )
 
 
-def match(z: Array, template: Template) -> tuple[Match, ...]:
+def match(z: Array, template: Template, space: FeatureSpace) -> tuple[Match, ...]:
     """Best template of every map (D, R); constant templates match nothing."""
     reference = _unit(template.values)
     # The sign of a map is a convention, so the strongest |r| counts and its sign is kept.
     r = _unit(z).T @ reference
     best = np.argmax(np.abs(r), axis=1)
-    chance = _chance(z, reference)
+    chances = _chances(z, reference, space)
     return tuple(
-        Match(label=template.labels[j], r=float(r[k, j]), chance=chance)
+        Match(label=template.labels[j], r=float(r[k, j]), chance=chances[k])
         for k, j in enumerate(best.tolist())
     )
 
 
-def _chance(z: Array, reference: Array) -> float:
-    # Fixed directions: the same maps have to give the same file.
-    span = np.linalg.qr(z - z.mean(axis=0))[0]
-    directions = np.random.default_rng(0).standard_normal((DIRECTIONS, span.shape[1]))
-    directions /= np.linalg.norm(directions, axis=1, keepdims=True)
-    best = np.abs(directions @ (span.T @ reference)).max(axis=1)
-    return float(np.percentile(best, CHANCE))
+def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
+    """Return of every map the |r| that the best of 1 in 20 random maps of its kind reaches."""
+    mirror = _mirror(space)
+    # Fixed draws: the same maps have to give the same file.
+    draws = np.random.default_rng(0).standard_normal((DRAWS, reference.shape[1]))
+    mirrored = np.zeros_like(reference)
+    if mirror is not None:
+        mirrored[mirror >= 0] = reference[mirror[mirror >= 0]]
+    known: dict[float, tuple[Array, Array]] = {}
+    chances = []
+    for column in z.T:
+        width = _width(column, space)
+        if width not in known:
+            # White noise smoothed by K has r with a template t of variance |K t|^2 / trace K K',
+            # so the templates are smoothed, and no map has to be drawn.
+            smooth, power = _smoothed(np.c_[reference, mirrored], width, space)
+            one, other = np.split(smooth, 2, axis=1)
+            known[width] = one.T @ one / power, one.T @ other / power
+        same, across = known[width]
+        alike = 0.0 if mirror is None else _alike(column, mirror)
+        # Places near the middle make the sides of any smooth map a little alike.
+        alike = alike if alike > SAME_ON_BOTH else 0.0
+        # Half of the places of a map that is the same on both sides say nothing new.
+        values, vectors = np.linalg.eigh(same + alike * (across + across.T) / 2.0)
+        spread = vectors * np.sqrt(np.maximum(values, 0.0))
+        drawn = draws @ spread.T
+        # No correlation exceeds 1: what is drawn is a part of the map, beside all the rest of it.
+        rest = np.maximum(1.0 - np.sum(spread**2, axis=1), 0.0)
+        best = np.abs(drawn / np.sqrt(drawn**2 + rest)).max(axis=1)
+        chances.append(float(np.percentile(best, CHANCE)))
+    return chances
+
+
+def _smoothed(columns: Array, width: float, space: FeatureSpace) -> tuple[Array, float]:
+    """Return K columns, and trace K K' without what the mean of a map takes."""
+    ones = np.ones((len(columns), 1))
+    if width == 0.0:
+        return columns, len(columns) - 1.0
+    if space.kind == "mask":
+        mask, mm = space.labels() > 0, voxel_mm(space)
+        smooth = kernel.smooth(mask, mm, np.c_[columns, ones], width)
+        # The squares of a Gaussian are a Gaussian of 1 / sqrt 2 of its width.
+        power = float(kernel.smooth(mask, mm, ones, width / np.sqrt(2.0)).sum())
+    elif space.on_grid:
+        smoother = np.exp(-(_distances(space) ** 2) / (2.0 * width**2))
+        smooth, power = smoother @ np.c_[columns, ones], float(np.sum(smoother**2))
+    else:
+        return columns, len(columns) - 1.0
+    mean = smooth[:, -1]
+    return smooth[:, :-1], power - float(mean @ mean) / len(columns)
+
+
+def _width(column: Array, space: FeatureSpace) -> float:
+    """Return the sd (mm) of the Gaussian that makes white noise as smooth as a map, rounded up."""
+    centred = column - column.mean()
+    power = float(centred @ centred) / len(centred)
+    if not space.on_grid or power <= 0.0:
+        return 0.0
+    widths = []
+    for first, second, step in _neighbours(space):
+        if len(first):
+            r = float(np.mean(centred[first] * centred[second])) / power
+            # Its autocorrelation at distance h is exp(-h^2 / 4 sd^2).
+            r = min(r, MOST_ALIKE)
+            widths.append(step / (2.0 * np.sqrt(-np.log(r))) if r > 0.0 else 0.0)
+    return float(np.ceil(np.mean(widths) / WIDTHS) * WIDTHS) if widths else 0.0
+
+
+def _neighbours(space: FeatureSpace) -> Iterator[tuple[Any, Any, float]]:
+    """Yield pairs of features next to each other, and how far they are, mm."""
+    if space.kind == "mask":
+        number = _numbers(space)
+        for axis, step in enumerate(voxel_mm(space)):
+            low, high = np.moveaxis(number, axis, 0)[:-1], np.moveaxis(number, axis, 0)[1:]
+            both = (low >= 0) & (high >= 0)
+            yield low[both], high[both], step
+        return
+    distance = _distances(space)
+    np.fill_diagonal(distance, np.inf)
+    each, nearest = np.arange(len(distance)), distance.argmin(axis=1)
+    step = float(np.mean(distance[each, nearest]))
+    if np.isfinite(step):
+        yield each, nearest, step
+
+
+def _distances(space: FeatureSpace) -> Array:
+    """Distances of the centres of parcels, mm (D, D)."""
+    where = maps.coordinates(space)
+    square = np.sum(where**2, axis=1)
+    return np.asarray(np.sqrt(np.maximum(square[:, None] + square - 2.0 * where @ where.T, 0.0)))
+
+
+def _numbers(space: FeatureSpace) -> Any:
+    """Return the feature of every voxel of a mask, -1 outside."""
+    inside = space.labels() > 0
+    number = np.full(space.shape, -1)
+    number[inside] = np.arange(int(inside.sum()))
+    return number
+
+
+def _mirror(space: FeatureSpace) -> Any:
+    """Return for every voxel the one opposite, -1 for none; None where nobody knows the middle."""
+    if not (space.in_mni and space.kind == "mask"):
+        return None
+    where, inverse = maps.coordinates(space), np.linalg.inv(np.asarray(space.affine).reshape(4, 4))
+    ijk = np.rint((where * [-1.0, 1.0, 1.0]) @ inverse[:3, :3].T + inverse[:3, 3]).astype(int)
+    inside = np.all((ijk >= 0) & (ijk < space.shape), axis=1)
+    i, j, k = np.where(inside[:, None], ijk, 0).T
+    return np.where(inside, _numbers(space)[i, j, k], -1)
+
+
+def _alike(column: Array, mirror: Any) -> float:
+    """Return the correlation of the two sides of a map."""
+    pairs = mirror >= 0
+    if not pairs.any():
+        return 0.0
+    one, other = column[pairs], column[mirror[pairs]]
+    one, other = one - one.mean(), other - other.mean()
+    size = float(np.linalg.norm(one) * np.linalg.norm(other))
+    return float(one @ other) / size if size > 0.0 else 0.0
 
 
 def _unit(values: Array) -> Array:
@@ -202,7 +328,9 @@ def _unit(values: Array) -> Array:
 CONFIRMED: Final = (None, "confirmed", "run confirmed")
 
 
-def labelled(rows: Sequence[Component], z: Array, template: Template) -> tuple[Component, ...]:
+def labelled(
+    rows: Sequence[Component], z: Array, template: Template, space: FeatureSpace
+) -> tuple[Component, ...]:
     # A name would make a finding of a map that its time courses did not confirm, and of chance.
     return tuple(
         replace(
@@ -213,7 +341,7 @@ def labelled(rows: Sequence[Component], z: Array, template: Template) -> tuple[C
         )
         if row.verdict in CONFIRMED
         else row
-        for row, best in zip(rows, match(z, template), strict=True)
+        for row, best in zip(rows, match(z, template, space), strict=True)
     )
 
 
@@ -228,7 +356,7 @@ def source(template: Template | None, settings: Mapping[str, object]) -> LabelSo
         )
         return LabelSource(template=None, labels=(), note=f"No labels: {why}.")
     note = (
-        "label: best |r| among the labels; label_chance: 95th percentile of the best |r| of "
-        f"{DIRECTIONS} random directions in the span of the released maps."
+        "label: best |r| among the labels; label_chance: 95th percentile of the best |r| of random "
+        "maps, as smooth as this one and as alike on both sides; no name below it."
     )
     return LabelSource(template=template.name, labels=template.labels, note=note)

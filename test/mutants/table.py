@@ -1358,4 +1358,16 @@ MUTANTS = (
         "at = values.argmax(axis=normal)",
         UNIT + "test_report_brain.py::test_a_glass_brain_shows_the_strongest_of_either_sign",
     ),
+    Mutant(
+        "chance takes every map for a rough one",
+        "cape/report/labels.py", "        width = _width(column, space)\n", "        width = 0.0\n",
+        UNIT + "test_report_labels.py"
+        "::test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name",
+    ),
+    Mutant(
+        "chance forgets that the two sides of a map are the same",
+        "cape/report/labels.py", "alike if alike > SAME_ON_BOTH else 0.0", "0.0",
+        UNIT + "test_report_labels.py"
+        "::test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name",
+    ),
 )  # fmt: skip

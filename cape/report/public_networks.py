@@ -1,0 +1,170 @@
+"""Public network maps by name: what nilearn installs, or has fetched on this computer before.
+
+None of them is part of this package: licences stand beside each (`NAMED`).  Nothing is downloaded.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.delimited import rows_by_column
+from cape.frozen import dataclass
+from cape.report import files
+
+# mm; a network of single places is a sum of Gaussians of this width
+BLOB_SD: Final = 9.0
+
+# Smith et al. (2009), figure 1, in the order of the volumes
+SMITH: Final = (
+    "visual medial", "visual occipital pole", "visual lateral", "default mode", "cerebellum",
+    "sensorimotor", "auditory", "executive control", "frontoparietal right", "frontoparietal left",
+)  # fmt: skip
+YEO_7: Final = (
+    "visual", "somatomotor", "dorsal attention", "ventral attention", "limbic", "frontoparietal",
+    "default",
+)  # fmt: skip
+# Networks in the names of Schaefer's parcels
+SCHAEFER: Final = {
+    "Vis": "visual", "SomMot": "somatomotor", "DorsAttn": "dorsal attention",
+    "SalVentAttn": "ventral attention", "Limbic": "limbic", "Cont": "frontoparietal",
+    "Default": "default",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Networks:
+    """Maps (D, K) of networks on the places of features, and their names."""
+
+    names: tuple[str, ...]
+    values: Array
+
+
+def find(name: str, where: Array) -> Networks | None:
+    """Return the set `name` of `NAMED` at places (D, 3) in MNI mm; None if it is not here."""
+    return NAMED[name](where)
+
+
+def installed(file: str) -> Path | None:
+    """Return a file of the data that nilearn installs; None without it."""
+    # Importing nilearn takes seconds, for a table or one image.
+    try:
+        spec = importlib.util.find_spec("nilearn")
+    except ValueError:  # a test's stand-in for a missing library
+        return None
+    places = spec.submodule_search_locations if spec is not None else None
+    for place in places or ():
+        path = Path(place) / "datasets" / "data" / file
+        if path.is_file():
+            return path
+    return None
+
+
+def fetched(pattern: str) -> Path | None:
+    """Return the first file that nilearn has fetched here and that fits; None without one."""
+    folders = [os.environ.get(name, "") for name in ("NILEARN_SHARED_DATA", "NILEARN_DATA")]
+    listed = [Path(folder) for text in folders for folder in text.split(os.pathsep) if folder]
+    for folder in (*listed, Path.home() / "nilearn_data"):
+        found = sorted(folder.glob(pattern))
+        if found:
+            return found[0]
+    return None
+
+
+def _dosenbach(where: Array) -> Networks | None:
+    table = installed("dosenbach_2010.csv")
+    if table is None:
+        return None
+    rows = rows_by_column(table.read_bytes(), ",")
+    regions = [(row["network"], np.array([float(row[a]) for a in "xyz"])) for row in rows]
+    return _blobs(regions, where)
+
+
+def _seitzman(where: Array) -> Networks | None:
+    table = installed("seitzman_2018_ROIs_300inVol_MNI_allInfo.txt")
+    if table is None:
+        return None
+    rows = [line.split() for line in table.read_text(encoding="utf-8").splitlines()[1:]]
+    # "DefaultMode" is read as two words.
+    words = [re.sub(r"(?<=[a-z])(?=[A-Z])", " ", row[5]).lower() for row in rows]
+    places = [np.array([float(x) for x in row[:3]]) for row in rows]
+    regions = [(w, at) for w, at in zip(words, places, strict=True) if w != "unassigned"]
+    return _blobs(regions, where)
+
+
+def _blobs(regions: Sequence[tuple[str, Array]], where: Array) -> Networks:
+    # Single places become blobs: a released map is smooth, and a point is like nothing.
+    names = tuple(sorted({name for name, _ in regions}))
+    values = np.zeros((len(where), len(names)))
+    for name, centre in regions:
+        distance = np.sum((where - centre) ** 2, axis=1)
+        values[:, names.index(name)] += np.exp(-distance / (2.0 * BLOB_SD**2))
+    return Networks(names=names, values=values)
+
+
+def _yeo(where: Array) -> Networks | None:
+    path = fetched("yeo_2011/**/Yeo2011_7Networks_*LiberalMask.nii.gz")
+    return None if path is None else of_labels(path, where, dict(enumerate(YEO_7, 1)))
+
+
+def _schaefer(where: Array) -> Networks | None:
+    path = fetched("schaefer_2018/**/Schaefer2018_*Parcels_7Networks_order_FSLMNI152_*mm.nii.gz")
+    table = None if path is None else path.with_name(path.name.partition("_FSL")[0] + ".txt")
+    if path is None or table is None or not table.is_file():
+        return None
+    names = {}
+    for line in table.read_text(encoding="utf-8").splitlines():
+        number, name, *_ = line.split()
+        short = name.split("_")[2]
+        names[int(number)] = SCHAEFER.get(short, short)
+    return of_labels(path, where, names)
+
+
+def _smith(where: Array) -> Networks | None:
+    path = fetched("smith_2009/**/PNAS_Smith09_rsn10.nii.gz")
+    if path is None:
+        return None
+    image = files.load_image(path)
+    volumes = np.asarray(image.dataobj, dtype=np.float64)
+    values = _at_places(volumes, np.asarray(image.affine), where)
+    return Networks(names=SMITH, values=values) if values.shape[1] == len(SMITH) else None
+
+
+def of_labels(path: Path, where: Array, names: Mapping[int, str]) -> Networks:
+    """Return one map per name of a label image: 1 where the nearest voxel has it, else 0."""
+    image = files.load_image(path)
+    labels = np.squeeze(np.asarray(image.dataobj))[..., None]
+    found = np.rint(_at_places(labels, np.asarray(image.affine), where)[:, 0])
+    unique = tuple(dict.fromkeys(names.values()))
+    values = np.zeros((len(where), len(unique)))
+    for number, name in names.items():
+        values[:, unique.index(name)] += found == number
+    return Networks(names=unique, values=values)
+
+
+def _at_places(volumes: npt.NDArray[np.generic], affine: Array, where: Array) -> Array:
+    inverse = np.linalg.inv(affine)
+    ijk = np.rint(where @ inverse[:3, :3].T + inverse[:3, 3]).astype(int)
+    inside = np.all((ijk >= 0) & (ijk < volumes.shape[:3]), axis=1)
+    i, j, k = np.where(inside[:, None], ijk, 0).T
+    return np.where(inside[:, None], np.nan_to_num(volumes[i, j, k].astype(np.float64)), 0.0)
+
+
+# Licences as nilearn states them: Yeo and Schaefer MIT, the others unknown, so read and not copied
+NAMED: Final[Mapping[str, Callable[[Array], Networks | None]]] = {
+    "seitzman_2018": _seitzman,
+    "dosenbach_2010": _dosenbach,
+    "yeo_2011": _yeo,
+    "schaefer_2018": _schaefer,
+    "smith_2009": _smith,
+}
+# Of every run in MNI space: installed with nilearn, so that equal runs have equal names
+DEFAULT: Final = "seitzman_2018"
