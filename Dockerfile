@@ -26,13 +26,19 @@ RUN /opt/cape/bin/python -m pip uninstall --quiet --yes pip
 FROM ${BASE_IMAGE}
 COPY --from=trimmed /opt/cape /opt/cape
 COPY --from=package /opt/package /opt/cape
+COPY --chmod=755 packaging/node /opt/cape/bin/node
 
 # One thread per container.  Any user id may run the image, so nothing is written below a home;
 # no USER is set, because the folders that COINSTAC mounts belong to whoever runs the engine.
 ENV PATH=/opt/cape/bin:$PATH \
     OPENBLAS_NUM_THREADS=1 OMP_NUM_THREADS=1 \
-    MPLBACKEND=Agg MPLCONFIGDIR=/tmp/matplotlib \
+    MPLBACKEND=Agg MPLCONFIGDIR=/opt/cape/matplotlib \
     PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1
+
+# The list of fonts takes seconds to make, and every container would make its own.  Matplotlib takes
+# the one of a folder that it may write to, whoever it runs as.
+RUN mkdir -m 1777 /opt/cape/matplotlib && python -c 'import matplotlib.font_manager' \
+    && chmod a+rw /opt/cape/matplotlib/*
 
 WORKDIR /computation
 COPY compspec.json local.py remote.py ./

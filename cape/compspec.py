@@ -6,11 +6,13 @@ import dataclasses
 import json
 import re
 import typing
+from collections.abc import Mapping
 from dataclasses import MISSING, Field
 from pathlib import Path
 from typing import Any, Final
 
 from cape import errors
+from cape.coinstac.display import COMPONENT, MAPS_SUMMARY, SUMMARY
 from cape.computations import load, module_of, names
 from cape.config import PRODUCT, VERSION, Config, choices
 from cape.data.issues import IssueCode
@@ -49,22 +51,85 @@ _POLICY: Final[dict[str, Any]] = {
     "(cape policy prints it).",
     "source": "member",
 }
-_SUMMARY: Final = {
-    "status": "Status",
-    "epsilon": "Total epsilon",
-    "delta": "Delta",
-    "private": "Private",
-    "n_sites": "Sites",
-    "n_subjects": "Subjects",
-    "n_components": "Components",
-    "rounds": "Rounds",
-    "version": "Version",
+# First in the form and in no group, because the application shows a group as a closed accordion
+ASKED_FIRST: Final = ("epsilon", "delta", "n_components", "n_sites")
+# What no choice of can matter in COINSTAC, which gives every site's files flat and ends a run when
+# a site is gone.
+NOT_IN_COINSTAC: Final = ("bids_filter", "bids_exclude", "aggregation", "min_survivors")
+
+# What the owner chose in the folders that COINSTAC's simulator runs.  A few subjects a site show
+# that the machinery works; their results are noise, so the runs have to accept low quality.
+_DEMONSTRATIONS: Final[Mapping[str, Mapping[str, Any]]] = {
+    "capedjica": {
+        "epsilon": 8,
+        "delta": 1e-5,
+        "n_components": 3,
+        "mask": "MNI152-10mm",
+        "n_basis": 100,
+        "n_rounds": 10,
+        "min_timepoints": 30,
+        "standardize": "demean",
+        "accept_low_quality": True,
+    },
+    "capecca": {
+        "epsilon": 4,
+        "delta": 1e-5,
+        "n_features_x": 4,
+        "n_pairs": 2,
+        "accept_low_quality": True,
+    },
+    "capemean": {
+        "epsilon": 4,
+        "delta": 1e-5,
+        "feature_space": "matrix",
+        "min_timepoints": 30,
+        "low": -3,
+        "high": 3,
+        "accept_low_quality": True,
+    },
+    "capepca": {"epsilon": 4, "delta": 1e-5, "norm_bound": 6, "accept_low_quality": True},
+    "djica": {
+        "private": False,
+        "feature_space": "matrix",
+        "basis": "none",
+        "n_components": 3,
+        "n_rounds": 10,
+        "min_timepoints": 30,
+    },
+    "dpdispca": {
+        "epsilon": 4,
+        "delta": 1e-5,
+        "norm_bound": 6,
+        "n_directions": 2,
+        "n_sent": 4,
+        "accept_low_quality": True,
+    },
+    "dpdjica": {
+        "feature_space": "matrix",
+        "basis": "none",
+        "n_components": 3,
+        "n_rounds": 10,
+        "min_timepoints": 30,
+        "pca_epsilon": 10,
+        "round_epsilon": 1,
+    },
 }
-_COMPONENT: Final = {
-    "share": "Share of retained variance",
-    "peak": "Peak (mm)",
-    "peak_z": "Peak z",
-    "label": "Nearest network",
+# Their data: a table of people, else one file a subject.
+_RECORDS: Final = ("capecca", "capepca", "dpdispca")
+_SUBJECT_FILE: Final = {
+    "capedjica": "_bold.nii.gz",
+    "capemean": ".npy",
+    "djica": ".npy",
+    "dpdjica": ".npy",
+}
+# What their sites allow beyond the shipped policy: these people are invented, and whoever tries the
+# folder twice should not be told that they have spent their budget.
+_INVENTED: Final = 'ledger_file = "none"\nmax_total_epsilon = 0.0\n'
+_UNPROTECTED: Final = "allow_not_private = true\nsimulation_seed = 0\n"
+_ALLOWED: Final = {
+    "djica": _UNPROTECTED,
+    "dpdispca": "allow_local_noise = true\n",
+    "dpdjica": _UNPROTECTED,
 }
 
 # Between these marks stand the generated parts of pages that people write.
@@ -97,14 +162,18 @@ def compspec_document(
     description: str = DESCRIPTION,
     chosen: str = "",
 ) -> dict[str, Any]:
-    """Return compspec.json; `chosen`: a computation that is not the product, an input too."""
-    inputs: dict[str, Any] = {"data": _DATA, "policy": _POLICY, **_owner_inputs(config)}
-    if chosen:
-        # The image has all computations; a form with one choice says which one it starts.
-        inputs["computation"] = _choice(chosen)
+    """Return compspec.json of `chosen`, ``""`` for the product."""
+    owner = _owner_inputs(config)
+    maps = "n_components" in owner
+    inputs: dict[str, Any] = {name: owner.pop(name) for name in ASKED_FIRST if name in owner}
+    # The image has all computations; a form with one choice says which one it starts.
+    inputs |= {"computation": _choice(chosen or PRODUCT), "data": dict(_DATA)}
+    inputs |= {"policy": dict(_POLICY), **owner}
     # The app sorts by this number, not by the order in the file.
-    for order, spec in enumerate(inputs.values()):
+    for order, (name, spec) in enumerate(inputs.items()):
         spec["order"] = order
+        if name in ASKED_FIRST:
+            del spec["group"]
     return {
         "meta": {
             "id": f"coinstac-{chosen}" if chosen else IMAGE_NAME,
@@ -132,14 +201,17 @@ def compspec_document(
                     "type": "table",
                     "tables": [
                         {"source": "summary"},
-                        *([] if chosen else [{"source": "components", "subtables": "by-key"}]),
+                        {"source": "components", "subtables": "by-key"},
                     ],
                 },
             ],
             "input": inputs,
             "output": {
-                "summary": _table("Global summary", _SUMMARY),
-                **({} if chosen else {"components": _table("Components", _COMPONENT)}),
+                "summary": _table("Global summary", {**SUMMARY, **(MAPS_SUMMARY if maps else {})}),
+                # Names of columns come with the tables of a run.
+                "components": _table(
+                    "Global components" if maps else "Global table", COMPONENT if maps else {}
+                ),
             },
         },
     }
@@ -192,38 +264,40 @@ def _choice(name: str) -> dict[str, Any]:
     return {
         "label": "Computation",
         "source": "owner",
-        "group": "Analysis",
         "type": "select",
         "values": [name],
         "default": name,
         "description": "Which computation of the image runs; there is one choice.",
+        "tooltip": "The image has several computations, and this says which one a run is.  In "
+        f'settings.toml: computation = "{name}".',
     }
 
 
-def inputspec_document(n_sites: int = 3, n_subjects: int = 4) -> list[dict[str, Any]]:
+def inputspec_document(
+    name: str = PRODUCT, n_sites: int = 3, n_subjects: int = 4
+) -> list[dict[str, Any]]:
     """Return inputspec.json: inputs of the demonstration of `n_sites` sites, one object each."""
-    # Four subjects a site show that the machinery works; their maps are noise, so the run has to
-    # accept low quality.
     # Every site has the owner's inputs, because COINSTAC's simulator passes them on per site.
-    common: dict[str, Any] = {
-        "epsilon": 8,
-        "delta": 1e-5,
+    common = {
+        "computation": name,
         "n_sites": n_sites,
         "site_names": ",".join(f"local{site}" for site in range(n_sites)),
-        "n_components": 3,
-        "mask": "MNI152-10mm",
-        "n_basis": 100,
-        "n_rounds": 10,
-        "min_timepoints": 30,
-        "standardize": "demean",
-        "accept_low_quality": True,
+        **_DEMONSTRATIONS[name],
     }
     sites = []
     for site in range(n_sites):
         first = site * n_subjects + 1
-        files = [f"sub-{i:03d}_bold.nii.gz" for i in range(first, first + n_subjects)]
-        sites.append({n: {"value": v} for n, v in {"data": files, **common}.items()})
+        subjects = [f"sub-{i:03d}" for i in range(first, first + n_subjects)]
+        own = {"data": ["records.csv"], "policy": ["site-policy.toml"]}
+        if name not in _RECORDS:
+            own["data"] = [subject + _SUBJECT_FILE[name] for subject in subjects]
+        sites.append({n: {"value": v} for n, v in {**own, **common}.items()})
     return sites
+
+
+def demonstration_policy(name: str) -> str:
+    """Return the site-policy.toml beside the data of a demonstration."""
+    return f"# For invented people only.\n{_INVENTED}{_ALLOWED.get(name, '')}"
 
 
 def generated(root: Path) -> tuple[Generated, ...]:
@@ -245,8 +319,22 @@ def generated(root: Path) -> tuple[Generated, ...]:
     return (
         Generated(path="compspec.json", text=_json(compspec_document(product.config))),
         *(
-            Generated(path=f"compspecs/{name}.json", text=_json(computation_document(name)))
+            Generated(path=f"compspecs/{name}/{file}", text=_json(document))
             for name in others
+            for file, document in (
+                ("compspec.json", computation_document(name)),
+                ("test/inputspec.json", inputspec_document(name)),
+            )
+        ),
+        *(
+            Generated(
+                path=f"{folder}test/input/local{site}/simulatorRun/site-policy.toml", text=text
+            )
+            for folder, text in (
+                ("", demonstration_policy(PRODUCT)),
+                *((f"compspecs/{name}/", demonstration_policy(name)) for name in others),
+            )
+            for site in range(3)
         ),
         Generated(path="inputspec.json", text=inputs),
         Generated(path="test/inputspec.json", text=inputs),
@@ -277,9 +365,19 @@ def _owner_inputs(config: type[Config]) -> dict[str, Any]:
     inputs: dict[str, Any] = {}
     for group in groups(config):
         for spec in dataclasses.fields(config):
-            if spec.metadata["group"] == group:
+            if spec.metadata["group"] == group and _has_use(spec, hints):
                 inputs[spec.name] = _owner_input(spec, hints[spec.name])
     return inputs
+
+
+def _has_use(spec: Field[Any], hints: Mapping[str, object]) -> bool:
+    if spec.name in NOT_IN_COINSTAC:
+        return False
+    if spec.metadata["when"] is None:
+        return True
+    name, value = spec.metadata["when"]
+    # Such as the mask of a computation that reads matrices only.
+    return value in choices(hints[name])
 
 
 def _owner_input(spec: Field[Any], hint: object) -> dict[str, Any]:
@@ -297,10 +395,16 @@ def _owner_input(spec: Field[Any], hint: object) -> dict[str, Any]:
     # A form has no place for a unit but the label.
     if meta["unit"]:
         widget["label"] += f" ({meta['unit']})"
-    if meta["help"]:
-        widget["description"] = widget["tooltip"] = meta["help"]
-    else:
-        widget["description"] = meta["label"]
+    # Under the label one sentence; all there is to say behind the sign beside it.
+    widget["description"] = re.split(r"(?<=\.)  ", meta["help"] or meta["label"])[0]
+    default = f"Default: {_text(spec.default)}.  " if spec.default is not MISSING else ""
+    said = f"{meta['help']}  " if meta["help"] else ""
+    tooltip = f"{said}Allowed: {_values(spec, hint)}.  {default}In settings.toml: {spec.name}."
+    widget["tooltip"] = tooltip.replace("`", "")
+    if meta["when"] is not None:
+        # Hidden, an input keeps its default.
+        variable, value = meta["when"]
+        widget["conditional"] = {"variable": variable, "value": value}
     if spec.default is not MISSING:
         widget["default"] = spec.default
     return widget

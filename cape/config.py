@@ -94,10 +94,14 @@ def option(
     unit: str = "",
     group: str = "Analysis",
     help: str = "",
+    when: tuple[str, Value] | None = None,
 ) -> Any:
-    """Declare a setting; without a default the owner must choose.  Bounds are inclusive."""
+    """Declare a setting; without a default the owner must choose.  Bounds are inclusive.
+
+    `when` names another setting and the value of it without which this one does nothing.
+    """
     # In the metadata of the field, so that forms and pages are generated from one declaration.
-    metadata = dict(label=label, low=low, high=high, unit=unit, group=group, help=help)
+    metadata = dict(label=label, low=low, high=high, unit=unit, group=group, help=help, when=when)
     if default is MISSING:
         return field(metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -218,6 +222,7 @@ class Config:
         low=0,
         group="Privacy",
         help="aggregation=secagg only; at least floor(2 S / 3) + 1.  The noise suffices for them.",
+        when=("aggregation", "secagg"),
     )
     zero_sum: Literal["ring", "gaussian"] = option(
         "ring",
@@ -233,6 +238,7 @@ class Config:
         high=10**6,
         group="Privacy",
         help="zero_sum=gaussian only; larger costs no accuracy.  0: as many as sites (the paper).",
+        when=("zero_sum", "gaussian"),
     )
     noise: Literal["correlated", "local"] = option(
         "correlated",
@@ -283,9 +289,21 @@ class Config:
         group="Data",
         help="MNI152-10mm, -8mm, -6mm, -4mm, -3mm; or a file in the folder of every site: its "
         "name, which begins with mask or tpl-, or 'file' for mask.nii.gz.",
+        when=("feature_space", "mask"),
     )
-    mask_hash: str = option("", "Expected hash of the mask", group="Data")
-    atlas: str = option("", "Name of the label image", group="Data", help="It begins with atlas.")
+    mask_hash: str = option(
+        "",
+        "Expected hash of the mask",
+        group="Data",
+        when=("feature_space", "mask"),
+    )
+    atlas: str = option(
+        "",
+        "Name of the label image",
+        group="Data",
+        help="It begins with atlas.",
+        when=("feature_space", "atlas"),
+    )
     space: str = option(
         "",
         "Template space of the mask or atlas",
@@ -315,14 +333,27 @@ class Config:
         low=0,
         group="Data",
         help="0: what most files of a site have, which others then learn.",
+        when=("feature_space", "matrix"),
     )
     image_shape: str = option(
-        "", "Shape of 2-D images held in a matrix", group="Data", help="Such as 30,30."
+        "",
+        "Shape of 2-D images held in a matrix",
+        group="Data",
+        help="Such as 30,30.",
+        when=("feature_space", "matrix"),
     )
     orientation: Literal["time_by_feature", "feature_by_time"] = option(
-        "feature_by_time", "Orientation of array files", group="Data"
+        "feature_by_time",
+        "Orientation of array files",
+        group="Data",
+        when=("feature_space", "matrix"),
     )
-    variable: str = option("X", "Name of the matrix in .npz and .mat files", group="Data")
+    variable: str = option(
+        "X",
+        "Name of the matrix in .npz and .mat files",
+        group="Data",
+        when=("feature_space", "matrix"),
+    )
     bids_filter: str = option(
         "auto",
         "Which images of a BIDS folder",

@@ -1,4 +1,4 @@
-"""Write test/input/: the small consortium of inputspec.json, in COINSTAC's layout.
+"""Write test/input/ and those of compspecs/*/: small consortia in COINSTAC's layout.
 
 Three sites of four subjects from ``cape synth``, stored with one byte a voxel (under 3 MB in all,
 the mean of a voxel is kept out: only differences matter to an analysis of time courses).  It
@@ -19,14 +19,23 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
+from cape.compspec import inputspec_document
+from cape.computations import names
+from cape.config import PRODUCT
 from cape.synthetic import write_consortium
 
-INPUT = Path(__file__).resolve().parents[1] / "test" / "input"
+ROOT = Path(__file__).resolve().parents[1]
+INPUT = ROOT / "test" / "input"
 SITES, SUBJECTS, TIMEPOINTS, NETWORKS, SEED = 3, 4, 60, 3, 7
+# Of the other computations: columns of a table of people, features of a matrix
+COLUMNS, FEATURES = 8, 12
 
 
 def main() -> None:
-    """Make the consortium, store it coarsely, say how large it is."""
+    """Make the consortia, store images coarsely, say how large they are."""
+    for name in names():
+        if name != PRODUCT:
+            write_numbers(ROOT / "compspecs" / name / "test" / "input", name)
     shutil.rmtree(INPUT, ignore_errors=True)
     with tempfile.TemporaryDirectory() as folder:
         made = Path(folder) / "data"
@@ -47,6 +56,28 @@ def main() -> None:
                 store(image, target / f"sub-{number:03d}_bold.nii.gz")
     written = [path.stat().st_size for path in INPUT.rglob("*.nii.gz")]
     sys.stdout.write(f"{INPUT.name}: {len(written)} images, {sum(written) / 1e6:.2f} MB\n")
+
+
+def write_numbers(folder: Path, name: str) -> None:
+    """Write what the inputspec of a computation maps: a table of people, or a matrix a subject."""
+    shutil.rmtree(folder, ignore_errors=True)
+    random = np.random.default_rng(SEED)
+    mixing = random.standard_normal((FEATURES, NETWORKS))
+    for site, inputs in enumerate(inputspec_document(name)):
+        target = folder / f"local{site}" / "simulatorRun"
+        target.mkdir(parents=True)
+        for file in inputs["data"]["value"]:
+            if file == "records.csv":
+                people = [f"sub-{SUBJECTS * site + i + 1:03d}" for i in range(SUBJECTS)]
+                scores = random.standard_normal((SUBJECTS, COLUMNS))
+                lines = [",".join(("subject", *(f"score_{j + 1}" for j in range(COLUMNS))))]
+                rows = zip(people, scores, strict=True)
+                lines += [",".join((person, *(f"{v:.3f}" for v in row))) for person, row in rows]
+                (target / file).write_text("\n".join(lines) + "\n", encoding="utf-8")
+                continue
+            courses = random.laplace(size=(NETWORKS, TIMEPOINTS))
+            noise = 0.3 * random.standard_normal((FEATURES, TIMEPOINTS))
+            np.save(target / file, (mixing @ courses + noise).astype(np.float32))
 
 
 def store(source: Path, target: Path) -> None:

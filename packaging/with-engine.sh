@@ -27,6 +27,26 @@ podman_here() {
     podman --root "$WORK/store" "$@"
 }
 
+# Updates in the background hold its locks for minutes on a computer that was just started.
+wait_for_apt() {
+    local i
+    for i in $(seq 100); do
+        apt_is_locked || return 0
+        [ "$i" = 1 ] && echo "engine: another program uses apt; waiting up to 5 minutes"
+        sleep 3
+    done
+    fail "apt is locked for 5 minutes" "wait until the other installation has ended, then try again"
+}
+
+apt_is_locked() {
+    local file
+    for file in /var/lib/apt/lists/lock /var/lib/dpkg/lock-frontend /var/cache/apt/archives/lock; do
+        # Its locks are of another kind than flock's; the kernel lists the holders of both.
+        [ -e "$file" ] && grep -q ":$(stat -c %i "$file") " /proc/locks && return 0
+    done
+    return 1
+}
+
 install_packages() {
     local missing=() pair
     for pair in podman:podman runc:runc conmon:conmon iptables:iptables ip:iproute2 \
@@ -39,8 +59,9 @@ install_packages() {
     [ "${#missing[@]}" -eq 0 ] && return
     command -v apt-get >/dev/null || fail "missing: ${missing[*]}" "install them, then try again"
     echo "engine: installing ${missing[*]}"
+    wait_for_apt
     apt-get update -qq || fail "apt-get update failed" "check the network, then try again"
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+    DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 install -y -qq --no-install-recommends \
         ca-certificates "${missing[@]}" >"$WORK/apt.log" 2>&1 ||
         fail "apt-get install ${missing[*]} failed: $(tail -n 1 "$WORK/apt.log")" "install them by hand"
 }

@@ -20,7 +20,7 @@ from cape.cli.run_commands import (
     simulate_command,
     synth_command,
 )
-from cape.cli.site_commands import keygen_command, ledger_command, policy_command
+from cape.cli.site_commands import keygen_command, ledger_command, policy_command, settings_command
 from cape.cli.validate_command import validate_command
 from cape.config import VERSION
 
@@ -109,6 +109,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "resume": resume_command,
     "ledger": ledger_command,
     "policy": policy_command,
+    "settings": settings_command,
     "keygen": keygen_command,
     "compspec": compspec_command,
     "report": report_command,

@@ -1,4 +1,4 @@
-"""Commands of who keeps data: ``cape ledger``, ``policy``, ``keygen``."""
+"""Commands of members: ``cape ledger``, ``policy``, ``settings``, ``keygen``."""
 
 from __future__ import annotations
 
@@ -89,6 +89,34 @@ def policy_command(
     if digest:
         say(f"sha256 of the file: {digest}")
     say(f"this software, for image_digests: {code}")
+
+
+def settings_command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="A form of COINSTAC (.json) or a settings.toml."
+        ),
+    ],
+    out: Annotated[
+        Path | None, typer.Option(dir_okay=False, help="File to write; else it is printed.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Turn a form's inputs (.json) into the settings.toml for members, and back."""
+    from cape.coinstac.form import form_of, read_form, settings_text
+    from cape.consortium_folder import read_file
+
+    if file.suffix == ".json":
+        text = settings_text(read_form(file))
+    else:
+        text = json.dumps(form_of(read_file(file)), indent=2) + "\n"
+    if out is not None:
+        out.write_text(text, encoding="utf-8")
+    if as_json:
+        json_line({"event": "result", "text": text, "path": None if out is None else str(out)})
+    else:
+        say(text.rstrip("\n") if out is None else f"written: {out}")
 
 
 def keygen_command(

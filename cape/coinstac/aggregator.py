@@ -75,12 +75,12 @@ def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
             kept = {name: raw.hex() for name, raw in context.kept.items()}
             answer["cache"]["cape"]["kept"] = kept
         return answer
-    from cape.report import components_table, summary
+    from cape.coinstac import display
 
     outcome = context.outcome
     if outcome is None:
         raise TypeError("the last phase of a computation publishes its outcome")
-    output = {"summary": summary(outcome), "components": components_table(outcome)}
+    output = {"summary": display.summary(outcome), "components": display.tables(outcome)}
     return engine_answer(computation, state, output, success=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cape import computations
 from cape.coinstac.documents import (
     Document,
     EngineRequest,
@@ -20,7 +22,7 @@ from cape.coinstac.documents import (
 )
 from cape.computations import load
 from cape.config import PRODUCT, Config
-from cape.errors import CapeError, StateLostError, StoppedError
+from cape.errors import CapeError, ConfigError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.site.context import RUN_SECRET, SiteContext
@@ -49,7 +51,7 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     settings = {
         name: value for name, value in request.input.items() if name not in (*SITE_INPUTS, "start")
     }
-    computation = load(str(settings.pop("computation", PRODUCT)))
+    computation = load(_chosen(settings))
     config = computation.config.from_input(settings)
     # Of an earlier run in the same folder.
     store.forget_arrays()
@@ -126,6 +128,26 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     store.forget_arrays()
     store.clear()
     return answer
+
+
+def _chosen(settings: dict[str, Any]) -> str:
+    """Take the name of the computation out of `settings`.
+
+    ConfigError E013 if none is named and the settings are those of others: an owner who left out
+    what the form chooses must not get another computation, at the same price.
+    """
+    if (name := settings.pop("computation", None)) is not None:
+        return str(name)
+    if _has_all(PRODUCT, settings):
+        return PRODUCT
+    if fit := [name for name in computations.names() if _has_all(name, settings)]:
+        do = f"these settings are of {' or '.join(fit)}: name it."
+        raise ConfigError("E013", setting="computation", do=do)
+    return PRODUCT
+
+
+def _has_all(name: str, settings: dict[str, Any]) -> bool:
+    return set(settings) <= {field.name for field in dataclasses.fields(load(name).config)}
 
 
 def _has_receipt(store: FileStore) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 from cape.errors import ConfigError
 from cape.protocol.outcome import SiteOutcome
 from cape.report import private_folder, site_page
-from cape.report.consortium import add_score, components_table, relabel, summary, write_results
+from cape.report.consortium import add_score, relabel, write_results
 from cape.report.consortium_page import render
 from cape.report.private_folder import append_sent
 from cape.report.private_summary import PrivateSummary
@@ -18,11 +18,9 @@ from cape.report.private_summary import PrivateSummary
 __all__ = [
     "add_score",
     "append_sent",
-    "components_table",
     "rebuild",
     "relabel",
     "render",
-    "summary",
     "write_results",
     "write_site",
 ]

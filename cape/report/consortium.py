@@ -100,46 +100,6 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
     return consortium_page.render(folder)
 
 
-def summary(outcome: Outcome) -> dict[str, Scalar]:
-    results = results_of(outcome)
-    # For the engine's own display, which takes flat values only: no lists, no booleans, no null.
-    names = ["status", "n_sites", "n_subjects", "epsilon", "delta", "mu", "unit", "relation"]
-    names += ["computation", "version", "run", "fingerprint"]
-    if isinstance(results, MapResults):
-        names += ["rounds", "n_components", "stability", "rank_status"]
-    flat = {name: _flat(getattr(results, name)) for name in names}
-    return {**flat, "private": "yes" if results.private else "no"}
-
-
-def components_table(outcome: Outcome) -> dict[str, dict[str, Scalar]]:
-    if not isinstance(outcome, IcaOutcome):
-        return {
-            str(row[0]): {n: _flat(v) for n, v in zip(table.header[1:], row[1:], strict=True)}
-            for table in outcome.tables[:1]
-            for row in table.rows
-        }
-    names = [name for name in Component.__slots__ if name != "name"]
-    return {
-        row.name: {name: _as_in_file(getattr(row, name)) for name in names}
-        for row in _components_of(outcome)
-    }
-
-
-def _flat(value: object) -> Scalar:
-    if value is None:
-        return "none"
-    return value if isinstance(value, int | float) else str(value)
-
-
-def _as_in_file(value: object) -> Scalar:
-    text = files.cell(value)
-    try:
-        number = float(text)
-    except ValueError:
-        return text
-    return int(number) if text.lstrip("-").isdigit() else number
-
-
 def results_of(outcome: Outcome) -> MapResults | TableResults:
     if isinstance(outcome, IcaOutcome):
         return map_results_of(outcome)
@@ -272,7 +232,7 @@ def _r(a: Array, b: Array) -> float:
     return float(a @ b) / norm if norm > 0.0 else 0.0
 
 
-def _components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
+def components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
     noise, template = confidence.confidence(outcome), _bundled_labels(outcome)
     rows = maps.describe(outcome.A, outcome.space)
     if not noise.why_not:
@@ -331,7 +291,7 @@ def _rounds_of(outcome: Outcome) -> Iterator[Round]:
 
 
 def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
-    files.write_rows(folder / "components.tsv", Component, _components_of(outcome))
+    files.write_rows(folder / "components.tsv", Component, components_of(outcome))
     # Plain float64 arrays, no pickle: anybody may open the file.
     matrices = {name: getattr(outcome, name) for name in ("W", "U", "V", "W_total", "A")}
     digest = np.array(outcome.space.digest)

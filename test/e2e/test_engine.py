@@ -25,6 +25,8 @@ import numpy as np
 import pytest
 
 from cape import compspec
+from cape.coinstac.site import SITE_INPUTS
+from cape.computations import names
 from cape.protocol import wire
 from cape.simulation import containers as container
 from cape.simulation.engine import RUN, SITE_FILES, PartyEnd, adapted, run_engine
@@ -154,7 +156,7 @@ def expected(tmp_path_factory) -> tuple[Path, list[dict[str, int]]]:
     for site in SITES:
         shutil.copytree(ROOT / "test" / "input" / site / RUN, folder / "data" / site)
     given = inputs()["local0"]
-    settings = {name: value for name, value in given.items() if name != "data"}
+    settings = {name: value for name, value in given.items() if name not in SITE_INPUTS}
     sizes: list[dict[str, int]] = []
     real = DocumentTransport._ask
 
@@ -370,6 +372,38 @@ def refused(run: Played, code: str) -> None:
     assert all(f"CAPE-{code} " in end.error for end in run.ends.values()), run.errors
     assert run.seconds < IN_TIME
     assert not any("Traceback" in error or "/input/" in error for error in run.errors)
+
+
+@pytest.mark.parametrize("name", [name for name in names() if name != compspec.PRODUCT])
+def test_the_folder_of_every_other_computation_runs_in_the_engine(name, tmp_path):
+    """Its compspec, its inputspec, its data: what COINSTAC's simulator is pointed at."""
+    folder = ROOT / "compspecs" / name
+    shutil.copytree(folder / "test" / "input", tmp_path / "input")
+    listed = json.loads((folder / "test" / "inputspec.json").read_text())
+    given = {
+        site: {key: entry["value"] for key, entry in one.items()}
+        for site, one in zip(SITES, listed, strict=True)
+    }
+    document = json.loads((folder / "compspec.json").read_text())
+    ends = run_engine(tmp_path, adapted(document, image=IMAGE, version=2), given)
+    assert all(end.fulfilled for end in ends), [end.error for end in ends]
+    assert {end.output["summary"]["computation"] for end in ends} == {name}
+
+
+def test_the_image_brings_its_list_of_fonts_for_any_user(tmp_path):
+    """Made anew it takes seconds, in every container that draws a page."""
+    client = container.connect()
+    try:
+        said = client.containers.run(
+            IMAGE,
+            ["python", "-X", "importtime", "-c", "import matplotlib as m; m.set_loglevel('info');"
+             "import matplotlib.font_manager as f; print(f.__name__, m.get_cachedir())"],
+            user="12345:12345", remove=True, stderr=True,
+        ).decode()  # fmt: skip
+    finally:
+        client.close()
+    assert "/opt/cape/matplotlib" in said
+    assert "generated new fontManager" not in said
 
 
 def test_another_version_at_one_site_is_refused_by_name(tmp_path, capsys):

@@ -28,7 +28,12 @@ ENGINES = ("engine-1", "engine-2")
 """The engine, with both of its versions of a computation."""
 LISTENING = "localhost/coinstac-cape-listening"
 CLIENT = re.compile(rb'"clientId": ?"([^"]+)"')
-DOCKERFILE = 'FROM {image}\nCOPY listening_service.py /\nCMD ["python", "/listening_service.py"]\n'
+# Version 1 is started through the wrapper, version 2 by the command of the image.
+DOCKERFILE = """FROM {image}
+COPY listening_service.py /
+RUN sed -i 's|-m cape.coinstac.service|/listening_service.py|' /opt/cape/bin/node
+CMD ["python", "/listening_service.py"]
+"""
 
 
 def play_in_engine(

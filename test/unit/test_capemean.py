@@ -250,9 +250,10 @@ def test_the_engine_gets_flat_numbers(consortium, tmp_path):
     make_places((*sites, "remote"), policy, work)
     link = DocumentTransport(sites, settings, work, InProcess(sites, work), everybody)
     run_to_end(link, None)
-    assert link._input["summary"]["status"] == "released"
-    assert set(link._input["components"]) == {"1", "2", "3"}
-    assert set(link._input["components"]["1"]) == {"mean", "noise_std", "low_95", "high_95"}
+    assert link._input["summary"]["status"] == "the one planned release was made"
+    tables = link._input["components"]
+    assert set(tables) == {"Global column 1", "Global column 2", "Global column 3"}
+    assert set(tables["Global column 1"]) == {"mean", "noise std", "low 95", "high 95"}
 
 
 def test_a_site_that_refuses_the_histogram_leaves_the_means(consortium, tmp_path, monkeypatch):

@@ -14,6 +14,7 @@ import pytest
 
 from cape import compspec
 from cape.cli import main
+from cape.coinstac.computation import run
 from cape.computations import load, names
 from cape.config import VERSION, Config, choices
 from cape.errors import CATALOGUE, ConfigError
@@ -79,6 +80,12 @@ SCHEMA = {
                             "max": {"type": "number"},
                             "items": {"type": "array"},
                             "extensions": {"type": "array", "minItems": 1},
+                            "conditional": {
+                                "type": "object",
+                                "required": ["variable", "value"],
+                                "additionalProperties": False,
+                                "properties": {"variable": TEXT, "value": {}},
+                            },
                         },
                         "allOf": [
                             {
@@ -117,17 +124,25 @@ def test_the_schema_of_this_test_refuses_what_the_server_refuses() -> None:
             jsonschema.validate(broken, SCHEMA)
 
 
+def form_inputs(config: type[Config]) -> dict[str, Any]:
+    inputs: dict[str, Any] = compspec.compspec_document(config)["computation"]["input"]
+    return inputs
+
+
 @pytest.mark.parametrize("config", CONFIGS)
-def test_every_setting_is_an_input_of_the_owner_and_comes_back_with_its_default(
+def test_every_setting_that_matters_in_coinstac_is_an_input_and_comes_back_with_its_default(
     config: type[Config],
 ) -> None:
-    inputs = compspec.compspec_document(config)["computation"]["input"]
+    inputs = form_inputs(config)
     owner = {name: spec for name, spec in inputs.items() if spec["source"] == "owner"}
-    assert set(owner) == {spec.name for spec in dataclasses.fields(config)}
+    settings = {spec.name for spec in dataclasses.fields(config)}
+    assert set(owner) == (settings - set(compspec.NOT_IN_COINSTAC)) | {"computation"}
+    assert settings >= set(compspec.NOT_IN_COINSTAC)
     assert set(inputs) - set(owner) == {"data", "policy"}
     assert [spec["order"] for spec in inputs.values()] == list(range(len(inputs)))
     defaults = {name: spec["default"] for name, spec in owner.items() if "default" in spec}
     assert set(owner) - set(defaults) == {"epsilon", "delta"}
+    del defaults["computation"]
     form = json.loads(json.dumps({**defaults, "epsilon": 1.0, "delta": 1e-5}))
     assert config.from_input(form) == config.from_input({"epsilon": 1.0, "delta": 1e-5})
     with pytest.raises(ConfigError, match="epsilon"):
@@ -136,23 +151,64 @@ def test_every_setting_is_an_input_of_the_owner_and_comes_back_with_its_default(
 
 @pytest.mark.parametrize("config", CONFIGS)
 def test_widgets_fit_the_types_of_the_settings(config: type[Config]) -> None:
-    inputs = compspec.compspec_document(config)["computation"]["input"]
-    for name, hint in typing.get_type_hints(config).items():
+    hints, inputs = typing.get_type_hints(config), form_inputs(config)
+    for name in set(hints) & set(inputs):
         widget = inputs[name]
-        if values := choices(hint):
+        if values := choices(hints[name]):
             assert (widget["type"], widget["values"]) == ("select", list(values))
             assert widget["default"] in values
         else:
-            kind = {bool: "boolean", int: "number", float: "number", str: "string"}[hint]
+            kind = {bool: "boolean", int: "number", float: "number", str: "string"}[hints[name]]
             assert widget["type"] == kind
 
 
+def test_what_everybody_must_decide_comes_first_and_in_no_closed_group() -> None:
+    inputs = form_inputs(CONFIGS[-1])
+    assert list(inputs)[:4] == ["epsilon", "delta", "n_components", "n_sites"]
+    grouped = [spec.get("group") for spec in inputs.values()]
+    assert grouped[:7] == [None] * 7
+    assert None not in grouped[7:]
+
+
 def test_groups_of_settings_stay_together() -> None:
-    inputs = compspec.compspec_document(CONFIGS[-1])["computation"]["input"]
-    order = [spec["group"] for spec in inputs.values() if spec["source"] == "owner"]
+    order = [spec["group"] for spec in form_inputs(CONFIGS[-1]).values() if "group" in spec]
     seen = list(dict.fromkeys(order))
     assert order == sorted(order, key=seen.index)
     assert seen[0] == "Privacy"
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_input_is_shown_where_its_condition_can_be_met_and_hidden_by_default(name: str) -> None:
+    """The application compares one other input with one value, strictly."""
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    for one, spec in inputs.items():
+        if "conditional" in spec:
+            other = inputs[spec["conditional"]["variable"]]
+            assert spec["conditional"]["value"] in other["values"], one
+    if name == compspec.PRODUCT:
+        shown = {n for n, spec in inputs.items() if is_shown(spec, inputs)}
+        assert {"solver", "mask"} <= shown
+        assert shown.isdisjoint({"symmetry", "gradient_clip", "orientation", "atlas"})
+
+
+def is_shown(spec: dict[str, Any], inputs: dict[str, Any]) -> bool:
+    condition = spec.get("conditional")
+    return condition is None or inputs[condition["variable"]]["default"] == condition["value"]
+
+
+def test_a_setting_that_needs_another_one_names_a_setting_and_a_value_of_it() -> None:
+    for config in (load(name).config for name in names()):
+        hints = typing.get_type_hints(config)
+        for spec in dataclasses.fields(config):
+            if spec.metadata["when"] is not None:
+                assert spec.metadata["when"][0] in hints, spec.name
+
+
+def test_the_sign_beside_a_label_says_more_than_the_line_below_it() -> None:
+    for name, spec in form_inputs(CONFIGS[-1]).items():
+        if spec["source"] == "owner":
+            assert len(spec["tooltip"]) > len(spec["description"]), name
+            assert f"In settings.toml: {name}" in spec["tooltip"]
 
 
 def test_both_sides_are_the_scripts_of_the_image() -> None:
@@ -174,9 +230,9 @@ def test_all_files_carry_one_version() -> None:
     assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
 
 
-@pytest.mark.parametrize("name", [n for n in names() if n != compspec.PRODUCT])
-def test_every_other_computation_has_a_compspec_that_chooses_it(name: str) -> None:
-    document = compspec.computation_document(name)
+@pytest.mark.parametrize("name", names())
+def test_every_computation_has_a_compspec_that_chooses_it(name: str) -> None:
+    document = compspec.compspec_of(name)
     jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
     inputs = document["computation"]["input"]
     assert inputs["computation"]["values"] == [name]
@@ -204,20 +260,88 @@ def test_every_computation_has_a_page_that_runs_it_and_holds_its_settings(name: 
     assert (row[1] == "none") == (load(name).guarantee == "none")
 
 
-def test_inputs_of_the_demonstration_are_valid_settings_for_three_sites() -> None:
-    sites = compspec.inputspec_document()
+@pytest.mark.parametrize("name", names())
+def test_inputs_of_a_demonstration_are_valid_settings_for_three_sites(name: str) -> None:
+    sites = compspec.inputspec_document(name)
     assert len(sites) == 3
-    inputs = compspec.compspec_document(CONFIGS[-1])["computation"]["input"]
-    names: list[str] = []
+    inputs = compspec.compspec_of(name)["computation"]["input"]
     settings = []
-    for site in sites:
+    for number, site in enumerate(sites):
         assert set(site) <= set(inputs)
         assert all(set(given) == {"value"} for given in site.values())
-        names += site["data"]["value"]
+        folder = demonstration(name) / "test" / "input" / f"local{number}" / "simulatorRun"
+        mapped = {*site["data"]["value"], *site["policy"]["value"]}
+        assert {path.name for path in folder.iterdir()} == mapped
         own = {n: given["value"] for n, given in site.items() if inputs[n]["source"] == "owner"}
-        settings.append(CONFIGS[-1].from_input(own))
-    assert len(set(names)) == len(names), "files of equal name would be lost in COINSTAC"
+        assert own.pop("computation") == name
+        settings.append(load(name).config.from_input(own))
     assert settings[0] == settings[1] == settings[2]
+
+
+def demonstration(name: str) -> Path:
+    return ROOT if name == compspec.PRODUCT else ROOT / "compspecs" / name
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_demonstration_runs_as_its_inputspec_says(name: str, tmp_path: Path, no_pages) -> None:
+    """Forms without ``computation`` once ran capedjica, at the price of the run that was meant."""
+    folder = demonstration(name)
+    listed = json.loads((folder / "test" / "inputspec.json").read_text())
+    given = {
+        f"local{k}": {n: entry["value"] for n, entry in site.items()}
+        for k, site in enumerate(listed)
+    }
+    output = played(folder / "test" / "input", given, tmp_path)
+    assert output["summary"]["computation"] == name
+    declared = json.loads((folder / "compspec.json").read_text())["computation"]["output"]
+    assert list(output["summary"]) == list(declared["summary"]["items"])
+    for row in output["components"].values():
+        if known := declared["components"]["items"]:
+            assert list(row) == list(known)
+        assert all(type(value) in (str, float) for value in row.values())
+
+
+def played(data: Path, given: dict[str, Any], work: Path) -> dict[str, Any]:
+    """Play COINSTAC's engine, which gives each site its own inputs; returns the final output."""
+    caches: dict[str, Any] = {}
+
+    def ask(role: str, party: str, message: Any, iteration: int) -> dict[str, Any]:
+        base = data / party / "simulatorRun" if role == "local" else work / "base"
+        state = {"baseDirectory": str(base), "clientId": party, "iteration": iteration}
+        for place in ("output", "cache", "transfer"):
+            (work / party / place).mkdir(parents=True, exist_ok=True)
+            state[f"{place}Directory"] = str(work / party / place)
+        request = {"input": message, "cache": caches.get(party, {}), "state": state}
+        answer = run(role, request)
+        caches[party] = {**caches.get(party, {}), **answer["cache"]}
+        return answer
+
+    message: Any = None
+    for iteration in range(1, 100):
+        inbox = {
+            site: ask("local", site, given[site] if message is None else message, iteration)
+            for site in given
+        }
+        answer = ask("remote", "remote", {s: a["output"] for s, a in inbox.items()}, iteration)
+        message = answer["output"]
+        if answer["success"]:
+            return message
+    raise AssertionError("the run has no end")
+
+
+@pytest.mark.parametrize("name", [n for n in names() if n != compspec.PRODUCT])
+def test_a_form_that_does_not_name_its_computation_never_runs_another_one(
+    name: str, tmp_path: Path
+) -> None:
+    """E013: the whole form of capecca without ``computation``, as the application may send it."""
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    form = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
+    del form["computation"]
+    listed = compspec.inputspec_document(name)[0]
+    form |= {"epsilon": 1.0, "delta": 1e-5, "n_sites": 3}
+    form |= {n: listed[n]["value"] for n in ("data", "policy")}
+    with pytest.raises(ConfigError, match=rf"CAPE-E013 .*computation.*{name}"):
+        played(demonstration(name) / "test" / "input", {"local0": form}, tmp_path)
 
 
 def test_inputspec_is_the_same_in_both_places() -> None:

@@ -299,23 +299,6 @@ def test_a_simulation_claims_synthetic_data_only_where_it_is_told_so(tmp_path):
         assert ("on synthetic data" in text) == synthetic
 
 
-def test_the_summary_is_flat_numbers_and_texts_without_booleans(tmp_path):
-    for made in (example.outcome(), example.outcome(private=False)):
-        summary = cape.report.summary(made)
-        assert all(type(value) in (str, int, float) for value in summary.values())
-        json.dumps(summary, allow_nan=False)
-    assert summary["private"] == "no"
-    assert summary["epsilon"] == "none"
-
-
-def test_the_components_table_repeats_the_file():
-    made = example.outcome()
-    table = cape.report.components_table(made)
-    assert list(table) == ["C01", "C02", "C03"]
-    assert all(type(v) in (str, int, float) for row in table.values() for v in row.values())
-    assert table["C01"]["share"] == pytest.approx(maps.describe(made.A, made.space)[0].share)
-
-
 def test_the_methods_paragraph_has_the_numbers_of_the_run(tmp_path):
     text = (write(tmp_path) / "methods.md").read_text()
     for wanted in ("1024 subjects of 3 sites", "(1.0000, 1e-05)-differential privacy", "0.2681",

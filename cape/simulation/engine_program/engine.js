@@ -10,6 +10,9 @@
 // {"party": .., "status": ..} per party at the end, between lines of the engine's own log.
 // Exit 0: all parties finished.  1: the run failed.  2: it could not be started.
 
+// COINSTAC's own server always sets it, and a computation of version 1 is started in another way then.
+process.LOGLEVEL = process.LOGLEVEL || 'info';
+
 const fs = require('fs');
 const net = require('net');
 const path = require('path');
