@@ -18,6 +18,7 @@ from cape.config import PRODUCT, VERSION, Config, choices
 from cape.data.issues import IssueCode
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.neuroflame import author_files
 from cape.protocol.phases import AnyPhase, Computation
 
 # Without a tag; COINSTAC lists only images whose names start with coinstac.
@@ -336,6 +337,10 @@ def generated(root: Path) -> tuple[Generated, ...]:
             )
             for site in range(3)
         ),
+        *(
+            Generated(path=f"packaging/neuroflame/{path}", text=text)
+            for path, text in author_files.files().items()
+        ),
         Generated(path="inputspec.json", text=inputs),
         Generated(path="test/inputspec.json", text=inputs),
         Generated(path="docs/config.md", text=config_page(product.config)),
@@ -445,6 +450,7 @@ def errors_page() -> str:
         "29": "Containers of a simulation",
         "30": "Pinned keys, and what outlives a run",
         "31": "NVIDIA FLARE",
+        "32": "NeuroFLAME",
     }
     lines = [
         "# Errors",

@@ -21,7 +21,7 @@ FILES: dict[str, tuple[str, str, list[str]]] = {
     "lock": (
         "What a run needs, report pages included; the image holds this and nothing more.",
         "",
-        ["--extra=report", "--extra=matlab73", "--extra=fast"],
+        ["--extra=coinstac", "--extra=report", "--extra=matlab73", "--extra=fast"],
     ),
     "build": ("What builds the package.", "lock", ["--group=build"]),
     "dev": ("What tests, checks and benches need.", "build", ["--group=dev"]),

@@ -14,6 +14,7 @@ from cape.cli.budget_command import budget_command
 from cape.cli.common import AsJson, json_line, say
 from cape.cli.flare_commands import flare
 from cape.cli.init_command import init_command
+from cape.cli.neuroflame_command import neuroflame_command
 from cape.cli.run_commands import (
     report_command,
     resume_command,
@@ -113,6 +114,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "keygen": keygen_command,
     "compspec": compspec_command,
     "report": report_command,
+    "neuroflame": neuroflame_command,
 }
 app.add_typer(flare)
 for _wing in filter(importlib.util.find_spec, WINGS):

@@ -40,9 +40,10 @@ class SiteFile:
     manifest: str = ""  # name of a manifest in `data`; empty = everything there
     policy: str = ""  # site-policy.toml; empty = what CAPE_SITE_POLICY names, if anything
     identity: str = ""  # folder of identity_key and roster.json (key_trust=pinned)
+    home: str = ""  # folder for what outlives runs, such as their ledger; empty = in `runs`
 
     def __post_init__(self) -> None:
-        _check_paths(self, ("data", "runs", "policy", "identity"))
+        _check_paths(self, ("data", "runs", "policy", "identity", "home"))
         data, runs = Path(self.data), Path(self.runs)
         # What lies in the folder of the data is data: results would be read in the next run.
         if not data.is_dir() or data == runs or data in runs.parents:

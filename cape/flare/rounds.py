@@ -192,7 +192,7 @@ def _use_own_files(own: SiteFile) -> None:
         if value:
             os.environ[variable] = value
     # Output folders lie in one of their own for every run: what outlives them lies beside those.
-    os.environ.setdefault(HOME_VARIABLE, str(Path(own.runs) / ".cape-site"))
+    os.environ.setdefault(HOME_VARIABLE, own.home or str(Path(own.runs) / ".cape-site"))
 
 
 def _named(err: Exception, site: str) -> Exception:
@@ -252,7 +252,7 @@ class AggregatorRounds:
         self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
         # A job before this one may still be ending.
         with folder_lock(self.home, "the aggregator", patience=PATIENCE):
-            state = self.state() or self._first(sorted(sites))
+            state = self.state() or self.opening(sorted(sites))
             # Of a stop that is got over now.
             (self.home / "output" / "site-error.txt").unlink(missing_ok=True)
             while not state.ended:
@@ -260,7 +260,17 @@ class AggregatorRounds:
                 write_record(self.home / "aggregator.json", state)
         return state
 
-    def _first(self, sites: list[str]) -> RunState:
+    def question(self, state: RunState) -> bytes:
+        """Return what all sites are asked next."""
+        question = Question(run=self._run, iteration=state.iteration + 1, input=state.input)
+        return encode(question, Question)
+
+    def step(self, state: RunState, arrived: Mapping[str, bytes]) -> RunState:
+        """Return where the run stands after the answers of one exchange; CapeError as `play`."""
+        return self._exchange(state, lambda sites, blob, timeout: iter(arrived.items()), 0.0)
+
+    def opening(self, sites: list[str]) -> RunState:
+        """Return where a run begins; ConsortiumError E204 for sites that the owner does not say."""
         # Before any site is asked: what the aggregator counts, the sites count again.
         if wrong := self._config.wrong_sites(sites):
             raise ConsortiumError("E204", field="list of sites", sites=wrong)
@@ -268,7 +278,6 @@ class AggregatorRounds:
 
     def _exchange(self, state: RunState, ask: Ask, timeout: float) -> RunState:
         number = state.iteration + 1
-        question = Question(run=self._run, iteration=number, input=state.input)
         arrived: dict[str, int] = {}
         document = {
             "input": {},
@@ -282,7 +291,7 @@ class AggregatorRounds:
                 "iteration": number,
             },
         }
-        blob = encode(question, Question)
+        blob = self.question(state)
         answer = border("remote", document, self._arriving(state, blob, ask, timeout, arrived))
         return RunState(
             iteration=number,

@@ -1,0 +1,1 @@
+"""NeuroFLAME: the steps of its iterative workflow, and the author files that name them."""

@@ -1,0 +1,214 @@
+"""A run as NeuroFLAME's iterative workflow: `begin`, `answer`, `combine`, `has_ended`, `write`.
+
+exchange 0    a site is not told its own name: it sends a nonce, and hears whose name it came under
+exchange k    the aggregator's question and the site's answer, as text: what `cape.flare.rounds`
+              carries as bytes, over the border of COINSTAC
+the end       the last message has the results of all; every site writes them to its output folder
+
+A party is one process for the whole run, and a run is never resumed.  What must stay secret (keys,
+the journal) lies in a temporary folder of that process, 0700, and goes with it: the framework's own
+state is a clear file in the output folder, so nothing is kept there.  What outlives a run (the
+ledger of all runs) lies beside the data, the only place of a site that does.
+
+The framework fills the arguments `parameters`, `data_dir` and `output_dir` by their names.
+"""
+
+from __future__ import annotations
+
+import base64
+import secrets
+import shutil
+import tempfile
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cape.coinstac.computation import write_down
+from cape.errors import ConfigError, MessageError, public_text
+from cape.flare.own_file import SiteFile
+from cape.flare.rounds import AggregatorRounds, RunState, SiteRounds, progress_of
+from cape.site.policy import POLICY_FILE
+
+# Parameters that are the framework's, not the owner's settings
+FRAMEWORK_PARAMETERS: Final = ("site_id_name_map", "log_level")
+# Its own limits: a run ends after an hour, and an exchange takes two seconds as it is shipped.
+CAP_SECONDS: Final = 3600.0
+EXCHANGE_SECONDS: Final = 2.0
+MAX_ITERATIONS: Final = 5000
+# Beside a site's data: hidden, so that it is not read as data.
+HOME: Final = ".cape-site"
+
+
+class _Party:
+    """A party of one run in this process, with a folder that ends with it."""
+
+    def __init__(self) -> None:
+        self.runs = Path(tempfile.mkdtemp(prefix="cape-"))
+        # However the framework ends the run: it is removed with the process.
+        weakref.finalize(self, shutil.rmtree, self.runs, ignore_errors=True)
+
+
+class _Site(_Party):
+    def __init__(self) -> None:
+        super().__init__()
+        self.nonce = secrets.token_hex(16)
+        self.rounds: SiteRounds | None = None
+
+    def named(self, message: Mapping[str, Any], data: Path) -> SiteRounds:
+        if self.rounds is None:
+            names = [name for name, nonce in message["names"].items() if nonce == self.nonce]
+            if len(names) != 1:
+                raise MessageError("E202", problem="the names of the sites do not have this one")
+            policy = data / POLICY_FILE
+            own = SiteFile(
+                data=str(data),
+                runs=str(self.runs),
+                policy=str(policy) if policy.is_file() else "",
+                identity=str(data),
+                home=str(data / HOME),
+            )
+            self.rounds = SiteRounds(names[0], lambda: own)
+        return self.rounds
+
+
+class _Aggregator(_Party):
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.run = secrets.token_hex(16)
+        self.rounds = AggregatorRounds(self.run, settings, self.runs)
+        self.state: RunState | None = None
+
+
+# By output folder: in the framework's simulator several parties may share a process.
+_SITES: dict[str, _Site] = {}
+_AGGREGATORS: dict[str, _Aggregator] = {}
+
+
+def begin() -> dict[str, Any]:
+    """Return the message before the first one, which no aggregator has sent."""
+    return {}
+
+
+def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str, Any]:
+    """Return a site's reply; an error's public text is a reply too, for the aggregator to tell."""
+    if not message:
+        _SITES[output_dir] = site = _Site()
+        return {"nonce": site.nonce}
+    known = _SITES.get(output_dir)
+    if known is None:  # it was started anew, and its secrets are gone
+        lost = MessageError("E202", problem="this process does not know the run")
+        raise RuntimeError(public_text(lost))
+    data = Path(data_dir).resolve()
+    reply = known.named(message, data).answer(message["question"].encode(), owner="")
+    _keep_error(known.runs / message["run"] / "output", Path(output_dir))
+    return {"answer": reply.decode("ascii")}
+
+
+def combine(
+    replies: dict[str, dict[str, Any]], parameters: dict[str, Any], output_dir: str
+) -> dict[str, Any]:
+    """Return the next message for all sites; RuntimeError with an error's public text."""
+    try:
+        return _combine(replies, parameters, output_dir)
+    except Exception as err:
+        write_down(Path(output_dir), err)
+        # The framework logs the traceback: the public text, which is all that anybody should read.
+        raise RuntimeError(public_text(err)) from None
+
+
+def _combine(
+    replies: Mapping[str, Mapping[str, Any]], parameters: Mapping[str, Any], output_dir: str
+) -> dict[str, Any]:
+    if all("nonce" in reply for reply in replies.values()):
+        settings = {k: v for k, v in parameters.items() if k not in FRAMEWORK_PARAMETERS}
+        _AGGREGATORS[output_dir] = aggregator = _Aggregator(settings)
+        aggregator.state = aggregator.rounds.opening(sorted(replies))
+        names = {name: str(reply["nonce"]) for name, reply in replies.items()}
+        return {**_question(aggregator), "names": names}
+    aggregator = _AGGREGATORS[output_dir]
+    if aggregator.state is None:
+        raise MessageError("E202", problem="an answer came before a question")
+    arrived = {site: str(r.get("answer", "")).encode() for site, r in replies.items()}
+    aggregator.state = aggregator.rounds.step(aggregator.state, arrived)
+    if aggregator.state.ended:
+        files = aggregator.rounds.files()
+        _write(Path(output_dir), files)
+        return {"run": aggregator.run, "files": {n: _text(raw) for n, raw in files.items()}}
+    if aggregator.state.iteration == 1:
+        _check_time(aggregator.state)  # nothing is charged yet
+    return {**_question(aggregator), "names": {}}
+
+
+def _question(aggregator: _Aggregator) -> dict[str, Any]:
+    if aggregator.state is None:
+        raise TypeError("a run has a state once it is opened")
+    return {
+        "run": aggregator.run,
+        "question": aggregator.rounds.question(aggregator.state).decode("ascii"),
+    }
+
+
+def _check_time(state: RunState) -> None:
+    progress = progress_of(state)
+    exchanges = 0 if progress is None else progress.exchanges
+    seconds = EXCHANGE_SECONDS * exchanges
+    if seconds > CAP_SECONDS:
+        raise ConfigError(
+            "E320",
+            exchanges=exchanges,
+            minutes=round(seconds / 60),
+            limit=round(CAP_SECONDS / 60),
+        )
+
+
+def has_ended(message: dict[str, Any]) -> bool:
+    return "files" in message
+
+
+def write(message: dict[str, Any], output_dir: str) -> None:
+    """Write the results of all, and what a site alone may know, into its output folder."""
+    known = _SITES.pop(output_dir, None)
+    if "files" not in message:
+        return  # the framework's own limit of exchanges; the aggregator ends far below it
+    files = {name: base64.b64decode(text) for name, text in message["files"].items()}
+    if known is None or known.rounds is None:
+        return
+    target, home = Path(output_dir), known.runs / message["run"]
+    done = known.rounds.deliver(message["run"], files)
+    _keep_error(home / "output", target)
+    if b'"error":""' not in done:
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    # Its own files last: what is called as one of them came from the aggregator.
+    for source in (home / "consortium", home / "output"):
+        for path in sorted(source.iterdir()) if source.is_dir() else ():
+            if not path.name.startswith("."):
+                _move(path, target / path.name)
+
+
+def _move(source: Path, target: Path) -> None:
+    if target.is_dir():
+        shutil.rmtree(target)
+    shutil.move(source, target)
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _keep_error(home: Path, output: Path) -> None:
+    # The temporary folder is gone when somebody looks for the reason.
+    error = home / "site-error.txt"
+    if error.is_file():
+        output.mkdir(parents=True, exist_ok=True)
+        shutil.copy(error, output / error.name)
+    else:
+        (output / error.name).unlink(missing_ok=True)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")

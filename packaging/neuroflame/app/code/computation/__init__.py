@@ -1,0 +1,1 @@
+"""coinstac-cape for NeuroFLAME."""

@@ -1,0 +1,21 @@
+"""Joint ICA of fMRI, differentially private per subject: coinstac-cape."""
+
+from framework import (
+    ComputationSpec,
+    iterative_workflow,
+    local_step,
+    remote_step,
+    site_output_step,
+)
+
+from cape.neuroflame.steps import answer, begin, combine, has_ended, write
+
+SPEC = ComputationSpec(
+    workflow=iterative_workflow(
+        local_step(fn=answer, input_fn=begin),
+        remote_step(fn=combine),
+        site_output_step(fn=write),
+        stop_when=has_ended,
+        max_iterations=5000,
+    ),
+)
