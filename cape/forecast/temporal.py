@@ -20,9 +20,10 @@ POSSIBLE: Final[dict[float, float]] = {
 }  # fmt: skip
 POSSIBLE_ABOVE_30: Final = 4.9  # a component, untested
 
-# "Yes" is said from a twentieth above what networks of any shape need, and above where a direction
-# of the subspace may be lost.
-MARGIN: Final = 1.05
+# "Yes" is said where every kind of synthetic data came back: well above what networks of any shape
+# need where all subjects have them in the same place, and where a direction of the subspace may be
+# lost.  Networks that lay elsewhere by a pixel had q .18 at 1.03 of that (gate shut), .08 at 1.45.
+MARGIN: Final = 1.4
 
 # The algorithm that all of this was measured with, and fewer rounds than it was measured for
 MEASURED: Final = {"pca": "projector", "whitening": "log-euclidean", "solver": "quasi-newton"}
@@ -92,7 +93,7 @@ def possible_g(n_components: int) -> float:
 
 
 def sure_g(n_components: int) -> float:
-    """Return u_yes(R), the G from which synthetic data without large artefacts had q < .1."""
+    """Return u_yes(R), the G from which all kinds of synthetic data had q < .1."""
     return MARGIN * max(dense_g(n_components), subspace_g(n_components))
 
 

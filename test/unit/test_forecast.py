@@ -97,10 +97,10 @@ def test_fewer_components_trust_and_other_models_are_advised_where_they_help() -
     best = int(fewer.rsplit(" ", 1)[1])
     assert advice(size(300), "temporal", best, mu(2.0)).answer == "yes"
     assert any(text.startswith("separation: spatial") for text in told.changes)
-    near = size(750)
+    near = size(1000)
     assert advice(near, "temporal", 20, mu(0.9)).answer == "perhaps"
     assert any("assumed_colluders: 0" in t for t in advice(near, "temporal", 20, mu(0.9)).changes)
-    trusting = size(750, noise_shares=4)
+    trusting = size(1000, noise_shares=4)
     assert advice(trusting, "temporal", 20, mu(0.9)).answer == "yes"
 
 
@@ -143,7 +143,7 @@ def test_the_curve_holds_the_planned_budget_and_rises() -> None:
 @pytest.mark.parametrize(
     ("kind", "g", "most"),
     [
-        ("temporal", 128.0, 13), ("spatial", 128.0, 15), ("spatial", 60.0, 12),
+        ("temporal", 128.0, 7), ("spatial", 128.0, 15), ("spatial", 60.0, 12),
         ("spatial", 49.0, 0), ("template", 55.0, 20), ("template", 49.0, 0),
     ],
 )  # fmt: skip

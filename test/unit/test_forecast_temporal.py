@@ -23,8 +23,8 @@ def test_g_counts_only_the_shares_that_nobody_can_subtract() -> None:
 
 @pytest.mark.parametrize(
     ("r", "possible", "sure"),
-    [(3, 38, 62.8), (5, 58, 77.5), (10, 70, 109.6), (15, 88, 135.2), (20, 105, 173.9),
-     (25, 125, 241.5), (30, 145, 333.3)],
+    [(3, 38, 83.7), (5, 58, 103.3), (10, 70, 146.1), (15, 88, 180.3), (20, 105, 231.8),
+     (25, 125, 322.0), (30, 145, 444.4)],
 )  # fmt: skip
 def test_measured_thresholds(r: int, possible: float, sure: float) -> None:
     assert temporal.possible_g(r) == possible
@@ -35,7 +35,7 @@ def test_thresholds_between_and_beyond_the_measured_numbers() -> None:
     assert temporal.possible_g(2) == temporal.possible_g(3)
     assert temporal.possible_g(22) == pytest.approx(105 + 0.4 * 20)
     assert temporal.possible_g(40) == pytest.approx(196)
-    assert temporal.sure_g(40) == pytest.approx(1.05 * 0.92 * 480)
+    assert temporal.sure_g(40) == pytest.approx(1.4 * 0.92 * 480)
     for threshold in (temporal.possible_g, temporal.sure_g):
         values = [threshold(r) for r in range(2, 51)]
         assert values == sorted(values)
@@ -55,7 +55,7 @@ def test_largest_number_of_components_is_the_inverse_of_the_threshold() -> None:
         assert rule.largest_possible(0.999 * temporal.possible_g(r)) < r
 
 
-@pytest.mark.parametrize(("n_subjects", "epsilon"), [(256, 3.31), (1024, 0.71), (4096, 0.156)])
+@pytest.mark.parametrize(("n_subjects", "epsilon"), [(256, 4.61), (1024, 0.973), (4096, 0.2143)])
 def test_smallest_epsilon_of_four_sites_with_one_colluder(n_subjects: int, epsilon: float) -> None:
     """The figures that the owner reads before a run (R = 20, delta = 1e-5)."""
     size = RunSize(n_subjects=n_subjects, n_sites=4, noise_shares=3, delta=1e-5)
@@ -126,9 +126,9 @@ def test_a_good_plan_is_a_yes_and_synthetic_and_real_data_are_told_apart() -> No
     got = verdict()
     assert (got.answer, got.usable) == ("yes", True)
     assert got.g == pytest.approx(237.7, abs=0.1)
-    assert got.smallest_epsilon == pytest.approx(0.707, abs=0.005)
+    assert got.smallest_epsilon == pytest.approx(0.973, abs=0.005)
     assert got.largest_n_components >= 20
-    assert got.text == "Yes: G is 238, and 20 components need 174."
+    assert got.text == "Yes: G is 238, and 20 components need 232."
     on = [[w for w in got.warnings if f"{kind} data" in w] for kind in ("synthetic", "real")]
     assert [len(texts) for texts in on] == [1, 1]
     assert "spatial" in on[1][0]
@@ -137,14 +137,14 @@ def test_a_good_plan_is_a_yes_and_synthetic_and_real_data_are_told_apart() -> No
 def test_between_the_thresholds_the_answer_depends_on_the_maps() -> None:
     got = verdict(n_subjects=500)
     assert (got.answer, got.usable) == ("perhaps", True)
-    assert got.text.startswith("Perhaps: G is 116, and 20 components need 174 to be sure, 105 ")
+    assert got.text.startswith("Perhaps: G is 116, and 20 components need 232 to be sure, 105 ")
     assert "only focal (sparse) maps" in got.text
 
 
 def test_a_hopeless_plan_says_what_would_help_and_the_advice_works() -> None:
     got = verdict(n_subjects=300)
     assert (got.answer, got.usable) == ("no", False)
-    assert got.text.startswith("No: G is 70, and 20 components need 174 to be sure, 105 at least")
+    assert got.text.startswith("No: G is 70, and 20 components need 232 to be sure, 105 at least")
     assert verdict(n_subjects=got.smallest_n_subjects).answer == "yes"
     assert verdict(n_subjects=got.smallest_n_subjects - 1).answer == "perhaps"
     epsilon = float(got.text.split("epsilon: at least ")[1].split(";")[0])
@@ -160,7 +160,7 @@ def test_nobody_is_told_to_raise_epsilon_past_what_a_board_can_sign() -> None:
     assert got.smallest_epsilon > 10
     assert "epsilon: at least" not in got.text
     (caution,) = [text for text in got.warnings if "almost nothing" in text]
-    assert caution.startswith("Epsilon alone would have to be 33.3, and above 10 ")
+    assert caution.startswith("Epsilon alone would have to be 50.2, and above 10 ")
     (caution,) = [t for t in verdict(epsilon=12.0).warnings if "almost nothing" in t]
     assert caution == "Epsilon is 12: above 10 it protects almost nothing."
     assert not any("almost nothing" in text for text in verdict().warnings)
