@@ -224,8 +224,7 @@ PCA = SecureSum(
 
 SOLVER_REASONS = {
     "converged": "The rows of the unmixing matrix no longer move.",
-    "unconfirmed": "Maps are those of the spatial set; their time courses did not confirm them, or "
-    "subjects have too little in common for so small a budget.",
+    "unconfirmed": "The rounds' answers do not confirm what the spatial set gave.",
     "not_separated": "Nothing was separated: the rounds ended where time courses are no more "
     "independent than elsewhere.",
     "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
