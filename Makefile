@@ -90,8 +90,8 @@ coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fai
 		test/property/test_privacy_*.py test/property/test_secagg_*.py
 	$(BIN)/python -m coverage report
 
-mutate: $(DEV)  ## seeded mistakes, each caught by its named test (docs/mutants.md)
-	$(BIN)/python test/mutants/run.py
+mutate: $(DEV)  ## seeded mistakes, each caught by its named test (docs/mutants.md); stopped, it goes on
+	$(BIN)/python test/mutants/run.py --keep $(OUT)/trust/mutants.txt
 
 # The wheel of the fuzzer exists for Linux and CPython 3.11 to 3.13.
 fuzz: $(FUZZ)  ## coverage-guided fuzzing of every decoder and reader; SECONDS=60 for each

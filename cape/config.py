@@ -123,6 +123,11 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return document
 
 
+def parse_json(text: str | bytes) -> Any:
+    """Return what a JSON text says, for whatever is no message; ValueError as for `unique_keys`."""
+    return json.loads(text, object_pairs_hook=unique_keys)
+
+
 def choices(hint: object) -> tuple[str, ...]:
     return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
 
@@ -247,12 +252,14 @@ class Config:
         help="local: each site adds the whole noise by itself and is seen by itself: S times the "
         "variance (the conventional scheme, for comparison).  With min_sites=1 one site alone.",
     )
-    key_trust: Literal["aggregator", "pinned"] = option(
-        "aggregator",
+    key_trust: Literal["first-use", "pinned", "aggregator"] = option(
+        "first-use",
         "Who is trusted to relay keys",
         group="Privacy",
-        help="aggregator: honest but curious; compare the roster fingerprints by phone.  pinned: "
-        "nobody; every site keeps its identity_key and the sites' roster.json in its own folder.",
+        help="first-use: the aggregator, where sites meet for the first time; each keeps the keys "
+        "of the others, and refuses another key of a known name.  pinned: nobody; every site keeps "
+        "its identity_key and the sites' roster.json.  aggregator: the aggregator, always; compare "
+        "the roster fingerprints by phone.",
     )
     n_sites: int = option(
         0,

@@ -132,9 +132,12 @@ CATALOGUE: Final[dict[str, str]] = {
     "E300": "key_trust=pinned needs the files {files} at site {site}; make a key with cape keygen and exchange the public keys.",
     "E301": "{files} of site {site} changed since the run began; find out who changed them, then start a new run.",
     "E302": "{file} exists already, and a key in use is not replaced; choose another name.",
-    "E303": "key_trust=pinned is not possible here; use key_trust=aggregator.",
+    "E303": "key_trust=pinned is not possible here; use key_trust=first-use.",
     "E304": "Site {site} cannot keep what outlives a run; name a folder that stays in CAPE_SITE_HOME there, or ledger_file in its policy.",
     "E305": "{problem}; ask that site for the key.json that cape keygen wrote.",
+    "E306": "{sites} showed another identity key to site {site} than in earlier runs; ask there, not through the aggregator: if the computer is new, delete the line of that name in known_sites.jsonl at {site}; else start no run.",
+    "E307": "Site {site} cannot rely on known_sites.jsonl, its list of the keys of other sites; restore it, or read its site-error.txt.",
+    "E308": "{sites} never met site {site}, whose policy says allow_new_sites=false; a line in its own site policy decides.",
     # 31n: NVIDIA FLARE
     "E310": "{problem}; write it with cape flare site.",
     "E311": "The own file of site {site} for FLARE is missing or cannot be used; write it there with cape flare site.",

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
+from cape.config import parse_json
 from cape.errors import MessageError
 from cape.frozen import dataclass
 
@@ -118,7 +119,7 @@ def quantised(xyz: Array) -> npt.NDArray[np.int16]:
 def unpacked(raw: bytes) -> Structure:
     """Return the structure of its bytes; ValueError unless each part is sound."""
     line, newline, rest = raw.partition(b"\n")
-    head = json.loads(line)
+    head = parse_json(line)
     if len(raw) > MOST_BYTES or not newline or set(head) != {"parts", "names"}:
         raise ValueError("no structure, or too large")
     names = tuple(head["names"])

@@ -116,9 +116,10 @@ def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 
 def print_results(folder: Path, *, as_json: bool) -> None:
     # From the files of the run, not from its objects: what is printed is what was written.
+    from cape.config import parse_json
     from cape.privacy.accounting import display_epsilon
 
-    outcome = json.loads((folder / "results.json").read_text(encoding="utf-8"))
+    outcome = parse_json((folder / "results.json").read_text(encoding="utf-8"))
     paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}
     if as_json:
         json_line({"event": "result", **outcome, "paths": paths})

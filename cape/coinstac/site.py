@@ -75,7 +75,7 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     record = JoinRecord(
         card=context.card,
         policy_at_join=context.policy,
-        identity="" if context.identity_files is None else context.identity_files.digest_now(),
+        identity="" if context.open_keys is None else context.open_keys().digest_now(),
         contents=open_source().contents,
         **inputs,
     )
@@ -209,14 +209,24 @@ def _context(
     if store.record is not None:
         # Files that a site receives land beside those it mapped: a policy may only forbid more.
         policy = store.record.policy_at_join.tightened(request.party, policy)
-    # Most runs need neither: they do not load the modules.
-    all_runs = identity_files = None
-    if config.key_trust == "pinned":
-        from cape.site.identity import IdentityFiles, identity_folders
+    home = site_home(request.output)
 
-        digest_at_join = "" if store.record is None else store.record.identity
-        folders = identity_folders(request.base)
-        identity_files = IdentityFiles(folders=folders, digest=digest_at_join)
+    def open_keys() -> Any:
+        from cape.site.identity import own_keys  # asked for in two rounds
+
+        return own_keys(
+            request.base,
+            home,
+            key_trust=config.key_trust,
+            digest="" if store.record is None else store.record.identity,
+            may_add=policy.allow_new_sites,
+        )
+
+    # Where a seed makes the noise, it makes the keys: sites of a simulation are known to nobody.
+    of_run = config.key_trust == "aggregator" or (
+        config.key_trust == "first-use" and policy.simulation_seed >= 0
+    )
+    all_runs = None
     if policy.ledger_file != NO_LEDGER:
         from cape.site.ledger_file import all_runs_of
 
@@ -226,7 +236,7 @@ def _context(
             named_in,
             request.party,
             open_source(),
-            home=site_home(request.output),
+            home=home,
             mapped=request.base,
         )
     return SiteContext(
@@ -237,7 +247,7 @@ def _context(
         open_source=open_source,
         store=store,
         owner=request.owner,
-        identity_files=identity_files,
+        open_keys=None if of_run else open_keys,
         all_runs=all_runs,
     )
 

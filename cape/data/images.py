@@ -6,7 +6,6 @@ Read to the end, which alone finds damage, and hashed on the way.  Affines are j
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_KEPT, most_unpacked
-from cape.config import unique_keys
+from cape.config import parse_json
 from cape.data.alignment import Alignment, align_to_grid, resample_volume, smooth_volume
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
@@ -342,7 +341,7 @@ def _general_picker(
 def _sidecar(path: Path) -> Any:
     with path.open("rb") as file:
         text = file.read(MOST_SIDECAR)
-    return json.loads(text, object_pairs_hook=unique_keys)
+    return parse_json(text)
 
 
 def sidecar_tr(path: Path, issues: list[Issue]) -> float:

@@ -24,7 +24,7 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Data
-from cape.config import VERSION, Config, parse_strategy
+from cape.config import VERSION, Config, parse_json, parse_strategy
 from cape.data.checks import RunShape, Subject
 from cape.data.cleaning import Quality
 from cape.data.file_type import suffix_of
@@ -77,7 +77,7 @@ class ReducedCache:
             if path is None or head != MAGIC + _checksum(path.name, rest):
                 return None
             line, _, numbers = rest.partition(b"\n")
-            document = json.loads(line)
+            document = parse_json(line)
             Y = np.frombuffer(numbers, dtype="<f4").reshape(document["shape"]).astype(np.float32)
             read = _read_subject(document, files, site, Y)
             os.utime(path)  # the oldest goes first

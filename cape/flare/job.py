@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import load
-from cape.config import PRODUCT, Config
+from cape.config import PRODUCT, Config, parse_json
 from cape.errors import ConfigError, MessageError
 from cape.flare.own_file import SERVER_CLASSES, SITE_CLASSES
 from cape.flare.rounds import RUN_NAME
@@ -121,8 +121,8 @@ def _documents(plan: JobPlan, config: Config) -> dict[str, dict[str, Any]]:
 def read_job(folder: Path) -> JobPlan:
     """Return the run of a job that `write_job` wrote, to go on with it; ConfigError E312."""
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
-        server = json.loads((folder / SERVER).read_text(encoding="utf-8"))
+        meta = parse_json((folder / META).read_text(encoding="utf-8"))
+        server = parse_json((folder / SERVER).read_text(encoding="utf-8"))
         given = dict(server["components"][0]["args"])
         given["settings"] = {k: v for k, v in given["settings"].items() if k != "config_type"}
         given["least"] = meta["min_clients"]

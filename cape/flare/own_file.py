@@ -7,6 +7,7 @@ A job comes from the owner of the consortium and names none of this.
 
 from __future__ import annotations
 
+import copy
 import json
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, TypeVar
 
+from cape.config import parse_json
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -112,7 +114,7 @@ def settings_of_flare(local: Path) -> dict[str, Any]:
     """Return ``resources.json`` of a kit, or FLARE's default of it; {} if there is none yet."""
     path = _resources(local)
     try:
-        found = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        found = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
         list(found.get("class_allow_list", ()))
         return dict(found)
     except (OSError, ValueError, TypeError, AttributeError) as err:
@@ -134,7 +136,7 @@ def allowing(
     It may build `classes` from a job, and nothing else that is not listed there; no log leaves it;
     jobs and snapshots of a server lie in `stores`, not in a folder that everybody may read.
     """
-    wanted: dict[str, Any] = json.loads(json.dumps({"format_version": 2, **found}))
+    wanted: dict[str, Any] = copy.deepcopy({"format_version": 2, **found})
     listed = wanted.setdefault("class_allow_list", [])
     missing = [name for name in classes if name not in listed]
     listed += missing

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from cape.config import VERSION, Config, unique_keys
+from cape.config import VERSION, Config, parse_json
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
@@ -216,7 +216,7 @@ def _listed(code: str, cards: Mapping[str, SiteCard], got: Mapping[str, object])
 def _parsed(settings: str) -> dict[str, object]:
     """Return the settings of a card; a site may have sent any text."""
     try:
-        found = json.loads(settings, object_pairs_hook=unique_keys)
+        found = parse_json(settings)
     except (ValueError, RecursionError):
         found = None
     return found if isinstance(found, dict) else {"settings": "unreadable"}

@@ -64,9 +64,9 @@ def settings_of(kind: type[Own], config: Config) -> Own:
     return config
 
 
-def pinned(config: Config) -> bool:
-    """Whether this run trusts only the identity keys that sites exchanged beforehand."""
-    return config.key_trust == "pinned"
+def signs(config: Config) -> bool:
+    """Whether the sites of this run sign their keys with identity keys that outlive it."""
+    return config.key_trust != "aggregator"
 
 
 def broadcast_roster(model: Model) -> Roster:

@@ -136,6 +136,10 @@ class SiteOutcome:
     ledger: Ledger  # what was charged here
     # What all runs on the same people have spent, where the site keeps a ledger of them
     all_runs: Total | None = None
+    # With ``key_trust=first-use``: sites whose keys were met in this run, on the aggregator's word,
+    # and the epsilon of this site's people if it invented them
+    met_first: tuple[str, ...] | None = None
+    epsilon_if_invented: float | None = None
     A: Array | None = None  # (D, k): the common maps, as the consortium's files have them
     space: FeatureSpace | None = None  # what their rows are
     settings: Mapping[str, Value] = field(default_factory=dict)  # all settings of the run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -45,14 +44,6 @@ class Source(Described, Protocol):
         """
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Identity:
-    """Pinned keys as a site holds them: its own secret, and every site's public key."""
-
-    secret: bytes = dataclasses.field(repr=False)
-    roster: Mapping[str, bytes]
-
-
 class Site(Protocol):
     """One site, for the length of one round."""
 
@@ -90,8 +81,15 @@ class Site(Protocol):
     def secret(self, name: str) -> bytes:
         """Return a secret of this run; StateLostError if it is gone."""
 
-    def identity(self) -> Identity:
-        """Return the pinned keys from the site's own files; ConfigError if there are none."""
+    def identity_secret(self) -> bytes:
+        """Return this site's Ed25519 secret, which outlives a run; ConfigError if it has none."""
+
+    def known_keys(self, shown: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        """Return the identity keys, by site, that are believed here, given those that were shown.
+
+        With ``key_trust=first-use`` a new name becomes known by what was shown; ConfigError E306
+        if a known one shows another key.
+        """
 
     def digest(self, message: object) -> bytes:
         """Return the SHA-256 of the canonical bytes of a message, a roster as it was sent."""

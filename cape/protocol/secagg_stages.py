@@ -25,7 +25,7 @@ from cape.protocol.messages import (
     RingVector,
     Roster,
 )
-from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, broadcast_roster, pinned
+from cape.protocol.model import DropOuts, Model, agreed_labels, attendance, broadcast_roster, signs
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import aggregator_stages, keys, site_stages, stages
@@ -160,7 +160,7 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
         state = site_stages.advertise(
             setup_of(site.digest(roster), roster),
             site=site.id,
-            identity_secret=site.identity().secret if pinned(site.config) else fresh,
+            identity_secret=site.identity_secret() if signs(site.config) else fresh,
             token_bytes=entropy.token_bytes,
         )
         keep(site, SECRET, state)
@@ -220,10 +220,12 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 def _share(site: Site, model: Model) -> SealedShares:
     state = kept(site, SECRET, site_stages.AdvertisedSite)
+    listed = drop_outs(model).advertised
+    shown = {name: entry.identity_key for name, entry in listed.sites.items()}
     after, message = site_stages.share(
         state,
-        advertised(state.setup, drop_outs(model).advertised),
-        pinned=site.identity().roster if pinned(site.config) else None,
+        advertised(state.setup, listed),
+        pinned=site.known_keys(shown) if signs(site.config) else None,
         # One polynomial per secret of the run, whatever list it is shared among: other shares under
         # the same key and nonce would show themselves.
         token_bytes=site.noise.stream("shares", state.setup.salt).token_bytes,

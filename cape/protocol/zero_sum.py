@@ -2,12 +2,12 @@
 
 Every site makes one X25519 key pair for this run; pairwise keys then give every release its
 zero-sum noise e_s, uniform modulo 2^64, without another exchange.  The probe masks a vector of
-zeros: its sum must be zero before any budget is spent.  ``key_trust=pinned``: the sites exchanged
-Ed25519 keys beforehand, past the aggregator, and each keeps the list in its own files.  A site
-signs its key of this run (`zero-sum`), then the whole key roster as it sees it (`zero-sum.probe`);
-every site checks all of it before anything computed from data leaves it, so that a lying relay is
-detected.  Where sites may drop out, see `cape.protocol.secagg_stages` and `cape.secagg.stages`,
-which signs every list of survivors.
+zeros: its sum must be zero before any budget is spent.  Every site has an Ed25519 key that outlives
+a run and knows the others': from their first run together (``key_trust=first-use``), or exchanged
+beforehand, past the aggregator (``pinned``).  It signs its key of this run (`zero-sum`), then the
+whole key roster as it sees it (`zero-sum.probe`); every site checks all of it before anything
+computed from data leaves it, so that a lying relay is detected.  Where sites may drop out, see
+`cape.protocol.secagg_stages` and `cape.secagg.stages`, which signs every list of survivors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cape.frozen import dataclass
 from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
 from cape.protocol.messages import Fingerprint, KeyBook, Masked, PublicKey, RingVector, Roster
-from cape.protocol.model import Model, agreed_labels, attendance, broadcast_roster, joined, pinned
+from cape.protocol.model import Model, agreed_labels, attendance, broadcast_roster, joined, signs
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import keys
@@ -106,9 +106,9 @@ class ZeroSum:
         site.keep(KEY_NAME, secret)
         public = keys.public_key(keys.private_key_from_bytes(secret))
         reply = PublicKey(public_key=public.hex(), labels=site.labels)
-        if not pinned(site.config):
+        if not signs(site.config):
             return reply
-        identity = site.identity().secret
+        identity = site.identity_secret()
         statement = keys.advertisement(site.id, public, salt=_salt(site, model))
         return replace(
             reply,
@@ -123,7 +123,7 @@ def _collect(
     answers = list(replies.values())
     labels = agreed_labels(model, (r.labels for r in answers))
     agreed = KeyBook(public_keys=tuple(r.public_key for r in answers), labels=labels)
-    if pinned(party.config):
+    if signs(party.config):
         identities = tuple(r.identity_key for r in answers)
         signatures = tuple(r.signature for r in answers)
         agreed = replace(agreed, identity_keys=identities, signatures=signatures)
@@ -151,8 +151,8 @@ class Probe:
         if site.config.aggregation == "secagg":  # there the list of survivors is signed
             return Masked(total=hide(site, model, zeros, self.field), refused=False)
         agreed = _agree(site, model)
-        if pinned(site.config):
-            signature = keys.sign(site.identity().secret, agreed.roster).hex()
+        if signs(site.config):
+            signature = keys.sign(site.identity_secret(), agreed.roster).hex()
         masked = _masked(site, agreed, zeros, self.field)
         return Masked(total=masked, refused=False, signature=signature)
 
@@ -281,7 +281,7 @@ def _agree(site: Site, model: Model) -> AgreedKeys:
     agreed = AgreedKeys(
         pairs=keys.pair_keys(ring, entries, salt=_salt(site, model)).keys,
         roster=keys.roster_digest(entries),
-        signed=not pinned(site.config),
+        signed=not signs(site.config),
     )
     _keep(site, agreed)
     return agreed
@@ -309,18 +309,22 @@ def _salt(site: Site, model: Model) -> bytes:
     return keys.run_salt(digest[:16].hex(), digest)
 
 
-# -- pinned keys ---------------------------------------------------------------------------------
+# -- identity keys -------------------------------------------------------------------------------
 
 
 def _check_keys(site: Site, model: Model, roster: Sequence[keys.KeyRosterEntry]) -> None:
-    """Raise SecureAggregationError unless every key is signed by the site it is said to be of."""
-    if not pinned(site.config) or model.keys is None:
+    """Raise SecureAggregationError unless every key is signed by the site it is said to be of.
+
+    ConfigError E306 for an identity key that is not the one known here.
+    """
+    if not signs(site.config) or model.keys is None:
         return
-    keys.check_pinned(roster, pinned=site.identity().roster)
     salt = _salt(site, model)
     for entry, signature in zip(roster, _signatures(model.keys.signatures, roster), strict=True):
         statement = keys.advertisement(entry.site, entry.public_key, salt=salt)
         keys.verify_signature(entry.identity_key, statement, signature, site=entry.site)
+    shown = {entry.site: entry.identity_key for entry in roster}
+    keys.check_pinned(roster, pinned=site.known_keys(shown))
 
 
 def _check_signatures(model: Model, roster: Sequence[keys.KeyRosterEntry], digest: bytes) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
-from cape.config import unique_keys
+from cape.config import parse_json
 from cape.delimited import rows_by_column
 from cape.protocol.wire import decode_document
 
@@ -35,7 +35,7 @@ def write_json(path: Path, value: object) -> None:
 
 def read_json(path: Path) -> dict[str, Any]:
     # Not the reader of messages: our own files may be larger than a message.
-    value = json.loads(path.read_text(encoding="utf-8"), object_pairs_hook=unique_keys)
+    value = parse_json(path.read_text(encoding="utf-8"))
     if not isinstance(value, dict):
         raise TypeError(f"{path.name} does not hold a JSON object")
     return value

@@ -16,6 +16,7 @@ import numpy as np
 from cape.algorithms import kernel, subjects
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
+from cape.config import parse_json
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
@@ -259,7 +260,7 @@ class PrivateFolder:
             about=files.read_record(path / "site.json", SiteFacts),
             subjects=files.read_table(path / "subjects.tsv"),
             checks=files.read_rows(path / "checks.tsv", Check),
-            sent=[json.loads(text) for text in sent],
+            sent=[parse_json(text) for text in sent],
         )
 
     @property

@@ -109,7 +109,12 @@ class Containers:
                 cap_drop=["ALL"],
                 security_opt=["no-new-privileges"],
                 user=_user(client),
-                environment={site_policy.POLICY_VARIABLE: POLICY, "HOME": "/tmp"},  # noqa: S108
+                environment={
+                    site_policy.POLICY_VARIABLE: POLICY,
+                    # Of this simulation only: nothing that a site keeps outlives it.
+                    site_policy.HOME_VARIABLE: "/tmp/.cape-site",  # noqa: S108
+                    "HOME": "/tmp",  # noqa: S108
+                },
             )
         except errors.ImageNotFound as err:
             raise CapeError(

@@ -6,6 +6,7 @@ Needs node, the engine's packages (`NODE_PATH`), Docker (`DOCKER_HOST`) and this
 
 from __future__ import annotations
 
+import copy
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cape import compspec
-from cape.config import PRODUCT
+from cape.config import PRODUCT, parse_json
 from cape.errors import CapeError, ReportedError
 from cape.frozen import dataclass
 from cape.simulation.containers import DEFAULT_IMAGE, connect
@@ -97,7 +98,7 @@ def _check_parts() -> None:
 
 def _tell(line: bytes, on_iteration: Callable[[int], None]) -> None:
     try:
-        update = json.loads(line)["update"]
+        update = parse_json(line)["update"]
         iteration = update["currentIteration"]
     except (ValueError, KeyError, TypeError):
         return  # the engine's own words
@@ -109,7 +110,7 @@ def _ends(log: Path, code: int) -> tuple[PartyEnd, ...]:
     ends = []
     for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
         if line.startswith('{"party"'):
-            end = json.loads(line)
+            end = parse_json(line)
             ends.append(
                 PartyEnd(
                     party=end["party"],
@@ -177,7 +178,7 @@ def simulate_in_engine(
 
 
 def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> dict[str, Any]:
-    document: dict[str, Any] = json.loads(json.dumps(specification))
+    document: dict[str, Any] = copy.deepcopy(dict(specification))
     document["meta"]["compspecVersion"] = version
     document["computation"]["dockerImage"] = document["computation"]["remote"]["dockerImage"] = (
         image

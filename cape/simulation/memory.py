@@ -90,7 +90,9 @@ class MemoryTransport:
                 policy=policy if folders is None else tightened_beside(policy, folders[site], site),
                 open_source=partial(sources.__getitem__, site),
                 store=self._stores[site],
-                identity_files=IdentityFiles(folders=(folders[site],)) if folders else None,
+                open_keys=partial(IdentityFiles, folders=(folders[site],))
+                if folders and config.key_trust == "pinned"
+                else None,
                 # A policy in memory names its ledger by the whole path.
                 all_runs=all_runs_of(policy, Path(), site, source)
                 if isinstance(source, FileSource)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,12 +20,13 @@ from cape.protocol import wire
 from cape.protocol.messages import Cursor, FeatureSpace, Roster, SiteCard
 from cape.protocol.outcome import Outcome, SiteOutcome
 from cape.protocol.phases import NO_TRANSCRIPT
-from cape.protocol.ports import Identity, Source, Stacks
+from cape.protocol.ports import Source, Stacks
+from cape.secagg.keys import KEY_BYTES
 from cape.site.policy import SitePolicy, new_secret, noise_of, software
 from cape.site.store import Card, SiteStore
 
-if TYPE_CHECKING:  # most policies name no ledger of all runs, most runs pin no keys
-    from cape.site.identity import IdentityFiles
+if TYPE_CHECKING:  # most rounds ask for no identity key
+    from cape.site.identity import IdentityFiles, KnownSites
     from cape.site.ledger_file import AllRuns
 
 # Vault entry of the secret that a site's draws are functions of
@@ -52,7 +53,10 @@ class _Party:
 
 
 class SiteContext(_Party):
-    """One site for one round; `owner`: whose run it is."""
+    """One site for one round; `owner`: whose run it is.
+
+    `open_keys` finds what outlives the run; without it, as in simulations, keys are of this run.
+    """
 
     def __init__(
         self,
@@ -64,7 +68,7 @@ class SiteContext(_Party):
         open_source: Callable[[], Source],
         store: SiteStore,
         owner: str = "",
-        identity_files: IdentityFiles | None = None,
+        open_keys: Callable[[], IdentityFiles | KnownSites] | None = None,
         all_runs: AllRuns | None = None,
     ) -> None:
         super().__init__(config)
@@ -72,7 +76,7 @@ class SiteContext(_Party):
         self.policy, self.store = policy, store
         self._open_source = open_source
         self._computation, self._owner = computation, owner
-        self.identity_files, self._all_runs = identity_files, all_runs
+        self.open_keys, self._all_runs = open_keys, all_runs
 
     @cached_property
     def source(self) -> Source:
@@ -98,10 +102,18 @@ class SiteContext(_Party):
     def labels(self) -> str:
         return "" if self.store.card is None else self.store.card.labels
 
-    def identity(self) -> Identity:
-        if self.identity_files is None:
+    def identity_secret(self) -> bytes:
+        fresh = self.noise.stream("identity").token_bytes(KEY_BYTES)
+        if self.open_keys is not None:
+            return self.open_keys().secret(self.id, fresh)
+        if self.config.key_trust == "pinned":
             raise ConfigError("E303")
-        return self.identity_files.read(self.id)
+        return fresh
+
+    def known_keys(self, shown: Mapping[str, bytes]) -> Mapping[str, bytes]:
+        if self.open_keys is None:
+            return shown
+        return self.open_keys().known(self.id, shown, self.card.nonce)
 
     def cached(self, name: str, key: str | Sequence[Array], build: Callable[[], Stacks]) -> Stacks:
         if not isinstance(key, str):
@@ -200,9 +212,24 @@ class SiteContext(_Party):
         if self._all_runs is not None and self.store.card is not None:
             total = self._all_runs.file.total(self.card.nonce)
             result = dataclasses.replace(result, all_runs=total)
+        if self.open_keys is not None and self.config.key_trust == "first-use":
+            met = self.open_keys().met_in(self.id, self.card.nonce)
+            result = self._with_met(result, met)
         self.store.write_record(result)
         if self.policy.private_results:
             self.store.write_results(result, self.source, self.policy)
+
+    def _with_met(self, result: SiteOutcome, met: Sequence[str]) -> SiteOutcome:
+        """Say what of this run's promise hung on the aggregator's word."""
+        n_sites = self.config.expected_sites
+        epsilon = result.ledger.epsilon_spent()
+        if met and n_sites and epsilon is not None and self.config.noise == "correlated":
+            colluders = self.config.colluders(n_sites)
+            shares = self.config.survivors(n_sites) - colluders
+            real = max(1, min(shares, n_sites - len(met) - colluders))
+            cost = result.ledger.spent.if_unknown(real, noise_shares=shares)
+            epsilon = cost.epsilon(self.config.delta)
+        return dataclasses.replace(result, met_first=tuple(met), epsilon_if_invented=epsilon)
 
 
 def _outline(space: FeatureSpace) -> str:

@@ -1,29 +1,38 @@
-"""Identity keys: a site's secret Ed25519 key (hex, mode 0600) and the roster of public ones.
+"""Identity keys: a site's secret Ed25519 key (hex, mode 0600) and the public ones of the others.
 
-Both lie with the data or the policy, never among the owner's settings: those come through the
-aggregator.  What it sends lands with the data, so files as in `join` hold for the whole run.
+``key_trust=pinned``: `roster.json`, exchanged past the aggregator.  Both files lie with the data or
+the policy, never among the owner's settings: those come through the aggregator.  What it sends
+lands with the data, so files as in `join` hold for the whole run.
+
+``key_trust=first-use``: a key that the site makes itself, and `known_sites.jsonl`, what it met;
+both in the folder that outlives its runs, where nothing lands that others send.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
 import hashlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from cape.errors import CapeError, ConfigError
 from cape.frozen import dataclass
 from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
-from cape.protocol.ports import Identity
 from cape.secagg.keys import identity_public_key, site_order
 from cape.site.policy import POLICY_VARIABLE
+from cape.site.store import appending, write_atomically
 
 # Names a folder of a site's own for them, where its policy lies elsewhere or is none.
 IDENTITY_VARIABLE = "CAPE_SITE_IDENTITY"
 KEY_FILE = "identity_key"
 ROSTER_FILE = "roster.json"
+KNOWN_FILE = "known_sites.jsonl"
 SECRET_BYTES = PUBLIC_BYTES = 32
 # Digest where a site has no key: one that appears during the run is another one too.
 NO_FILES = hashlib.sha256(b"no identity").hexdigest()
@@ -85,6 +94,14 @@ def _public_keys(path: Path) -> dict[str, str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Identity:
+    """Keys as a site holds them: its own secret, and the public ones that it believes."""
+
+    secret: bytes = dataclasses.field(repr=False)
+    roster: Mapping[str, bytes]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class IdentityFiles:
     """Where a site may have its identity, and what the files were in `join`."""
 
@@ -110,6 +127,148 @@ class IdentityFiles:
                 return _read(folder, site)
         raise _refused(site, f"no file {KEY_FILE}")
 
+    def secret(self, site: str, fresh: bytes) -> bytes:
+        del fresh
+        return self.read(site).secret
+
+    def known(self, site: str, shown: Mapping[str, bytes], run: str) -> Mapping[str, bytes]:
+        """Return the list of the site's own files, whatever was shown."""
+        del shown, run
+        return self.read(site).roster
+
+    def met_in(self, site: str, run: str) -> list[str]:
+        """Return nobody: all keys were exchanged before."""
+        del site, run
+        return []
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Meeting:
+    """A line of `known_sites.jsonl`: a key that was met first in a run; that of the site, too."""
+
+    v: Literal[1]
+    site: str
+    key: str  # Ed25519, hex
+    run: str  # nonce of the site that keeps the file; empty for its own key
+    date: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class KnownSites:
+    """The key of a site and all keys that it met, in the folder `cape.site.policy.site_home`.
+
+    By the names of sites alone: what an engine calls an owner or a study is the aggregator's word,
+    under another of which all would be strangers again.
+    """
+
+    home: Path
+    may_add: bool = True  # whether a name that was never met becomes known
+
+    def digest_now(self) -> str:
+        """Return nothing to hold against later: what the aggregator sends does not land here."""
+        return ""
+
+    def secret(self, site: str, fresh: bytes) -> bytes:
+        """Return the secret key, `fresh` in the first run; ConfigError E307 if the list is gone.
+
+        `fresh` is a function of the secret of that run, so that a folder that is set back to before
+        answers the same.
+        """
+        # A name each: sites of one computer may share the folder.
+        path = self.home / f"{KEY_FILE}.{hashlib.sha256(site.encode()).hexdigest()[:16]}"
+        try:
+            self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as err:
+            raise ConfigError("E304", site=site, detail=str(err)) from err
+        with self._held(site) as (lines, add):
+            if not path.exists():
+                # The list first: a key whose line is not there says that the list was lost.
+                add(site, identity_public_key(fresh).hex(), "")
+                write_atomically(path, fresh.hex().encode())
+            try:
+                secret = _secret(path)
+            except ValueError as err:
+                raise _forgotten(site, f"{path.name}: {err}") from err
+            # Its own: in another site's list this key was met in a run.
+            own = [line.key for line in lines if (line.site, line.run) == (site, "")]
+            if own[-1:] != [identity_public_key(secret).hex()]:
+                raise _forgotten(site, f"{path.name} is there, its line in {KNOWN_FILE} is not")
+        return secret
+
+    def known(self, site: str, shown: Mapping[str, bytes], run: str) -> Mapping[str, bytes]:
+        """Return the keys that were met, those that were shown by new names among them.
+
+        ConfigError E306 for a known name with another key, a known key under another name, or two
+        names of one key; E308 for a new name where none may become known.
+        """
+        with self._held(site) as (lines, add):
+            met = {line.site: line.key for line in lines}
+            names = {key: name for name, key in met.items()}
+            hexed = {name: key.hex() for name, key in shown.items()}
+            twice = len(set(hexed.values())) < len(hexed)
+            changed = [n for n, key in hexed.items() if n != site and met.get(n, key) != key]
+            moved = [n for n, key in hexed.items() if names.get(key, n) != n]
+            if twice or changed or moved:
+                listed = ", ".join(site_order({*changed, *moved})) or "two sites"
+                raise ConfigError("E306", sites=listed, site=site)
+            new = [name for name in hexed if name not in met]
+            if new and not self.may_add:
+                raise ConfigError("E308", sites=", ".join(site_order(new)), site=site)
+            for name in new:
+                add(name, hexed[name], run)
+            return {name: bytes.fromhex(met.get(name, key)) for name, key in hexed.items()}
+
+    def met_in(self, site: str, run: str) -> list[str]:
+        """Return the names that were met for the first time in this run."""
+        with self._held(site) as (lines, _):
+            return site_order(line.site for line in lines if line.run == run)
+
+    @contextmanager
+    def _held(self, site: str) -> Iterator[tuple[list[Meeting], Callable[[str, str, str], None]]]:
+        """Hold the list; yields its lines, and how to add one."""
+        path = self.home / KNOWN_FILE
+        with appending(path, f"the list of keys of site {site}") as (texts, append):
+            try:
+                lines = [wire.decode(wire.loads(text), Meeting, "line") for text in texts]
+                if {len(bytes.fromhex(line.key)) for line in lines} - {PUBLIC_BYTES}:
+                    raise ValueError("a key has another length")
+            except (CapeError, ValueError) as err:
+                raise _forgotten(site, f"{path}: {err}") from err
+
+            def add(name: str, key: str, run: str) -> None:
+                today = datetime.date.today().isoformat()
+                line = Meeting(v=1, site=name, key=key, run=run, date=today)
+                append(wire.dumps(wire.encode(line, Meeting)))
+                lines.append(line)
+
+            yield lines, add
+
+
+def _forgotten(site: str, detail: str) -> ConfigError:
+    return ConfigError("E307", site=site, detail=detail)
+
+
+def own_keys(
+    base: Path, home: Path, *, key_trust: str, digest: str, may_add: bool
+) -> IdentityFiles | KnownSites:
+    """Return where a site finds keys: the list that it was sent, or for first use what it met.
+
+    A list that people exchanged counts before what a site met by itself, if it lies in a folder
+    that the environment names: others land with the data, where the aggregator could put one.
+    """
+    folders = identity_folders(base)
+    if key_trust == "pinned":
+        return IdentityFiles(folders=folders, digest=digest)
+    named = tuple(folder for folder in folders[:-1] if (folder / ROSTER_FILE).is_file())
+    return IdentityFiles(folders=named) if named else KnownSites(home=home, may_add=may_add)
+
+
+def _secret(path: Path) -> bytes:
+    secret = bytes.fromhex(path.read_text(encoding="ascii").strip())
+    if len(secret) != SECRET_BYTES:
+        raise ValueError(f"{path.name} does not hold {2 * SECRET_BYTES} hex digits")
+    return secret
+
 
 def identity_folders(base: Path) -> tuple[Path, ...]:
     policy, own = os.environ.get(POLICY_VARIABLE), os.environ.get(IDENTITY_VARIABLE)
@@ -120,14 +279,12 @@ def identity_folders(base: Path) -> tuple[Path, ...]:
 
 def _read(folder: Path, site: str) -> Identity:
     try:
-        secret = bytes.fromhex((folder / KEY_FILE).read_text(encoding="ascii").strip())
+        secret = _secret(folder / KEY_FILE)
         document = wire.loads((folder / ROSTER_FILE).read_bytes())
         listed: dict[str, str] = wire.decode(document, dict[str, str], ROSTER_FILE)
         roster = {name: bytes.fromhex(key) for name, key in listed.items()}
     except (OSError, ValueError, CapeError) as err:
         raise _refused(site, f"{KEY_FILE} or {ROSTER_FILE} cannot be read: {err}") from err
-    if len(secret) != SECRET_BYTES:
-        raise _refused(site, f"{KEY_FILE} does not hold {2 * SECRET_BYTES} hex digits")
     # A key that the list does not know is one that nobody else has pinned.
     if roster.get(site) != identity_public_key(secret):
         raise _refused(site, f"{ROSTER_FILE} lists another key for this site")

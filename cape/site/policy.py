@@ -55,6 +55,10 @@ class SitePolicy:
     max_total_epsilon: float = 10.0
     # Whether a run may see the noisy sum of this site alone (``noise=local``)
     allow_local_noise: bool = False
+    # Whether the aggregator may be believed whose keys it relays (``key_trust=aggregator``)
+    allow_relayed_keys: bool = False
+    # Whether the key of a site that was never met is believed, once (``key_trust=first-use``)
+    allow_new_sites: bool = True
     allow_units: tuple[str, ...] = ("subject",)  # units of privacy that are allowed
     # allow_solvers, allow_computations: Names; empty = all
     allow_solvers: tuple[str, ...] = ()
@@ -91,7 +95,7 @@ class SitePolicy:
         open_to_all: dict[str, Any] = {
             "min_subjects": 1, "max_epsilon": 0.0, "max_delta": 0.0, "min_assumed_colluders": 0,
             "max_sites": 0, "ledger_file": NO_LEDGER, "max_total_epsilon": 0.0,
-            "allow_local_noise": True, "allow_not_private": True,
+            "allow_local_noise": True, "allow_relayed_keys": True, "allow_not_private": True,
         }  # fmt: skip
         return cls(**(open_to_all | chosen))
 
@@ -158,6 +162,8 @@ class SitePolicy:
             raise self._refused(site, "allow_not_private", got="a run without noise")
         if config.private and config.noise == "local" and not self.allow_local_noise:
             raise self._refused(site, "allow_local_noise", got="noise=local")
+        if config.private and config.key_trust == "aggregator" and not self.allow_relayed_keys:
+            raise self._refused(site, "allow_relayed_keys", got="key_trust=aggregator")
         if 0 < self.max_epsilon < config.epsilon:
             raise self._refused(site, "max_epsilon", got=config.epsilon)
         if 0 < self.max_delta < config.delta:

@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from cape.config import parse_json
 from cape.errors import CapeError, ReplayError, StateLostError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -376,7 +377,7 @@ def _write_arrays(file: BinaryIO, key: str, contents: str, stacks: Stacks) -> No
 def _read_arrays(file: BinaryIO, key: str, contents: str) -> Stacks | None:
     """Return the arrays, or None if they are of another key, other data, or damaged."""
     expected, line = int(file.read(8), 16), file.readline()
-    head: ArraysHead = wire.decode(json.loads(line), ArraysHead)
+    head: ArraysHead = wire.decode(parse_json(line), ArraysHead)
     if (head.key, head.contents) != (key, contents):
         return None
     left = os.fstat(file.fileno()).st_size - file.tell()
@@ -485,6 +486,9 @@ def write_site_record(output: Path, result: SiteOutcome) -> None:
         # What all runs on these people cost together, as the report says it too.
         names = ("runs", "mu", "epsilon", "delta")
         document["all_runs"] = {name: getattr(total, name) for name in names}
+    if result.met_first is not None:
+        document["met_first"] = list(result.met_first)
+        document["epsilon_if_invented"] = result.epsilon_if_invented
     output.mkdir(parents=True, exist_ok=True)
     write_atomically(output / "cape-site.json", (json.dumps(document, indent=1) + "\n").encode())
 

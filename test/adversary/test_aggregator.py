@@ -8,10 +8,14 @@ beside the bound that holds.
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
-from collections.abc import Iterable
+import secrets
+import shutil
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +26,17 @@ from cape.config import LARGEST_BASIS
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError, SecureAggregationError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.mechanisms import overflow_bound
+from cape.protocol import wire
+from cape.protocol.messages import KeyBook
 from cape.protocol.plan import noise_shares_of
+from cape.protocol.secagg_stages import setup_of
+from cape.protocol.wire import digest
 from cape.protocol.zero_sum import own_fingerprint
 from cape.secagg import keys as x25519
+from cape.secagg import site_stages
 from cape.secagg.messages import SurvivorSignatures
 from cape.simulation import memory as links
-from cape.site.identity import make_key
+from cape.site.identity import KnownSites, make_key
 from support import hostile, say, tiny, wiretap
 from support.auditor import coins
 
@@ -220,7 +229,7 @@ def test_sites_that_were_told_different_rosters_send_noise(kind) -> None:
 
     Uniform numbers stay below the bound of a sum with probability below 2^-20 an entry.
     """
-    link = joined_link()
+    link = joined_link(key_trust="aggregator")
     stories: dict[str, dict[str, Any]] = {site: {} for site in link._parties}
     stories["site0"] = story(link, kind)
     inbox = {site: hostile.told(link, site, **lie) for site, lie in stories.items()}
@@ -267,11 +276,11 @@ def keys_in_the_middle(link: Any) -> dict[str, tuple[str, ...]]:
 
 
 def test_keys_in_the_middle_leave_every_site_another_fingerprint() -> None:
-    """Without pinned keys nothing in the run notices: learned is as among invented sites, above.
+    """On the aggregator's word nothing in the run notices: learned is as among invented sites.
 
     What each site computes by itself tells people who compare it past the aggregator.
     """
-    link = joined_link()
+    link = joined_link(key_trust="aggregator")
     shown = keys_in_the_middle(link)
     for site, keys in shown.items():
         assert hostile.told(link, site, public_keys=keys).phase == "zero-sum.probe"
@@ -320,7 +329,9 @@ def test_a_pinned_key_that_is_replaced_during_a_run_ends_it_at_the_site(tmp_path
     folders = pinned_folders(tmp_path, data)
     link = tiny.link_of(tiny.settings(key_trust="pinned", delta=1e-5), data, folders=folders)
     party = link._parties["site0"]
-    party.identity_files = replace(party.identity_files, digest=party.identity_files.digest_now())
+    found = party.open_keys()
+    at_join = replace(found, digest=found.digest_now())
+    party.open_keys = lambda: at_join
     link.exchange()
     roster = json.loads((folders["site0"] / "roster.json").read_text())
     for lie in ({**roster, "site1": "11" * 32}, {**roster, "zz-false": "11" * 32}):
@@ -328,6 +339,200 @@ def test_a_pinned_key_that_is_replaced_during_a_run_ends_it_at_the_site(tmp_path
         with pytest.raises(ConfigError, match="E301"):
             hostile.told(link, "site0")
     say("learned: 0 bits")
+
+
+# -- keys that sites remember ---------------------------------------------------------------------
+
+
+def remembering(top: Path, **given: Any) -> Any:
+    """Return a run whose sites keep keys below `top`, as far as `zero-sum` has brought them."""
+    config, data = tiny.settings(**{"delta": 1e-5, **given}), tiny.data_of(SITES)
+    link = tiny.link_of(config, data, seed=secrets.randbelow(2**31))  # every run has its secrets
+    for site, party in link._parties.items():
+        may_add = not (top / site / "closed").exists()
+        keys = KnownSites(home=top / site, may_add=may_add)
+        party.open_keys = lambda keys=keys: keys
+    link.exchange()
+    link.exchange()
+    return link
+
+
+def forged(link: Any, own: str) -> dict[str, Any]:
+    """Return keys in the middle for one site, signed well: all but its own are the aggregator's."""
+    book, names = link._request.body, list(link._parties)
+    roster = digest(link._state.model.roster)
+    false = {name: bytes([i + 1] * 32) for i, name in enumerate(names) if name != own}
+    if link._config.aggregation == "secagg":
+        setup = setup_of(roster, link._state.model.roster)
+        sites = dict(book.sites)
+        for name, secret in false.items():
+            made = site_stages.advertise(
+                setup, site=name, identity_secret=secret, token_bytes=secrets.token_bytes
+            )
+            sites[name] = replace(made.own, site="", exchange=b"")
+        return {"sites": sites}
+    salt = x25519.run_salt(roster[:16].hex(), roster)
+    body = {
+        name: list(getattr(book, name)) for name in ("public_keys", "identity_keys", "signatures")
+    }
+    for place, name in enumerate(names):
+        if name in false:
+            public = x25519.public_key(x25519.private_key_from_bytes(false[name]))
+            statement = x25519.advertisement(name, public, salt=salt)
+            body["public_keys"][place] = public.hex()
+            body["identity_keys"][place] = x25519.identity_public_key(false[name]).hex()
+            body["signatures"][place] = x25519.sign(false[name], statement).hex()
+    return {name: tuple(values) for name, values in body.items()}
+
+
+def all_refuse(link: Any, code: str, lie: Callable[[str], dict[str, Any]]) -> None:
+    """Every site ends the run before anything made from data leaves it: 0 bits are learned."""
+    for site, party in link._parties.items():
+        with pytest.raises(CapeError, match=code):
+            hostile.told(link, site, **lie(site))
+        assert party.ledger.events == ()
+    say(f"learned: 0 bits ({code})")
+
+
+ALL_WAYS = ({}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})
+
+
+@pytest.mark.parametrize("way", ALL_WAYS, ids=str)
+def test_keys_in_the_middle_of_a_second_run_end_it_at_every_site(tmp_path, way) -> None:
+    """Each key in the middle is signed well, by somebody whom nobody met."""
+    tiny.released(remembering(tmp_path, **way))
+    link = remembering(tmp_path, **way)
+    all_refuse(link, "E306", lambda site: forged(link, site))
+    assert len(tiny.released(remembering(tmp_path, **way))) == tiny.ROUNDS  # nothing was learnt
+
+
+@pytest.mark.parametrize("way", ALL_WAYS, ids=str)
+def test_keys_in_the_middle_of_the_first_run_are_found_by_the_second(tmp_path, way) -> None:
+    """Where sites meet for the first time, what is learned is as among invented sites, above."""
+    link = remembering(tmp_path, **way)
+    for site in link._parties:
+        assert hostile.told(link, site, **forged(link, site)).phase.startswith("zero-sum.")
+    say("noticed by the next run without that aggregator")
+    all_refuse(remembering(tmp_path, **way), "E306", lambda site: {})
+
+
+def test_known_keys_under_other_names_or_twice_are_refused(tmp_path) -> None:
+    """Names in another order, one site's key shown as two, a cloned folder under a new name."""
+    tiny.released(remembering(tmp_path))
+    link = remembering(tmp_path)
+    shown = link._parties["site0"].known_keys
+    real = {s: p.known_keys({}) for s, p in link._parties.items()}
+    assert real == {s: {} for s in link._parties}  # nobody else is asked about
+    met = {line["site"]: bytes.fromhex(line["key"]) for line in lines_of(tmp_path / "site0")}
+    first, second = met["site1"], met["site2"]
+    for lie in (
+        {"site1": second, "site2": first},
+        {"site1": first, "site2": first},
+        {"site1": first, "zz-clone": second},
+        {"zz-one": b"1" * 32, "zz-two": b"1" * 32},
+        {"site1": bytes(32)},
+    ):
+        with pytest.raises(ConfigError, match="E306"):
+            shown(lie)
+    assert {line["site"] for line in lines_of(tmp_path / "site0")} == set(link._parties)
+    say("learned: 0 bits")
+
+
+def lines_of(home: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (home / "known_sites.jsonl").read_text().splitlines()]
+
+
+@pytest.mark.parametrize("lost", ["gone", "emptied", "of another site", "damaged", "twice a name"])
+def test_a_site_that_lost_what_it_met_does_not_meet_all_anew_in_silence(tmp_path, lost) -> None:
+    tiny.released(remembering(tmp_path))
+    path = tmp_path / "site0" / "known_sites.jsonl"
+    first = path.read_text().splitlines()[0]
+    text = {
+        "emptied": "",
+        "of another site": (tmp_path / "site1" / path.name).read_text(),
+        "damaged": "{}\n",
+        "twice a name": first.replace('"site":', '"site":"site9","site":') + "\n",
+    }.get(lost)
+    path.unlink() if text is None else path.write_text(text)
+    with pytest.raises(ConfigError, match="E307"):
+        remembering(tmp_path)
+    with pytest.raises(ConfigError, match="E307"):  # nor when it is asked again
+        remembering(tmp_path)
+
+
+def test_a_new_computer_is_refused_until_each_site_took_its_line_out(tmp_path) -> None:
+    """Without its folder a site is another one; with it, it may move."""
+    tiny.released(remembering(tmp_path))
+    (tmp_path / "site3").rename(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").rename(tmp_path / "site3")
+    tiny.released(remembering(tmp_path))
+    shutil.rmtree(tmp_path / "site3")
+    link = remembering(tmp_path)
+    for site in ("site0", "site1", "site2"):
+        with pytest.raises(
+            ConfigError, match=f"E306 site3 showed .* site {site} .* delete the line"
+        ):
+            hostile.told(link, site)
+    for site in ("site0", "site1", "site2"):
+        path = tmp_path / site / "known_sites.jsonl"
+        kept = [line for line in path.read_text().splitlines() if '"site":"site3"' not in line]
+        path.write_text("".join(f"{line}\n" for line in kept))
+    assert len(tiny.released(remembering(tmp_path))) == tiny.ROUNDS
+
+
+def test_a_folder_set_back_to_before_the_first_run_meets_all_anew(tmp_path) -> None:
+    """What is left: all of a site's memory, key and list, from a snapshot before it met anybody.
+
+    It then has a new key, which the others refuse: so it takes all sites to be set back.
+    """
+    tiny.released(remembering(tmp_path))
+    shutil.rmtree(tmp_path / "site0")
+    link = remembering(tmp_path)
+    assert hostile.told(link, "site0", **forged(link, "site0")).phase == "zero-sum.probe"
+    for site in ("site1", "site2", "site3"):
+        with pytest.raises(ConfigError, match="E306 site0 "):
+            hostile.told(link, site)
+    say("learned by an aggregator in the middle: epsilon 1.835 of site0, as at a first meeting")
+
+
+def test_a_clock_that_jumps_changes_nothing_that_is_known(tmp_path, monkeypatch) -> None:
+    tiny.released(remembering(tmp_path))
+    before = lines_of(tmp_path / "site0")
+    for year in (1970, 2100):
+
+        class Clock(datetime.date):
+            @classmethod
+            def today(cls) -> datetime.date:
+                return datetime.date(year, 1, 1)  # noqa: B023
+
+        monkeypatch.setattr("cape.site.identity.datetime.date", Clock)
+        link = remembering(tmp_path)
+        all_refuse(link, "E306", partial(forged, link))
+        assert lines_of(tmp_path / "site0") == before
+
+
+def test_a_site_that_meets_nobody_new_refuses_every_unknown_name(tmp_path) -> None:
+    """`allow_new_sites = false`: an aggregator that gives its own sites new names gets nothing."""
+    tiny.released(remembering(tmp_path))
+    for site in ("site0", "site1", "site2", "site3"):
+        (tmp_path / site / "closed").touch()
+    assert len(tiny.released(remembering(tmp_path))) == tiny.ROUNDS
+    party = remembering(tmp_path)._parties["site0"]
+    with pytest.raises(ConfigError, match=r"E308 site4 .* allow_new_sites"):
+        party.known_keys({"site4": b"4" * 32})
+    assert "site4" not in {line["site"] for line in lines_of(tmp_path / "site0")}
+
+
+def test_what_a_site_keeps_of_keys_is_its_own(tmp_path) -> None:
+    """The secret is 0600 and leaves in no message; a site in another run shows the same key."""
+    link = remembering(tmp_path)
+    shown = link._request.body.identity_keys
+    secret = next((tmp_path / "site0").glob("identity_key.*"))
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "site0" / "known_sites.jsonl").stat().st_mode & 0o777 == 0o600
+    assert x25519.identity_public_key(bytes.fromhex(secret.read_text())).hex() == shown[0]
+    assert secret.read_text() not in json.dumps(wire.encode(link._request.body, KeyBook))
+    assert remembering(tmp_path)._request.body.identity_keys == shown
 
 
 # -- who survived ---------------------------------------------------------------------------------

@@ -388,7 +388,11 @@ def test_no_key_file_is_left_after_a_run(played, name) -> None:
     assert finals
     folder = Path(transcript.folder)
     assert list(folder.rglob("vault-*")) == []
-    assert [p for p in folder.rglob(".cape*") if p.is_dir() and any(p.iterdir())] == []
+    left = [p for p in folder.rglob(".cape*") if p.is_dir() and any(p.iterdir())]
+    assert {p.name for p in left} <= {".cape-site"}  # the site's own key, and those that it met
+    for path in (path for p in left for path in p.iterdir()):
+        assert path.name.split(".")[0] in ("identity_key", "known_sites")
+        assert path.stat().st_mode & 0o777 == 0o600
     assert [p for p in folder.glob("*/cache/*") if p.is_file()] == []
 
 

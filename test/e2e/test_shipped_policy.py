@@ -105,6 +105,10 @@ def test_runs_add_up_over_output_folders_until_the_shipped_total_refuses(folder)
         ({"epsilon": 9.0}, "max_epsilon=8.0 there, got 9.0"),
         ({"assumed_colluders": 0}, "min_assumed_colluders=1 there, got 0"),
         ({"noise": "local"}, "allow_local_noise=False there, got noise=local"),
+        (
+            {"key_trust": "aggregator"},
+            "allow_relayed_keys=False there, got key_trust=aggregator",
+        ),
         ({"private": False, "epsilon": 0.0, "delta": 0.0}, "allow_not_private=False there"),
     ],
 )
@@ -117,7 +121,7 @@ def test_a_plan_above_the_shipped_policy_is_refused_and_one_line_raises_it(
         engine.exchange()
     assert not list(folder.rglob("ledger.jsonl"))
     name = line.partition("=")[0]
-    raised = {"allow_local_noise": "true", "allow_not_private": "true"}.get(name, "0")
+    raised = "true" if name.startswith("allow_") else "0"
     total = "max_total_epsilon = 0\n" if "private" in changed or name == "max_epsilon" else ""
     engine = bare(folder, "raised", **changed)
     for site in engine.sites:

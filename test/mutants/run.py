@@ -2,6 +2,8 @@
 
 ``python test/mutants/run.py``           all of them; exit code 1 if one survives
 ``python test/mutants/run.py WORD ...``  those whose name or file holds a word
+``python test/mutants/run.py --keep FILE``  write each verdict down as it comes, and go on from what
+                                         FILE says of the very same files
 ``python test/mutants/run.py --page``    write docs/mutants.md
 
 A mutant counts as caught only if its test ran and failed.  The run fails as well if a replacement
@@ -10,6 +12,7 @@ does not apply exactly once, or if a named test does not pass on the unchanged c
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -82,36 +85,58 @@ def verdict(mutant: Any, copy: Path) -> str:
     return {FAILED: "caught", PASSED: "SURVIVED", -1: "NO END"}.get(code, f"NOT RUN ({code})")
 
 
-def main(words: list[str]) -> int:
+def state_of(top: Path) -> str:
+    """Return a digest of all that a verdict depends on: one of another state is not believed."""
+    found = hashlib.sha256()
+    for path in sorted(top.rglob("*.py")):
+        found.update(f"{path.relative_to(top)} ".encode() + path.read_bytes())
+    return found.hexdigest()
+
+
+def main(words: list[str], keep: Path | None = None) -> int:
     """Run mutants in as many copies as there are cores; returns the exit code."""
     chosen = [m for m in MUTANTS if not words or any(w in m.name + m.file for w in words)]
     if not chosen:
         sys.stdout.write("no mistake has this word in its name or file; see docs/mutants.md\n")
         return 2
-    began, bad = time.monotonic(), 0
+    began = time.monotonic()
     with tempfile.TemporaryDirectory() as top:
         copies = [Path(top, str(i)) for i in range(min(MOST_COPIES, os.cpu_count() or 1))]
         free: SimpleQueue[Path] = SimpleQueue()
         for copy in copies:
             shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
             free.put(copy)
+        state, known = state_of(copies[0]), set[str]()
+        if keep is not None and keep.is_file():
+            known = set(keep.read_text(encoding="utf-8").splitlines())
         tests = list(dict.fromkeys(m.test for m in chosen))
-        if run_tests(copies[0], *tests, first_only=False) != PASSED:
+        passed = f"{state} {len(tests)} named tests pass"
+        if passed not in known and run_tests(copies[0], *tests, first_only=False) != PASSED:
             sys.stdout.write("a named test does not pass on the unchanged project\n")
             return 1
 
+        def kept(line: str) -> None:
+            if keep is not None and line not in known:
+                with keep.open("a", encoding="utf-8") as file:
+                    file.write(f"{line}\n")
+
         def judged(mutant: Any) -> str:
+            caught = f"{state} caught {mutant.name}"
             copy = free.get()
             try:
-                return verdict(mutant, copy)
+                word = "caught" if caught in known else verdict(mutant, copy)
             finally:
                 free.put(copy)
+            if word == "caught":
+                kept(caught)
+            sys.stdout.write(f"{word:16}{mutant.file:38}{mutant.name}\n")
+            sys.stdout.flush()
+            return word
 
+        kept(passed)
         with ThreadPoolExecutor(len(copies)) as pool:
             found = list(zip(chosen, pool.map(judged, chosen), strict=True))
-    for mutant, word in found:
-        bad += word != "caught"
-        sys.stdout.write(f"{word:16}{mutant.file:38}{mutant.name}\n")
+    bad = sum(word != "caught" for _, word in found)
     caught = len(found) - bad
     sys.stdout.write(
         f"{len(found)} seeded, {caught} caught, {bad} not, in {time.monotonic() - began:.0f} s\n"
@@ -147,4 +172,9 @@ if __name__ == "__main__":
     if sys.argv[1:] == ["--page"]:
         PAGE.write_text(page(), encoding="utf-8")
         raise SystemExit(0)
-    raise SystemExit(main(sys.argv[1:]))
+    words, keep = sys.argv[1:], None
+    if words[:1] == ["--keep"]:
+        keep = Path(words[1])
+        keep.parent.mkdir(parents=True, exist_ok=True)
+        words = words[2:]
+    raise SystemExit(main(words, keep))

@@ -42,6 +42,7 @@ UNIT, PROTOCOL, STATISTICAL = "test/unit/", "test/protocol/", "test/statistical/
 FLARE = UNIT + "test_flare_rounds.py::"
 
 ADVERSARY = "test/adversary/"
+LIAR = ADVERSARY + "test_aggregator.py::"
 FALSE_SITES = (
     ADVERSARY + "test_aggregator.py"
     "::test_sites_beyond_those_that_the_owner_counted_are_refused_by_every_site"
@@ -125,6 +126,59 @@ MUTANTS = (
         "if not text:",
         PROTOCOL + "test_pinned.py"
         "::test_one_file_to_the_owner_and_one_back_pin_the_keys_of_all",
+    ),
+    # -- keys that sites remember
+    Mutant(
+        "a site that was met may show another key",
+        "cape/site/identity.py", "            if twice or changed or moved:\n",
+        "            if twice or moved:\n",
+        LIAR + "test_keys_in_the_middle_of_a_second_run_end_it_at_every_site",
+    ),
+    Mutant(
+        "a known key may come under another name",
+        "cape/site/identity.py", "            if twice or changed or moved:\n",
+        "            if changed:\n",
+        LIAR + "test_known_keys_under_other_names_or_twice_are_refused",
+    ),
+    Mutant(
+        "a site that lost its list meets all anew",
+        "cape/site/identity.py",
+        "            if own[-1:] != [identity_public_key(secret).hex()]:\n",
+        "            if own and own[-1:] != [identity_public_key(secret).hex()]:\n",
+        LIAR + "test_a_site_that_lost_what_it_met_does_not_meet_all_anew_in_silence",
+    ),
+    Mutant(
+        "names that nobody met are believed at a site that meets nobody new",
+        "cape/site/identity.py", "            if new and not self.may_add:\n",
+        "            if new and not hexed:\n",
+        LIAR + "test_a_site_that_meets_nobody_new_refuses_every_unknown_name",
+    ),
+    Mutant(
+        "what a site met is not asked about where sites may drop out",
+        "cape/protocol/secagg_stages.py",
+        "pinned=site.known_keys(shown) if signs(site.config) else None",
+        "pinned=shown if signs(site.config) else None",
+        LIAR + "test_keys_in_the_middle_of_a_second_run_end_it_at_every_site",
+    ),
+    Mutant(
+        "a folder that is set back makes another identity key",
+        "cape/site/context.py", 'fresh = self.noise.stream("identity").token_bytes(KEY_BYTES)',
+        'fresh = __import__("os").urandom(KEY_BYTES)',
+        THIEF + "::test_a_folder_restored_before_any_exchange_gives_the_same_bytes",
+    ),
+    Mutant(
+        "the aggregator's word for keys needs nobody's consent",
+        "cape/site/policy.py",
+        'config.key_trust == "aggregator" and not self.allow_relayed_keys',
+        'config.key_trust == "aggregator" and self.veto',
+        UNIT + "test_policy.py"
+        "::test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line",
+    ),
+    Mutant(
+        "a JSON document with a key twice is read",
+        "cape/config.py", "    return json.loads(text, object_pairs_hook=unique_keys)\n",
+        "    return json.loads(text)\n",
+        UNIT + "test_flare_job.py::test_a_job_with_a_key_twice_is_none",
     ),
     Mutant(
         "an owner need not say how many sites there are",
@@ -557,7 +611,7 @@ MUTANTS = (
     ),
     Mutant(
         "signatures over the key roster are looked at by nobody",
-        "cape/protocol/zero_sum.py", "signed=not pinned(site.config),", "signed=True,",
+        "cape/protocol/zero_sum.py", "signed=not signs(site.config),", "signed=True,",
         PROTOCOL + "test_pinned.py"
         "::test_sites_that_saw_different_rosters_are_told_apart_before_a_release",
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 
 from cape.cli import main
 from cape.errors import CapeError, ConfigError, SecureAggregationError
+from cape.privacy.accounting import gdp_epsilon
 from cape.protocol.phases import advance_aggregator, advance_site
 from cape.protocol.wire import digest
+from cape.report.page import text_of
 from cape.secagg import keys
 from cape.simulation import memory as driver
 from cape.simulation import simulate
@@ -92,7 +95,7 @@ def on_the_way(monkeypatch: pytest.MonkeyPatch, phase: str, change: Any) -> None
     [
         ("zero-sum", swapped, "signature of site1"),
         ("zero-sum", unsigned, "signature of site1"),
-        ("zero-sum", other_identity, "identity key"),
+        ("zero-sum", other_identity, "signature of site1"),
         ("zero-sum.probe", unsigned, "one signature per site"),
     ],
 )
@@ -112,7 +115,7 @@ def test_without_pinned_keys_a_swapped_key_is_seen_by_its_owner_only(
 ) -> None:
     """The honest-but-curious assumption: who swaps all keys towards each site is not seen."""
     on_the_way(monkeypatch, "zero-sum", swapped)
-    link = tiny.link_of(tiny.settings(), tiny.data_of(3))
+    link = tiny.link_of(tiny.settings(key_trust="aggregator"), tiny.data_of(3))
     link.exchange()
     link.exchange()
     request, party = link._request, link._parties["site0"]
@@ -137,7 +140,7 @@ def test_with_drop_outs_an_advertisement_by_another_identity_is_refused(tmp_path
     link = pinned_link(tmp_path, aggregation="secagg")
     others = folders_of(tmp_path / "others", link._parties)
     # site0 pinned another list
-    link._parties["site0"].identity_files = IdentityFiles(folders=(others["site0"],))
+    link._parties["site0"].open_keys = lambda: IdentityFiles(folders=(others["site0"],))
     link.exchange()
     link.exchange()
     with pytest.raises(SecureAggregationError, match="not the pinned one"):
@@ -235,8 +238,8 @@ def test_a_site_without_its_files_does_not_run(tmp_path: Path) -> None:
         tiny.released(link)
 
 
-def test_messages_without_pinned_keys_keep_their_bytes() -> None:
-    link = tiny.link_of(tiny.settings(), tiny.data_of(3))
+def test_messages_without_identity_keys_keep_their_bytes() -> None:
+    link = tiny.link_of(tiny.settings(key_trust="aggregator"), tiny.data_of(3))
     while link._state.cursor.phase != "mean":
         link.exchange()
     assert link._state.model.keys.identity_keys == ()
@@ -246,28 +249,39 @@ def test_messages_without_pinned_keys_keep_their_bytes() -> None:
 
 
 @pytest.mark.usefixtures("no_pages")
-def test_the_simulator_and_the_report_know_pinned_keys(tmp_path: Path) -> None:
+def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write_consortium(
         tmp_path / "data", preset="paper", n_sites=3, n_subjects=9, n_timepoints=60, n_networks=2
     )
-    folders_of(tmp_path / "data", ["local0", "local1", "local2"])
-    assumed = []
-    for trust in ("pinned", "aggregator"):
-        folder = simulate.simulate(
-            tmp_path / "data",
-            out=tmp_path / trust,
-            through="wire",
-            settings={
-                "epsilon": 50,
-                "delta": 1e-3,
-                "n_rounds": 1,
-                "n_basis": 4,
-                "min_timepoints": 30,
-                "key_trust": trust,
-            },
-        )
+    # Of each site, and longer than a simulation.
+    homes = lambda output: tmp_path / "homes" / output.parent.name  # noqa: E731
+    monkeypatch.setattr("cape.coinstac.site.site_home", homes)
+    chosen = {"epsilon": 50, "delta": 1e-3, "n_rounds": 1, "n_basis": 4, "min_timepoints": 30}
+    # At a first meeting the others may all be invented, after it nobody is.
+    for run, met, more in (("one", ["local1", "local2"], math.sqrt(2)), ("two", [], 1)):
+        out = tmp_path / run
+        folder = simulate.simulate(tmp_path / "data", out=out, through="wire", settings=chosen)
         privacy = json.loads((folder / "privacy.json").read_text(encoding="utf-8"))
-        assert privacy["key_trust"] == trust
-        assumed.append(privacy["assumptions"][0])
-    assert "may lie" in assumed[0]
-    assert "follows the protocol and is curious" in assumed[1]
+        said = json.loads((out / "local0" / "cape-site.json").read_text(encoding="utf-8"))
+        assert privacy["key_trust"] == "first-use"
+        assert said["met_first"] == met
+        mu = privacy["mu"] * more
+        assert said["epsilon_if_invented"] == pytest.approx(gdp_epsilon(mu=mu, delta=1e-3))
+
+
+@pytest.mark.parametrize(
+    ("trust", "assumed", "swaps_are_covered"),
+    [
+        ("pinned", "exchanged beforehand, past it", True),
+        ("first-use", "except where sites meet for the first time", False),
+        ("aggregator", "follows the protocol and is curious", False),
+    ],
+)
+def test_the_report_says_whose_word_keys_are(
+    trust: str, assumed: str, swaps_are_covered: bool
+) -> None:
+    assert assumed in text_of("assumptions.txt.j2", settings={"key_trust": trust})
+    left = text_of("not_covered.txt.j2", settings={"key_trust": trust})
+    assert ("swaps keys" in left) is not swaps_are_covered

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import math
+from pathlib import Path
 
 import pytest
 
-from cape.config import Config, choices, did_you_mean, option, parse_shape
+import cape
+from cape.config import Config, choices, did_you_mean, option, parse_json, parse_shape
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 
@@ -155,6 +158,25 @@ def test_every_setting_has_a_label_and_consistent_limits() -> None:
         if isinstance(spec.default, int | float) and not isinstance(spec.default, bool):
             assert low is None or spec.default >= low, spec.name
             assert high is None or spec.default <= high, spec.name
+
+
+def test_one_reader_of_json_refuses_a_key_that_stands_twice_and_nothing_reads_past_it() -> None:
+    """Two readers of such a document would take two values: one checks, the other acts."""
+    for text in ('{"a": 1, "a": 2}', b'{"a": 1, "a": 1}', '[{"b": {"a": 1, "a": 2}}]'):
+        with pytest.raises(ValueError, match="twice"):
+            parse_json(text)
+    assert parse_json('{"a": [{"a": 1}]}') == {"a": [{"a": 1}]}
+    readers = set()
+    for path in sorted(Path(cape.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+            if named and node.value.id in ("json", "simplejson"):
+                if node.attr not in ("dump", "dumps"):
+                    readers.add((path.name, f"{node.value.id}.{node.attr}"))
+            if isinstance(node, ast.ImportFrom) and node.module in ("json", "simplejson"):
+                readers.add((path.name, f"from {node.module}"))
+    # The second one is of messages, with limits of its own, and refuses it as well.
+    assert readers == {("config.py", "json.loads"), ("wire.py", "simplejson.loads")}
 
 
 def test_helpers_for_names_and_choices() -> None:

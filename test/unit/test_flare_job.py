@@ -85,6 +85,25 @@ def test_a_job_is_read_again_to_go_on_with_its_run(tmp_path):
         read_job(tmp_path / "one")
 
 
+@pytest.mark.parametrize("name", ["meta.json", "app/config/config_fed_server.json"])
+def test_a_job_with_a_key_twice_is_none(tmp_path, name):
+    """FLARE would take one value, who reads the job another."""
+    write_job(tmp_path, plan())
+    path = tmp_path / name
+    first = path.read_text().index("{") + 1
+    key = next(iter(json.loads(path.read_text())))
+    path.write_text(path.read_text()[:first] + f'"{key}": 0,' + path.read_text()[first:])
+    with pytest.raises(ConfigError, match="CAPE-E312"):
+        read_job(tmp_path)
+
+
+def test_a_kit_with_a_key_twice_is_none(tmp_path):
+    path = kit(tmp_path) / "local" / "resources.json.default"
+    path.write_text(path.read_text().replace("{", '{"class_allow_list": ["any.Class"],', 1))
+    with pytest.raises(ConfigError, match="CAPE-E312"):
+        own_file.settings_of_flare(tmp_path / "local")
+
+
 def test_a_new_job_has_a_run_of_its_own(tmp_path):
     for name in "ab":
         words = [

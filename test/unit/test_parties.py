@@ -337,12 +337,12 @@ def test_the_aggregator_keeps_what_only_it_holds_until_it_is_used_up() -> None:
 
 def test_pinned_keys_are_the_site_s_own_files_or_there_are_none() -> None:
     with pytest.raises(ConfigError, match="key_trust=pinned is not possible here; use"):
-        party().identity()
-    own: Any = object()
-    assert party(identity_files=SimpleNamespace(read=lambda site: (own, site))).identity() == (
-        own,
-        "B",
-    )
+        party(config=replace(CONFIG, key_trust="pinned")).identity_secret()
+    keys = SimpleNamespace(secret=lambda site, fresh: (site, fresh))
+    own = party(open_keys=lambda: keys)
+    assert own.identity_secret() == own.identity_secret()  # a function of the run's secret
+    assert own.identity_secret()[0] == "B"
+    assert party().known_keys({"B": b"shown"}) == {"B": b"shown"}
 
 
 # -- data in files ---------------------------------------------------------------------------------

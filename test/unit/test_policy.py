@@ -37,6 +37,10 @@ def test_a_site_that_says_nothing_has_the_shipped_policy() -> None:
         ({"assumed_colluders": 0, "n_sites": 2, "min_sites": 2}, "min_assumed_colluders=1 there"),
         ({"assumed_colluders": 0, "n_sites": 3}, "min_assumed_colluders=1 there, got 0"),
         ({"noise": "local"}, "allow_local_noise=False there, got noise=local"),
+        (
+            {"key_trust": "aggregator"},
+            "allow_relayed_keys=False there, got key_trust=aggregator",
+        ),
         ({"private": False}, "allow_not_private=False there, got a run without noise"),
         ({"n_sites": 21}, "max_sites=20 there, got 21"),
     ],
@@ -50,7 +54,7 @@ def test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line(conf
     assert line in caught.value.public
     assert "a line in its own site policy decides" in caught.value.public
     name = line.partition("=")[0]
-    raised = {"allow_local_noise": True, "allow_not_private": True}.get(name, 0)
+    raised = name.startswith("allow_") or 0
     SitePolicy.from_mapping({name: raised}).check_settings("B", "capedjica", asked)
     SitePolicy.of_simulation().check_settings("B", "capedjica", asked)
 
@@ -90,7 +94,7 @@ def test_every_setting_is_read_from_a_file() -> None:
         "allow_units": ["subject"], "allow_solvers": ["infomax"], "stop_for_data": True,
         "max_refusals": 1,
         "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
-        "allow_local_noise": True,
+        "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
     }  # fmt: skip
     policy = SitePolicy.from_mapping(given)
     assert set(given) == {field.name for field in dataclasses.fields(policy)}
