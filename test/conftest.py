@@ -9,6 +9,8 @@ for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 # No window system, no cache outside the temporary folder.
 os.environ.setdefault("MPLBACKEND", "Agg")
+# Results say the day; equal runs of two days are compared.
+os.environ.setdefault("SOURCE_DATE_EPOCH", "0")
 
 import hypothesis  # noqa: E402  (after the environment is set)
 import pytest  # noqa: E402

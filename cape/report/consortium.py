@@ -17,7 +17,16 @@ from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
 from cape.forecast.rules import rule_of
 from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
-from cape.report import confidence, consortium_page, files, labels, maps, privacy_json, surfaces
+from cape.report import (
+    confidence,
+    consortium_page,
+    files,
+    labels,
+    maps,
+    privacy_json,
+    software,
+    surfaces,
+)
 from cape.report.maps import Component
 from cape.report.privacy_json import PrivacyStatement
 from cape.report.results import (
@@ -96,7 +105,11 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
         rows = labels.labelled(files.read_rows(rows_of, Component), z, used, space)
         # Only the label columns differ: numbers of 12 digits survive being read and written.
         files.write_rows(rows_of, Component, rows)
-    files.write_json(results_path, replace(results, labels=labels.source(used, {})))
+    results = replace(results, labels=labels.source(used, {}))
+    files.write_json(results_path, results)
+    privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
+    settings = files.read_record(folder / "settings.json", RunSettings).settings
+    consortium_page.write_methods(folder, results, privacy, settings)
     return consortium_page.render(folder)
 
 
@@ -176,6 +189,8 @@ def _facts(outcome: Outcome) -> dict[str, Any]:
         "fingerprint": outcome.fingerprint,
         "sites": {entry.site: entry.n_subjects for entry in roster.sites},
         "warnings": tuple(outcome.warnings),
+        "date": software.today(),
+        "software": software.versions(),
     }
 
 

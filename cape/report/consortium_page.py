@@ -16,7 +16,8 @@ from cape.feature_space import is_cifti, is_mni
 from cape.forecast.one_release import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.cost import FREE
-from cape.report import brain, confidence, files, maps, page, plots, surfaces
+from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces
+from cape.report.citations import bibliography, references_of
 from cape.report.maps import Component
 from cape.report.page import Page, Values, text_of
 from cape.report.plots import Picture
@@ -463,8 +464,20 @@ def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Set
         # Who is in the last sum: the text must not count those that left.
         present={s: n for s, n in results.sites.items() if s not in results.departed},
     )
-    cited = text_of("references.txt.j2", atlas=results.labels.template)
-    return {"paragraph": paragraph, "references": tuple(cited.splitlines())}
+    cited = references_of(settings, kind=kind, labels=results.labels.template)
+    return {
+        "paragraph": paragraph,
+        "data": methods.data_paragraph(
+            settings,
+            feature_space=results.feature_space,
+            grid=results.grid,
+            affine=results.affine,
+            template_space=results.template_space,
+        ),
+        "software": methods.software_sentence(results.date, results.software),
+        "references": tuple(reference.text for reference in cited),
+        "bibliography": bibliography(cited),
+    }
 
 
 def write_methods(
@@ -473,6 +486,7 @@ def write_methods(
     values = methods_values(results, privacy, settings)
     text = text_of("methods.md.j2", label=label_line(results), **values)
     files.write_text(folder / "methods.md", text)
+    files.write_text(folder / "references.bib", values["bibliography"])
 
 
 # The page from top to bottom. A new chapter is one more line and one more template.

@@ -21,8 +21,9 @@ from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
 from cape.public_basis import voxel_mm
-from cape.report import files, maps
+from cape.report import files, maps, methods, software
 from cape.report.files import EMPTY_CELL
+from cape.report.page import text_of
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
 Rows = list[tuple[str, ...]]
@@ -65,6 +66,12 @@ class SiteFacts:
     all_runs: SpentByAllRuns | None
     releases: Mapping[str, int]
     policy: Mapping[str, Any]
+    # Of this computer: the day in UTC, and the versions of what computes
+    date: str = ""
+    software: Mapping[str, str] = field(default_factory=dict)
+    # For a paper: what was done to the data of every site, and the counts of this one
+    data: str = ""
+    counts: str = ""
 
 
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
@@ -81,7 +88,12 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     # The whole chain: the site can prove what it agreed to without asking anybody.
     ledger = {"head": site.ledger.head, "entries": list(site.ledger.entries())}
     files.write_json(private / "ledger.json", {"site": site.site, **ledger})
-    files.write_json(private / "site.json", _facts(site, summary))
+    facts = _facts(site, summary)
+    files.write_json(private / "site.json", facts)
+    if facts.data:
+        said = methods.software_sentence(facts.date, facts.software)
+        text = text_of("site_methods.md.j2", about=facts, software=said)
+        files.write_text(private / "methods.md", text)
     return private
 
 
@@ -117,7 +129,42 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         all_runs=all_runs,
         releases={phase: phases.count(phase) for phase in dict.fromkeys(phases)},
         policy=dict(summary.policy),
+        date=software.today(),
+        software=software.versions(),
+        data="" if site.space is None or not site.names else _data(site.space, site.settings),
+        counts=_counts(summary),
     )
+
+
+def _data(space: FeatureSpace, settings: Mapping[str, Any]) -> str:
+    return methods.data_paragraph(
+        settings,
+        feature_space=space.kind,
+        grid=space.shape,
+        affine=space.affine,
+        template_space=space.template_space,
+    )
+
+
+def _counts(summary: PrivateSummary) -> str:
+    """Return the numbers of this site for a paper: of single people, so they stay here."""
+    people, spread = summary.subjects, methods.spread
+    if not people:
+        return ""
+    text = text_of(
+        "site_counts.txt.j2",
+        listed=len(people) + len(summary.failed),
+        accepted=len(people),
+        runs=sum(len(one.files) for one in people),
+        tr=spread([one.tr for one in people if one.tr], "s"),
+        volumes=spread([one.n_timepoints for one in people]),
+        minutes=spread([one.minutes for one in people if one.minutes], "minutes", ".1f"),
+        scrubbed=sum(one.n_scrubbed for one in people),
+        fd=spread([one.mean_fd for one in people if one.mean_fd is not None], "mm", ".2f"),
+        coverage=spread([100.0 * one.coverage for one in people], "%", ".0f"),
+        grids=sorted({one.grid for one in people} - {"ok", "-", ""}),
+    )
+    return " ".join(text.split())
 
 
 @dataclasses.dataclass(kw_only=True, slots=True)

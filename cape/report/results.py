@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,6 +65,9 @@ class Results:
     fingerprint: str
     sites: Mapping[str, int]
     warnings: tuple[str, ...]
+    # Of the computer that wrote the results: the day in UTC, and the versions of what computes
+    date: str = ""
+    software: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def departed(self) -> tuple[str, ...]:

@@ -206,6 +206,10 @@ def _sent(folder: PrivateFolder, drawn: bool) -> Values | None:
     return {"rows": rows} if rows else None
 
 
+def _methods(folder: PrivateFolder, drawn: bool) -> Values | None:
+    return {} if folder.about.data else None
+
+
 def _handling(folder: PrivateFolder, drawn: bool) -> Values:
     return {"policy": [(name, _limit(name, value)) for name, value in folder.about.policy.items()]}
 
@@ -233,5 +237,6 @@ SITE_CHAPTERS: page.Outline[PrivateFolder] = (
     ("site/maps", "Maps of single subjects", _maps),
     ("site/sent", "What left this site", _sent),
     ("site/ledger", "Ledger of this site", page.no_values),
+    ("site/methods", "What was done to the data", _methods),
     ("site/handling", "Handling", _handling),
 )

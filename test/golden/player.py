@@ -26,6 +26,7 @@ ROOT = Path(__file__).parents[2]
 LIBRARIES = ("numpy", "scipy", "matplotlib", "nibabel", "nilearn", "pillow", "jinja2", "rich",
              "typer", "simplejson", "scikit-learn")  # fmt: skip
 PINNED = {
+    "SOURCE_DATE_EPOCH": "0",
     "OPENBLAS_CORETYPE": "Haswell",  # the kernels of every x86-64 machine of the last ten years
     "OPENBLAS_NUM_THREADS": "1",
     "OMP_NUM_THREADS": "1",

@@ -1424,4 +1424,10 @@ MUTANTS = (
         UNIT + "test_report_labels.py"
         "::test_at_most_1_of_20_random_maps_of_the_same_smoothness_gets_a_name",
     ),
+    Mutant(
+        "a paper is told of a filter that was not there",
+        "cape/report/templates/data_paragraph.txt.j2", "{%- if s.get(\"high_pass\") %}{% set",
+        "{%- if true %}{% set",
+        UNIT + "test_report_methods.py::test_defaults_and_other_settings_are_said_as_they_are",
+    ),
 )  # fmt: skip

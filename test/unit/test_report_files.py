@@ -25,7 +25,7 @@ from support import report_example as example
 
 ON_A_GRID = {
     "components.tsv", "group_maps.nii.gz", "index.html", "methods.md", "privacy.json",
-    "results.json", "rounds.tsv", "settings.json", "unmixing.npz",
+    "references.bib", "results.json", "rounds.tsv", "settings.json", "unmixing.npz",
 }  # fmt: skip
 LIBRARIES = ("matplotlib", "nilearn")
 

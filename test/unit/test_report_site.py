@@ -58,7 +58,7 @@ def _no_pictures(monkeypatch):
 def test_exactly_the_promised_files_are_written(private):
     found = {path.name for path in private.iterdir()}
     single = {f"{label}_{kind}" for label in LABELS for kind in ("timecourses.tsv", "maps.nii.gz")}
-    fixed = {"index.html", "ledger.json", "sent.jsonl", "site.json"}
+    fixed = {"index.html", "ledger.json", "methods.md", "sent.jsonl", "site.json"}
     tables = {name for name in COLUMNS if not name.startswith("sub-")}
     assert found == single | fixed | tables
 
