@@ -27,11 +27,13 @@ from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.site.context import RUN_SECRET, SiteContext
 from cape.site.policy import NO_LEDGER, policy_path, read_policy, site_home
-from cape.site.store import FileStore, JoinRecord, ReplyEntry
+from cape.site.store import FileStore, JoinRecord, ReplyEntry, write_atomically
 
 if TYPE_CHECKING:  # most rounds find their working arrays
     from cape.site.site_data import FileSource
 
+# What only this site may read of its own people, from `join` on
+NOTICE_FILE = "site-notice.txt"
 # The only inputs that a site gives; all else is the owner's.
 SITE_INPUTS = ("data", "manifest", "policy")
 
@@ -44,7 +46,8 @@ def answer_request(request: EngineRequest) -> Document:
 
 def _join(request: EngineRequest, store: FileStore) -> Document:
     request.expect(1)
-    (request.output / "site-error.txt").unlink(missing_ok=True)  # of an earlier run
+    for name in ("site-error.txt", NOTICE_FILE):  # of an earlier run
+        (request.output / name).unlink(missing_ok=True)
     # Other files are another request: an answer from before must not stand for them.
     digest = _digest([request.input, _listing(request.base)])
     inputs = {name: request.input[name] for name in SITE_INPUTS if name in request.input}
@@ -80,6 +83,9 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
         **inputs,
     )
     store.write_join(record)
+    if notice := open_source().notice:
+        # A file, not stderr: the engine shows that to everybody.
+        write_atomically(request.output / NOTICE_FILE, notice.encode("utf-8", "replace"))
     return _answered(store, computation, state, envelope, digest)
 
 

@@ -60,7 +60,7 @@ FLARE = "nvflare"
 LARGEST_SEED = 2**63 - 1
 
 # What an earlier result has in its folder.
-MARKS = ("results.json", "cape-site.json", "private", "site-error.txt")
+MARKS = ("results.json", "cape-site.json", "private", "site-error.txt", "site-notice.txt")
 
 
 def simulate(

@@ -81,6 +81,27 @@ class FileSource:
         return str(self._expected or self._data().fingerprint)
 
     @property
+    def notice(self) -> str:
+        """Who counts as zeros, and why, for people of this site alone; "" if all pass."""
+        from cape.data.issues import in_full
+
+        data = self._data()
+        n_failed, n_listed = len(data.failed), len(data.listed)
+        if not n_failed:
+            return ""
+        head = f"{n_failed} of {n_listed} people that site {self._site} lists count as zeros."
+        if n_failed == n_listed:
+            head = (
+                f"NOBODY of site {self._site} takes part: all {n_listed} people that it lists fail "
+                "a check and count as zeros."
+            )
+        rule = (
+            "Nobody else is told. Put them right, or off the list, before a run; a line "
+            "stop_for_data = true in site-policy.toml ends such a run here."
+        )
+        return f"{head}\n{rule}\n\n{in_full(data.findings)}\n"
+
+    @property
     def people(self) -> list[Person]:
         """Names and digests of files; never leave the site."""
         from cape.site.ledger_file import Person

@@ -377,6 +377,7 @@ COMPUTATIONS = {
     "infomax": {"computation": "capedjica", "solver": "infomax"},
     "papers": {"computation": "capedjica", "pca": "covariance", "whitening": "eigen"},
     "spatial": {"computation": "capedjica", "separation": "spatial"},
+    "template": {"computation": "capedjica", "separation": "template"},
     "capemean": {"computation": "capemean"},
     "capecca": {"computation": "capecca"},
     "capepca": {"computation": "capepca"},
@@ -406,6 +407,10 @@ def test_who_fails_is_the_zero_vector_of_every_release(name, tmp_path, sums) -> 
     asked = COMPUTATIONS[name]
     settings = {**helper.settings_of(asked["computation"]), **asked, "private": False}
     data = helper.write_data(tmp_path / "data")
+    if name == "template":
+        maps = np.random.default_rng(21).standard_normal((helper.N_FEATURES, 3))
+        for site in data.iterdir():
+            np.save(site / "templates.npy", maps)
     victim = data / "local1" / "sub-01.npy"
     policy = SitePolicy.of_simulation()
     found = {}
@@ -413,6 +418,7 @@ def test_who_fails_is_the_zero_vector_of_every_release(name, tmp_path, sums) -> 
         ("short", lambda: np.save(victim, np.load(victim)[:, :8])),
         ("empty", lambda: victim.write_bytes(b"")),
         ("gone", victim.unlink),
+        ("all", lambda: [np.save(path, np.ones((12, 8))) for path in data.glob("local1/sub-*")]),
     ):
         change()
         sums.clear()
@@ -426,6 +432,34 @@ def test_who_fails_is_the_zero_vector_of_every_release(name, tmp_path, sums) -> 
     # At local1 one of four, at every release; and the sum is that of the other three.
     assert [nobody for _, nobody, _ in found["short"]] == [0, 1, 0] * (len(found["short"]) // 3)
     np.testing.assert_allclose(found["short"][1][2], found["gone"][1][2], atol=1e-6)
+    # Where nobody passes the site adds nothing to any sum, and the run goes on.
+    assert [nobody for _, nobody, _ in found["all"]] == [0, 3, 0] * (len(found["all"]) // 3)
+    assert not any(np.any(total) for _, nobody, total in found["all"] if nobody)
+    assert any(np.any(total) for _, nobody, total in found["all"] if not nobody)
+
+
+def test_a_site_of_which_nobody_passes_is_told_at_once_and_nobody_else_is(tmp_path) -> None:
+    """In a file of its own, from `join` on; the same bytes leave it as if all had passed."""
+    left = {}
+    for broken in (False, True):
+        data = helper.write_data(tmp_path / f"data {broken}")
+        for path in data.glob("local1/sub-*") if broken else ():
+            np.save(path, np.ones((12, 8)))
+        settings = helper.settings_of("capemean", computation="capemean")
+        engine = helper.Engine(tmp_path / f"work {broken}", data, settings)
+        engine.exchange()
+        left[broken] = wire.dumps(engine.input)
+        engine.play()
+        for site in engine.sites:
+            notice = engine.work / site / "output" / "site-notice.txt"
+            assert notice.exists() is (broken and site == "local1")
+    said = tmp_path / "work True" / "local1" / "output" / "site-notice.txt"
+    assert said.stat().st_mode & 0o777 == 0o600
+    text = said.read_text()
+    assert "NOBODY of site local1 takes part: all 4 people that it lists fail" in text
+    assert "stop_for_data = true" in text
+    assert "sub-00" in text  # who, and why
+    assert left[True] == left[False]
 
 
 @pytest.mark.parametrize("name", ["djica", "dpdjica"])

@@ -127,6 +127,11 @@ MUTANTS = (
         PROTOCOL + "test_pinned.py"
         "::test_one_file_to_the_owner_and_one_back_pin_the_keys_of_all",
     ),
+    Mutant(
+        "a site of which nobody passes is not told",
+        "cape/site/site_data.py", "if not n_failed:", "if n_failed == n_listed:",
+        OWNER + "test_a_site_of_which_nobody_passes_is_told_at_once_and_nobody_else_is",
+    ),
     # -- keys that sites remember
     Mutant(
         "a site that was met may show another key",

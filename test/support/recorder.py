@@ -38,7 +38,8 @@ from support import carriers, engines, scanner
 from support import consortium as helper
 
 TOKEN = "zqCanary7x"
-STAYS = ("base/", "cache/", "output/private/", "output/site-error.txt", "site-policy.toml")
+STAYS = ("base/", "cache/", "output/private/", "output/site-error.txt",
+         "output/site-notice.txt", "site-policy.toml")  # fmt: skip
 """What a site keeps for itself below its folder, and nobody else reads; data may be there."""
 
 

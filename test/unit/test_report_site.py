@@ -221,6 +221,19 @@ def test_files_that_cannot_be_read_again_cost_maps_but_not_the_rest(tmp_path):
 
 
 @pytest.mark.usefixtures("_no_pictures")
+def test_the_page_of_a_site_of_which_nobody_passes_says_so(tmp_path):
+    made = example.outcome()
+    known = example.inside(made, LABELS)
+    failed = tuple(subject.label for subject in known.subjects)
+    nobody = dataclasses.replace(known, subjects=(), failed=failed, voxels=lambda: iter(()))
+    site = dataclasses.replace(example.site_outcome(made, LABELS), time_courses=iter(()))
+    cape.report.write_site(tmp_path, site, nobody)
+    page = " ".join((tmp_path / "private" / "index.html").read_text().split())
+    assert f"NOBODY OF THIS SITE TOOK PART: all {len(failed)} people that it lists fail" in page
+    assert "NOBODY" not in (written(tmp_path / "other") / "index.html").read_text()
+
+
+@pytest.mark.usefixtures("_no_pictures")
 def test_files_of_an_earlier_run_do_not_stay(tmp_path):
     private = written(tmp_path, labels=("sub-01", "sub-77"))
     assert (private / "sub-77_maps.nii.gz").exists()
