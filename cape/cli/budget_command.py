@@ -27,6 +27,9 @@ def budget_command(
     ] = None,
     rounds: Annotated[int | None, typer.Option(min=1, help="Rounds of the solver.")] = None,
     basis: Annotated[int | None, typer.Option(min=2, help="Size of the public basis.")] = None,
+    settings: Annotated[
+        Path | None, file_option("A settings.toml; options and --set go over it.")
+    ] = None,
     set_values: SetValues = None,
     as_json: AsJson = False,
 ) -> None:
@@ -34,10 +37,14 @@ def budget_command(
     if check:
         _check_files(check, as_json=as_json)
         return
+    from cape.consortium_folder import merged, read_file
+
+    in_file = {} if settings is None else read_file(settings)
+    sites = sites or int(str(in_file.get("n_sites", 0))) or None
     if subjects is None or sites is None:
         raise typer.BadParameter("needed: --subjects and --sites, or --check FILE")
     # Options win over --set, except for delta, whose option always has a value.
-    settings = {"delta": delta, **assignments(set_values)} | present(
+    given = merged(in_file, {"delta": delta, **assignments(set_values)}) | present(
         epsilon=epsilon,
         n_components=components,
         assumed_colluders=colluders,
@@ -47,7 +54,7 @@ def budget_command(
     from cape.cli.plan_text import print_plan
     from cape.planning.budget import budget_of
 
-    plan = budget_of(settings, n_sites=sites, n_subjects=subjects)
+    plan = budget_of(given, n_sites=sites, n_subjects=subjects)
     if as_json:
         json_line(dataclasses.asdict(plan))
     else:

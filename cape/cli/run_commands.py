@@ -51,6 +51,7 @@ class SyntheticLayout(StrEnum):
     FILES = "files"
     MANIFEST = "manifest"
     BIDS = "bids"
+    FMRIPREP = "fmriprep"
     MATRIX = "matrix"
     ATLAS = "atlas"
 
@@ -189,6 +190,9 @@ def synth_command(
     layout: Annotated[
         SyntheticLayout, typer.Option(help="How the sites of brain keep their files.")
     ] = SyntheticLayout.FILES,
+    voxel: Annotated[
+        float, typer.Option(help="Voxel size of the images of layout fmriprep, mm.")
+    ] = 2.0,
     templates: Annotated[
         float,
         typer.Option(min=0.0, max=1.0, help="Write template maps of this correlation too."),
@@ -213,6 +217,7 @@ def synth_command(
             seed=seed,
             layout=layout.value,
             templates=templates,
+            voxel_mm=voxel,
             progress=progress,
         )
     if as_json:
@@ -221,7 +226,9 @@ def synth_command(
         sizes = ", ".join(str(size) for size in summary.site_sizes)
         megabytes = f"{summary.n_bytes / 1e6:.0f} MB"
         say(f"{out}: subjects per site {sizes}; {summary.n_features} features; {megabytes}")
-        say(f"next: cape simulate {out} --out out --epsilon 8 --delta 1e-5")
+        command = "init" if layout == "fmriprep" else "simulate"
+        rest = "" if layout == "fmriprep" else " --out out --epsilon 8 --delta 1e-5"
+        say(f"next: cape {command} {out}{rest}")
 
 
 def _whole_numbers(text: str) -> tuple[int, ...]:

@@ -218,7 +218,7 @@ def hint(
     Eigenvalues under the edge say nothing against R: 13 to 16 of 20 networks that came back stood
     above it at G 110 and 170.
     """
-    requested = int(str(settings.get("n_components", n_components)))
+    requested = int(str(settings.get("n_components", 0))) or n_components  # 0: by G
     kind = separation_of(settings)
     values = np.sort(eigenvalues)[::-1]
     if edge <= 0.0 or values.size < 3:

@@ -41,6 +41,12 @@ BASELINE = 1000.0
 # Trace of the voxel noise covariance over that of the signal.
 NOISE = 0.5
 
+# Of a template of 1 mm, and where its first voxel lies, mm
+EXTENT = (193.0, 229.0, 193.0)
+CORNER = (-96.5, -132.5, -78.5)
+# Signal around the brain.
+AROUND = 200.0
+
 # Largest linear change of a voxel over a run.
 DRIFT = 10.0
 
@@ -59,6 +65,7 @@ class Scanner:
     grid: Grid  # of the mask
     maps: Array  # (D, R): true maps A
     tr: float  # repetition time, s
+    voxel_mm: float = 0.0  # of images on a grid of their own, as fMRIPrep's; 0: on the mask's
 
     def series(self, rng: np.random.Generator, courses: Data) -> Data:
         """Return voxels of one run, shape (D, T): baseline, drift, A S and white noise."""
@@ -78,8 +85,13 @@ class Scanner:
         import nibabel as nib
 
         volume = np.zeros((*self.grid.shape, values.shape[1]), dtype=np.float32)
+        if self.voxel_mm:  # around a brain is a head, not nothing
+            change = STEP * (np.arange(values.shape[1]) % 7)
+            volume += (AROUND + change).astype(np.float32)
         volume[self.grid.inside] = values
         affine = self.grid.affine
+        if self.voxel_mm:
+            volume, affine = on_template_grid(volume, affine, self.voxel_mm)
         if storage == "int16 left":
             # The same brain, stored from right to left: readers have to go by the affine.
             volume = volume[::-1]
@@ -104,6 +116,30 @@ class Scanner:
             content[112:120] = np.array([STEP, 0.0], dtype="<f4").tobytes()
         # No time stamp: equal arguments give equal bytes.
         return gzip.compress(bytes(content), compresslevel=1, mtime=0)
+
+
+def on_template_grid(volume: Data, affine: Array, mm: float) -> tuple[Data, Array]:
+    """Return volumes (x, y, z, T) on the grid of MNI152NLin2009cAsym with voxels of `mm`, linearly.
+
+    At 2 mm 97 x 115 x 97; `affine` has parallel axes.
+    """
+    shape = tuple(int(np.ceil(extent / mm)) for extent in EXTENT)
+    wanted = np.diag([mm, mm, mm, 1.0])
+    wanted[:3, 3] = CORNER
+    weights = []
+    for axis in range(3):
+        at = (CORNER[axis] + mm * np.arange(shape[axis]) - affine[axis, 3]) / affine[axis, axis]
+        at = np.clip(at, 0, volume.shape[axis] - 1)
+        low = np.minimum(at.astype(int), volume.shape[axis] - 2)
+        matrix = np.zeros((shape[axis], volume.shape[axis]), dtype=np.float32)
+        rows = np.arange(shape[axis])
+        matrix[rows, low] = 1 - (at - low)
+        matrix[rows, low + 1] += (at - low).astype(np.float32)
+        weights.append(matrix)
+    out = np.empty((*shape, volume.shape[3]), dtype=np.float32)
+    for t in range(volume.shape[3]):
+        out[..., t] = np.einsum("ai,bj,ck,ijk->abc", *weights, volume[..., t], optimize=True)
+    return out, wanted
 
 
 def voxel_positions(grid: Grid) -> Array:

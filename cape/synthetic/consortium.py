@@ -94,6 +94,7 @@ class Request:
     tr: float
     seed: int
     layout: Layout
+    voxel_mm: float
 
     @property
     def owners(self) -> tuple[int, ...]:
@@ -120,12 +121,14 @@ def write_consortium(
     seed: int = 0,
     layout: Layout = "files",
     templates: float = 0.0,
+    voxel_mm: float = 2.0,
     progress: OnWritten | None = None,
 ) -> Summary:
     """Write ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site into `out`.
 
     Numbers that are 0 are the preset's; `site_sizes` stands instead of `n_sites` and `n_subjects`.
     `grid_mm`, `tr` (s), `layout` (`cape.synthetic.layouts`) and a spread of T are of `brain` only.
+    `voxel_mm`: of the images of layout fmriprep, which has no settings (`cape init`) and no truth.
     `templates` above 0: template maps that correlate so with the true ones, for every site.
     ConfigError for impossible sizes, an unknown preset, or a folder that is not empty.
     """
@@ -139,16 +142,18 @@ def write_consortium(
         tr=tr,
         seed=seed,
         layout=layout,
+        voxel_mm=voxel_mm,
     )
     _check(request, out, templates)
     for site in range(len(request.sizes)):
         (out / f"local{site}").mkdir(parents=True, exist_ok=True)
     maps, names = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
-    np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
+    if layout != "fmriprep":  # that is a study as people have it
+        np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
+        (out / "settings.toml").write_text(settings_text(request), encoding="utf-8")
+        (out / "README.txt").write_text(readme_text(request, names), encoding="utf-8")
     if templates:
         write_templates(out, request, maps, templates)
-    (out / "settings.toml").write_text(settings_text(request), encoding="utf-8")
-    (out / "README.txt").write_text(readme_text(request, names), encoding="utf-8")
     written = sum(path.stat().st_size for path in out.rglob("local*/**/*") if path.is_file())
     return Summary(
         folder=out,
@@ -198,6 +203,8 @@ def _check(request: Request, out: Path, templates: float) -> None:
         raise _impossible("grid_mm", request.grid_mm, "10, 8, 6, 4, 3")
     if not 0.1 <= request.tr <= 20:
         raise _impossible("tr", request.tr, "0.1 to 20 s")
+    if not 1 <= request.voxel_mm <= 10:
+        raise _impossible("voxel_mm", request.voxel_mm, "1 to 10 mm")
     if request.seed < 0:
         raise _impossible("seed", request.seed, "0 or more")
     if request.layout not in layouts:
@@ -218,7 +225,9 @@ def _write_brain(out: Path, request: Request, progress: OnWritten) -> tuple[Arra
     names = tuple(NETWORKS)[: request.n_networks]
     grid = request.grid
     shelves: dict[int, Shelf] = {}
-    scanner = Scanner(grid=grid, maps=network_maps(grid, names), tr=request.tr)
+    voxel_mm = request.voxel_mm if request.layout == "fmriprep" else 0.0
+    maps = network_maps(grid, names)
+    scanner = Scanner(grid=grid, maps=maps, tr=request.tr, voxel_mm=voxel_mm)
     rng = np.random.default_rng([request.seed, 1])
     n_subjects, longest = len(request.owners), int(request.n_timepoints * (1 + SPREAD_OF_T))
     courses = garch_sources(rng, n_subjects, len(names), longest, ar=AUTOCORRELATION)

@@ -2,7 +2,8 @@
 
 ``files``     one image per subject, named sub-<label>
 ``manifest``  images with names that say nothing, two dummy volumes each, and a table
-``bids``      derivatives as fMRIPrep writes them: sessions, sidecars, confound tables
+``bids``      derivatives with sidecars and small confound tables, on the grid of the mask
+``fmriprep``  a tree as fMRIPrep 23 to 25 writes it: two sessions of two runs, a grid of its own
 ``matrix``    parcel time series as text tables, time by feature
 ``atlas``     as ``files``, with a label image beside them
 """
@@ -24,8 +25,8 @@ from cape.data import Grid
 from cape.frozen import dataclass
 from cape.synthetic.brain import Scanner, Storage, voxel_positions
 
-Layout = Literal["files", "manifest", "bids", "matrix", "atlas"]
-LAYOUTS: tuple[Layout, ...] = ("files", "manifest", "bids", "matrix", "atlas")
+Layout = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
+LAYOUTS: tuple[Layout, ...] = ("files", "manifest", "bids", "fmriprep", "matrix", "atlas")
 
 N_PARCELS = 80
 N_DUMMY = 2
@@ -67,6 +68,8 @@ def finish_site(layout: Layout, shelf: Shelf, members: tuple[int, ...]) -> None:
             {"Name": "synthetic", "BIDSVersion": "1.8.0", "DatasetType": "derivative"}, indent=1
         )
         (shelf.folder / "dataset_description.json").write_text(text + "\n", encoding="utf-8")
+    elif layout == "fmriprep":
+        _describe(shelf, members)
     elif layout == "atlas":
         (shelf.folder / "atlas.nii.gz").write_bytes(_atlas_image(shelf.scanner.grid))
 
@@ -76,6 +79,7 @@ def layout_settings(layout: Layout, tr: float) -> list[str]:
     return {
         "files": [],
         "manifest": [],
+        "fmriprep": [],  # `cape init` writes them
         "bids": [
             f'bids_filter = "task-rest_{SPACE}_desc-preproc"',
             'confounds = "motion6"',
@@ -148,11 +152,78 @@ def _as_bids(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> No
         side = {"RepetitionTime": shelf.scanner.tr, "SkullStripped": False, "TaskName": "rest"}
         (shelf.folder / f"{name}.json").write_text(json.dumps(side) + "\n", encoding="utf-8")
         table = shelf.folder / folder / f"{stem}_desc-confounds_timeseries.tsv"
-        table.write_text(_confounds(motion, rng), encoding="utf-8")
+        table.write_text(_table(_columns(motion, rng)), encoding="utf-8")
 
 
-def _confounds(motion: Array, rng: np.random.Generator) -> str:
-    """Return a confound table with the columns of motion24, tissue means and displacement.
+# Sessions, runs of each, and confounds of a kind that are numbered.
+SESSIONS, RUNS, N_COMPONENTS = 2, 2, 6
+# Highest frequency that fMRIPrep's cosines take out, Hz.
+HIGH_PASS = 1 / 128
+
+
+def _as_fmriprep(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -> None:
+    label = f"sub-{m + 1:03d}"
+    for k, run in enumerate(np.array_split(values, SESSIONS * RUNS, axis=1)):
+        session = f"ses-{k // RUNS + 1}"
+        stem = f"{label}_{session}_task-rest_run-{k % RUNS + 1}"
+        place = f"{label}/{session}/func/{stem}"
+        motion = np.cumsum(rng.normal(0, 0.02, (run.shape[1], 6)), axis=0)
+        scaled = (motion - motion.mean(axis=0)) / motion.std(axis=0)
+        weights = rng.normal(0, ARTEFACT / np.sqrt(6), (len(run), 6))
+        name = f"{place}_{SPACE}_desc-preproc_bold"
+        shelf.image(f"{name}.nii.gz", (run + weights @ scaled.T).astype(np.float32))
+        side = {
+            "RepetitionTime": shelf.scanner.tr, "SkullStripped": False, "StartTime": 0.0,
+            "SliceTimingCorrected": True, "TaskName": "rest",
+        }  # fmt: skip
+        (shelf.folder / f"{name}.json").write_text(json.dumps(side, indent=2), encoding="utf-8")
+        shelf.image(f"{place}_{SPACE}_boldref.nii.gz", run[:, :1])
+        columns = _columns(motion, rng) | _more_columns(run.shape[1], shelf.scanner.tr, rng)
+        table = shelf.folder / f"{place}_desc-confounds_timeseries"
+        table.with_suffix(".tsv").write_text(_table(columns), encoding="utf-8")
+        about = {
+            name: {"Method": "aCompCor", "Mask": "combined", "Retained": True}
+            for name in columns
+            if name.startswith("a_comp_cor")
+        }
+        about |= {
+            name: {"Method": "tCompCor", "Mask": "combined", "Retained": True}
+            for name in columns
+            if name.startswith("t_comp_cor")
+        }
+        table.with_suffix(".json").write_text(json.dumps(about, indent=2), encoding="utf-8")
+
+
+def _more_columns(n_times: int, tr: float, rng: np.random.Generator) -> dict[str, Array]:
+    """Return what fMRIPrep writes beside motion and tissues; NaN where it writes n/a."""
+    columns: dict[str, Array] = {"global_signal": 500 + rng.normal(0, 1, n_times)}
+    for name in ("dvars", "std_dvars", "rmsd"):
+        columns[name] = np.r_[np.nan, np.abs(rng.normal(1, 0.1, n_times - 1))]
+    for kind in ("a_comp_cor", "t_comp_cor"):
+        for k in range(N_COMPONENTS):
+            columns[f"{kind}_{k:02d}"] = rng.normal(0, 0.1, n_times)
+    place = np.arange(n_times) + 0.5
+    for k in range(int(2 * n_times * tr * HIGH_PASS)):
+        columns[f"cosine{k:02d}"] = np.cos(np.pi * (k + 1) * place / n_times)
+    columns["motion_outlier00"] = np.eye(n_times)[n_times // 2]
+    return columns
+
+
+def _describe(shelf: Shelf, members: tuple[int, ...]) -> None:
+    about = {
+        "Name": "fMRIPrep - fMRI PREProcessing workflow (synthetic)",
+        "BIDSVersion": "1.4.0",
+        "DatasetType": "derivative",
+        "GeneratedBy": [{"Name": "fMRIPrep", "Version": "24.1.1"}],
+    }
+    path = shelf.folder / "dataset_description.json"
+    path.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    rows = ["participant_id\tage\tsex", *(f"sub-{m + 1:03d}\t{20 + m % 60}\tn/a" for m in members)]
+    (shelf.folder / "participants.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+def _columns(motion: Array, rng: np.random.Generator) -> dict[str, Array]:
+    """Return the columns of motion24, tissue means and displacement.
 
     fMRIPrep writes n/a in the first row of every derivative, which readers stumble over.
     """
@@ -167,8 +238,12 @@ def _confounds(motion: Array, rng: np.random.Generator) -> str:
     for name in ("csf", "white_matter"):
         columns[name] = 500 + rng.normal(0, 1, len(motion))
     columns["framewise_displacement"] = np.abs(change).sum(axis=1)
+    return columns
+
+
+def _table(columns: dict[str, Array]) -> str:
     rows = ["\t".join(columns)]
-    for t in range(len(motion)):
+    for t in range(len(next(iter(columns.values())))):
         cells = (column[t] for column in columns.values())
         rows.append("\t".join("n/a" if np.isnan(c) else f"{c:.6f}" for c in cells))
     return "\n".join(rows) + "\n"
@@ -198,6 +273,7 @@ _WRITERS: dict[Layout, Callable[[Shelf, int, Data, np.random.Generator], None]] 
     "files": _as_files,
     "manifest": _as_listed,
     "bids": _as_bids,
+    "fmriprep": _as_fmriprep,
     "matrix": _as_matrix,
     "atlas": _as_files,
 }

@@ -10,47 +10,18 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import subprocess
-import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from cape.cli import main
+from support.typed_pages import BLOCK, PLAIN, plain, run, steps
 
 TOP = Path(__file__).resolve().parents[2]
 PAGES = sorted((TOP / "docs").rglob("*.md"))
-ELSEWHERE = {"howto-inputs.md": "test/e2e/test_journeys.py"}
-BLOCK = re.compile(r"^```(\w*)([^\n]*)\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PLAIN = {"", "python", "toml", "json", "text", "mermaid"}
-"""Kinds of blocks that hold no commands; python blocks are doctests."""
-
-
-@dataclass(frozen=True)
-class Step:
-    command: str
-    exit_code: int
-    expected: tuple[str, ...]
-    slow: bool
-
-
-def steps(page: Path) -> list[Step]:
-    found: list[Step] = []
-    for kind, mark, text in BLOCK.findall(page.read_text(encoding="utf-8")):
-        if kind != "console":
-            continue
-        for line in text.splitlines():
-            if line.startswith("$ "):
-                command, _, code = line[2:].partition("  # exit ")
-                found.append(Step(command, int(code or 0), (), slow="slow" in mark))
-            else:
-                last = found.pop()
-                found.append(
-                    Step(last.command, last.exit_code, (*last.expected, line), slow=last.slow)
-                )
-    return found
+ELSEWHERE = {
+    "howto-inputs.md": "test/e2e/test_journeys.py",
+    "study.md": "test/e2e/test_study.py",
+}
 
 
 def sessions() -> list[object]:
@@ -64,21 +35,6 @@ def sessions() -> list[object]:
         if len(quick) < len(own):
             made.append(pytest.param(own, id=f"{page.stem}-whole", marks=pytest.mark.slow))
     return made
-
-
-def plain(text: str) -> str:
-    return " ".join(text.split())
-
-
-def run(command: str, capfd: pytest.CaptureFixture[str]) -> tuple[int, str]:
-    words = shlex.split(command)
-    if words[0] == "cape":
-        code = main(words[1:])
-    else:
-        program = [sys.executable, *words[1:]] if words[0] == "python" else words
-        code = subprocess.run(program, check=False).returncode
-    out, err = capfd.readouterr()
-    return code, out + err
 
 
 @pytest.mark.parametrize("session", sessions())

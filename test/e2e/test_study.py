@@ -1,0 +1,61 @@
+"""docs/study.md as somebody types it: a tree of fMRIPrep goes through, no setting edited by hand.
+
+The quick form has coarse images, and the sites' own pages are not drawn; the slow one is 2 mm.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from cape.report import site_page
+from support.typed_pages import plain, run, steps
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "study.md"
+STEPS = steps(PAGE)
+
+
+def typed(session: list, capfd: pytest.CaptureFixture[str]) -> None:
+    for step in session:
+        code, text = run(step.command, capfd)
+        assert code == step.exit_code, f"{step.command}\n{text}"
+        for line in step.expected:
+            assert plain(line) in plain(text), f"{step.command}\n{text}"
+
+
+def test_a_tree_of_fmriprep_goes_through_with_no_setting_edited(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(site_page, "render_site", lambda folder: folder / "index.html")
+    typed([step for step in STEPS if not step.slow], capfd)
+    # Everybody was read once, for validate, and by nothing after it.
+    assert len(list((tmp_path / "cache").iterdir())) == 9
+    consortium = tmp_path / "results" / "consortium"
+    results = json.loads((consortium / "results.json").read_text())
+    assert results["n_subjects"] == 9
+    assert results["status"] == "nothing_found"  # of nine people, and said so
+    rows = (tmp_path / "results" / "local0" / "private" / "subjects.tsv").read_text().splitlines()
+    header, first = rows[0].split("\t"), rows[1].split("\t")
+    moved = float(first[header.index("mean_fd")])
+    assert 0.05 < moved < 0.15  # six steps of .02 mm, |x| of each
+    assert float(first[header.index("minutes")]) == pytest.approx(
+        int(first[header.index("timepoints")]) * 2 / 60, abs=0.01
+    )
+
+
+@pytest.mark.slow
+def test_the_same_at_2_mm(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "cache"))
+    slow = [step for step in STEPS if step.slow]
+    typed(slow[:1], capfd)
+    image = nib.load(next((tmp_path / "full").rglob("*_bold.nii.gz")))
+    assert image.shape[:3] == (97, 115, 97)
+    assert np.allclose(image.header.get_zooms()[:3], 2)
+    typed(slow[1:], capfd)
