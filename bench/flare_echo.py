@@ -39,10 +39,11 @@ class Aggregator(ours.Aggregator):
         calls: list[dict[str, Any]] = []
         ask = ours.ask
 
-        def recorded(sites, blob, timeout):
+        def recorded(blobs, timeout):
+            blob = next(iter(blobs.values()))
             call = {"began": time.perf_counter(), "blob": blob, "cpu": time.process_time()}
             calls.append(call)
-            for site, raw in ask(sites, blob, timeout):
+            for site, raw in ask(blobs, timeout):
                 call["size"] = len(raw)
                 call["asked"] = time.perf_counter() - call["began"]
                 yield site, raw

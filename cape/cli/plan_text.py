@@ -6,6 +6,7 @@ import math
 
 from cape.cli.common import duration, say, table
 from cape.planning.budget import PlannedRun, StageSummary
+from cape.protocol.sizes import MOST_SITES
 
 # Measured: what a round takes beside the sums themselves.
 SECONDS_PER_ROUND = {"one computer": 0.03, "COINSTAC": 0.1, "a new process per round": 2.0}
@@ -30,6 +31,7 @@ def print_plan(plan: PlannedRun) -> None:
     rounds = sum(stage.releases for stage in plan.stages)
     times = ", ".join(f"{duration(rounds * s)} on {w}" for w, s in SECONDS_PER_ROUND.items())
     verdict = plan.verdict
+    _print_weight(plan)
     say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
     say(f"Waiting        {times}")
     if math.isfinite(verdict.map_energy):
@@ -53,6 +55,36 @@ def _print_epsilon(plan: PlannedRun) -> None:
                 (who, f"{plan.epsilon['aggregator']:.4f}"),
             ],
         )
+
+
+def _print_weight(plan: PlannedRun) -> None:
+    weight = plan.weight
+    table(
+        "Messages, in JSON",
+        ("phase", "exchanges", "a site sends", "a site is told", "the aggregator gets"),
+        [
+            (t.phase, t.exchanges, _bytes(t.reply), _bytes(t.told), _bytes(t.reply * plan.n_sites))
+            for t in weight.traffic
+        ],
+    )
+    say(
+        f"Held at once   {_bytes(weight.site_memory)} at a site, "
+        f"{_bytes(weight.aggregator_memory)} at the aggregator, beside program and data; "
+        f"state {_bytes(weight.state)}"
+    )
+    if (graph := weight.graph) is not None:
+        say(
+            f"Masks          with {graph.neighbours} neighbours of {plan.n_sites - 1}, "
+            f"{graph.threshold} of which open a secret; exposed or failed: below 2^-40 each"
+        )
+    if plan.breaks:
+        say(f"More sites     breaks first at {plan.breaks}: {plan.breaks_by}")
+    else:
+        say(f"More sites     nothing breaks up to {MOST_SITES}")
+
+
+def _bytes(n: int) -> str:
+    return f"{n / 1e6:.1f} MB" if n >= 10**6 else f"{n / 1000:.1f} kB"
 
 
 def _print_advice(plan: PlannedRun) -> None:

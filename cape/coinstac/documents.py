@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from cape.config import Config
 from cape.errors import CapeError, MessageError, ProtocolError, StateLostError
@@ -27,15 +27,12 @@ M = TypeVar("M")
 
 # What stands in every envelope beside its body.
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
-# Hard cap of a party's cache, bytes: the engine carries it twice a round.
-MAX_CACHE = 4 * 2**20
+MAX_CACHE = wire.MAX_STATE
 
 # One JSON document of the engine.
 Document = dict[str, Any]
-# Bytes of what the engine hands over.
-MAX_DOCUMENT = 100 * 2**20
-# Bytes; the engine's own limit for what a container sends is 100 MiB.
-MAX_ANSWER: Final = 90 * 2**20
+MAX_DOCUMENT = wire.MAX_DOCUMENT
+MAX_ANSWER = wire.MAX_ANSWER
 
 
 def reply_document(envelope: AnyEnvelope) -> dict[str, Any]:
@@ -49,6 +46,15 @@ def encode_broadcast(envelope: AnyEnvelope) -> dict[str, Any]:
         "body": wire.encode(envelope.body, type(envelope.body)),
         "progress": wire.encode(envelope.progress, Progress | None, "progress"),
     }
+
+
+def for_site(output: Document, site: str) -> Document:
+    """Return a broadcast as `site` needs it: of parts for one site each (`addressed`), its own."""
+    body = output.get("body")
+    if not (isinstance(body, dict) and isinstance(body.get("addressed"), dict)):
+        return output
+    own = {name: part for name, part in body["addressed"].items() if name == site}
+    return {**output, "body": {**body, "addressed": own}}
 
 
 def _head(envelope: AnyEnvelope) -> dict[str, Any]:
@@ -288,9 +294,6 @@ def _refuse(problem: str) -> MessageError:
 
 # Largest array that stays inside a message, bytes.
 LARGEST_INLINE = wire.MAX_TEXT
-# Bytes of arrays that stay inside the replies of all sites: the engine hands them over as one
-# document of `MAX_DOCUMENT` at most, in which they are a third longer.
-ALL_INLINE = 4 * wire.MAX_TEXT
 # Bytes of all files of one message: a short message could name a large file many times.
 MOST_INLINED = 4 * wire.MAX_ARRAY
 REFERENCE_KEYS = {"file", "sha256", "shape"}
@@ -311,7 +314,7 @@ def offload(output: Any, folder: Path, senders: int = 1) -> Any:
 
     Of `senders` messages that one document holds, each may take its part of `ALL_INLINE`.
     """
-    largest = min(LARGEST_INLINE, ALL_INLINE // senders)
+    largest = min(LARGEST_INLINE, wire.ALL_INLINE // senders)
     # An OSError may pass: the answer is stored, so the step may be asked again.
     # Only an envelope has large arrays; a summary for people comes back as it is.
     if not isinstance(output, Mapping) or "body" not in output:

@@ -8,7 +8,7 @@ weights, and would double the noise or destroy the modular sum.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -90,13 +90,19 @@ class Aggregator:
             )
 
 
-def ask(sites: Iterable[str], blob: bytes, timeout: float) -> Iterator[tuple[str, bytes]]:
+def ask(blobs: Mapping[str, bytes], timeout: float) -> Iterator[tuple[str, bytes]]:
     """Ask all sites at the same time; yield (site, answer) as they arrive."""
     here = {client.name for client in collab.clients}
-    connected = [site for site in sites if site in here]
-    if connected:
-        call = collab.get_clients(connected)(blocking=False, timeout=timeout, optional=True)
-        yield from call.answer(blob)
+    together: dict[bytes, list[str]] = {}
+    for site, blob in blobs.items():
+        if site in here:
+            together.setdefault(blob, []).append(site)
+    calls = [
+        collab.get_clients(sites)(blocking=False, timeout=timeout, optional=True).answer(blob)
+        for blob, sites in together.items()
+    ]
+    for call in calls:
+        yield from call
 
 
 def _submitter() -> str:

@@ -25,7 +25,7 @@ from typing import Any
 
 from cape.coinstac.computation import run as border
 from cape.coinstac.computation import write_down
-from cape.coinstac.documents import FILE_NAME, MAX_DOCUMENT, inline
+from cape.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline
 from cape.computations import load
 from cape.config import PRODUCT
 from cape.errors import (
@@ -217,8 +217,8 @@ class RunState:
     size: int = 0
 
 
-# Asks these sites with these bytes, `timeout` s: yields each answer as it arrives, and no others.
-Ask = Callable[[Iterable[str], bytes, float], Iterator[tuple[str, bytes]]]
+# Asks sites, each with its bytes, `timeout` s: yields each answer as it arrives, and no others.
+Ask = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
 Deliver = Callable[[Iterable[str], Mapping[str, bytes]], None]
 
 
@@ -291,8 +291,7 @@ class AggregatorRounds:
                 "iteration": number,
             },
         }
-        blob = self.question(state)
-        answer = border("remote", document, self._arriving(state, blob, ask, timeout, arrived))
+        answer = border("remote", document, self._arriving(state, ask, timeout, arrived))
         return RunState(
             iteration=number,
             cache={**state.cache, **answer["cache"]},
@@ -303,7 +302,7 @@ class AggregatorRounds:
         )
 
     def _arriving(
-        self, state: RunState, blob: bytes, ask: Ask, timeout: float, arrived: dict[str, int]
+        self, state: RunState, ask: Ask, timeout: float, arrived: dict[str, int]
     ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Yield replies as they come, into `arrived` their bytes; CapeError for a lost site.
 
@@ -312,7 +311,7 @@ class AggregatorRounds:
         refused: dict[str, str] = {}
         for _ in range(ATTEMPTS):
             missing = [s for s in state.left if s not in arrived and s not in refused]
-            for site, raw in ask(missing, blob, timeout) if missing else ():
+            for site, raw in ask(self._questions(state, missing), timeout) if missing else ():
                 answer = _read_answer(raw)
                 if answer.output is not None:
                     arrived[site] = len(raw)
@@ -327,6 +326,13 @@ class AggregatorRounds:
         if lost and everybody:
             phase, number = state.input.get("phase", "join"), state.input.get("round", 1)
             raise ConsortiumError("E156", site=min(lost), phase=phase, round=number)
+
+    def _questions(self, state: RunState, sites: Iterable[str]) -> dict[str, bytes]:
+        """Encode what is asked: once for all, or what each of them needs of a broadcast."""
+        own = {site: for_site(state.input, site) for site in sites}
+        if all(part is state.input for part in own.values()):
+            return dict.fromkeys(own, self.question(state))
+        return {site: self.question(replace(state, input=part)) for site, part in own.items()}
 
     def files(self) -> dict[str, bytes]:
         return {

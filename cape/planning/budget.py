@@ -18,6 +18,7 @@ from cape.privacy.cost import INFINITE, Cost, Event, Viewer, total_cost
 from cape.protocol.join import check_shares
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.plan import filtered
+from cape.protocol.sizes import Weight, breaks_first, check_weight, weight_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -51,6 +52,9 @@ class PlannedRun:
     delta: float
     planned: float  # epsilon of the settings; the plan may need less
     bytes_per_site: int  # what a site sends in masked integers
+    weight: Weight  # of messages, states and memory
+    breaks: int  # the least S at which such a run does not travel, 0 if none up to 10,000
+    breaks_by: str  # what is too large there
     verdict: Verdict
     advice: Advice
     curve: tuple[CurvePoint, ...]  # the same consortium at other epsilons; empty without noise
@@ -79,6 +83,9 @@ def budget_of(
     d = run_plan.n_basis
     asked, config = config.n_components, capedjica.sized(config, n_sites, n_subjects, space)
     events = run_plan.releases
+    weight = weight_of(config, events, n_sites, run_plan.n_basis)
+    check_weight(weight, config)
+    breaks, breaks_by = breaks_first(config, events, n_sites, run_plan.n_basis)
     cost = total_cost(event.cost for event in events)
     mu = cost.mu()
     total = math.inf if mu is None else mu
@@ -106,6 +113,9 @@ def budget_of(
         planned=config.epsilon,
         # 8 bytes a number, in base64.
         bytes_per_site=sum(4 * math.ceil(8 * event.size / 3) for event in events),
+        weight=weight,
+        breaks=breaks,
+        breaks_by=breaks_by,
         verdict=rule.verdict(size, total, n_basis=run_plan.n_basis),
         advice=rule.advice(size, total),
         curve=() if mu is None else rule.curve(size, epsilon=config.epsilon),

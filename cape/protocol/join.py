@@ -53,6 +53,10 @@ def join(name: str, planner: Planner, *, then: str) -> One:
         prepared(site, source.space)
         nonce = site.noise.stream("nonce").token_bytes(CARD_NONCE_BYTES)
         card = make_card(name, site.config, source, nonce=nonce, noise=site.noise.label)
+        if site.config.aggregation == "secagg":
+            from cape.protocol.secagg_stages import commitment_of
+
+            card = replace(card, commitment=commitment_of(site))
         site.admit(card)
         return card
 
@@ -144,12 +148,16 @@ def make_roster(cards: Mapping[str, SiteCard], config: Config, planner: Planner)
     check_roster_is_said(config)
     check_shares(config, n_sites)
     run_plan = planner(config, n_sites, n_subjects, first.space)
+    from cape.protocol.sizes import check_weight, weight_of  # in this exchange only
+
+    check_weight(weight_of(config, run_plan.releases, n_sites, run_plan.n_basis), config)
     return Roster(
         sites=tuple(
             RosterEntry(
                 site=site,
                 nonce=card.nonce,
                 n_subjects=card.n_subjects,
+                commitment=card.commitment,
             )
             for site, card in cards.items()
         ),

@@ -65,6 +65,8 @@ class SiteCard:
     n_subjects: Annotated[int, PUBLIC]
     space: Annotated[FeatureSpace, PUBLIC]
     noise: Annotated[Literal["os", "seeded"], PUBLIC]
+    # To this site's part of the graph (`cape.secagg.graph`), hex; with ``aggregation=secagg``
+    commitment: Annotated[str, PUBLIC] = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,6 +76,7 @@ class RosterEntry:
     site: str
     nonce: str
     n_subjects: int
+    commitment: str = field(default="", metadata={"added": True})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

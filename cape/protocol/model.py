@@ -20,7 +20,7 @@ from cape.protocol.messages import (
     SeedSum,
 )
 from cape.protocol.phases import Attendance
-from cape.secagg.messages import SealedShareBook, SurvivorSignatures
+from cape.secagg.messages import SurvivorSignatures
 
 Own = TypeVar("Own", bound=Config)
 
@@ -34,7 +34,6 @@ class DropOuts:
     participants: tuple[str, ...] = ()  # sites that were asked for the release under way
     survivors: tuple[str, ...] = ()  # U3 of the last release
     releases: int = 0  # key sets used up
-    shares: SealedShareBook | None = None  # from `zero-sum.shares` until the sites have opened them
     signatures: SurvivorSignatures | None = None  # from `*.consistency` until the release is done
 
 

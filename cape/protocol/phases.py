@@ -200,6 +200,8 @@ class Run(Generic[M]):
     ledger: Ledger | None
     model: M
     transcript: bytes = NO_TRANSCRIPT
+    # What the broadcast that is being answered holds for this site alone: part of no stored state
+    parcel: Any = None
 
     @property
     def config(self) -> Config:
@@ -250,6 +252,13 @@ def opened(run: Run[M], name: str) -> Cursor:
     return Cursor(seq=run.cursor.seq + 1, phase=name, round=again)
 
 
+def common(body: T) -> T:
+    """Return what a broadcast tells everybody: without `addressed`, parts for one site each."""
+    if getattr(body, "addressed", None) is None:
+        return body
+    return replace(body, addressed={})  # type: ignore[type-var]
+
+
 def told(run: Run[M], cursor: Cursor, body_digest: bytes) -> bytes:
     """Return the transcript with one broadcast more, which opens `cursor`.
 
@@ -292,21 +301,29 @@ def accept(run: Run[M], request: AnyEnvelope, party: Site) -> Run[M]:
         )
     # Last before it is absorbed: a wrong form would be computed with from here on.
     phase.check(run.model, request.body)
-    model = phase.absorb(run.model, request.body)
-    transcript = told(run, cursor, party.digest(request.body))
-    return replace(run, run=name, cursor=cursor, model=model, transcript=transcript)
+    body = common(request.body)
+    parcel = None if body is request.body else request.body.addressed.get(party.id)
+    return replace(
+        run,
+        run=name,
+        cursor=cursor,
+        model=phase.absorb(run.model, body),
+        transcript=told(run, cursor, party.digest(body)),
+        parcel=parcel,
+    )
 
 
 def respond(run: Run[M], site: Site) -> tuple[Run[M], AnyEnvelope]:
     """Answer the phase in which a site stands: the first, or the one that `accept` opened."""
     # A context serves one round: where it stands and what was charged come from the stored state.
     site.cursor, site.ledger, site.transcript = run.cursor, run.ledger, run.transcript
+    site.parcel = run.parcel
     phase = run.phase
     reply = phase.answer(site, run.model)
     # Not isinstance: a subclass could carry fields that no marker was checked for.
     if type(reply) is not phase.reply:
         raise MessageError("E202", problem=f"{phase.name} sends {phase.reply.__name__}")
-    run = replace(run, ledger=site.ledger)
+    run = replace(run, ledger=site.ledger, parcel=None)
     return run, _wrap(run, run.cursor, reply)
 
 
@@ -344,8 +361,8 @@ def advance_aggregator(
             raise _out_of_phase(run, "end")
         return run, _wrap(run, run.cursor, body), True
     cursor = opened(run, name)
-    transcript = told(run, cursor, party.digest(body))
-    model = phase.absorb(run.model, body)
+    transcript = told(run, cursor, party.digest(common(body)))
+    model = phase.absorb(run.model, common(body))
     run = replace(run, cursor=cursor, model=model, transcript=transcript)
     stage = replace(cursor, phase=stage_of(name))
     progress = run.bound.computation.progress(run.config, run.model, run.ledger, stage)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from cape.algorithms.estimators import Array, Data
 from cape.config import Config
@@ -53,6 +53,8 @@ class Site(Protocol):
     # Digest of all broadcasts up to the one that is being answered
     transcript: bytes
     ledger: Ledger | None
+    # What the broadcast that is being answered holds for this site alone, or None
+    parcel: Any
 
     @property
     def noise(self) -> NoiseSource:

@@ -64,7 +64,25 @@ def setup_of(roster_digest: bytes, roster: Roster) -> stages.Setup:
         batch=1,
         n_sets=len(roster.plan) + EXTRA_SETS,
         min_survivors=roster.survivors,
+        commitments=_commitments(roster),
     )
+
+
+def _commitments(roster: Roster) -> dict[str, bytes]:
+    try:
+        return {entry.site: bytes.fromhex(entry.commitment) for entry in roster.sites}
+    except ValueError:
+        raise SecureAggregationError("E220", problem="a commitment is not hexadecimal") from None
+
+
+def _part(site: Site) -> bytes:
+    """Return this site's part of the graph (`cape.secagg.graph`)."""
+    return site.noise.stream("graph").token_bytes(keys.KEY_BYTES)
+
+
+def commitment_of(site: Site) -> str:
+    """Return a card's commitment to the site's part of the graph, which follows in `zero-sum`."""
+    return stages.commit_part(_part(site)).hex()
 
 
 def drop_outs(model: Model) -> DropOuts:
@@ -84,6 +102,7 @@ def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTab
     roster, left = broadcast_roster(model), drop_outs(model)
     setup = setup_of(party.digest(roster), roster)
     listed = advertised(setup, left.advertised)
+    setup = stages.wired(setup, listed.entries)
     return aggregator_stages.KeyTable(
         setup=setup,
         advertised=listed,
@@ -162,12 +181,14 @@ def key_phases(prepare: Callable[[Site, Model], None], *, then: str) -> tuple[An
             site=site.id,
             identity_secret=site.identity_secret() if signs(site.config) else fresh,
             token_bytes=entropy.token_bytes,
+            opening=_part(site),
         )
         keep(site, SECRET, state)
         return KeyAdvertisement(
             keys=state.own.keys,
             identity_key=state.own.identity_key,
             signature=state.own.signature,
+            opening=state.own.opening,
             labels=site.labels,
         )
 
@@ -202,7 +223,10 @@ def _collect_advertisements(
     # Labels once, not once for each site: they are as large as the mask.
     without = {
         site: Advertisement(
-            keys=reply.keys, identity_key=reply.identity_key, signature=reply.signature
+            keys=reply.keys,
+            identity_key=reply.identity_key,
+            signature=reply.signature,
+            opening=reply.opening,
         )
         for site, reply in replies.items()
     }
@@ -227,7 +251,7 @@ def _share(site: Site, model: Model) -> SealedShares:
         advertised(state.setup, listed),
         pinned=site.known_keys(shown) if signs(site.config) else None,
         # One polynomial per secret of the run, whatever list it is shared among: other shares under
-        # the same key and nonce would show themselves.
+        # the same key and nonce would show themselves.  (The salt settles the graph, too.)
         token_bytes=site.noise.stream("shares", state.setup.salt).token_bytes,
     )
     keep(site, SECRET, after)
@@ -243,18 +267,21 @@ def _route(party: Aggregator, replies: Mapping[str, SealedShares], model: Model)
 
 
 def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
-    asked = tuple(keys.site_order(book.sealed))
-    return replace(model, drop_outs=replace(drop_outs(model), asked=asked, shares=book))
+    asked = tuple(keys.site_order(book.sharers))
+    return replace(model, drop_outs=replace(drop_outs(model), asked=asked))
 
 
 def _ready(site: Site, model: Model) -> site_stages.ReadySite:
     """Return the site's state before a release; opens the shares before the first one."""
-    book = drop_outs(model).shares
-    if book is None:
+    if site.parcel is None:
         return kept(site, SECRET, site_stages.ReadySite)
     state = kept(site, SECRET, site_stages.SharedSite)
-    exchange = stages.share_id(state.first.setup, state.roster)
-    return site_stages.accept_shares(state, replace(book, exchange=exchange))
+    book = SealedShareBook(
+        exchange=stages.share_id(state.first.setup, state.roster),
+        sharers=drop_outs(model).asked,
+        addressed={site.id: site.parcel},
+    )
+    return site_stages.accept_shares(state, book)
 
 
 # -- stages 3 and 4: one sum over the sites that remain ------------------------------------------
@@ -426,7 +453,6 @@ def _absorb_survivors(model: Model, listed: Survivors) -> Model:
         asked=listed.sites,
         participants=left.asked,
         survivors=listed.sites,
-        shares=None,  # opened by now: `_ready` finds them in the vault from here on
     )
     return replace(model, drop_outs=after)
 

@@ -59,6 +59,14 @@ from cape.markers import Marker
 MAX_TEXT: Final = 8 * 2**20
 # Largest array, bytes. Drivers carry those above `MAX_TEXT` as files beside the message.
 MAX_ARRAY: Final = 64 * 2**20
+# Hard cap of a party's state: the engine carries it twice a round
+MAX_STATE: Final = 4 * 2**20
+# Of one document that the engine hands over, and of one that it takes; its own limit is 100 MiB
+MAX_DOCUMENT: Final = 100 * 2**20
+MAX_ANSWER: Final = 90 * 2**20
+# Bytes of arrays that stay inside the replies of all sites: the engine hands them over as one
+# document, in which they are a third longer
+ALL_INLINE: Final = 4 * MAX_TEXT
 # Deepest nesting: states and messages need less than half of it
 MAX_DEPTH: Final = 32
 # Longest tuple or mapping

@@ -42,6 +42,7 @@ from cape.secagg.stages import (
     Setup,
     advertise_id,
     check_advertisements,
+    check_survivors,
     commit,
     commitment,
     inbox_by_site,
@@ -50,6 +51,7 @@ from cape.secagg.stages import (
     roster_of,
     share_id,
     survivor_statement,
+    wired,
 )
 
 
@@ -62,8 +64,9 @@ class KeyTable:
     roster: bytes
     sharers: tuple[str, ...]
 
-    def entry(self, site: str) -> Advertisement:
-        return next(entry for entry in self.advertised.entries if entry.site == site)
+    @property
+    def entries(self) -> dict[str, Advertisement]:
+        return {entry.site: entry for entry in self.advertised.entries}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -112,8 +115,9 @@ def route_shares(
 ) -> tuple[KeyTable, SealedShareBook]:
     """Stage 2: put the ciphertexts of U2 into one book.
 
-    Errors as of `inbox_by_site`; MessageError if a site did not share with every other one.
+    Errors as of `inbox_by_site`; MessageError if a site did not share with every partner.
     """
+    setup = wired(setup, advertised.entries)
     roster = roster_of(setup, advertised.entries)
     sites = {entry.site for entry in advertised.entries}
     exchange = share_id(setup, roster)
@@ -121,11 +125,14 @@ def route_shares(
         inbox, SealedShares, allowed=sites, exchange=exchange, threshold=setup.threshold
     )
     for site, message in messages.items():
-        if message.sealed.keys() != sites - {site}:
-            raise MessageError("E202", problem=f"{site} did not share with every other site")
+        if message.sealed.keys() != sites & setup.partners(site):
+            raise MessageError("E202", problem=f"{site} did not share with every partner")
     table = KeyTable(setup=setup, advertised=advertised, roster=roster, sharers=tuple(messages))
-    sealed = {site: message.sealed for site, message in messages.items()}
-    return table, SealedShareBook(exchange=exchange, sealed=sealed)
+    addressed = {
+        site: {sender: m.sealed[site] for sender, m in messages.items() if site in m.sealed}
+        for site in messages
+    }
+    return table, SealedShareBook(exchange=exchange, sharers=table.sharers, addressed=addressed)
 
 
 def collect_masked(
@@ -147,6 +154,7 @@ def collect_masked(
     messages = inbox_by_site(
         inbox, MaskedInput, allowed=expected, exchange=exchange, threshold=setup.threshold
     )
+    check_survivors(setup, messages)
     total = np.zeros(label.size, dtype=np.uint64)
     for site, message in messages.items():
         if message.masked.dtype != np.uint64 or message.masked.shape != total.shape:
@@ -178,10 +186,9 @@ def collect_signatures(
     )
     # Sites check them again.  Here the error names the site, and nothing was opened.
     statement = survivor_statement(pending.exchange, pending.survivors)
+    entries = pending.table.entries
     for site, message in messages.items():
-        verify_signature(
-            pending.table.entry(site).identity_key, statement, message.signature, site=site
-        )
+        verify_signature(entries[site].identity_key, statement, message.signature, site=site)
     signatures = {site: message.signature for site, message in messages.items()}
     signed = replace(pending, signers=tuple(messages))
     return signed, SurvivorSignatures(exchange=pending.exchange, signatures=signatures)
@@ -204,20 +211,33 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
     survivors = set(pending.survivors)
     dropped = set(pending.participants) - survivors
     for site, message in messages.items():
-        if message.self_masks.keys() != survivors or message.mask_keys.keys() != dropped:
+        held = {site, *table.setup.partners(site)}
+        asked = (survivors & held, dropped & held)
+        if (set(message.self_masks), set(message.mask_keys)) != asked:
             raise MessageError("E202", problem=f"{site} did not open what was asked")
     # The state stays as it was, so that a repeated request gives the same sum.
     total = pending.total.copy()
+    entries = table.entries
     for u in pending.survivors:
-        seed = _secret(table, {v: m.self_masks[u] for v, m in messages.items()})
+        seed = _secret(
+            table, {v: m.self_masks[u] for v, m in messages.items() if u in m.self_masks}
+        )
         # Shamir shares carry no check: one false share gives a seed that nobody advertised.
-        if commit(seed) != commitment(table.entry(u), pending.key_set):
+        if commit(seed) != commitment(entries[u], pending.key_set):
             raise failure(f"the shares do not give the self mask of {u}")
         subtract_stream(total, seed, label)
     # Survivors masked against the dropped sites too; those halves of the pairs are still missing.
     for u in site_order(dropped):
-        secret = _secret(table, {v: m.mask_keys[u] for v, m in messages.items()})
-        total += _left_behind(pending, KeyRing(site=u, secret_key=secret))
+        # A site without a neighbour among the survivors left nothing behind.
+        if left := survivors & table.setup.partners(u):
+            shares = {v: m.mask_keys[u] for v, m in messages.items() if u in m.mask_keys}
+            ring = KeyRing(site=u, secret_key=_secret(table, shares))
+            if ring.public_key != mask_public_key(entries[u], pending.key_set):
+                raise failure(f"the shares do not give the mask key of {u}")
+            peers = {site: mask_public_key(entries[site], pending.key_set) for site in left}
+            pairs = shared_keys(ring, peers, digest=table.roster, salt=table.setup.salt)
+            # Added, its zero-sum term towards the survivors completes their sum.
+            total += zero_sum_mask(pairs, label)
     sizes = table.setup.sizes
     return SurvivorSum(
         total=decode_sum([total], bound=bound),
@@ -230,14 +250,4 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
 def _secret(table: KeyTable, shares: Mapping[str, bytes]) -> bytes:
     coordinates = table.setup.coordinates
     by_x = {coordinates[site]: share for site, share in shares.items()}
-    return shamir.recover(by_x, threshold=table.setup.threshold)
-
-
-def _left_behind(pending: PendingSum, ring: KeyRing) -> Ring:
-    """Zero-sum term of a dropped site towards the survivors: added, it completes their sum."""
-    table, key_set = pending.table, pending.key_set
-    if ring.public_key != mask_public_key(table.entry(ring.site), key_set):
-        raise failure(f"the shares do not give the mask key of {ring.site}")
-    peers = {site: mask_public_key(table.entry(site), key_set) for site in pending.survivors}
-    pairs = shared_keys(ring, peers, digest=table.roster, salt=table.setup.salt)
-    return zero_sum_mask(pairs, pending.label)
+    return shamir.recover(by_x, threshold=table.setup.share_threshold)

@@ -32,6 +32,8 @@ class Advertisement:
     keys: Annotated[bytes, PUBLIC]
     identity_key: Annotated[bytes, PUBLIC]  # Ed25519: signs here and in stage 3b
     signature: Annotated[bytes, PUBLIC]  # over `cape.secagg.keys.advertisement`
+    # What the site's commitment in the roster opens to: its part of the graph; empty without one
+    opening: Annotated[bytes, PUBLIC] = _address(b"")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -43,7 +45,7 @@ class AdvertisementList:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedShares:
-    """Stage 2, site: for every other site of U1, its shares of all key sets, encrypted."""
+    """Stage 2, site: for every partner of U1, its shares of all key sets, encrypted."""
 
     site: Annotated[str, PUBLIC] = _address("")
     exchange: Annotated[bytes, PUBLIC] = _address(b"")
@@ -52,10 +54,14 @@ class SealedShares:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SealedShareBook:
-    """Stage 2, aggregator: sender to receiver to ciphertext; the senders are U2."""
+    """Stage 2, aggregator: `sharers` are U2, and what they sent, receiver to sender to ciphertext.
+
+    A site is given its own entry of `addressed` where the engine can do that, and needs no other.
+    """
 
     exchange: bytes = _address(b"")
-    sealed: Mapping[str, Mapping[str, bytes]]
+    sharers: tuple[str, ...]
+    addressed: Mapping[str, Mapping[str, bytes]]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

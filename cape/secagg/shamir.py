@@ -6,7 +6,8 @@ a public commitment.  Layout in docs/threat-model.md, "SecureAgg".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from cape.secagg.keys import KEY_BYTES, check_length, failure
@@ -20,19 +21,21 @@ SHARE_BYTES: Final = 66
 TokenBytes = Callable[[int], bytes]
 
 
-def split(secret: bytes, *, threshold: int, n_shares: int, token_bytes: TokenBytes) -> list[bytes]:
-    """Key shares, 66 bytes each, little endian, below the prime; index i has x-coordinate 1 + i.
+def split(
+    secret: bytes, *, threshold: int, points: Sequence[int], token_bytes: TokenBytes
+) -> list[bytes]:
+    """Shares at the x-coordinates `points` (from 1), 66 bytes each, little endian, below the prime.
 
     SecureAggregationError for a secret that has not 32 bytes, or a threshold out of range.
     """
     check_length(secret, "shared secret")
-    if not 1 <= threshold <= n_shares:
-        raise failure(f"{threshold} of {n_shares} shares is not possible")
+    if not 1 <= threshold <= len(points):
+        raise failure(f"{threshold} of {len(points)} shares is not possible")
     # Fewer than `threshold` points of a polynomial with random coefficients fit any secret.
     tail = [_below_prime(token_bytes) for _ in range(threshold - 1)]
     coefficients = [int.from_bytes(secret, "little"), *tail]
     shares = []
-    for x in range(1, n_shares + 1):  # x = 0 would be the secret itself
+    for x in points:  # x = 0 would be the secret itself
         value = 0
         for coefficient in reversed(coefficients):  # Horner
             value = (value * x + coefficient) % PRIME
@@ -48,20 +51,29 @@ def recover(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
     if len(shares) < threshold:
         raise failure(f"{len(shares)} shares came, {threshold} are needed")
     # Always the same ones, whoever answered first: the result must not depend on the order.
-    chosen = sorted(shares)[:threshold]
+    chosen = tuple(sorted(shares)[:threshold])
     value = 0
-    for x in chosen:  # Lagrange interpolation at x = 0
-        numerator = denominator = 1
-        for other in chosen:
-            if other != x:
-                numerator = numerator * other % PRIME
-                denominator = denominator * (other - x) % PRIME
-        weight = numerator * pow(denominator, -1, PRIME)
+    for x, weight in zip(chosen, _weights(chosen), strict=True):
         value = (value + read_share(shares[x]) * weight) % PRIME
     # A wrong share gives a random element of the field, almost surely above 2^256.
     if value >> 8 * KEY_BYTES:
         raise failure("the shares do not belong together")
     return value.to_bytes(KEY_BYTES, "little")
+
+
+# The same sites open the secrets of many: their weights take far longer than the sum.
+@functools.lru_cache(maxsize=8)
+def _weights(points: tuple[int, ...]) -> tuple[int, ...]:
+    """Weights of Lagrange interpolation at x = 0."""
+    weights = []
+    for x in points:
+        numerator = denominator = 1
+        for other in points:
+            if other != x:
+                numerator = numerator * other % PRIME
+                denominator = denominator * (other - x) % PRIME
+        weights.append(numerator * pow(denominator, -1, PRIME) % PRIME)
+    return tuple(weights)
 
 
 def read_share(share: bytes) -> int:

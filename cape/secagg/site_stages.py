@@ -8,7 +8,7 @@ set is gone from the state once it was used.  Source: see `cape.secagg.stages`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import field, replace
 
 import numpy as np
@@ -54,6 +54,7 @@ from cape.secagg.stages import (
     advertise_id,
     check_advertisements,
     check_enough,
+    check_survivors,
     commit,
     mask_public_key,
     release_id,
@@ -62,6 +63,7 @@ from cape.secagg.stages import (
     share_id,
     share_info,
     survivor_statement,
+    wired,
 )
 
 # Every share key encrypts one message only, so the nonce may be constant.
@@ -126,11 +128,17 @@ class SharedSite:
 
 
 def advertise(
-    setup: Setup, *, site: str, identity_secret: bytes, token_bytes: TokenBytes
+    setup: Setup,
+    *,
+    site: str,
+    identity_secret: bytes,
+    token_bytes: TokenBytes,
+    opening: bytes = b"",
 ) -> AdvertisedSite:
     """Stage 1: draw the keys of this batch; `own` of the state goes to the aggregator.
 
-    `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run.
+    `identity_secret` is an Ed25519 key of 32 bytes: the pinned one, or one drawn for this run;
+    `opening` what this site committed to, its part of the graph.
     """
     # All sets at once: the run then needs no further exchange of keys before a release.
     share_key = token_bytes(KEY_BYTES)
@@ -147,6 +155,7 @@ def advertise(
         keys=keys,
         identity_key=identity_public_key(identity_secret),
         signature=sign(identity_secret, advertisement(site, keys, salt=setup.salt)),
+        opening=opening,
     )
     return AdvertisedSite(
         setup=setup,
@@ -170,13 +179,14 @@ def share(
     repeated request is answered with the stored message.  Errors as of `check_advertisements`;
     SecureAggregationError if the own entry was changed.
     """
-    setup, own, entries = state.setup, state.own, advertised.entries
-    check_advertisements(setup, entries, pinned=pinned)
+    own, entries = state.own, advertised.entries
+    check_advertisements(state.setup, entries, pinned=pinned)
     # Others would encrypt their shares to the changed key.
     if own not in entries:
         raise failure("the own advertisement was changed")
-    roster = roster_of(setup, entries)
-    shares = _split_sets(setup, state.key_sets, token_bytes)
+    setup = wired(state.setup, entries)
+    roster, partners = roster_of(setup, entries), setup.partners(own.site)
+    shares = _split_sets(setup, {own.site, *partners}, state.key_sets, token_bytes)
     # The aggregator relays all shares, so each is for the eyes of its receiver only; the own ones
     # stay here.
     sealed = {
@@ -184,10 +194,13 @@ def share(
             _NONCE, shares[entry.site], share_context(setup, own.site, entry.site)
         )
         for entry in entries
-        if entry.site != own.site
+        if entry.site in partners
     }
     shared = SharedSite(
-        first=state, advertised=advertised, roster=roster, own_shares=shares[own.site]
+        first=replace(state, setup=setup),
+        advertised=advertised,
+        roster=roster,
+        own_shares=shares[own.site],
     )
     message = SealedShares(site=own.site, exchange=share_id(setup, roster), sealed=sealed)
     return shared, message
@@ -201,20 +214,20 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
     first, setup, site = state.first, state.first.setup, state.first.own.site
     if book.exchange != share_id(setup, state.roster):
         raise MessageError("E202", problem="it belongs to another stage or exchange")
-    check_enough(book.sealed, threshold=setup.threshold)
+    sharers = set(book.sharers)
+    check_enough(sharers, threshold=setup.threshold)
     entries = {entry.site: entry for entry in state.advertised.entries}
     # Without its own shares among them this site was counted out: it must not go on as if in U2.
-    if site not in book.sealed or not book.sealed.keys() <= entries.keys():
+    if site not in sharers or not sharers <= entries.keys():
         raise failure("the sites that shared are not those that advertised")
-    received = {site: state.own_shares}
-    for sender, ciphertexts in book.sealed.items():
-        if sender != site:
-            cipher = _cipher(first.share_key, entries[sender], state.roster, setup, sender, site)
-            context = share_context(setup, sender, site)
-            received[sender] = _open(cipher, ciphertexts.get(site, b""), context, sender=sender)
-            # Malformed shares are found now, while nothing is masked yet, not at a drop-out.
-            if len(received[sender]) != PAIR_BYTES * setup.n_sets:
-                raise failure(f"the shares of {sender} have a wrong length")
+    received, ciphertexts = {site: state.own_shares}, book.addressed.get(site, {})
+    for sender in site_order(sharers & setup.partners(site)):
+        cipher = _cipher(first.share_key, entries[sender], state.roster, setup, sender, site)
+        context = share_context(setup, sender, site)
+        received[sender] = _open(cipher, ciphertexts.get(sender, b""), context, sender=sender)
+        # Malformed shares are found now, while nothing is masked yet, not at a drop-out.
+        if len(received[sender]) != PAIR_BYTES * setup.n_sets:
+            raise failure(f"the shares of {sender} have a wrong length")
     held = tuple(
         {sender: _pair(shares, k) for sender, shares in received.items()}
         for k in range(setup.n_sets)
@@ -224,7 +237,7 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
         site=site,
         roster=state.roster,
         advertised=state.advertised,
-        alive=tuple(site_order(received)),  # U2
+        alive=tuple(site_order(sharers)),  # U2
         used=0,
         identity_secret=first.identity_secret,
         key_sets=first.key_sets,
@@ -233,22 +246,22 @@ def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
 
 
 def _split_sets(
-    setup: Setup, key_sets: Sequence[KeySet], token_bytes: TokenBytes
+    setup: Setup, holders: Collection[str], key_sets: Sequence[KeySet], token_bytes: TokenBytes
 ) -> dict[str, bytes]:
-    """Share both secrets of all sets: per site of the run its `PAIR_BYTES` for every set."""
-    # For every site of U0, so that x-coordinates do not depend on who advertised.
-    coordinates = setup.coordinates
+    """Share both secrets of all sets: per holder its `PAIR_BYTES` for every set."""
+    # Coordinates of U0, so that they do not depend on who advertised.
+    points = {site: x for site, x in setup.coordinates.items() if site in holders}
     parts: list[list[bytes]] = [
         shamir.split(
             secret,
-            threshold=setup.threshold,
-            n_shares=len(coordinates),
+            threshold=setup.share_threshold,
+            points=tuple(points.values()),
             token_bytes=token_bytes,
         )
         for one in key_sets
         for secret in (one.mask_key, one.seed)
     ]
-    return {site: b"".join(part[x - 1] for part in parts) for site, x in coordinates.items()}
+    return {site: b"".join(part[i] for part in parts) for i, site in enumerate(points)}
 
 
 def _cipher(
@@ -296,10 +309,11 @@ def mask_input(
         raise failure("the vector does not fit its label")
     own = state.key_sets[0]
     ring = KeyRing(site=state.site, secret_key=own.mask_key)
+    among = state.setup.partners(state.site).intersection(participants)
     peers = {
         entry.site: mask_public_key(entry, state.used)
         for entry in state.advertised.entries
-        if entry.site in participants and entry.site != state.site
+        if entry.site in among
     }
     pairs = shared_keys(ring, peers, digest=state.roster, salt=state.setup.salt)
     masked = zero_sum_mask(pairs, label)
@@ -336,7 +350,7 @@ def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, Surv
     if release.survivors:
         raise MessageError("E202", problem="the survivors of this release are signed already")
     survivors = tuple(site_order(set(listed.sites)))
-    check_enough(survivors, threshold=state.setup.threshold)
+    check_survivors(state.setup, survivors)
     # Listed as dropped, this site's mask key would be opened although its vector was sent.
     if not {state.site} <= set(survivors) <= set(release.participants):
         raise failure("the survivors are not sites of this release")
@@ -371,8 +385,8 @@ def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskS
     message = MaskShares(
         site=state.site,
         exchange=release.exchange,
-        self_masks={u: release.shares[u][SHARE_BYTES:] for u in survivors},
-        mask_keys={u: release.shares[u][:SHARE_BYTES] for u in site_order(dropped)},
+        self_masks={u: both[SHARE_BYTES:] for u, both in release.shares.items() if u in survivors},
+        mask_keys={u: both[:SHARE_BYTES] for u, both in release.shares.items() if u in dropped},
     )
     return replace(state, release=None), message
 

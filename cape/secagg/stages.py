@@ -10,10 +10,12 @@ would open the first.  Source: docs/threat-model.md, "SecureAgg".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Final, TypeVar
 
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
+from cape.secagg.graph import GraphPlan, isolated, neighbourhoods, plan_graph
 from cape.secagg.keys import (
     KEY_BYTES,
     KeyRosterEntry,
@@ -48,6 +50,9 @@ class Setup:
     batch: int  # which time stages 1 and 2 run, from 1
     n_sets: int  # key sets of this batch: releases that it serves
     min_survivors: int = 0  # threshold t that the owner wants; see `threshold`
+    # Of every site's part of the graph, 32 bytes, told before anybody's part is (`opening_of`)
+    commitments: Mapping[str, bytes] = field(default_factory=dict)
+    graph_seed: bytes = b""  # from all parts together, once they are known (`wired`)
 
     def __post_init__(self) -> None:
         n_sites, t = len(self.sizes), self.threshold
@@ -65,6 +70,30 @@ class Setup:
         """Sites that must answer at every stage, t = max(min_survivors, floor(2 S / 3) + 1)."""
         # Two thirds is the bound of Bonawitz et al. against an active aggregator.
         return max(self.min_survivors, 2 * len(self.sizes) // 3 + 1)
+
+    @property
+    def plan(self) -> GraphPlan | None:
+        """The graph of this run, or None: every pair of sites."""
+        return plan_graph(len(self.sizes), self.threshold, self.colluders)
+
+    @property
+    def share_threshold(self) -> int:
+        """Shares that open a secret: t' of the graph, or t."""
+        return self.threshold if self.plan is None else self.plan.threshold
+
+    def partners(self, site: str) -> frozenset[str]:
+        """Sites that `site` masks against and gives shares to."""
+        wiring = self.wiring
+        return frozenset(self.sizes) - {site} if wiring is None else wiring[site]
+
+    @property
+    def wiring(self) -> dict[str, frozenset[str]] | None:
+        """Neighbours of every site, or None: every pair of sites."""
+        if self.plan is None:
+            return None
+        if not self.graph_seed:
+            raise failure("the graph is not known yet")
+        return neighbourhoods(tuple(site_order(self.sizes)), self.graph_seed, self.plan)
 
     @property
     def coordinates(self) -> dict[str, int]:
@@ -135,6 +164,41 @@ def check_advertisements(
         raise failure("an advertised key repeats")
     if pinned is not None:
         check_pinned(roster_entries(setup, entries), pinned=pinned)
+    if setup.plan is not None:
+        # Who could leave its part out after the others' are known would choose between graphs.
+        if advertised.keys() != setup.sizes.keys():
+            raise failure("the graph needs the part of every site, and one is missing")
+        for site, entry in advertised.items():
+            if commit_part(entry.opening) != setup.commitments.get(site):
+                raise failure(f"the part of {site} in the graph is not the one it committed to")
+
+
+def wired(setup: Setup, entries: Iterable[Advertisement]) -> Setup:
+    """Return the setup with the graph of a list that passed `check_advertisements`."""
+    if setup.plan is None:
+        return setup
+    parts = {entry.site: entry.opening for entry in entries}
+    # The salt names the roster, and with it every commitment, which came before every part.
+    mixed = b"".join(lp(parts[site]) for site in site_order(parts))
+    seed = sha256(lp(b"cape/1/graph") + setup.salt + mixed)
+    return replace(setup, commitments={}, graph_seed=seed)
+
+
+def commit_part(opening: bytes) -> bytes:
+    """Commit to a site's part of the graph: 32 random bytes, so the hash hides them."""
+    return sha256(lp(b"cape/1/graph-part") + opening)
+
+
+def check_survivors(setup: Setup, survivors: Collection[str]) -> None:
+    """Raise SecureAggregationError for a list that no honest site may sign.
+
+    Fewer than t, or, in a graph, one of them with fewer than t' neighbours on the list: parts of
+    the sum could be told apart (docs/privacy.md, "Many sites").
+    """
+    check_enough(survivors, threshold=setup.threshold)
+    if setup.plan is not None and setup.wiring is not None:
+        if alone := isolated(survivors, setup.wiring, setup.plan):
+            raise failure(f"{alone[0]} has too few neighbours among the survivors")
 
 
 def roster_entries(setup: Setup, entries: Iterable[Advertisement]) -> list[KeyRosterEntry]:

@@ -72,7 +72,7 @@ class SiteContext(_Party):
         all_runs: AllRuns | None = None,
     ) -> None:
         super().__init__(config)
-        self.id = site
+        self.id, self.parcel = site, None
         self.policy, self.store = policy, store
         self._open_source = open_source
         self._computation, self._owner = computation, owner

@@ -615,6 +615,49 @@ MUTANTS = (
         "::test_masked_words_are_uniform_and_two_runs_on_equal_data_share_none",
     ),
     Mutant(
+        "a run that cannot travel begins",
+        "cape/protocol/join.py", "    check_weight(weight_of(", "    print(weight_of(",
+        PROTOCOL + "test_many_sites.py"
+        "::test_what_cannot_travel_is_refused_by_the_budget_and_in_join",
+    ),
+    Mutant(
+        "a list is signed that leaves a survivor without neighbours",
+        "cape/secagg/stages.py", "if alone := isolated(survivors, setup.wiring, setup.plan):",
+        "if not (alone := survivors):",
+        PROTOCOL + "test_many_sites.py"
+        "::test_a_list_that_leaves_a_survivor_alone_is_signed_by_nobody",
+    ),
+    Mutant(
+        "a site may choose its part of the graph when it knows the others'",
+        "cape/secagg/stages.py", "if commit_part(entry.opening) != setup.commitments.get(site):",
+        "if not entry.opening:",
+        PROTOCOL + "test_many_sites.py::test_nobody_chooses_a_graph_once_the_parts_are_known",
+    ),
+    Mutant(
+        "a part of the graph may be left out",
+        "cape/secagg/stages.py", "if advertised.keys() != setup.sizes.keys():",
+        "if not advertised:",
+        PROTOCOL + "test_many_sites.py"
+        "::test_a_site_that_falls_silent_before_its_part_is_known_ends_the_run",
+    ),
+    Mutant(
+        "the graph is a ring of nearest neighbours",
+        "cape/secagg/graph.py", "+ 1), key=rank)[: k // 2])", "+ 1))[: k // 2])",
+        PROTOCOL + "test_many_sites.py::test_the_graph_keeps_its_promises_by_exact_counts",
+    ),
+    Mutant(
+        "colluding neighbours are counted for one site, not for all",
+        "cape/secagg/graph.py", "if n_sites * tail << log2 >= every:",
+        "if tail << log2 >= every:",
+        PROTOCOL + "test_many_sites.py::test_the_graph_keeps_its_promises_by_exact_counts",
+    ),
+    Mutant(
+        "sealed shares of all sites become part of the model",
+        "cape/protocol/phases.py", "    return replace(body, addressed={})  # type",
+        "    return body  # type",
+        PROTOCOL + "test_many_sites.py::test_a_site_needs_nothing_of_what_others_are_sent",
+    ),
+    Mutant(
         "signatures over the key roster are looked at by nobody",
         "cape/protocol/zero_sum.py", "signed=not signs(site.config),", "signed=True,",
         PROTOCOL + "test_pinned.py"
@@ -622,7 +665,7 @@ MUTANTS = (
     ),
     Mutant(
         "what stays inside a message does not follow from the number of sites",
-        "cape/coinstac/documents.py", "ALL_INLINE // senders", "ALL_INLINE",
+        "cape/coinstac/documents.py", "wire.ALL_INLINE // senders", "wire.ALL_INLINE",
         PROTOCOL + "test_transfer.py"
         "::test_what_stays_inside_a_message_follows_from_the_number_of_sites",
     ),

@@ -72,7 +72,7 @@ def test_any_threshold_of_shares_gives_the_secret_back(secret, data):
     shares = shamir.split(
         secret,
         threshold=t,
-        n_shares=n,
+        points=range(1, n + 1),
         token_bytes=lambda size: hashlib.shake_256(seed).digest(size),
     )
     chosen = data.draw(st.sets(st.integers(1, n), min_size=t))

@@ -336,9 +336,9 @@ def test_a_ciphertext_changed_by_the_relay_stops_the_site_it_was_for() -> None:
     while link._state.cursor.phase != "zero-sum.probe":
         link.exchange()
     request = link._request
-    book = {sender: dict(sealed) for sender, sealed in request.body.sealed.items()}
-    book["site1"]["site0"] = flipped(book["site1"]["site0"])
-    request = dataclasses.replace(request, body=dataclasses.replace(request.body, sealed=book))
+    book = {site: dict(sealed) for site, sealed in request.body.addressed.items()}
+    book["site0"]["site1"] = flipped(book["site0"]["site1"])
+    request = dataclasses.replace(request, body=dataclasses.replace(request.body, addressed=book))
     with pytest.raises(SecureAggregationError, match="do not open"):
         advance_site(link._runs["site0"], request, link._parties["site0"])
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from cape.flare.own_file import SiteFile
@@ -37,15 +37,15 @@ class Calls:
     def site(self, name: str) -> SiteRounds:
         return SiteRounds(name, lambda: self.own[name])
 
-    def ask(self, sites: Iterable[str], blob: bytes, timeout: float) -> Iterator[tuple[str, bytes]]:
+    def ask(self, blobs: Mapping[str, bytes], timeout: float) -> Iterator[tuple[str, bytes]]:
         del timeout
-        self.asked.append(tuple(sites))
+        self.asked.append(tuple(blobs))
         call = len(self.asked)
         for site in self.asked[-1]:
             if self.hang(call, site):
                 continue
             try:
-                answer = self.site(site).answer(blob, "owner@cape.org")
+                answer = self.site(site).answer(blobs[site], "owner@cape.org")
             finally:
                 # A process is one site; here all are.
                 for name in (POLICY_VARIABLE, HOME_VARIABLE, IDENTITY_VARIABLE):

@@ -16,7 +16,7 @@ from cape.papers import accountants, asymmetric, correlated, formulas
 from cape.privacy import accounting
 from cape.privacy import mechanisms as release_integers
 from cape.privacy.cost import Cost
-from cape.secagg import keys
+from cape.secagg import graph, keys
 from support import closed_forms
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -80,6 +80,7 @@ WRONG = {  # script: module, name, what takes its place
         formulas, "printed_rdp_variance",
         lambda learning_rate, pooled_std, sensitivity: (pooled_std / sensitivity) ** 2,
     ),
+    "secagg_graph": (graph, "second_eigenvalue", lambda n_sites, k: 0.0),
     "sensitivity": (release_integers, "integer_sensitivity", lambda shape, clip, size: clip),
     "symmetric_noise": (correlated, "nonsymmetric_factor", correlated.view_factor),
     "theorem_1_is_false": (correlated, "printed_factor", paper_factor),

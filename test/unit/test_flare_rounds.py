@@ -177,8 +177,8 @@ def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, t
 def test_a_site_that_sends_no_answer_is_one_that_refuses(calls, monkeypatch, settings):
     ask = calls.ask
 
-    def garbling(sites, blob, timeout):
-        for site, raw in ask(sites, blob, timeout):
+    def garbling(blobs, timeout):
+        for site, raw in ask(blobs, timeout):
             yield site, b"{" if site == "local1" and len(calls.asked) > 3 else raw
 
     monkeypatch.setattr(calls, "ask", garbling)
@@ -312,8 +312,8 @@ def test_a_vector_of_another_length_is_named_with_its_site(calls, settings, monk
     """It enters no running sum."""
     ask = calls.ask
 
-    def shortening(sites, blob, timeout):
-        for site, raw in ask(sites, blob, timeout):
+    def shortening(blobs, timeout):
+        for site, raw in ask(blobs, timeout):
             document = json.loads(raw)
             output = document["output"]
             if site == "local0" and output and output["phase"] == "iterate":

@@ -237,7 +237,11 @@ def test_survivors_that_protect_nobody_are_refused(colluders, survivors, expecte
 
 
 def test_a_card_has_no_field_for_anything_of_the_content_of_data() -> None:
-    """M_s is what a list says; a space is the mask's, or the layout of tables."""
+    """M_s is what a list says; a space is the mask's, or the layout of tables.
+
+    A commitment hides 32 bytes that are drawn like a nonce.
+    """
     assert {spec.name for spec in dataclasses.fields(SiteCard)} == {
         "protocol", "version", "computation", "settings", "nonce", "n_subjects", "space", "noise",
+        "commitment",
     }  # fmt: skip

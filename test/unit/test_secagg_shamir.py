@@ -26,7 +26,7 @@ class Stream:
 
 def split(threshold: int, n_shares: int, secret: bytes = SECRET) -> dict[int, bytes]:
     shares = shamir.split(
-        secret, threshold=threshold, n_shares=n_shares, token_bytes=Stream(b"seed")
+        secret, threshold=threshold, points=range(1, n_shares + 1), token_bytes=Stream(b"seed")
     )
     return dict(enumerate(shares, start=1))
 
@@ -56,7 +56,7 @@ def test_shares_are_the_polynomial_at_1_2_3_in_little_endian():
     shares = shamir.split(
         b"\x09" + bytes(31),
         threshold=3,
-        n_shares=3,
+        points=(1, 2, 3),
         token_bytes=lambda n: next(words).to_bytes(n, "little"),
     )
     assert [int.from_bytes(s, "little") for s in shares] == [21, 47, 87]
@@ -87,7 +87,7 @@ def test_coefficients_fill_the_field_and_all_ones_are_drawn_again():
         calls.append(n)
         return b"\xff" * n if len(calls) == 1 else Stream(b"x")(n)
 
-    shamir.split(SECRET, threshold=2, n_shares=2, token_bytes=token_bytes)
+    shamir.split(SECRET, threshold=2, points=(1, 2), token_bytes=token_bytes)
     assert calls == [66, 66]
     draws = [shamir._below_prime(Stream(bytes([i]))) for i in range(200)]
     assert max(draws) >> 520 == 1

@@ -147,7 +147,7 @@ def test_the_order_of_arrival_changes_nothing(run):
     assert aggregator_stages.collect_advertisements(SETUP, shuffled) == run.listed
     table, book = aggregator_stages.route_shares(SETUP, run.listed, run.sealed()[::-1])
     assert (table, book) == (run.table, run.book)
-    assert list(book.sealed) == list(SITES)
+    assert book.sharers == SITES
     pending, survivors = run.collect_masked(run.inputs()[2::-1])
     assert survivors == run.survivors
     assert np.array_equal(pending.total, run.pending.total)
@@ -338,14 +338,21 @@ def test_shares_for_a_wrong_set_of_sites_are_refused(run):
     first = run.sealed()[0]
     for sealed in ({**first.sealed, "a": b""}, {k: first.sealed[k] for k in "bc"}, {}):
         inbox = [change(first, sealed=sealed), *run.sealed()[1:]]
-        with pytest.raises(MessageError, match="a did not share with every other site"):
+        with pytest.raises(MessageError, match="a did not share with every partner"):
             aggregator_stages.route_shares(SETUP, run.listed, inbox)
 
 
 def rebook(run, **senders):
+    """The book with other ciphertexts of some senders, or without them (None)."""
+    sent = {site: message.sealed for site, (_, message) in run.shared.items()} | senders
+    sent = {site: sealed for site, sealed in sent.items() if sealed is not None}
     return SealedShareBook(
         exchange=run.book.exchange,
-        sealed={k: v for k, v in {**run.book.sealed, **senders}.items() if v is not None},
+        sharers=tuple(sent),
+        addressed={
+            site: {sender: sealed[site] for sender, sealed in sent.items() if site in sealed}
+            for site in SITES
+        },
     )
 
 
@@ -362,16 +369,16 @@ def test_a_book_of_another_exchange_or_other_sites_is_refused(run):
 
 
 def test_tampered_swapped_truncated_or_missing_ciphertexts_do_not_open(run):
-    mine = run.book.sealed["b"]["a"]
+    mine = run.book.addressed["a"]["b"]
     for wrong in (
         flip(mine),
         flip(mine, -1),
         mine[:-1],
         mine[:8],
         b"",
-        run.book.sealed["c"]["a"],
-        run.book.sealed["b"]["c"],
-        run.book.sealed["a"]["b"],
+        run.book.addressed["a"]["c"],
+        run.book.addressed["c"]["b"],
+        run.book.addressed["b"]["a"],
     ):
         with pytest.raises(SecureAggregationError, match="shares of b do not open") as caught:
             run.accept("a", rebook(run, b={"a": wrong}))
@@ -417,7 +424,7 @@ def test_shares_travel_under_the_documented_key_and_associated_data(run):
         )
     )
     context = SETUP.salt + number(2) + number(1) + ends
-    plain = ChaCha20Poly1305(key).decrypt(bytes(12), run.book.sealed["b"]["a"], context)
+    plain = ChaCha20Poly1305(key).decrypt(bytes(12), run.book.addressed["a"]["b"], context)
     assert len(plain) == 2 * 2 * 66
     held = run.ready["a"].held
     assert plain == held[0]["b"] + held[1]["b"]

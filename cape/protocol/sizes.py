@@ -1,0 +1,218 @@
+"""What a run's messages and states weigh, in bytes, and how many sites they leave room for.
+
+Each party's share grows with S at most, but for two things: the sealed shares of all sites, which
+pass the aggregator once (S k of them), and keys and lists of survivors, of which every
+state holds those of all S.  A run that cannot travel is refused in `join`, before any charge.
+Measured: `bench/sites.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from cape.config import Config
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.privacy.cost import Event
+from cape.protocol import wire
+from cape.protocol.messages import KeyAdvertisement, RosterEntry, RoundRecord
+from cape.protocol.model import signs
+from cape.protocol.secagg_stages import EXTRA_SETS
+from cape.secagg.graph import GraphPlan, plan_graph
+from cape.secagg.keys import KEY_BYTES
+from cape.secagg.shamir import SHARE_BYTES
+from cape.secagg.stages import PAIR_BYTES, SET_BYTES
+
+# A site's name and what stands around it: longer ones count as this
+NAME: Final = 24
+# Envelope, signs of JSON, and an answer's other fields
+HEAD: Final = 600
+# Past this S is "more than"
+MOST_SITES: Final = 10_000
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Traffic:
+    """Exchanges of one kind: how many, and the bytes of one reply and of what one site is told."""
+
+    phase: str
+    exchanges: int
+    reply: int
+    told: int
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Weight:
+    """What a run weighs at S sites, bytes."""
+
+    n_sites: int
+    traffic: tuple[Traffic, ...]
+    vector: int  # the longest, as 8-byte integers
+    state: int  # of every party, at the end of the run
+    document: int  # the longest that holds the replies of all sites
+    broadcast: int  # the longest, with the parts of all sites
+    site_memory: int  # messages, vectors and secrets held at once, beside program and data
+    aggregator_memory: int
+    graph: GraphPlan | None  # with whom a site shares, or None: with everybody
+
+    def limits(self) -> tuple[tuple[str, int, int], ...]:
+        """Return what is limited, what it weighs here, and the limit."""
+        return (
+            ("the state of a party", self.state, wire.MAX_STATE),
+            ("the replies of all sites in one exchange", self.document, wire.MAX_DOCUMENT),
+            ("one broadcast", self.broadcast, wire.MAX_ANSWER),
+            ("one vector", self.vector, wire.MAX_ARRAY),
+        )
+
+
+def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: int) -> Weight:
+    """Return what a run of these releases weighs at S sites, by the messages it would send."""
+    secagg = config.aggregation == "secagg"
+    n_releases, longest = len(events), max((event.size for event in events), default=0)
+    # Of what is released: a few matrices of n_basis rows.
+    released = 3 * _text(8 * n_basis * int(getattr(config, "n_components", 1)))
+    entry = _size(RosterEntry(site="", nonce="0" * 32, n_subjects=10**6)) + NAME + 1
+    # Settings, and a line of the ledger for each release.
+    own = _settings(config) + n_releases * HEAD + HEAD
+    roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD
+    inline = min(wire.MAX_TEXT, wire.ALL_INLINE // n_sites)
+    vectors = [(event.phase, event.size) for event in events]
+    traffic = [Traffic(phase="join", exchanges=1, reply=2 * HEAD + _settings(config), told=roster)]
+    if secagg:
+        graph = plan_graph(n_sites, config.survivors(n_sites), config.colluders(n_sites))
+        partners = n_sites - 1 if graph is None else graph.neighbours
+        sets = n_releases + EXTRA_SETS
+        keys = _advertisement(KEY_BYTES + SET_BYTES * sets) + NAME
+        parcel = partners * (_text(PAIR_BYTES * sets + 16) + NAME + 6)
+        opened = (partners + 1) * (_text(SHARE_BYTES) + NAME + 6) + HEAD
+        names, signed = n_sites * (NAME + 3), n_sites * (_text(64) + NAME + 6)
+        trace = n_releases * (n_sites * (NAME + 3) + _record())
+        state = roster + n_sites * (keys + 67) + names * 3 + signed + trace + released + own
+        book = n_sites * (parcel + NAME + 6) + names
+        traffic += [
+            Traffic(phase="zero-sum", exchanges=1, reply=keys + HEAD, told=n_sites * keys + HEAD),
+            Traffic(phase="zero-sum.shares", exchanges=1, reply=parcel + HEAD, told=parcel + names),
+        ]
+        traffic += _releases(vectors, lambda size: _text(8 * size) + HEAD, told=names + HEAD)
+        sums = 3 * n_releases + 3
+        traffic += [
+            Traffic(phase="*.consistency", exchanges=sums // 3, reply=HEAD, told=signed + HEAD),
+            Traffic(phase="*.unmask", exchanges=sums // 3, reply=opened, told=released + HEAD),
+        ]
+        inside = max((8 * size for _, size in vectors if 8 * size <= inline), default=0)
+        document = n_sites * (max(parcel, _text(inside)) + HEAD)
+        # Keys of all and shares of the partners, sealed and as read; the document of a state.
+        site_memory = 3 * (n_sites * keys + parcel) + 3 * state + 4 * 8 * longest
+        aggregator_memory = max(3 * book, n_sites * opened) + 3 * state + 6 * 8 * longest
+        broadcast = max(book, n_sites * keys) + HEAD
+    else:
+        graph = None
+        key = 67 + (67 + 131 + 131 if signs(config) else 0)
+        state = roster + n_sites * key + n_releases * _record() + released + own
+        traffic += [
+            Traffic(phase="zero-sum", exchanges=1, reply=key + HEAD, told=n_sites * key + HEAD),
+            Traffic(phase="zero-sum.probe", exchanges=1, reply=HEAD, told=HEAD),
+        ]
+        traffic += _releases(vectors, lambda size: _text(8 * size) + HEAD, told=released + HEAD)
+        # Longer ones travel as files.
+        inside = max((8 * size for _, size in vectors if 8 * size <= inline), default=0)
+        document = n_sites * (_text(inside) + HEAD)
+        # x, its sum with noise, the masked one and its text.
+        site_memory = 3 * state + n_sites * (NAME + 80) + 5 * 8 * longest
+        # The running sum, one reply and its text; what each site said besides.
+        aggregator_memory = 3 * state + document + 6 * 8 * longest
+        broadcast = max(roster, n_sites * key, released) + HEAD
+    return Weight(
+        n_sites=n_sites,
+        traffic=tuple(traffic),
+        vector=8 * longest,
+        state=state,
+        document=document,
+        broadcast=broadcast,
+        site_memory=site_memory,
+        aggregator_memory=aggregator_memory,
+        graph=graph,
+    )
+
+
+def check_weight(weight: Weight, config: Config) -> None:
+    """ConfigError (E145) for a run that would not travel: what is too large, and what to do."""
+    for what, got, allowed in weight.limits():
+        if got > allowed:
+            # A graph needs room between the sites that may be lost and those that may collude.
+            fewer = "raise min_survivors or lower assumed_colluders, "
+            help_ = fewer if config.aggregation == "secagg" and weight.graph is None else ""
+            raise ConfigError(
+                "E145",
+                setting=f"{what} at {weight.n_sites} sites",
+                got=f"{got / 2**20:.1f} MiB",
+                allowed=f"{allowed / 2**20:g} MiB",
+                do=f"{help_}lower n_basis or n_rounds, or take fewer sites.",
+            )
+
+
+def breaks_first(
+    config: Config, events: Sequence[Event], n_sites: int, n_basis: int
+) -> tuple[int, str]:
+    """Return the least S from here on at which a run of these releases breaks, and what does.
+
+    (0, "") if nothing does up to `MOST_SITES`.
+    """
+
+    def broken(n: int) -> str:
+        limits = weight_of(config, events, n, n_basis).limits()
+        return next((what for what, got, allowed in limits if got > allowed), "")
+
+    low, high = n_sites, n_sites
+    while not broken(high):
+        if high >= MOST_SITES:
+            return 0, ""
+        low, high = high, min(2 * high, MOST_SITES)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if broken(middle) else (middle, high)
+    return high, broken(high)
+
+
+def _releases(
+    vectors: Sequence[tuple[str, int]], reply: Callable[[int], int], *, told: int
+) -> list[Traffic]:
+    phases = dict.fromkeys(vectors)
+    return [
+        Traffic(phase=phase, exchanges=vectors.count((phase, size)), reply=reply(size), told=told)
+        for phase, size in phases
+    ]
+
+
+def _text(n_bytes: int) -> int:
+    return 4 * -(-n_bytes // 3)
+
+
+def _size(record: Any) -> int:
+    return len(wire.dumps(wire.encode(record, type(record))))
+
+
+def _settings(config: Config) -> int:
+    # They travel as text.
+    return len(wire.dumps(wire.dumps(config.settings()).decode("ascii")))
+
+
+def _advertisement(n_bytes: int) -> int:
+    sample = KeyAdvertisement(
+        keys=bytes(n_bytes), identity_key=bytes(32), signature=bytes(64), opening=bytes(32)
+    )
+    return _size(sample)
+
+
+def _record() -> int:
+    return _size(
+        RoundRecord(
+            phase="iterate",
+            round=100,
+            statistic_norm=1 / 3,
+            noise_norm=1 / 3,
+            step_norm=1 / 3,
+            stability=1 / 3,
+        )
+    )
