@@ -383,7 +383,7 @@ MUTANTS = (
     Mutant(
         "a reconstructed self mask is not compared with its commitment",
         "cape/secagg/aggregator_stages.py",
-        "if commit(seed) != commitment(table.entry(u), pending.key_set):", "if not seed:",
+        "if commit(seed) != commitment(entries[u], pending.key_set):", "if not seed:",
         UNIT + "test_secagg_stages.py"
         "::test_a_changed_share_is_found_by_the_commitment_or_the_advertised_key",
     ),
@@ -729,8 +729,8 @@ MUTANTS = (
     Mutant(
         "what people read makes another question",
         "cape/protocol/phases.py",
-        "    transcript = told(run, cursor, party.digest(request.body))\n    return",
-        "    transcript = told(run, cursor, repr(request.progress).encode())\n    return",
+        "transcript=told(run, cursor, party.digest(body)),",
+        "transcript=told(run, cursor, repr(request.progress).encode()),",
         PROTOCOL + "test_engine.py::test_what_only_people_read_makes_no_other_question",
     ),
     Mutant(
