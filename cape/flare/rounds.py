@@ -267,7 +267,7 @@ class AggregatorRounds:
 
     def step(self, state: RunState, arrived: Mapping[str, bytes]) -> RunState:
         """Return where the run stands after the answers of one exchange; CapeError as `play`."""
-        return self._exchange(state, lambda sites, blob, timeout: iter(arrived.items()), 0.0)
+        return self._exchange(state, lambda blobs, timeout: iter(arrived.items()), 0.0)
 
     def opening(self, sites: list[str]) -> RunState:
         """Return where a run begins; ConsortiumError E204 for sites that the owner does not say."""
