@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from dataclasses import field
 from typing import Literal
 
 import numpy as np
@@ -26,6 +27,7 @@ from cape.algorithms.estimators import (
     clip_rows,
     step_record,
 )
+from cape.algorithms.left_right import LeftRight
 from cape.algorithms.linalg import smat, svec, top_eigenspace
 from cape.frozen import dataclass
 
@@ -53,6 +55,17 @@ FEWEST_CUT = 0.15
 FEW_COMPONENTS = 5
 
 
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class FreeSet:
+    """Spatial components of a temporal run's released mean of images, by the recipe of brains."""
+
+    directions: Array  # (k, n): in the kernel basis of spatial maps, in final order and sign
+    converged: bool  # whether the rotation settled
+    test: LeftRight | None  # None where left and right cannot be compared
+    mirrored: bool
+    claims: tuple[float, ...]  # in the order of the maps; empty unless the test is clear
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Subspace:
     """Common subspace of all subjects; everything here is released or follows from it."""
@@ -67,6 +80,8 @@ class Subspace:
     # large or the budget too small; "unguarded": the guard does not apply
     status: SubspaceStatus
     record: StepRecord
+    # What the same release gives away, for the report alone
+    free: FreeSet | None = field(default=None, metadata={"added": True})
 
     @property
     def overlap(self) -> float:

@@ -81,6 +81,7 @@ class SpatialSet:
     test: LeftRight | None = None  # of brains
     mirrored: bool = False  # whether left and right were averaged after a clear test
     claims: tuple[float, ...] = ()  # expected |r| with other people; empty unless the test is clear
+    recipe: bool = False  # whether it is that of brains (docs/separations.md)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -80,8 +80,8 @@ class SecureSum(Generic[M]):
     successors: tuple[SecureSum[M], ...] = ()
     # ``close(config, model)``: last state of the run, for the stage that opens `report`
     close: Callable[[Any, M], Any] | None = None
-    # ``hand_over(config, model)``: last state of a stage that is done and has a successor
-    hand_over: Callable[[Any, M], Any] | None = None
+    # ``hand_over(config, model, mean)``: last state of a stage that is done and has a successor
+    hand_over: Callable[[Any, M, Array], Any] | None = None
     # What a site sends of its own noisy sum where it is seen by itself (``noise=local``)
     local_reduction: LocalReduction | None = None
     # ``enabled_if(config)``: whether these settings have the stage at all
@@ -296,7 +296,7 @@ class Release(Generic[M]):
             # Order and signs are fixed here, once, so that no host's arithmetic can flip a map.
             state = stage.close(config, after)
         elif stage.hand_over is not None and stage.finished(config, after):
-            state = stage.hand_over(config, after)
+            state = stage.hand_over(config, after, mean)
         return state, name
 
 

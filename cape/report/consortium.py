@@ -155,7 +155,7 @@ def map_results_of(outcome: IcaOutcome) -> MapResults:
         g_eff=size,
         g_needed=None if size is None else rule.needed_g(),
         forecast=None if size is None else rule.sentence(size),
-        suggested_n_components=None if kind == "spatial" else hint.suggested,
+        suggested_n_components=None if kind == "spatial" or _by_recipe(outcome) else hint.suggested,
         noise_band=noise_band,
         labels=labels.source(_bundled_labels(outcome), settings),
         separation=_model_figures(outcome),
@@ -218,7 +218,8 @@ def _model_figures(outcome: IcaOutcome) -> ModelFigures:
     spatial = template = sides = None
     if (found := outcome.spatial) is not None:
         fit = dataclasses.asdict(found.sparseness) if found.sparseness else {}
-        spatial = SpatialFit(converged=found.converged, **fit)
+        n = int(found.A.shape[1])
+        spatial = SpatialFit(converged=found.converged, recipe=found.recipe, maps=n, **fit)
         if found.test is not None:
             figures, verdict = dataclasses.asdict(found.test), found.test.verdict
             sides = LeftRightFigures(**figures, verdict=verdict, mirrored=found.mirrored)
@@ -249,7 +250,7 @@ def _r(a: Array, b: Array) -> float:
 
 def components_of(outcome: IcaOutcome) -> tuple[Component, ...]:
     noise, template = confidence.confidence(outcome), _bundled_labels(outcome)
-    rows = maps.describe(outcome.A, outcome.space)
+    rows = maps.describe(outcome.A, outcome.space, shares=not _is_spatial(outcome))
     if not noise.why_not:
         levels = zip(rows, noise.band, noise.expected_r, strict=True)
         rows = tuple(replace(row, noise_z=z, expected_r=r) for row, z, r in levels)
@@ -272,13 +273,20 @@ def _spatial_set(outcome: IcaOutcome) -> tuple[Component, ...]:
     found, template = outcome.spatial, _bundled_labels(outcome)
     if found is None:
         return ()
-    rows = maps.describe(found.A, outcome.space)
+    rows = maps.describe(found.A, outcome.space, shares=False)
     rows = tuple(replace(row, name=f"S{k:02d}") for k, row in enumerate(rows, 1))
-    # Maps that are not sparser than those of noise get no names.
+    if found.claims:
+        rows = tuple(replace(r, claimed_r=c) for r, c in zip(rows, found.claims, strict=True))
+    # Maps that are not sparser than those of noise, or not more the same on both sides: no names.
     sparse = found.sparseness is not None and found.sparseness.fits
-    if template is None or not sparse:
+    clear = found.test is not None and found.test.verdict != "nothing"
+    if template is None or not (clear or sparse):
         return rows
     return labels.labelled(rows, z_scores(found.A), template, outcome.space)
+
+
+def _by_recipe(outcome: IcaOutcome) -> bool:
+    return outcome.spatial is not None and outcome.spatial.recipe
 
 
 def _is_spatial(outcome: Outcome) -> bool:
@@ -315,9 +323,10 @@ def _write_maps(folder: Path, outcome: IcaOutcome) -> None:
     # In the header of the image, because images are copied without the files beside them.
     stamp = "cape z-maps" if outcome.label == "dp" else "cape z-maps NOT PRIVATE"
     sets = {maps.file_of(outcome.status): z_scores(outcome.A)}
-    # In a spatial run they are the maps themselves.
-    if outcome.spatial is not None and not _is_spatial(outcome):
-        sets["spatial_maps"] = z_scores(outcome.spatial.A)
+    # In a spatial run they are the maps themselves, and where rounds were taken back nearly so.
+    same = _is_spatial(outcome) or (outcome.status == "unconfirmed" and not _by_recipe(outcome))
+    if outcome.spatial is not None and not same:
+        sets[maps.free_file_of(outcome.spatial)] = z_scores(outcome.spatial.A)
         files.write_rows(folder / SPATIAL_TABLE, Component, _spatial_set(outcome))
     if outcome.template is not None:
         # In units of the maps' own standard deviation, so that a small deviation looks small.

@@ -40,6 +40,9 @@ SURROGATE_WORDS = {
     "strength": "mean strength of the deviation from the figure without data",
 }
 
+# The free spatial set, by what the left-right test said of it
+FREE_MAPS = ("spatial_maps", "unconfirmed_spatial_maps")
+
 Row = tuple[str, ...]
 Settings = Mapping[str, object]
 
@@ -175,7 +178,8 @@ def _quality(folder: MapFolder, drawn: bool) -> Values:
     # The curve is of the last phase alone: norms of different phases have no common scale.
     solver = [_measures(row) for row in rounds if row.phase == rounds[-1].phase]
     progress = None
-    if drawn and solver:
+    # One point is no course.
+    if drawn and len(solver) > 1:
         progress = plots.draw_progress(*np.array(solver, dtype=np.float64).T)
     g = results.g_eff
     return {
@@ -212,15 +216,23 @@ def _order(folder: MapFolder, drawn: bool) -> Values | None:
     if not np.any(values):  # a computation without a released spectrum
         return None
     n, edge = results.n_components, results.noise_edge or 0.0
+    # On real brains the spectrum did not tell the number of components, whatever the model.
+    images = _of_images(results)
     return {
         "spectrum": plots.draw_spectrum(values, edge, n) if drawn else None,
         "edge": edge,
         "last": float(np.sort(values)[::-1][n - 1]),
-        # On real brains the spectrum did not tell the number of components.
+        "images": images,
         "hint": None
-        if folder.kind == "spatial"
+        if images
         else confidence.hint(values, folder.settings, edge=edge, n_components=n, g=results.g_eff),
     }
+
+
+def _of_images(results: MapResults) -> bool:
+    model = results.separation
+    recipe = model is not None and model.spatial is not None and model.spatial.recipe
+    return recipe or (model is not None and model.kind == "spatial")
 
 
 def _components(folder: MapFolder, drawn: bool) -> Values:
@@ -264,7 +276,7 @@ def _set_row(row: Component, results: MapResults) -> Row:
         _where(row, results),
         f"{row.peak_z:.1f}",
         "-" if row.size_mm3 is None else f"{row.size_mm3 / 1000.0:.1f}",
-        f"{100 * row.share:.1f} %",
+        "-" if row.share is None else f"{100 * row.share:.1f} %",
         row.label or ("-" if row.label_r is None else "none above chance"),
         _figure(row.label_r),
         _figure(row.label_chance),
@@ -338,7 +350,8 @@ def _write_figures(folder: MapFolder) -> None:
 def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str, str]]:
     yield "peak", _where(row, results)
     yield "z at the peak", f"{row.peak_z:.1f}"
-    yield "share", f"{100 * row.share:.1f} %"
+    if row.share is not None:
+        yield "share", f"{100 * row.share:.1f} %"
     yield "skewness", f"{row.skewness:.2f}"
     yield "kurtosis", f"{row.kurtosis:.1f}"
     # Left out rather than shown as "n/a": the text above says why there is no noise level.
@@ -382,7 +395,7 @@ def _separation(folder: MapFolder, drawn: bool) -> Values | None:
     model = folder.results.separation
     if model is None:  # results of before there was a choice
         return None
-    rows = model.template or ()
+    rows, images = model.template or (), _of_images(folder.results)
     templates = [
         (f"C{k:02d}", *(f"{x:.2f}" for x in dataclasses.astuple(row)))
         for k, row in enumerate(rows, 1)
@@ -394,7 +407,8 @@ def _separation(folder: MapFolder, drawn: bool) -> Values | None:
         "templates": templates,
         "noise_only": sum(row.kept == 0.0 for row in rows),
         "surrogate": compared,
-        **_free_set(folder, drawn=drawn and folder.kind == "temporal"),
+        # Of images they stand first, in a chapter of their own.
+        **_free_set(folder, drawn=drawn and folder.kind == "temporal" and not images),
     }
 
 
@@ -407,10 +421,11 @@ def _compared(results: MapResults, surrogate: SurrogateFigures) -> Iterator[Row]
 
 
 def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
-    path, results, rows = _maps_of(folder, "spatial_maps"), folder.results, folder.spatial
+    results, rows = folder.results, folder.spatial
+    path = next((p for name in FREE_MAPS if (p := _maps_of(folder, name)).is_file()), folder.path)
     pictures: list[tuple[Picture, ...]] = []
     # Columns without a grid have no image of them.
-    if drawn and path.is_file() and path.suffix != ".csv" and _has_pictures(folder):
+    if drawn and path != folder.path and path.suffix != ".csv" and _has_pictures(folder):
         names = [row.name for row in rows] or [
             f"Spatial {k:02d}" for k in range(1, results.n_components + 1)
         ]
@@ -423,6 +438,13 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
         "free_header": SET_HEADER,
         "free_table": [_set_row(row, results) for row in rows],
     }
+
+
+def _spatial_first(folder: MapFolder, drawn: bool) -> Values | None:
+    model = folder.results.separation
+    if folder.kind != "temporal" or not _of_images(folder.results) or not folder.spatial:
+        return None
+    return {"model": model, **_free_set(folder, drawn=drawn)}
 
 
 def _tables(folder: TableFolder, drawn: bool) -> Values:
@@ -491,6 +513,7 @@ def write_methods(
 
 # The page from top to bottom. A new chapter is one more line and one more template.
 MAP_CHAPTERS: page.Outline[MapFolder] = (
+    ("consortium/spatial", "Spatial components: for images, read these first", _spatial_first),
     ("consortium/privacy", "Privacy in plain words", _privacy),
     ("consortium/ledger", "What was released and what it cost", _ledger),
     ("consortium/quality", "Quality of the result", _quality),

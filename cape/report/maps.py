@@ -13,7 +13,7 @@ from cape.algorithms.component_order import peaks, variance_explained, z_scores
 from cape.algorithms.estimators import Array
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
-from cape.protocol.outcome import component_names
+from cape.protocol.outcome import SpatialSet, component_names
 from cape.report import files
 from cape.report.plots import THRESHOLD
 
@@ -23,8 +23,9 @@ class Component:
     """One row of components.tsv, fields in the order of its columns."""
 
     name: str
-    # Of the retained variance, from released matrices: not explained variance of the data.
-    share: float
+    # Of the retained variance, from released matrices: not explained variance of the data.  None of
+    # spatial components: of unit variance each, all would have 1/R.
+    share: float | None
     skewness: float
     kurtosis: float  # excess
     peak_feature: int  # from 1: voxel of the mask in C order, parcel, column
@@ -47,7 +48,7 @@ class Component:
     label_chance: float | None = None  # |r| that chance gives
 
 
-def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
+def describe(released: Array, space: FeatureSpace, *, shares: bool = True) -> tuple[Component, ...]:
     """Numbers of the maps A (D, R), in their final order and sign."""
     z = z_scores(released)
     share, at = variance_explained(released), peaks(z)
@@ -56,7 +57,7 @@ def describe(released: Array, space: FeatureSpace) -> tuple[Component, ...]:
     return tuple(
         Component(
             name=name,
-            share=float(share[k]),
+            share=float(share[k]) if shares else None,
             skewness=float(skewness[k]),
             kurtosis=float(kurtosis[k]),
             peak_feature=int(at[k]) + 1,
@@ -115,6 +116,12 @@ ENDINGS = {
     "grayordinates": ".dscalar.nii",
     "parcels": ".pscalar.nii",
 }
+
+
+def free_file_of(found: SpatialSet) -> str:
+    """Return the name of the free spatial maps' file, by the same rule."""
+    nothing = found.test is not None and found.test.verdict == "nothing"
+    return "unconfirmed_spatial_maps" if nothing else "spatial_maps"
 
 
 def write_maps(

@@ -105,6 +105,8 @@ class SpatialFit:
     surrogate: float | None = None
     surrogate_std: float | None = None
     fits: bool | None = None
+    recipe: bool = False  # whether it is that of brains
+    maps: int | None = None  # how many; None in results of before
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -146,7 +148,7 @@ class ModelFigures:
 
     kind: Separation
     spatial: SpatialFit | None = None
-    left_right: LeftRightFigures | None = None  # of brains, spatial runs only
+    left_right: LeftRightFigures | None = None  # of brains, before any mirroring
     template: tuple[TemplateRow, ...] | None = None
 
 

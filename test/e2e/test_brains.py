@@ -32,7 +32,7 @@ def cleaned(X: np.ndarray) -> np.ndarray:
     return X - np.outer(X @ mean / (mean @ mean), mean)
 
 
-def play(kind: str, **settings: object) -> tuple[IcaOutcome, np.ndarray]:
+def play(kind: str, g: float = 100.0, **settings: object) -> tuple[IcaOutcome, np.ndarray]:
     """Run subjects with networks of one kind; return the outcome and the true maps."""
     study = two_sided(grid_of(SPACE), 15, seed=5, networks=kind != "smooth")
     left = SIDES < 0
@@ -43,7 +43,7 @@ def play(kind: str, **settings: object) -> tuple[IcaOutcome, np.ndarray]:
             X[~left] = study.subject(1000 + m, 120)[~left]
         return cleaned(X)
 
-    arguments = argparse.Namespace(subjects=40, sites=3, g=100.0)
+    arguments = argparse.Namespace(subjects=40, sites=3, g=g)
     chosen = {"separation": "spatial", "mask": "MNI152-10mm", "n_components": 15, **settings}
     return bench.run(SPACE, subject, arguments, 1, **chosen), study.maps
 
@@ -102,6 +102,45 @@ def test_r_follows_from_g_and_as_many_maps_are_written(tmp_path) -> None:
     assert len((tmp_path / "components.tsv").read_text().splitlines()) == 16
 
 
+def test_a_temporal_run_gives_the_set_of_the_recipe_away_and_shows_it_first(tmp_path) -> None:
+    outcome, truth = play("two-sided", g=400.0, separation="temporal", n_rounds=2)
+    found = outcome.spatial
+    assert found.recipe
+    assert found.test.verdict == "brain"
+    assert found.mirrored
+    assert found.A.shape == (SPACE.n_features, 15)  # the subspace has G 208 of its own
+    assert len(found.claims) == 15
+    assert match_maps(found.A, truth).mean > 0.55
+    write_results(tmp_path, outcome)
+    assert (tmp_path / "spatial_maps.nii.gz").is_file()
+    rows = (tmp_path / "spatial_components.tsv").read_text().splitlines()
+    assert len(rows) == 16
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["separation"]["left_right"]["verdict"] == "brain"
+    page = (tmp_path / "index.html").read_text()
+    heads = [page.index(f'id="{name}"') for name in ("spatial", "privacy", "components")]
+    assert heads == sorted(heads)
+    assert "better than temporal ones at every G up to 400" in page
+    assert page.count("left and right averaged") == 1
+    # The spectrum does not tell the number of components of brains, and shares would be 1/R.
+    assert (results["suggested_n_components"], "worth trying" in page) == (None, False)
+    assert "lower R" not in page
+    assert {row.split("\t")[rows[0].split("\t").index("share")] for row in rows[1:]} == {"n/a"}
+
+
+@pytest.mark.slow
+def test_the_free_set_of_smooth_noise_has_another_name_and_claims_nothing(tmp_path) -> None:
+    outcome, _ = play("smooth", g=400.0, separation="temporal", n_rounds=2)
+    assert outcome.spatial.test.z < 2.0
+    assert (outcome.spatial.mirrored, outcome.spatial.claims) == (False, ())
+    write_results(tmp_path, outcome)
+    assert (tmp_path / "unconfirmed_spatial_maps.nii.gz").is_file()
+    assert not (tmp_path / "spatial_maps.nii.gz").exists()
+    header, *rows = (tmp_path / "spatial_components.tsv").read_text().splitlines()
+    labels = [row.split("\t")[header.split("\t").index("label")] for row in rows]
+    assert set(labels) == {"n/a"}
+
+
 @pytest.mark.slow
 def test_two_people_in_one_head_are_below_noise() -> None:
     """So the test measures coupling between hemispheres and not anatomy."""
@@ -115,7 +154,11 @@ def test_the_owner_may_forbid_the_mirror_and_assume_it(brains) -> None:
     plain, _ = play("two-sided", symmetry="none")
     assert not plain.spatial.mirrored
     # The test is on the mean as released: the mirror comes after it.
-    assert plain.spatial.test == brains[0].spatial.test
+    test, mirrored = plain.spatial.test, brains[0].spatial.test
+    assert test.z > 8.0
+    # Other settings draw other noise: of one deviation of z, so 6 apart once in 40,000 pairs.
+    assert abs(test.z - mirrored.z) < 6.0
+    assert test.null == mirrored.null
     assert plain.spatial.claims
     assumed, truth = play("two-sided", symmetry="assume")
     assert (assumed.status, assumed.spatial.test) == ("released", None)

@@ -56,6 +56,13 @@ def null_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, R: int) 
     mirror = mirror_of(config, space, n_basis)
     if mirror is None:
         raise ValueError("a space without left and right")
+    return simulated(config, space, n_basis, mirror, R)
+
+
+def simulated(
+    config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
+) -> Null:
+    """Return the null of a mirror in the public basis of these settings."""
     if space.kind == "atlas":
         return _null_of_parcels(config, space, mirror, R)
     places = _places(config, space, n_basis)

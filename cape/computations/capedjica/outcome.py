@@ -11,8 +11,8 @@ import numpy as np
 
 from cape.algorithms.component_order import apply_order
 from cape.algorithms.estimators import Data
+from cape.computations.capedjica.free_set import spatial_set
 from cape.computations.capedjica.model import FinalState, IcaModel
-from cape.computations.capedjica.spatial import spatial_set
 from cape.computations.capedjica.template import template_reading
 from cape.config import VERSION
 from cape.protocol.model import broadcast_roster, joined
@@ -60,7 +60,9 @@ def consortium_outcome(
     roster, spectrum = joined(model), end.spectrum
     B = public_basis(party.config, roster.space, roster.n_basis)
     basis_rows = end.V.T if B is None else (B @ end.V).T
-    gap_missing = spectrum is not None and spectrum.status == "no_gap"
+    # On real brains the spectrum did not tell the number of components.
+    images = spectrum is not None and spectrum.free is not None
+    gap_missing = spectrum is not None and spectrum.status == "no_gap" and not images
     return IcaOutcome(
         computation=name,
         version=VERSION,
@@ -88,6 +90,6 @@ def consortium_outcome(
         rounds_planned=sum(event.phase == roster.plan[-1].phase for event in roster.plan),
         warnings=(*roster.warnings, *([NO_GAP] if gap_missing else [])),
         # Free of cost, and on real data often the better maps: every run with a spectrum shows it.
-        spatial=spatial_set(B, end) if spectrum else None,
+        spatial=spatial_set(party.config, model, end) if spectrum else None,
         template=template_reading(party.config, model) if model.template else None,
     )

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from cape.algorithms.component_order import apply_order, arrange
+from cape.algorithms.component_order import arrange
 from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import CLEAR, LeftRight, Mirror, left_right, mirrored
 from cape.algorithms.linalg import smat
@@ -20,15 +20,14 @@ from cape.algorithms.spatial import (
     SpatialIca,
     claims,
     leading,
-    sparseness,
     spatial_ica,
 )
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, separates, sized
 from cape.feature_space import FeatureSpace
+from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis
-from cape.protocol.outcome import SpatialSet
 from cape.protocol.plan import PlannedStage
 from cape.protocol.secure_sum import SecureSum
 from cape.public_basis import Basis, public_basis
@@ -72,24 +71,60 @@ def _arranged(config: CapeDjicaConfig, model: IcaModel) -> SpatialComponents:
     B = public_basis(config, roster.space, roster.n_basis)
     mirror = mirror_of(config, roster.space, roster.n_basis)
     test = None if mirror is None else _tested(config, model, F, mirror)
-    clear = test is not None and test.z >= CLEAR
-    # Without noise there is nothing that a mirror would take away.
-    wanted = config.symmetry == "assume" or (config.symmetry == "auto" and clear and noise_std > 0)
-    J = mirror.J if mirror is not None and wanted else None
-    V = leading(F if J is None else mirrored(F, J), k)
-    maps = V if B is None else B @ V
-    rotation = spatial_ica(maps, score=SCORE)
-    A = maps @ rotation.mixing
+    found = rotated(
+        F, B, k, noise_std=noise_std, mirror=mirror, test=test, symmetry=config.symmetry
+    )
     return replace(
         state,
-        subspace=replace(state.subspace, V=V),
-        mixing=rotation.mixing,
-        converged=rotation.converged,
-        order=arrange(A),
+        subspace=replace(state.subspace, V=found.V),
+        mixing=found.mixing,
+        converged=found.converged,
+        order=arrange(found.maps),
         mean=np.zeros(0),
         test=test,
+        mirrored=found.mirrored,
+        claims=found.claims,
+    )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Rotated:
+    """Spatial components of a released mean, and what may be said of them."""
+
+    V: Array  # (d, k)
+    mixing: Array  # (k, k)
+    maps: Array  # (D, k): ``B V mixing``
+    converged: bool
+    mirrored: bool
+    claims: tuple[float, ...]
+
+
+def rotated(
+    F: Array,
+    B: Basis | None,
+    n_components: int,
+    *,
+    noise_std: float,
+    mirror: Mirror | None,
+    test: LeftRight | None,
+    symmetry: str,
+) -> Rotated:
+    """Take the recipe's steps from a released mean F (d, d): mirror, maps, rotation, claims."""
+    clear = test is not None and test.z >= CLEAR
+    # Without noise there is nothing that a mirror would take away.
+    wanted = symmetry == "assume" or (symmetry == "auto" and clear and noise_std > 0)
+    J = mirror.J if mirror is not None and wanted else None
+    V = leading(F if J is None else mirrored(F, J), n_components)
+    directions = V if B is None else B @ V
+    rotation = spatial_ica(directions, score=SCORE)
+    maps = directions @ rotation.mixing
+    return Rotated(
+        V=V,
+        mixing=rotation.mixing,
+        maps=maps,
+        converged=rotation.converged,
         mirrored=J is not None,
-        claims=claims(F, B, A, noise_std=noise_std, J=J) if clear and noise_std > 0 else (),
+        claims=claims(F, B, maps, noise_std=noise_std, J=J) if clear and noise_std > 0 else (),
     )
 
 
@@ -166,27 +201,3 @@ def _status(test: LeftRight | None) -> str:
     if test is None:
         return "released"
     return {"brain": "networks", "unclear": "unclear", "nothing": "nothing_found"}[test.verdict]
-
-
-def spatial_set(B: Basis | None, end: FinalState) -> SpatialSet:
-    """Return the spatial components of a run's released subspace; they cost no budget."""
-    state = end.spatial
-    if state is None:
-        maps = end.V if B is None else B @ end.V
-        rotation = spatial_ica(maps)
-        A = maps @ rotation.mixing
-        return SpatialSet(
-            A=apply_order(arrange(A), A, 1),
-            converged=rotation.converged,
-            sparseness=sparseness(B, end.V, rotation.mixing),
-        )
-    A = (end.V if B is None else B @ end.V) @ state.mixing
-    return SpatialSet(
-        A=apply_order(end.order, A, 1),
-        converged=state.converged,
-        # Of brains the left-right test says more, and says it of coarse maps too.
-        sparseness=None if state.test else sparseness(B, end.V, state.mixing, score=SCORE),
-        test=state.test,
-        mirrored=state.mirrored,
-        claims=tuple(state.claims[abs(k) - 1] for k in end.order) if state.claims else (),
-    )

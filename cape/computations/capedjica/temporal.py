@@ -166,7 +166,7 @@ def _solver(config: CapeDjicaConfig, model: IcaModel) -> Estimator[Unmixing]:
     return make_solver(config, _constants(config, model), model.subspace, model.whitener)
 
 
-def _with_start(config: CapeDjicaConfig, model: IcaModel) -> Whitener:
+def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whitener:
     """Return the released whitener with the start of the rounds: public, and free."""
     # The aggregator alone imports and runs this, once.
     from cape.algorithms.spatial_start import spatial_start
@@ -179,6 +179,13 @@ def _with_start(config: CapeDjicaConfig, model: IcaModel) -> Whitener:
     basis = public_basis(config, roster.space, roster.n_basis)
     start = spatial_start(basis, subspace(model).V, model.whitener.U)
     return replace(model.whitener, origin=start.W, gate=start.gate)
+
+
+def _with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Subspace:
+    # The aggregator alone imports and runs this, once.
+    from cape.computations.capedjica.free_set import free_set
+
+    return replace(subspace(model), free=free_set(config, model, mean))
 
 
 def _close(config: CapeDjicaConfig, model: IcaModel) -> Unmixing:
@@ -216,6 +223,7 @@ PCA = SecureSum(
     rows=n_basis,
     input=_steady,
     successors=(WHITENING, ITERATE),
+    hand_over=_with_free_set,
     enabled_if=separates("temporal"),
 )
 
@@ -224,7 +232,7 @@ PCA = SecureSum(
 
 SOLVER_REASONS = {
     "converged": "The rows of the unmixing matrix no longer move.",
-    "unconfirmed": "The rounds' answers do not confirm what the spatial set gave.",
+    "unconfirmed": "The rounds' answers do not confirm the spatial components that they began at.",
     "not_separated": "Nothing was separated: the rounds ended where time courses are no more "
     "independent than elsewhere.",
     "max_rounds": "All planned rounds were used and the rows of the unmixing matrix still move.",
