@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,6 +34,9 @@ from cape.algorithms.linalg import polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
 from cape.algorithms.verdict import judge
 from cape.frozen import dataclass
+
+if TYPE_CHECKING:  # a round does not pay for its import
+    from cape.algorithms.pca import Subspace
 
 Score = Literal["volatility", "tanh"]
 
@@ -263,7 +266,12 @@ class QuasiNewton:
     # (k, k): where the rounds begin if the gate of the spatial start is open; released
     origin: Array | None = None
     residual: float = 0.0  # what whitening left, see `Whitener`
-    overlap: float = 1.0  # what subjects have in common, see `Subspace`
+    subspace: Subspace | None = None  # the verdict asks what subjects have in common
+
+    @property
+    def overlap(self) -> float:
+        # Asked where the run is judged only: a site's round does not pay for it.
+        return 1.0 if self.subspace is None else self.subspace.overlap
 
     @property
     def input_scale(self) -> float:

@@ -503,8 +503,7 @@ MUTANTS = (
     ),
     Mutant(
         "the verdict is not told what subjects have in common",
-        "cape/computations/capedjica/temporal.py",
-        "released.overlap if released is not None else 1.0", "1.0",
+        "cape/computations/capedjica/temporal.py", "subspace=released,", "subspace=None,",
         PROTOCOL + "test_dither.py::test_the_verdict_knows_what_subjects_have_in_common",
     ),
     Mutant(

@@ -100,7 +100,7 @@ def make_solver(
         dither=fixed.dither if is_dithered(config) else 0.0,
         origin=whitened.origin if whitened is not None and whitened.gate else None,
         residual=whitened.residual if whitened is not None else 0.0,
-        overlap=released.overlap if released is not None else 1.0,
+        subspace=released,
     )
 
 
