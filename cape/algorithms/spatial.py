@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -273,6 +273,7 @@ class SpatialIca:
     n_components: int  # R
     private: bool  # false: bounds are only there for the integers of the secure sum
     J: Array | None = None  # (d, d): subjects are mirrored before they answer
+    within_bound: ClassVar[bool] = True  # as of `ProjectorPca`
 
     @property
     def _pca(self) -> ProjectorPca:

@@ -1406,6 +1406,18 @@ MUTANTS = (
         UNIT + "test_plan.py::test_without_an_owners_word_r_and_d_follow_from_g",
     ),
     Mutant(
+        "the report takes every subject apart once more",
+        "cape/algorithms/pca.py", "    within_bound: ClassVar[bool] = True",
+        "    within_bound: ClassVar[bool] = False",
+        PROTOCOL + "test_separations.py::test_the_report_takes_no_subject_apart_again",
+    ),
+    Mutant(
+        "the free set of a temporal run is not judged",
+        "cape/computations/capedjica/free_set.py", "    if mirror is not None:", "    if False:",
+        "test/e2e/test_brains.py"
+        "::test_a_temporal_run_gives_the_set_of_the_recipe_away_and_shows_it_first",
+    ),
+    Mutant(
         "maps are claimed whatever the left-right test says",
         "cape/computations/capedjica/spatial.py", "if clear and noise_std > 0 else ()",
         "if test is not None else ()",

@@ -10,9 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cape.algorithms import pca, spatial
 from cape.errors import ConfigError, ConsortiumError, MessageError
 from cape.feature_space import FeatureSpace
 from cape.privacy.ledger import Plan
+from cape.protocol import report_phase
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum
 from cape.site.store import MemoryStore
@@ -189,3 +191,20 @@ def test_a_temporal_run_gives_the_spatial_set_without_a_release() -> None:
     assert found.A.shape == run.outcome.A.shape
     both_sets = np.hstack([found.A, run.outcome.A])
     assert np.linalg.matrix_rank(both_sets, tol=1e-8) == 3  # one subspace, two rotations
+
+
+@pytest.mark.parametrize("separation", ["temporal", "spatial"])
+def test_the_report_takes_no_subject_apart_again(separation, monkeypatch) -> None:
+    run = Consortium("capedjica", separation=separation).play()
+    party = next(iter(run.parties.values()))
+    model = next(iter(run.runs.values())).model
+    stages = [e for e in run.computation.table if isinstance(e, SecureSum)]
+    by_rule = report_phase.clip_scales(party, model, stages)
+    # The plain form: the norm of every answer.
+    for kind in (pca.ProjectorPca, spatial.SpatialIca):
+        monkeypatch.setattr(kind, "within_bound", False)
+    assert report_phase.clip_scales(party, model, stages) == by_rule
+    monkeypatch.undo()
+    monkeypatch.setattr(pca, "leading_projector", None)
+    assert report_phase.clip_scales(party, model, stages) == by_rule
+    assert set(by_rule[0][1]) == {1.0}

@@ -247,3 +247,20 @@ def test_one_release_is_planned() -> None:
     assert (asked.size, asked.clip, asked.shape) == (5050, np.sqrt(20), "psd")
     (asked,) = CovariancePca(n_components=20, clip=0.3, private=True).schedule(100)
     assert (asked.size, asked.clip, asked.shape) == (5050, 0.3, "psd")
+
+
+# -- speed that changes nothing --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("d", "T"), [(260, 300), (300, 255), (120, 400)])
+def test_leading_eigenvectors_alone_give_the_projector_of_all(d: int, T: int) -> None:
+    """To 1e-10: from 250 rows on LAPACK is asked for R vectors, by another algorithm."""
+    rng = np.random.default_rng(d)
+    Y = rng.standard_normal((d, 30)) @ rng.standard_normal((30, T)) + rng.standard_normal((d, T))
+    vectors = np.linalg.svd(Y)[0][:, :20]
+    P = leading_projector(Y, 20)
+    np.testing.assert_allclose(P, vectors @ vectors.T, atol=1e-10)
+    # Fewer directions than were asked for, and nothing at all.
+    thin = leading_projector(Y[:, :1] @ Y[:1], 20)
+    assert np.trace(thin) == pytest.approx(1.0)
+    assert not leading_projector(np.full((d, T), np.nan), 20).any()
