@@ -24,6 +24,7 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard
 
+from cape.algorithms.templates import CLIP_PER_TEMPLATE, TemplateBasis
 from cape.computations import load
 from cape.privacy.noise import discrete_gaussian
 from cape.protocol import secure_sum
@@ -77,12 +78,17 @@ def leaning(d: int = 24, loudness: float = 10.0) -> list[Pair]:
     return found
 
 
-def twisted(k: int = 16, s: float = 0.95) -> list[Pair]:
+TWIST = 1.2
+
+
+def twisted(k: int = 16, s: float = TWIST) -> list[Pair]:
     """Return subjects whose log covariances are +-s E - log(cosh s) I.
 
     E pairs every row i with row i xor m and gives each pair a sign, so that E E = I and E's of
     different m, or of other signs by a Hadamard row, are orthogonal.  The term in I is the price
-    of the trace k, hence the reach.
+    of the trace k.  In the first look no two subjects are further apart than by it: tr exp(t L) is
+    convex in t, so of L and -t L at most one is the logarithm of a matrix of trace k.  In the
+    second the aggregator's U takes it back: with U U' = k cosh(s) I the logarithms are +-s E.
     """
     random = np.random.default_rng(1).standard_normal((2 * k, 2 * k))
     random[:, 0] = 1.0
@@ -116,7 +122,9 @@ def turned(d: int = 24) -> list[Pair]:
     return found
 
 
-D_MAPS, K_MAPS, FAR = 52, 4, 0.5
+D_MAPS, K_MAPS = 52, 4
+COURSES = hadamard(32)[1 : K_MAPS + 1]
+AT_THE_CLIP = CLIP_PER_TEMPLATE * 1.0001  # a hair beyond it: answers are floats
 
 
 @functools.cache
@@ -129,18 +137,26 @@ def templates() -> np.ndarray:
 
 
 def beside() -> list[Pair]:
-    """Return subjects whose own maps are templates +- FAR times a matrix orthogonal to them.
+    """Return subjects whose maps lie at the clip on both sides of the figure without data.
 
-    Column c of that matrix is a signed basis vector m + c: matrices of other m, or of other signs
+    That figure C and a map M have columns of norm 1, so column e of M - C has <e, c> = -|e|^2 / 2:
+    of a difference of norm r, a part r / (2 sqrt(K)) is along C whatever the coin.  It is least at
+    the clip, r = .3 sqrt(K): no two subjects are further apart than sqrt(1 - .15^2) = .98869 of
+    what is charged, and columns cos(f) c +- sin(f) w, w orthogonal to C, with 2 sin(f / 2) = .3 are
+    as far.  Column c of W is a signed basis vector m + c: matrices of other m, or of other signs
     by a Hadamard row, are orthogonal.
     """
-    rest, courses = orthonormal()[:, K_MAPS:], hadamard(32)[1 : K_MAPS + 1]
+    centre = TemplateBasis.of(templates(), np.eye(D_MAPS)).centre
+    # Orthogonal to the templates, so that they stay what is regressed, and to C.
+    taken = np.linalg.qr(np.concatenate([templates(), centre], axis=1))[0]
+    rest = np.linalg.qr(np.concatenate([taken, orthonormal()], axis=1))[0][:, 2 * K_MAPS : D_MAPS]
+    angle = 2 * math.asin(AT_THE_CLIP / 2)
     found = []
     for m in range(rest.shape[1]):
         for signs in hadamard(K_MAPS):
             W = signs * rest[:, (m + np.arange(K_MAPS)) % rest.shape[1]]
-            ends = [(templates() + side * FAR * W) @ courses for side in (1, -1)]
-            found.append(tuple(Y.astype(np.float32) for Y in ends))
+            ends = [math.cos(angle) * centre + side * math.sin(angle) * W for side in (1, -1)]
+            found.append(tuple((M @ COURSES).astype(np.float32) for M in ends))
     return found
 
 
@@ -204,8 +220,10 @@ def patterned(D: int = 128) -> list[Pair]:
 MEAN = (("low", -1.0), ("high", 1.0), ("feature_space", "matrix"), ("min_timepoints", 3))
 RELEASES = {
     "whitening": Release(
-        "capedjica", "whitening", (*ICA, ("n_components", 16), ("shares", "0.05,0.9,0.05")),
-        twisted, 0.9, chosen=(("subspace", "V", 1.0),),
+        "capedjica", "whitening",
+        (*ICA, ("n_looks", 2), ("n_components", 16), ("shares", "0.05,0.9,0.05")),
+        twisted, 0.99,
+        chosen=(("subspace", "V", 1.0), ("whitener", "U", math.sqrt(16 * math.cosh(TWIST)))),
     ),
     "infomax": Release(  # rows of 16 have entries of .5 after scaling; 1.5434 tanh(.7717) = 1
         "capedjica", "iterate",
@@ -220,11 +238,9 @@ RELEASES = {
     "spatial": Release(
         "capedjica", "spatial", (*ICA, ("n_components", 2), ("separation", "spatial")), turned, 0.99
     ),
-    # Columns have norm 1, so on both sides a map is a little shorter along the figure without data:
-    # at the clip, .3 sqrt(K), that part stays whatever the coin.
     "template": Release(
         "capedjica", "template", (*ICA, ("n_components", K_MAPS), ("separation", "template")),
-        beside, 0.94,
+        beside, 0.9886,
     ),
     "mean": Release("capemean", "mean", (*MEAN, ("mean_share", 0.9)), patterned, 0.99),
     "histogram": Release(
