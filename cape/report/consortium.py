@@ -97,8 +97,9 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
     results = files.read_record(results_path, MapResults)
     kind = {"feature_space": results.feature_space, "template_space": results.template_space}
     sets = {table: f"{maps.file_of(results.status)}.nii.gz"}
-    if (folder / SPATIAL_TABLE).is_file():
-        sets[folder / SPATIAL_TABLE] = "spatial_maps.nii.gz"
+    free = "spatial_maps.nii.gz"
+    if (folder / SPATIAL_TABLE).is_file() and (folder / free).is_file() and _found_free(results):
+        sets[folder / SPATIAL_TABLE] = free
     used = None
     for rows_of, image in sets.items():
         z, used, space = labels.of_user(folder / image, str(template), names, **kind)
@@ -111,6 +112,14 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
     settings = files.read_record(folder / "settings.json", RunSettings).settings
     consortium_page.write_methods(folder, results, privacy, settings)
     return consortium_page.render(folder)
+
+
+def _found_free(results: MapResults) -> bool:
+    """Whether the free spatial set is more than smooth noise gives: only then it has names."""
+    model = results.separation
+    sparse = model is not None and model.spatial is not None and model.spatial.fits
+    sides = None if model is None else model.left_right
+    return bool(sparse) or (sides is not None and sides.verdict != "nothing")
 
 
 def results_of(outcome: Outcome) -> MapResults | TableResults:

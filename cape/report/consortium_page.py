@@ -16,7 +16,7 @@ from cape.feature_space import is_cifti, is_mni
 from cape.forecast.one_release import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.cost import FREE
-from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces
+from cape.report import brain, confidence, files, maps, methods, page, plots, surfaces, viewer
 from cape.report.citations import bibliography, references_of
 from cape.report.maps import Component
 from cape.report.page import Page, Values, text_of
@@ -248,6 +248,7 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         "components": list(zip(names, facts, pictures, strict=True)),
         "header": SET_HEADER,
         "table": [_set_row(row, results) for row in rows],
+        "viewer": (folder.path / viewer.FILE).is_file(),
         "figures": drawn and results.feature_space in ("mask", "atlas"),
     }
 
@@ -336,15 +337,17 @@ def _peaks(rows: Sequence[Component]) -> list[Array]:
 
 def _write_figures(folder: MapFolder) -> None:
     results, rows = folder.results, folder.components
-    image = files.load_image(folder.path / f"{maps.file_of(results.status)}.nii.gz")
+    image = files.load_image(_maps_of(folder, maps.file_of(results.status)))
     volumes = np.asarray(image.dataobj, dtype=np.float64)
     limit = plots.colour_limit(volumes[np.any(volumes != 0, axis=3)])
     titles = [f"{row.name}  {row.label}" if row.label else row.name for row in rows]
-    figure = brain.networks_figure(
-        volumes, image.affine, titles, limit,
-        mni=is_mni(results.template_space), peaks=_peaks(rows),
-    )  # fmt: skip
+    mni, peaks = is_mni(results.template_space), _peaks(rows)
+    figure = brain.networks_figure(volumes, image.affine, titles, limit, mni=mni, peaks=peaks)
     brain.write_networks(folder.path, figure)
+    viewer.write_viewer(
+        folder.path, volumes, image.affine, titles, limit,
+        mni=mni, peaks=peaks, values={"results": results, "label": label_line(results)},
+    )  # fmt: skip
 
 
 def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str, str]]:

@@ -102,6 +102,13 @@ def html_of(page: Page) -> str:
     return text if page.illustrated else text.replace("&#39;", "&#x27;").replace("&#34;", "&quot;")
 
 
+def markup_of(template: str, *, code: str, data: str, **values: object) -> str:
+    """Return a page of its own; `code` and `data` stand in scripts and are not escaped."""
+    style = (TEMPLATES / "style.css").read_text(encoding="utf-8")
+    scripts = {"code": _markup(code), "data": _markup(data), "style": _markup(style)}
+    return _environment(markup=True).get_template(template).render({**values, **scripts})
+
+
 def text_of(template: str, **values: object) -> str:
     return _environment(markup=False).get_template(template).render(values)
 

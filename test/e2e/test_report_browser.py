@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import html
+import importlib.util
 import io
 import json
 import os
@@ -15,6 +16,7 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from urllib.parse import unquote
 
 import numpy as np
 import pytest
@@ -106,7 +108,15 @@ def browse(page: Path, *wanted: str, profile: Path, width: int = 1280, height: i
     return done.stdout
 
 
-def at_width(page: Path, width: int, folder: Path, *, more: str = "", unfold: bool = True) -> Path:
+def at_width(
+    page: Path,
+    width: int,
+    folder: Path,
+    *,
+    more: str = "",
+    unfold: bool = True,
+    script: str = MEASURE,
+) -> Path:
     """Return a page that shows `page` in a frame of this width, all folds open, and measures it.
 
     Headless windows cannot be narrower than about 485 px, hence the frame.
@@ -114,7 +124,7 @@ def at_width(page: Path, width: int, folder: Path, *, more: str = "", unfold: bo
     text = page.read_text(encoding="utf-8")
     text = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
     text = text.replace("<details>", "<details open>") if unfold else text
-    text = text.replace("</main>", f"{more}</main>").replace("</body>", f"{MEASURE}</body>")
+    text = text.replace("</main>", f"{more}</main>").replace("</body>", f"{script}</body>")
     frame = folder / f"{page.stem}-{width}.html"
     frame.write_text(
         '<!DOCTYPE html><html lang="en"><body style="margin:0"><iframe style="border:0;'
@@ -130,8 +140,6 @@ def measured(page: Path, width: int, folder: Path, *, more: str = "") -> dict:
     printed = browse(frame, "--dump-dom", profile=folder / "profile", width=max(width, 500))
     found = re.search(r'data-measured="([^"]+)"', printed)
     assert found, "the page did not finish loading"
-    from urllib.parse import unquote
-
     told = json.loads(unquote(html.unescape(found[1])))
     told["scripts"] -= 1  # the one that measures
     return told
@@ -155,7 +163,7 @@ def pages(tmp_path_factory) -> dict[str, Path]:
         write_site(root / name, example.site_outcome(made, labels), example.inside(made, labels))
     found = {name: root / name / "index.html" for name in KINDS}
     private = {name: root / name / "private" / "index.html" for name in KINDS if "site" in name}
-    return {**found, **private}
+    return {**found, **private, "viewer": root / "labelled" / "viewer.html"}
 
 
 @pytest.mark.parametrize("width", WIDTHS)
@@ -227,6 +235,100 @@ def test_the_page_looks_the_same_without_a_network(pages, tmp_path):
     )
     assert online.shape == offline.shape
     assert np.abs(online - offline).max() == 0
+
+
+AXE = """<script>%s</script><script>addEventListener("load", () => setTimeout(() =>
+  axe.run(document, {
+  runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "best-practice"]}).then(found => {
+  const told = found.violations.map(v => [v.impact, v.id, v.nodes.slice(0, 3).map(n => n.html)]);
+  window.parent.document.body.setAttribute("data-axe", encodeURIComponent(JSON.stringify(told)));
+  window.parent.document.body.setAttribute("data-passed", found.passes.length);
+}), 300));</script>"""
+
+
+def axe_core() -> str:
+    """Return axe's script, as the package axe-core-python brings it."""
+    spec = importlib.util.find_spec("axe_core_python")
+    if spec is None and os.environ.get("CAPE_NEEDS_BROWSER"):
+        raise RuntimeError("CAPE_NEEDS_BROWSER is set and axe-core-python is not installed")
+    if spec is None or not spec.submodule_search_locations:
+        pytest.skip("axe-core-python is not installed (requirements/dev.txt)")
+    folder = Path(spec.submodule_search_locations[0])
+    return (folder / "axe.min.js").read_text(encoding="utf-8")
+
+
+def serious(page: Path, width: int, folder: Path, *, more: str = "") -> list:
+    """Return what axe calls serious or critical on the page at this width, folds open."""
+    code = axe_core().replace("</script>", "<\\/script>")
+    before, _, after = AXE.partition("%s")
+    frame = at_width(page, width, folder, more=more, script=before + code + after)
+    printed = browse(
+        frame, "--dump-dom", "--virtual-time-budget=20000", profile=folder / "axe",
+        width=max(width, 500),
+    )  # fmt: skip
+    found = re.search(r'data-axe="([^"]+)"', printed)
+    assert found, "axe did not finish"
+    assert int(re.search(r'data-passed="(\d+)"', printed)[1]) > 10
+    return [v for v in json.loads(unquote(html.unescape(found[1]))) if v[0] in GRAVE]
+
+
+GRAVE = ("serious", "critical")
+
+
+@pytest.mark.parametrize(
+    ("name", "width"),
+    [(name, 390) for name in (*KINDS, "viewer")] + [(n, 1280) for n in ("labelled", "site")],
+)
+def test_axe_finds_nothing_serious(pages, name, width, tmp_path):
+    assert serious(pages[name], width, tmp_path) == []
+
+
+def test_axe_sees_what_is_wrong_on_purpose(pages, tmp_path):
+    """A scroll box without a place for the keyboard, a picture without text, faint letters."""
+    more = (
+        '<div style="overflow-x:auto;width:200px"><div style="width:900px">far</div></div>'
+        '<img src="data:image/gif;base64,R0lGODlhAQABAAAAACw=">'
+        '<p style="color:#ccc;background:#fff">faint</p>'
+    )
+    found = {v[1] for v in serious(pages["columns"], 390, tmp_path, more=more)}
+    assert {"image-alt", "color-contrast"} <= found
+
+
+def test_every_box_that_scrolls_is_reachable_by_keyboard(pages):
+    for name in KINDS:
+        text = pages[name].read_text()
+        for box in re.findall(r'<div class="(?:scroll|picture chart)"[^>]*>', text):
+            assert 'tabindex="0"' in box, (name, box)
+            assert 'role="region"' in box, (name, box)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_the_viewer_opens_at_the_peak_and_moves_with_the_keyboard(pages, width, tmp_path):
+    """The place that the viewer tells is that of the table; a slider moves it."""
+    shown = tmp_path / "viewer.html"
+    move = """<script>addEventListener("load", () => setTimeout(() => {
+      const said = document.getElementById("said"), x = document.getElementById("X");
+      const first = said.textContent;
+      x.value = Number(x.value) - 1; x.oninput();
+      document.body.setAttribute("data-first", first);
+      document.body.setAttribute("data-second", said.textContent);
+    }, 500));</script>"""
+    shown.write_text(pages["viewer"].read_text().replace("</body>", f"{move}</body>"))
+    printed = browse(
+        shown, "--dump-dom", "--virtual-time-budget=5000", profile=tmp_path / "viewer",
+        width=max(width, 500),
+    )  # fmt: skip
+    first, second = (re.search(f'data-{n}="([^"]+)"', printed)[1] for n in ("first", "second"))
+    row = (pages["labelled"].parent / "components.tsv").read_text().splitlines()[1].split("\t")
+    head = (pages["labelled"].parent / "components.tsv").read_text().splitlines()[0].split("\t")
+    peak = [float(row[head.index(f"peak_{axis}_mm")]) for axis in "xyz"]
+    place = [float(n) for n in re.search(r"x (-?\d+), y (-?\d+), z (-?\d+) mm", first).groups()]
+    assert np.abs(np.subtract(place, peak)).max() <= 2.0
+    # What is told is read from the colours, so roughly the z of the table.
+    told = float(re.search(r"z about (-?[\d.]+)", first)[1])
+    assert abs(told - min(float(row[head.index("peak_z")]), 12.0)) < 1.5
+    assert first != second
+    assert not re.search(r'(src|href)="(?!data:|index\.html)', pages["viewer"].read_text())
 
 
 def test_printing_shows_the_folded_tables(pages, tmp_path):

@@ -1,0 +1,129 @@
+"""viewer.html: click through all maps on anatomy, in one file that needs no network.
+
+It runs brainsprite, which nilearn installs, so it is a page of its own: the report has no scripts.
+"""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.report import brain, files, page
+from cape.report.plots import COLOURS, THRESHOLD
+
+FILE: Final = "viewer.html"
+# Below nilearn's folder: of its versions from 0.14 on, and before
+SCRIPTS: Final = ("_assets/js/brainsprite.min.js", "plotting/data/js/brainsprite.min.js")
+
+
+def script() -> str | None:
+    """Return brainsprite as nilearn installs it; None without it."""
+    try:
+        spec = importlib.util.find_spec("nilearn")
+    except ValueError:  # a test's stand-in for a missing library
+        return None
+    for place in (spec.submodule_search_locations if spec else None) or ():
+        for name in SCRIPTS:
+            path = Path(place) / name
+            if path.is_file():
+                return path.read_text(encoding="utf-8")
+    return None
+
+
+def write_viewer(
+    folder: Path,
+    volumes: Array,
+    affine: Array,
+    titles: Sequence[str],
+    limit: float,
+    *,
+    mni: bool,
+    peaks: Sequence[Array],
+    values: page.Values,
+) -> None:
+    """Write the viewer of maps (x, y, z, R) with the strips of the report; not without nilearn."""
+    code = script()
+    if code is None:
+        return
+    canvas = brain.canvas_of(np.any(volumes != 0, axis=3), affine, mni=mni)
+    maps = [
+        {
+            "title": title,
+            "png": _overlay(canvas.values(volumes[..., k]), limit),
+            "at": _voxel(canvas, peaks[k] if k < len(peaks) else None, volumes[..., k], affine),
+        }
+        for k, title in enumerate(titles)
+    ]
+    step = [float(p[1] - p[0]) for p in canvas.places]
+    first = [float(p[0]) for p in canvas.places]
+    settings = {
+        "shape": list(canvas.grey.shape),
+        # brainsprite counts voxels from 1.
+        "affine": [
+            [step[k] if k == j else 0.0 for j in range(3)] + [first[k] - step[k]] for k in range(3)
+        ],
+        "limit": limit,
+        "maps": maps,
+    }
+    text = page.markup_of(
+        "viewer.html.j2",
+        code=code,
+        # A name may hold what would end the script.
+        data=json.dumps(settings).replace("<", "\\u003c"),
+        anatomy=_png(np.repeat((255 * _sprite(canvas.grey))[..., None], 3, axis=2)),
+        bar=_png(_colours(np.linspace(-limit, limit, 256)[None], limit)[..., :3]),
+        titles=titles,
+        threshold=THRESHOLD,
+        shape=canvas.grey.shape,
+        **values,
+    )
+    files.write_text(folder / FILE, text)
+
+
+def _voxel(canvas: brain.Canvas, place: Array | None, volume: Array, affine: Array) -> list[int]:
+    at = brain.strongest(volume, affine) if place is None else place
+    return [int(np.abs(p - x).argmin()) for p, x in zip(canvas.places, at, strict=True)]
+
+
+def _overlay(values: Array, limit: float) -> str:
+    return _png(_colours(_sprite(values), limit))
+
+
+def _colours(values: Array, limit: float) -> Array:
+    """Return RGBA, 0 to 255; transparent below the threshold."""
+    from matplotlib import colormaps
+
+    scaled = (np.clip(values, -limit, limit) + limit) / (2.0 * limit)
+    painted = colormaps[COLOURS](scaled, bytes=True).astype(float)
+    painted[..., 3] = np.where(np.abs(values) < THRESHOLD, 0.0, 255.0)
+    return np.asarray(painted)
+
+
+def _sprite(volume: Array) -> Array:
+    """Return all sagittal slices side by side, row by row, z upwards: brainsprite's order."""
+    nx, ny, nz = volume.shape
+    down = math.ceil(math.sqrt(nx))
+    across = math.ceil(nx / down)
+    tiles = np.zeros((down * across, nz, ny))
+    tiles[:nx] = np.moveaxis(volume, 2, 1)[:, ::-1]
+    rows = tiles.reshape(down, across, nz, ny).transpose(0, 2, 1, 3)
+    return np.asarray(rows.reshape(down * nz, across * ny))
+
+
+def _png(pixels: Array) -> str:
+    image: Any = importlib.import_module("PIL.Image")
+    target = io.BytesIO()
+    made = image.fromarray(np.rint(pixels).astype(np.uint8))
+    # A map has few colours, and most of it is empty.
+    made = made.quantize(128) if pixels.shape[2] == 4 else made
+    made.save(target, format="png", optimize=False, compress_level=9)
+    return base64.b64encode(target.getvalue()).decode("ascii")
