@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-
-if TYPE_CHECKING:  # a command that runs nothing imports no driver
-    from cape.simulation.run_loop import ProgressLine
 
 OUT = Console(soft_wrap=True, highlight=False)
 ERR = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -61,41 +57,6 @@ def present(**options: object) -> dict[str, object]:
 
 
 # -- printing ------------------------------------------------------------------------------------
-
-
-class ProgressPrinter:
-    """Prints one line per exchange, with the time that is probably left."""
-
-    def __init__(self, *, as_json: bool, quiet: bool) -> None:
-        self._as_json = as_json
-        self._quiet = quiet
-        self._elapsed = 0.0
-
-    def __call__(self, line: ProgressLine) -> None:
-        self._elapsed += line.seconds
-        # The mean of the exchanges so far: rounds of a phase take about equally long.
-        left = self._elapsed / max(1, line.exchange) * max(0, line.exchanges - line.exchange)
-        if self._as_json:
-            fields = dataclasses.asdict(line)
-            json_line({"event": "progress", **fields, "seconds_left": round(left, 1)})
-        elif not self._quiet:
-            OUT.print(Text(progress_text(line, left)))
-
-
-def progress_text(line: ProgressLine, left: float) -> str:
-    parts = [
-        f"{line.exchange}/{line.exchanges} {line.phase} {line.round}/{line.rounds}",
-        f"stability {_number(line.stability or None)}",
-        f"step {_number(line.step)}",
-        f"mu {line.mu:.3f}/{line.mu_budget:.3f} (epsilon {_number(line.epsilon)})"
-        if math.isfinite(line.mu_budget) and line.mu_budget > 0
-        else "no noise",
-        f"{line.bytes / 1000:.1f} kB/site",
-        f"{line.sites} sites",
-        f"{line.seconds:.2f} s",
-        f"{duration(left)} left",
-    ]
-    return " | ".join(parts)
 
 
 def duration(seconds: float) -> str:
@@ -175,7 +136,7 @@ def fail(text: str, detail: str, *, as_json: bool) -> None:
         ERR.print(Text(detail))
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
     return "-" if value is None or not math.isfinite(value) else f"{value:.3g}"
 
 

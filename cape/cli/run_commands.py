@@ -14,7 +14,6 @@ import typer
 from cape.cli.common import (
     NO_SETTINGS,
     AsJson,
-    ProgressPrinter,
     Quiet,
     SetValues,
     assignments,
@@ -27,6 +26,7 @@ from cape.cli.common import (
     warn,
     working,
 )
+from cape.cli.progress import RunProgress
 
 if TYPE_CHECKING:
     from cape.site.policy import SitePolicy
@@ -108,7 +108,8 @@ def simulate_command(
     if line:
         text = f"sites without a policy of their own would refuse this run: {line} (cape policy)"
         warn(text, as_json=as_json)
-    with offering_resume(out, as_json=as_json):
+    progress = RunProgress(as_json=as_json, quiet=quiet)
+    with offering_resume(out, as_json=as_json), progress:
         folder = run(
             directory,
             out=out,
@@ -119,7 +120,8 @@ def simulate_command(
             policy=None if policy_file is None else _policy_of(policy_file),
             image=image,
             memory=memory,
-            on_progress=ProgressPrinter(as_json=as_json, quiet=quiet),
+            on_progress=progress,
+            on_subject=progress.subject,
         )
     # After the results are written: noise that fails must not cost the run.
     if surrogate:
@@ -148,8 +150,9 @@ def resume_command(
     """Go on with a simulated run that was stopped: killed, Ctrl-C, disk full."""
     from cape.simulation.simulate import resume as go_on
 
-    with offering_resume(out, as_json=as_json):
-        folder = go_on(out, on_progress=ProgressPrinter(as_json=as_json, quiet=quiet))
+    progress = RunProgress(as_json=as_json, quiet=quiet)
+    with offering_resume(out, as_json=as_json), progress:
+        folder = go_on(out, on_progress=progress, on_subject=progress.subject)
     print_results(folder, as_json=as_json)
 
 

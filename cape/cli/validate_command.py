@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,7 +9,6 @@ import typer
 
 from cape.cli.common import (
     NO_SETTINGS,
-    OUT,
     AsJson,
     Quiet,
     SetValues,
@@ -22,13 +19,13 @@ from cape.cli.common import (
     say,
     table,
     warn,
-    working,
 )
+from cape.cli.progress import SiteProgress
 
 if TYPE_CHECKING:
     from cape.consortium_folder import OwnerSettings
     from cape.data import Finding, Subject
-    from cape.planning.validate import FolderCheck, OnSubject, SiteCheck
+    from cape.planning.validate import FolderCheck, SiteCheck
     from cape.site.policy import SitePolicy
 
 SEVERITY_STYLES = {"E": "bold red", "X": "yellow", "W": ""}
@@ -89,7 +86,7 @@ def validate_command(
         warn(NO_SETTINGS.format(folder=target), as_json=as_json)
     owner = read_settings(settings, assignments(set_values))
     site_policy = _policy(policy, site)
-    with _progress(as_json=as_json, quiet=quiet) as on_progress:
+    with SiteProgress(as_json=as_json, quiet=quiet) as on_progress:
         if target.is_dir() and not source:
             checked = check_folder(
                 target,
@@ -149,22 +146,6 @@ def _policy(path: Path | None, site: str) -> SitePolicy:
         # Not "no policy": a site without a file has the defaults, a least number of subjects too.
         return read_policy(Path(), {}, site)
     return read_policy(path.parent, {"policy": path.name}, site)
-
-
-@contextmanager
-def _progress(*, as_json: bool, quiet: bool) -> Iterator[OnSubject]:
-    with working("reading", quiet=quiet or as_json) as update:
-
-        def show(site: str, done: int, total: int) -> None:
-            update(done, total)
-            # A log file of an overnight check has ten lines a site, not one a subject.
-            tenth = done == total or done * 10 // total > (done - 1) * 10 // total
-            if as_json:
-                json_line({"event": "progress", "site": site, "done": done, "total": total})
-            elif tenth and not quiet and not OUT.is_terminal:
-                say(f"{site}: {done} of {total} subjects read")
-
-        yield show
 
 
 def _subject_rows(check: SiteCheck) -> list[tuple[str, ...]]:

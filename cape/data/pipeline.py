@@ -129,6 +129,7 @@ def load_site(
     site: str,
     working: Path | None = None,
     strict: bool = False,
+    on_subject: OnSubject | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
@@ -139,9 +140,8 @@ def load_site(
     scan = start_scan(base, listing, config, site=site, strict=strict)
     bases = WidestBases(scan, base)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
-    reduced = {
-        label: Y for label, Y in accepted_subjects(scan, bases, headers_only=False) if Y is not None
-    }
+    read = accepted_subjects(scan, bases, on_subject=on_subject, headers_only=False)
+    reduced = {label: Y for label, Y in read if Y is not None}
     site_data = accepted_site(conclude(scan, working))
     passed = {subject.label for subject in site_data.subjects}
     kept = {label: Y for label, Y in reduced.items() if label in passed}

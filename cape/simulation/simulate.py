@@ -14,8 +14,10 @@ import dataclasses
 import secrets
 import shutil
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
+from itertools import accumulate
 from pathlib import Path
 
 from cape.computations import capedjica, load
@@ -51,6 +53,9 @@ from cape.site.site_data import FileSource
 from cape.site.store import folder_lock
 from cape.synthetic import SMOOTH_NOISE_SEED, SurrogateSource, compare_with_truth
 
+# Called with (stage, subjects done, subjects of all sites): "read", then "report".
+OnSubject = Callable[[str, int, int], None]
+
 CONTAINER_LOGS = "container-logs"
 RESERVED = ("consortium", "remote", CONTAINER_LOGS)
 DOCUMENTS = ("wire", "process", "docker")
@@ -75,6 +80,7 @@ def simulate(
     image: str = "",
     memory: str = "",
     on_progress: OnProgress | None = None,
+    on_subject: OnSubject | None = None,
 ) -> Path:
     """Run a consortium that lies in one folder and return the folder of its common results.
 
@@ -117,7 +123,7 @@ def simulate(
         begin = Checkpoint(setup=setup)
         begin.write(work)
         try:
-            return _go_on(out, begin, on_progress)
+            return _go_on(out, begin, on_progress, on_subject)
         except BaseException as err:  # passed on; what is stopped may be resumed
             # A run that a site refused has ended: a resume would only be refused again.
             if not may_go_on(err):
@@ -198,7 +204,9 @@ def check_seed(seed: int | None) -> None:
         raise ConfigError("E011", setting="seed", got=seed, allowed=allowed, do=do)
 
 
-def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
+def resume(
+    out: Path, *, on_progress: OnProgress | None = None, on_subject: OnSubject | None = None
+) -> Path:
     """Go on after the last exchange; ConfigError E264, still going: E263, data changed: E161."""
     work = out.resolve() / ".work"
     if not work.is_dir():
@@ -207,17 +215,19 @@ def resume(out: Path, *, on_progress: OnProgress | None = None) -> Path:
         begin = read_checkpoint(work)
         if begin.setup.through == ENGINE:
             raise ConfigError("E264", problem="COINSTAC's engine resumes no run", do="start one.")
-        return _go_on(out.resolve(), begin, on_progress)
+        return _go_on(out.resolve(), begin, on_progress, on_subject)
 
 
-def _go_on(out: Path, begin: Checkpoint, on_progress: OnProgress | None) -> Path:
+def _go_on(
+    out: Path, begin: Checkpoint, on_progress: OnProgress | None, on_subject: OnSubject | None
+) -> Path:
     work, directory = out / ".work", Path(begin.setup.directory)
     sites = site_folders(directory)
     try:
         if begin.setup.through in (ENGINE, FLARE):
             _play_in_engine(begin, sites, work, on_progress)
         elif not begin.ended:
-            with _link(begin, sites, work) as link:
+            with _link(begin, sites, work, on_subject) as link:
                 run_to_end(link, on_progress, begin=begin, work=work)
         _collect(work, out, list(sites))
     except BaseException:  # passed on
@@ -291,7 +301,12 @@ def check_places(sites: Mapping[str, Path], out: Path) -> None:
 
 
 @contextmanager
-def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[Transport]:
+def _link(
+    begin: Checkpoint,
+    sites: Mapping[str, Path],
+    work: Path,
+    on_subject: OnSubject | None = None,
+) -> Iterator[Transport]:
     setup, state = begin.setup, begin.state
     settings = dict(setup.settings)
     computation = load(str(settings.pop("computation", PRODUCT)))
@@ -301,6 +316,8 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
     active = ActiveSites(list(sites), drops, survives=config.aggregation == "secagg")
     if setup.through == "memory":
         sources = {site: FileSource(path, {}, config, site) for site, path in sites.items()}
+        if on_subject is not None:
+            _tell_of_all(sources, on_subject)
         transport = MemoryTransport(
             computation, config, sources, setup.policy, work, drops=drops, folders=sites
         )
@@ -326,6 +343,19 @@ def _link(begin: Checkpoint, sites: Mapping[str, Path], work: Path) -> Iterator[
         documents = DocumentTransport(sites, setup.settings, work, call, active)
         restore(documents, state, work)
         yield documents
+
+
+def _tell_of_all(sources: Mapping[str, FileSource], on_subject: OnSubject) -> None:
+    """Let all sites count together: subject i of those of all sites."""
+    sizes = {site: source.count() for site, source in sources.items()}
+    before = dict(zip(sizes, accumulate(sizes.values(), initial=0), strict=False))
+    total = sum(sizes.values())
+    for site, source in sources.items():
+        source.on_subject = partial(_tell, on_subject, before[site], total)
+
+
+def _tell(on_subject: OnSubject, before: int, total: int, stage: str, done: int) -> None:
+    on_subject(stage, before + done, total)
 
 
 def _collect(work: Path, out: Path, sites: Sequence[str]) -> None:

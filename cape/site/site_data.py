@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -44,6 +44,8 @@ class FileSource:
         self.config = config
         self._base, self._site, self._working = base, site, working
         self._strict = strict
+        # Called with "read" or "report", and how many subjects were read so far
+        self.on_subject: Callable[[str, int], None] = lambda stage, done: None
         self.is_read = False  # whether anybody's data were looked at
         sources = ("data", "manifest", "bids")
         self._listing = {name: listing[name] for name in sources if name in listing}
@@ -51,6 +53,13 @@ class FileSource:
         self._accepted: SiteData | None = None
         self._reduced: list[tuple[str, Data]] = []
         self._templated: FeatureSpace | None = None
+
+    def count(self) -> int:
+        """Return how many people are listed, from names alone."""
+        from cape.data.discovery import discover
+        from cape.data.issues import Findings
+
+        return len(discover(self._base, self._listing, self.config, Findings(self._site)))
 
     def expect(self, contents: str) -> None:
         # What was accepted in `join` is what is summed in every later round.
@@ -69,6 +78,7 @@ class FileSource:
                 site=self._site,
                 working=self._working,
                 strict=self._strict,
+                on_subject=lambda done, total: self.on_subject("read", done),
             )
             if self._expected not in (None, accepted.fingerprint):
                 raise DataError("E161", site=self._site, detail="not the files of the first round")
@@ -156,7 +166,8 @@ class FileSource:
         def voxels() -> Iterator[tuple[str, Data]]:
             # Stops where files cannot be read again: the run is over and its budget spent, and a
             # site's own pictures must not cost the results.
-            for subject in data.subjects:
+            for k, subject in enumerate(data.subjects):
+                self.on_subject("report", k)
                 try:
                     yield subject.label, subject_matrix(subject, data.space, config)
                 except (DataError, OSError):

@@ -55,6 +55,13 @@ PLANTED = UNIT + "test_planted_errors.py::test_a_planted_error_is_one_clear_find
 NEIGHBOUR = "test/adversary/test_neighbour.py::"
 
 MUTANTS = (
+    Mutant(
+        "time left forgets that the report reads people again",
+        "cape/cli/progress.py",
+        "return self._total * self._a_subject + self._n_sites * SITE_PAGE + PAGE",
+        "return self._n_sites * SITE_PAGE + PAGE",
+        UNIT + "test_progress.py::test_time_left_is_right_from_the_tenth_subject_to_the_end",
+    ),
     # -- what is left out of a person's runs
     Mutant(
         "scrubbed volumes stay in the run",

@@ -230,16 +230,17 @@ def test_a_line_per_round_says_where_the_run_is(
     tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run(tmp_path)
-    first, *rest = capsys.readouterr().out.splitlines()
+    printed = capsys.readouterr()
+    first, rest = printed.err.splitlines()[-1], printed.out.splitlines()
     assert first == (
         "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu 0.197/0.268 (epsilon 0.72) "
-        "| 2.0 kB/site | 4 sites | 0.50 s | 1 s left"
+        "| 2.0 kB/site | 4 sites | 0.50 s | 63 s left"
     )
     assert rest[0].startswith("converged | epsilon 8.000, delta 1e-05 | ")
     assert rest[1].endswith("index.html")
     simulator.lines = [Line(stability=0.0)]  # too early to tell: it once read "stability 0"
     run(tmp_path)
-    assert "| stability - |" in capsys.readouterr().out
+    assert "| stability - |" in capsys.readouterr().err
 
 
 def test_quiet_prints_the_result_only(
@@ -272,9 +273,9 @@ def test_a_run_that_is_not_private_is_called_so(
     simulator.results |= {"private": False, "epsilon": None}
     simulator.lines = [Line(mu=0.0, mu_budget=math.inf, epsilon=math.inf)]
     run(tmp_path)
-    out = capsys.readouterr().out
-    assert "no noise" in out
-    assert "NOT PRIVATE" in out
+    printed = capsys.readouterr()
+    assert "no noise" in printed.err
+    assert "NOT PRIVATE" in printed.out
 
 
 @pytest.mark.parametrize(
