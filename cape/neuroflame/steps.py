@@ -45,8 +45,8 @@ class _Party:
 
     def __init__(self) -> None:
         self.runs = Path(tempfile.mkdtemp(prefix="cape-"))
-        # However the framework ends the run: it is removed with the process.
-        weakref.finalize(self, shutil.rmtree, self.runs, ignore_errors=True)
+        # At the end of a run, or with the process, however the framework ends it.
+        self.close = weakref.finalize(self, shutil.rmtree, self.runs, ignore_errors=True)
 
 
 class _Site(_Party):
@@ -134,6 +134,7 @@ def _combine(
     if aggregator.state.ended:
         files = aggregator.rounds.files()
         _write(Path(output_dir), files)
+        _AGGREGATORS.pop(output_dir).close()
         return {"run": aggregator.run, "files": {n: _text(raw) for n, raw in files.items()}}
     if aggregator.state.iteration == 1:
         _check_time(aggregator.state)  # nothing is charged yet
@@ -169,13 +170,20 @@ def has_ended(message: dict[str, Any]) -> bool:
 def write(message: dict[str, Any], output_dir: str) -> None:
     """Write the results of all, and what a site alone may know, into its output folder."""
     known = _SITES.pop(output_dir, None)
-    if "files" not in message:
-        return  # the framework's own limit of exchanges; the aggregator ends far below it
-    files = {name: base64.b64decode(text) for name, text in message["files"].items()}
     if known is None or known.rounds is None:
         return
-    target, home = Path(output_dir), known.runs / message["run"]
-    done = known.rounds.deliver(message["run"], files)
+    try:
+        # Without them the framework's own limit of exchanges was reached, which ours is far below.
+        if "files" in message:
+            _take(known, known.rounds, message, Path(output_dir))
+    finally:
+        known.close()
+
+
+def _take(known: _Site, rounds: SiteRounds, message: Mapping[str, Any], target: Path) -> None:
+    files = {name: base64.b64decode(text) for name, text in message["files"].items()}
+    home = known.runs / message["run"]
+    done = rounds.deliver(message["run"], files)
     _keep_error(home / "output", target)
     if b'"error":""' not in done:
         return

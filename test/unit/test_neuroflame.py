@@ -10,6 +10,7 @@ import ast
 import inspect
 import json
 import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -80,8 +81,13 @@ def play(data: Path, out: Path, parameters: dict[str, Any], *, limit: int = 100)
     return messages
 
 
-def test_a_run_leaves_the_bytes_that_memory_leaves(data: Path, tmp_path: Path) -> None:
+def test_a_run_leaves_the_bytes_that_memory_leaves_and_no_secret(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The framework kills its processes at the end: nothing is left to what runs at their exit."""
     simulate(data, out=tmp_path / "memory", settings=SETTINGS, seed=SEED, policy=POLICY)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
     play(data, tmp_path / "out", {**SETTINGS, "log_level": "info", "site_id_name_map": {}})
     truth = data / "truth.npz"
     folder = tmp_path / "out" / "server"
@@ -95,6 +101,7 @@ def test_a_run_leaves_the_bytes_that_memory_leaves(data: Path, tmp_path: Path) -
         assert "cape-site.json" in found
         assert any(name.startswith("private/") for name in found)
         assert "site-error.txt" not in found
+    assert list((tmp_path / "temporary").iterdir()) == []
 
 
 def test_nothing_secret_lies_in_an_output_folder_while_a_run_goes_on(
