@@ -15,6 +15,7 @@ from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
 from cape.report.files import UNLESS_EMPTY
 from cape.report.page import text_of
+from cape.secagg.graph import GraphPlan, plan_graph
 
 RELATION = "replace-one"
 
@@ -237,16 +238,24 @@ def statement(outcome: Outcome) -> PrivacyStatement:
             mu_unspent=numbers.mu_unspent,
             epsilon_unspent=numbers.epsilon_unspent,
         ),
-        assumptions=_lines("assumptions.txt.j2", settings),
-        not_covered=_lines("not_covered.txt.j2", settings),
+        assumptions=_lines("assumptions.txt.j2", settings=settings, graph=_graph(outcome)),
+        not_covered=_lines("not_covered.txt.j2", settings=settings),
         events=tuple(_releases(outcome, numbers.delta)),
         ledger={"head": outcome.ledger.head, "entries": list(outcome.ledger.entries())},
         warnings=tuple(outcome.warnings),
     )
 
 
-def _lines(template: str, settings: Mapping[str, object]) -> tuple[str, ...]:
-    return tuple(text_of(template, settings=settings).splitlines())
+def _lines(template: str, **values: object) -> tuple[str, ...]:
+    return tuple(text_of(template, **values).splitlines())
+
+
+def _graph(outcome: Outcome) -> GraphPlan | None:
+    """Along which sites masked against each other; None if every pair did."""
+    roster = outcome.roster
+    if outcome.settings.get("aggregation") != "secagg":
+        return None
+    return plan_graph(roster.n_sites, roster.survivors, roster.colluders)
 
 
 def _slack(outcome: Outcome) -> Slack:
@@ -290,7 +299,9 @@ def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
     roster, plan = outcome.roster, planned_cost(outcome)
     # More collude than assumed, in two rows: what one more costs, and the worst that can happen.
     for colluders in sorted({roster.colluders + 1, roster.survivors - 1}):
-        unknown = roster.survivors - colluders
+        # A graph is made for the colluders that were assumed: more of them may stand around a site,
+        # which then has its own share alone.
+        unknown = roster.survivors - colluders if _graph(outcome) is None else 1
         if numbers.epsilon is None or unknown < 1 or colluders <= roster.colluders:
             continue
         # A site's own full noise protects its release whoever colludes.

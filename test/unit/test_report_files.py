@@ -124,6 +124,26 @@ def test_the_privacy_statement_can_be_checked_by_anybody(tmp_path):
     assert privacy["if_more_collude"][0]["epsilon"] > privacy["epsilon"]
 
 
+def test_a_graph_is_said_and_more_colluders_than_it_is_made_for_leave_one_share(tmp_path):
+    made = example.outcome()
+    entries = [dataclasses.replace(made.roster.sites[0], site=f"site{i:02}") for i in range(50)]
+    roster = dataclasses.replace(made.roster, sites=tuple(entries), survivors=45, colluders=1)
+    figures = {}
+    for way in ("all-sites", "secagg"):
+        run = dataclasses.replace(
+            made, roster=roster, settings={**made.settings, "aggregation": way}
+        )
+        figures[way] = load(write(tmp_path / way, run), "privacy.json")
+    said = " ".join(figures["secagg"]["assumptions"])
+    assert "masks against 14 others in a random graph, 9 of whom" in said
+    assert "graph" not in " ".join(figures["all-sites"]["assumptions"])
+    beyond = {
+        way: [row["mu"] for row in found["if_more_collude"]] for way, found in figures.items()
+    }
+    assert beyond["secagg"] == [max(beyond["all-sites"])] * len(beyond["all-sites"])
+    assert min(beyond["all-sites"]) < max(beyond["all-sites"])
+
+
 def test_every_release_stands_in_the_privacy_statement_with_its_noise(tmp_path):
     made = example.outcome()
     rows = load(write(tmp_path, made), "privacy.json")["events"]
