@@ -119,7 +119,11 @@ def read_cache(document: Any, party: str) -> Cache:
 
 
 def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
-    head = Head(
+    return Cache(head=head_of(computation, run), model=wire.encode(run.model, computation.model))
+
+
+def head_of(computation: Computation[M], run: Run[M]) -> Head:
+    return Head(
         v=2,
         computation=computation.name,
         settings=json.dumps(run.config.settings(), sort_keys=True),
@@ -128,7 +132,6 @@ def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
         ledger=run.ledger,
         transcript=run.transcript,
     )
-    return Cache(head=head, model=wire.encode(run.model, computation.model))
 
 
 def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
@@ -139,7 +142,10 @@ def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
     return document
 
 
-def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]:
+def decode_run(
+    computation: Computation[M], cache: Any, *, party: str, model: M | None = None
+) -> Run[M]:
+    """Return the state in a cache; with a `model` that was read already, the rest of it."""
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
@@ -147,7 +153,7 @@ def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]
             raise MessageError("E202", problem="cache of another version or computation")
         # Settings travel as text, so that a cache of another version fails in words, not in types.
         config = decode_settings(computation, head.settings)
-        model: M = wire.decode(cache.model, computation.model)
+        known: M = wire.decode(cache.model, computation.model) if model is None else model
     except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
     bound = computation.bind(config)
@@ -156,7 +162,7 @@ def decode_run(computation: Computation[M], cache: Any, *, party: str) -> Run[M]
         run=head.run,
         cursor=head.cursor,
         ledger=head.ledger,
-        model=model,
+        model=known,
         transcript=head.transcript,
     )
 

@@ -9,10 +9,12 @@ from typing import Any
 
 from cape.coinstac.documents import (
     Cache,
+    Head,
     cache_of,
     decode_envelope,
     decode_run,
     encode_broadcast,
+    head_of,
     reply_document,
 )
 from cape.config import Config
@@ -41,9 +43,9 @@ from cape.site.store import Card, MemoryStore, ReplyEntry, append_reply
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredSite:
-    """A site in a checkpoint; working arrays are made again."""
+    """A site in a checkpoint, but for the model; working arrays are made again."""
 
-    run: Cache
+    head: Head
     secrets: dict[str, bytes]
     card: tuple[str, int, str, str]
     contents: str | None
@@ -52,8 +54,12 @@ class StoredSite:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredRun:
-    """All parties in a checkpoint, after a complete exchange; `request` is the last broadcast."""
+    """All parties in a checkpoint, after a complete exchange; `request` is the last broadcast.
 
+    All sites that are left have one `model`: it stands there once, however many they are.
+    """
+
+    model: Any
     parties: dict[str, StoredSite]
     aggregator: Cache
     request: Any
@@ -113,13 +119,15 @@ class MemoryTransport:
         for site, store in self._stores.items():
             source = self._parties[site].source
             sites[site] = StoredSite(
-                run=cache_of(self._computation, self._runs[site]),
+                head=head_of(self._computation, self._runs[site]),
                 secrets=store.secrets,
                 card=self._parties[site].card,
                 contents=source.contents if isinstance(source, FileSource) else None,
                 replies=tuple(store.entries),
             )
+        model = self._runs[self.active.left[0]].model
         stored = StoredRun(
+            model=wire.encode(model, self._computation.model),
             parties=sites,
             aggregator=cache_of(self._computation, self._state),
             request=None if self._request is None else encode_broadcast(self._request),
@@ -134,8 +142,11 @@ class MemoryTransport:
         computation = self._computation
         if set(stored.parties) != set(self._parties):
             raise ValueError("a site is missing")
+        model = None
         for site, party in stored.parties.items():
-            self._runs[site] = decode_run(computation, party.run, party=f"site {site}")
+            cache = Cache(head=party.head, model=stored.model)
+            run = decode_run(computation, cache, party=f"site {site}", model=model)
+            self._runs[site], model = run, run.model
             store = self._stores[site]
             store.secrets, store.entries = dict(party.secrets), list(party.replies)
             store.card = Card(*party.card)

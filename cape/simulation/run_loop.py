@@ -24,7 +24,7 @@ from cape.site.store import write_atomically
 
 CHECKPOINT_FILE = "run.json"
 # Of the record.  A build of the same version may have written others: 1 had none of this number.
-CHECKPOINT_FORMAT = 3
+CHECKPOINT_FORMAT = 4
 # Bytes: all parties, each with its cache.
 MAX_CHECKPOINT = 2**30
 # Of one run; far more than any settings ask for.

@@ -263,7 +263,7 @@ def test_a_checkpoint_of_an_older_build_is_refused_by_the_number_of_its_format(s
     document = json.loads(path.read_bytes())
     del document["format"]  # as builds of the same version wrote it before the number was there
     path.write_bytes(json.dumps({**document, "state": {"sites": {}}}).encode())
-    refused(stopped, "E264 the run was started by checkpoint format 1, this is 3; continue it with")
+    refused(stopped, "E264 the run was started by checkpoint format 1, this is 4; continue it with")
 
 
 def test_data_that_changed_in_between_end_the_run(data, tmp_path) -> None:
