@@ -15,7 +15,7 @@ WORKDIR /build
 COPY requirements/build.txt requirements/build.txt
 RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
         --require-hashes -r requirements/build.txt
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY cape cape
 RUN /opt/cape/bin/python -m pip install --no-cache-dir --disable-pip-version-check \
         --no-deps --no-build-isolation --prefix /opt/package .

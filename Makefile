@@ -28,7 +28,7 @@ export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
 .PHONY: help run test image test-engine test-flare test-browser check format compspec docs bench figures lock \
-	mutate coverage fuzz audit test-trust release clean
+	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -44,7 +44,7 @@ $(BIN)/python:
 
 # Stamps say what is installed already; a changed lock or pyproject installs again.
 $(RUN): requirements/lock.txt requirements/build.txt pyproject.toml | $(BIN)/python
-	@echo "Installing what a run needs into $(VENV): a minute or two, about 600 MB, once."
+	@echo "Installing what a run needs into $(VENV), about 600 MB, once: a minute or two."
 	$(LOCKED) requirements/build.txt
 	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
@@ -71,11 +71,14 @@ $(SHIP): requirements/release.txt $(DEV)
 	@touch $@
 
 $(OUT)/brain/settings.toml: | $(RUN)
+	@echo "Making the data of four synthetic sites in $(OUT)/brain: half a minute, once."
 	@rm -rf $(OUT)/brain.partial
 	$(BIN)/cape synth $(OUT)/brain.partial --preset brain --quiet
 	@mv $(OUT)/brain.partial $(OUT)/brain
 
 run: $(RUN) $(OUT)/brain/settings.toml  ## simulate four sites with NIfTI files, one process per site and round
+	@test ! -d $(OUT)/consortium || echo "Using the data in $(OUT)/brain again; the earlier results in" \
+		"$(OUT)/ are replaced when this run has ended (keep them: make run OUT=another)."
 	$(BIN)/cape simulate $(OUT)/brain --through process --out $(OUT) --epsilon $(EPSILON) --delta $(DELTA)
 	@echo
 	@echo "$(OUT)/consortium/index.html"
@@ -155,10 +158,11 @@ figures: $(DEV)  ## the papers' figures and tables, into OUT/figures; GRID=--qui
 lock: $(SHIP)  ## renew the versions and digests of requirements/
 	$(BIN)/python packaging/lock.py --upgrade
 
-release: $(DEV)  ## wheel and sdist in dist/, both checked; the wheel runs in an empty environment
-	rm -rf dist
-	$(BIN)/python -m hatchling build -t sdist -t wheel
-	$(BIN)/python packaging/check_release.py dist
+release: $(SHIP) $(SITE)  ## wheel, sdist, bill of materials, site and image of a tag into dist/, each checked
+	$(BIN)/python packaging/release.py $(RELEASE)
+
+test-install: $(SHIP)  ## the wheel, alone, in every Python 3.11 to 3.14 that is here: PYTHONS="python3.12 ..."
+	$(BIN)/python packaging/try_install.py $(PYTHONS)
 
 clean:  ## remove everything that make built
 	rm -rf $(VENV) build dist out results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -176,7 +176,7 @@ def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
             number = math.nan
     outside = (low is not None and number < low) or (high is not None and number > high)
     if not math.isfinite(number) or outside or (hint is int and number != int(number)):
-        raise out_of_range(spec.name, got, f"{kind}, {allowed}", spec.metadata["help"] or "")
+        raise out_of_range(spec.name, got, f"{kind}, {allowed}")
     return int(number) if hint is int else number
 
 
@@ -647,7 +647,7 @@ class Config:
                 values[name] = coerce(spec, hints[name], given[name])
             elif spec.default is MISSING:
                 if not unprotected:
-                    raise ConfigError("E013", setting=name, do=f"the owner chooses {name}.")
+                    raise ConfigError("E013", setting=name, do="the owner chooses it.")
                 values[name] = 0.0  # of a run that protects nobody: no figure to promise
         config = cls(**values)
         config.check()

@@ -1,15 +1,19 @@
 """Check a wheel and an sdist before anyone installs them: ``make release`` runs this.
 
-Both are opened and compared with the checkout, the sdist is built again, and the wheel is installed
-in an empty environment where a small consortium runs.  Anything amiss ends with exit code 1 and a
-line that says what was found, what belongs there, and where to mend it.
+Both are opened and compared with the checkout, and built again elsewhere to the same bytes; the
+wheel is installed in an empty environment, whose bill of materials is written (CycloneDX) and where
+a small consortium runs.  Anything amiss ends with exit code 1 and a line that says what was found,
+what belongs there, and where to mend it.
 """
 
 from __future__ import annotations
 
 import argparse
 import email
+import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -19,6 +23,8 @@ import zipfile
 from pathlib import Path
 
 TOP = Path(__file__).parents[1]
+# What the environment holds in which the wheel was tried, at the locked versions
+BILL = "coinstac-cape-{version}.cdx.json"
 DATA = re.compile(r"cape/(masks|report/templates|simulation/engine_program)/")
 """What the package reads at run time beside its modules."""
 NEVER = re.compile(r"(^|/)(test|bench|out|results|\.venv|\.engine|__pycache__)/|\.pyc$")
@@ -34,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{folder}: {len(wheels)} wheels, {len(sdists)} sdists; empty it, run make release")
         return 1
     problems = [*problems_of_wheel(wheels[0]), *problems_of_sdist(sdists[0], wheels[0])]
+    problems += problems_of_builds(wheels[0], sdists[0])
     problems += problems_installed(wheels[0])
     for problem in problems:
         print(problem)
@@ -92,6 +99,59 @@ def problems_of_sdist(sdist: Path, wheel: Path) -> list[str]:
     return problems
 
 
+def problems_of_builds(wheel: Path, sdist: Path) -> list[str]:
+    """Build both again from a copy: other place, rights, times, time zone and hash seed."""
+    with tempfile.TemporaryDirectory() as place:
+        built = build_copy(Path(place) / "elsewhere", rights=0o700, time=1e9, zone="Asia/Tokyo")
+        return [
+            f"{made.name}: other bytes when it is built elsewhere"
+            for made in (wheel, sdist)
+            if (built / made.name).read_bytes() != made.read_bytes()
+        ]
+
+
+def build_copy(copy: Path, *, rights: int, time: float, zone: str) -> Path:
+    """Build wheel and sdist from a copy of what git tracks; returns their folder."""
+    for name in files_of_git():
+        (copy / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(TOP / name, copy / name)
+        # As a clone has them that was made with another umask
+        (copy / name).chmod((TOP / name).stat().st_mode & rights)
+        os.utime(copy / name, (time, time))
+    environment = {k: v for k, v in os.environ.items() if k != "SOURCE_DATE_EPOCH"}
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel"],
+        cwd=copy, check=True, capture_output=True, umask=0o777 & ~rights,
+        env=environment | {"TZ": zone, "PYTHONHASHSEED": str(rights)},
+    )  # fmt: skip
+    return copy / "dist"
+
+
+def files_of_git() -> list[str]:
+    listing = subprocess.run(
+        ["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True
+    )
+    return listing.stdout.splitlines()
+
+
+def problems_of_bill(bill: Path) -> list[str]:
+    """Compare a bill of materials with the locked versions."""
+    document = json.loads(bill.read_text(encoding="utf-8"))
+    listed = {part["name"].lower().replace("_", "-"): part for part in document["components"]}
+    lock = (TOP / "requirements/lock.txt").read_text(encoding="utf-8")
+    problems = []
+    for name, version, marker in re.findall(r"^([\w-]+)==(\S+)( ;)?", lock, re.MULTILINE):
+        found = listed.get(name, {}).get("version")
+        if found != version and not (found is None and marker):
+            problems.append(f"{bill.name}: {name} is {found}, locked is {version}")
+    problems += [
+        f"{bill.name}: {name} has no licence"
+        for name, part in listed.items()
+        if not part.get("licenses") and name not in ("pip", "setuptools")
+    ]
+    return problems
+
+
 def problems_installed(wheel: Path) -> list[str]:
     """Install a wheel with the locked versions where nothing else is, and run a consortium."""
     with tempfile.TemporaryDirectory() as place:
@@ -99,11 +159,15 @@ def problems_installed(wheel: Path) -> list[str]:
         venv.create(home / "venv", with_pip=True)
         programs = home / "venv/bin"
         pip = [programs / "python", "-m", "pip"]
+        bill = wheel.resolve().with_name(BILL.format(version=wheel.name.split("-")[1]))
         quiet = ["--quiet", "--disable-pip-version-check", "--no-input"]
         steps = [
-            [*pip, "install", *quiet, "-r", TOP / "requirements/lock.txt"],
+            [*pip, "install", *quiet, "--require-hashes", "-r", TOP / "requirements/lock.txt"],
             [*pip, "install", *quiet, "--no-deps", wheel.resolve()],
             [*pip, "check", "--disable-pip-version-check"],
+            [sys.executable, "-m", "cyclonedx_py", "environment", programs / "python",
+             "--pyproject", TOP / "pyproject.toml", "--mc-type", "application",
+             "--output-reproducible", "--gather-license-texts", "--of", "JSON", "-o", bill],
             [programs / "cape", "--version"],
             [programs / "cape", "synth", "study", "--preset", "brain", "--subjects", "12",
              "--seed", "1", "--quiet"],
@@ -118,7 +182,9 @@ def problems_installed(wheel: Path) -> list[str]:
                 said = (done.stderr or done.stdout).strip().splitlines()
                 return [f"installed: {' '.join(map(str, step[1:4]))}: {said[-1] if said else ''}"]
         page = home / "out/consortium/index.html"
-        return [] if page.is_file() else [f"installed: a run wrote no {page.name}"]
+        if not page.is_file():
+            return [f"installed: a run wrote no {page.name}"]
+    return problems_of_bill(bill)
 
 
 if __name__ == "__main__":

@@ -6,13 +6,18 @@ site's policy refuses; 4 the budget refuses; 70 internal error.
 
 from __future__ import annotations
 
+import inspect
+import os
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 
-from cape.cli.commands import app
-from cape.cli.common import fail, warn
+from cape.cli.commands import COMMANDS, app
+from cape.cli.common import fail, json_line, remark, warn
+from cape.cli.log_file import logged, versions
 from cape.errors import CapeError, CapeWarning, ConfigError, PrivacyBudgetError, public_text
 
 # A site that refuses is neither a mistake of the data nor of the owner: scripts go on elsewhere.
@@ -33,9 +38,38 @@ def exit_code(err: BaseException) -> int:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     words = list(sys.argv[1:] if arguments is None else arguments)
-    debug, as_json = "--debug" in words, "--json" in words
-    # Anywhere in the line, before or after the command: typer would take it before only.
-    words = [argument for argument in words if argument != "--debug"]
+    # Anywhere in the line, before or after the command: typer would take them before only.
+    verbose = bool({"-v", "--verbose", "--debug"} & set(words))
+    words = [word for word in words if word not in ("-v", "--verbose", "--debug")]
+    try:
+        words, log = _log_file(words)
+        with logged(log, words):
+            return _run(words, verbose=verbose)
+    except OSError as err:  # of the log: everything else has been told
+        fail(f"--log-file: {err}", "", as_json="--json" in words)
+        return 2
+
+
+def _log_file(words: list[str]) -> tuple[list[str], Path | None]:
+    """Take ``--log-file FILE`` out of a line."""
+    for i, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--log-file":
+            value = value if equals else "".join(words[i + 1 : i + 2])
+            if not value or value.startswith("-"):
+                raise OSError("write --log-file FILE")
+            return words[:i] + words[i + (1 if equals else 2) :], Path(value)
+    return words, None
+
+
+def _run(words: list[str], *, verbose: bool) -> int:
+    as_json, began = "--json" in words, time.monotonic()
+    if verbose:
+        remark(versions())
+    if "_CAPE_COMPLETE" in os.environ:  # a shell asks, through the script of `cape completion`
+        from typer.completion import completion_init  # type: ignore[attr-defined]
+
+        completion_init()
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_, **__: warn(str(message), as_json=as_json)
         warnings.simplefilter("always", CapeWarning)
@@ -43,23 +77,39 @@ def main(arguments: Sequence[str] | None = None) -> int:
             app(args=words, prog_name="cape", standalone_mode=True)
         # typer ends every command with SystemExit, also where it went well.
         except SystemExit as stop:
-            return stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+            code = stop.code if isinstance(stop.code, int) else int(bool(stop.code))
+            if code == 2 and as_json:  # typer has told people what is wrong, and machines nothing
+                json_line({"event": "error", "text": "wrong usage", "detail": "", "type": ""})
         # 128 + SIGINT, as shells report it.
         except KeyboardInterrupt:
-            return 130
+            code = 130
         except Exception as err:  # whatever it is, people get one line and an exit code
-            if debug:
+            if verbose:
                 traceback.print_exception(err)
             public = str(err) if isinstance(err, OSError) else public_text(err)
-            fail(public, _detail(err, debug=debug), as_json=as_json)
-            return exit_code(err)
-    return 0
+            fail(public, _detail(err, verbose=verbose), as_json=as_json, typed=_typed(err, words))
+            code = exit_code(err)
+    if verbose:
+        remark(f"exit code {code}, {time.monotonic() - began:.1f} s")
+    return code
 
 
-def _detail(err: Exception, *, debug: bool) -> str:
+def _typed(err: BaseException, words: Sequence[str]) -> str:
+    """Return what to type for the setting that an error is about; empty: no such option."""
+    name = str(err.fields.get("setting", "")) if isinstance(err, ConfigError) else ""
+    command = next((COMMANDS[word] for word in words if word in COMMANDS), None)
+    if not name.isidentifier() or command is None or getattr(err, "code", "") == "CAPE-E010":
+        return ""
+    parameters = inspect.signature(command).parameters
+    if name in parameters:
+        return f"--{name.replace('_', '-')} VALUE"
+    return f"--set {name}=VALUE" if "set_values" in parameters else ""
+
+
+def _detail(err: Exception, *, verbose: bool) -> str:
     # For the people at this computer only: file names, shapes, values.
     if isinstance(err, CapeError):
         return err.detail
-    if isinstance(err, OSError) or debug:
+    if isinstance(err, OSError) or verbose:
         return ""
-    return f"{type(err).__name__}; run the command again with --debug to see where."
+    return f"{type(err).__name__}; run the command again with --verbose to see where."

@@ -56,7 +56,7 @@ def budget_command(
 
     plan = budget_of(given, n_sites=sites, n_subjects=subjects)
     if as_json:
-        json_line(dataclasses.asdict(plan))
+        json_line({"event": "result", **dataclasses.asdict(plan)})
     else:
         print_plan(plan)
 

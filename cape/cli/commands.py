@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -53,12 +54,33 @@ def root(
             "--version", callback=_print_version, is_eager=True, help="Print the version."
         ),
     ] = False,
-    debug: Annotated[
-        bool, typer.Option("--debug", help="Print where an error comes from.")
+    verbose: Annotated[
+        bool,
+        typer.Option(
+            "--verbose", "-v", help="Print versions, time, and where an error comes from."
+        ),
     ] = False,
+    log_file: Annotated[
+        Path | None, typer.Option(help="Append what is printed to a file, with times.")
+    ] = None,
 ) -> None:
     """Joint ICA of fMRI data held at several sites, private for every subject."""
-    del version, debug  # `cape.cli.main` takes --debug away before typer sees it
+    # `cape.cli.main` takes these two away before typer sees them: they may stand anywhere.
+    del version, verbose, log_file
+
+
+Shell = StrEnum("Shell", ["BASH", "ZSH", "FISH"])
+
+
+def completion_command(
+    shell: Annotated[Shell, typer.Argument(help="The shell that is to complete.")],
+) -> None:
+    """Print what makes a shell complete commands and options; docs/install.md says where to."""
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]
+
+    typer.echo(
+        get_completion_script(prog_name="cape", complete_var="_CAPE_COMPLETE", shell=shell.value)
+    )
 
 
 def compspec_command(
@@ -101,7 +123,7 @@ def compspec_command(
         raise typer.Exit(1)
 
 
-_COMMANDS: dict[str, Callable[..., None]] = {
+COMMANDS: dict[str, Callable[..., None]] = {
     "init": init_command,
     "simulate": simulate_command,
     "budget": budget_command,
@@ -115,9 +137,10 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     "compspec": compspec_command,
     "report": report_command,
     "neuroflame": neuroflame_command,
+    "completion": completion_command,
 }
 app.add_typer(flare)
 for _wing in filter(importlib.util.find_spec, WINGS):
-    _COMMANDS |= importlib.import_module(f"{_wing}.commands").COMMANDS
-for _name, _function in _COMMANDS.items():
+    COMMANDS |= importlib.import_module(f"{_wing}.commands").COMMANDS
+for _name, _function in COMMANDS.items():
     app.command(_name)(_function)

@@ -127,11 +127,17 @@ def warn(text: str, *, as_json: bool = False) -> None:
         ERR.print(Text(f"warning: {text}", style="yellow"))
 
 
-def fail(text: str, detail: str, *, as_json: bool) -> None:
-    """Print an error: its fixed text, then what only the people at this computer should read."""
+def remark(text: str) -> None:
+    ERR.print(Text(text, style="dim"))
+
+
+def fail(text: str, detail: str, *, as_json: bool, typed: str = "") -> None:
+    """Print an error: its fixed text, what to type, and what only people here should read."""
     if as_json:
-        json_line({"event": "error", "text": text, "detail": detail})
+        json_line({"event": "error", "text": text, "detail": detail, "type": typed})
     ERR.print(Text(text, style="bold red"))
+    if typed:
+        ERR.print(Text(f"Type: {typed}"))
     if detail:
         ERR.print(Text(detail))
 

@@ -232,6 +232,8 @@ def _shape(hint: Any) -> _Shape:
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return _Shape("record", hint)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if hasattr(origin, "__value__"):  # NDArray of numpy 2.5: an alias, not yet what it stands for
+        return _shape(origin.__value__[args])
     if origin is np.ndarray:
         kind = typing.get_args(args[1])[0]
         return _Shape("array", np.dtype(kind).newbyteorder("<"))

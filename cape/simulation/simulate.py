@@ -2,7 +2,7 @@
 
 ``memory``   typed messages by reference, one process
 ``wire``     every document encoded and decoded as the engine would, one process
-``process``  a new ``python local.py`` or ``python remote.py`` per site and round
+``process``  a new process per site and round, as ``python local.py`` and ``remote.py`` are
 ``docker``   the same in containers without network, one per site and one for the aggregator
 ``coinstac`` in COINSTAC's own engine
 ``nvflare``  in FLARE's own simulator

@@ -77,15 +77,21 @@ class InProcess(_OnThisComputer):
 
 # How often one step is started: what kills it again and again is not an accident.
 ATTEMPTS = 3
+# What local.py and remote.py hold; an installed package has neither.  TOP: this `cape` and no other
+# that is installed.
+PROGRAM = """
+import gc, sys
+gc.disable()
+top, role = sys.argv[1:]
+sys.path[:0] = [top] * (top not in sys.path)
+import cape.coinstac.computation
+cape.coinstac.computation.program(role)
+"""
+TOP = str(Path(__file__).resolve().parents[2])
 
 
 class NewProcess(_OnThisComputer):
     """A process per call; if killed, again up to `ATTEMPTS`: it repeats, or had sent nothing."""
-
-    def __init__(self, sites: Mapping[str, Path], work: Path) -> None:
-        super().__init__(sites, work)
-        top = Path(__file__).resolve().parents[2]
-        self._programs = {role: top / f"{role}.py" for role in ("local", "remote")}
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
         policy = self._work / party / "site-policy.toml"
@@ -95,7 +101,8 @@ class NewProcess(_OnThisComputer):
         # The journal makes it safe: what was charged is not charged again.
         for _ in range(ATTEMPTS):
             done = subprocess.run(  # noqa: S603 - this project's own programs
-                [sys.executable, str(self._programs[role])],
+                # -P: nothing of the folder in which the command was typed is imported
+                [sys.executable, "-P", "-c", PROGRAM, TOP, role],
                 input=text,
                 capture_output=True,
                 env=env,

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-PROGRAMS = {"local.py": "local", "remote.py": "remote"}
-"""What process mode starts for each party, a new process per round."""
+ROLES = ("local", "remote")
+"""Last word of what process mode starts for each party, a new process per round."""
 
 
 @dataclass(frozen=True)
@@ -156,13 +156,13 @@ def _in_processes(heard: list[Heard]) -> Iterator[None]:
 
     def run(arguments: Any, *rest: Any, **named: Any) -> Any:
         done = real(arguments, *rest, **named)
-        program = Path(arguments[-1]).name if isinstance(arguments, list) else ""
-        if program not in PROGRAMS or done.returncode:
+        role = arguments[-1] if isinstance(arguments, list) else ""
+        if role not in ROLES or done.returncode:
             return done
         state = json.loads(named["input"])["state"]
         message = _message(done.stdout, Path(state["transferDirectory"]))
         with lock:
-            if PROGRAMS[program] == "local":
+            if role == "local":
                 waiting[state["clientId"]] = message
             else:
                 heard.extend(Heard(site, *waiting[site]) for site in sorted(waiting))

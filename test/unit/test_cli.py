@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -131,14 +133,14 @@ def test_every_kind_of_error_has_its_exit_code_and_no_traceback(
 def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(
     tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The text of a foreign exception may hold data; --debug is for the person at the site."""
+    """The text of a foreign exception may hold data; --verbose is for the person at the site."""
     simulator.error = ZeroDivisionError("subject sub-07 has value 12.34")
     run(tmp_path)
     quiet = capsys.readouterr().err
     assert "12.34" not in quiet
     assert "CAPE-E000" in quiet
-    assert "--debug" in quiet
-    assert run(tmp_path, "--debug") == 70
+    assert "--verbose" in quiet
+    assert run(tmp_path, "--verbose") == 70
     assert "Traceback" in capsys.readouterr().err
 
 
@@ -151,6 +153,116 @@ def test_errors_are_json_lines_for_machines(
     assert last["event"] == "error"
     assert last["text"].startswith("CAPE-E117")
     assert last["detail"] == "sub-07"
+
+
+@pytest.mark.parametrize(
+    ("setting", "words", "typed"),
+    [
+        ("epsilon", ["simulate"], "--epsilon VALUE"),
+        ("n_rounds", ["simulate"], "--set n_rounds=VALUE"),
+        ("n_rounds", ["resume"], ""),
+        ("the answer", ["simulate"], ""),
+    ],
+)
+def test_an_error_about_a_setting_says_what_to_type(
+    setting: str, words: list[str], typed: str
+) -> None:
+    error = ConfigError("E013", setting=setting, do="the owner chooses it.")
+    assert cli._typed(error, words) == typed
+
+
+def test_no_budget_is_an_error_that_names_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s" / "local0").mkdir(parents=True)
+    (tmp_path / "s" / "settings.toml").write_text("")
+    words = ["simulate", str(tmp_path / "s"), "--out", str(tmp_path / "o")]
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "CAPE-E013 setting 'epsilon' is required; the owner chooses it.",
+        "Type: --epsilon VALUE",
+    ]
+    assert cli.main([*words, "--epsilon", "8", "--delta", "2", "--json"]) == 2
+    said = json.loads(capsys.readouterr().out)
+    assert said["type"] == "--delta VALUE"
+    # What delta means stands in the help, not in each error.
+    assert (
+        said["text"] == "CAPE-E011 delta=2.0: allowed a number, 1e-15 to 0.1; correct the setting."
+    )
+
+
+def test_wrong_usage_is_a_line_for_machines_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["synth", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["event"] == "error"
+
+
+# -- log, verbosity, colours, completion ----------------------------------------------------------
+
+
+def test_a_log_has_all_that_was_printed_and_is_for_nobody_else(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.txt"
+    assert run(tmp_path, "--log-file", str(log)) == 0
+    simulator.error = DataError("E117", site="local1", detail="sub-07")
+    assert run(tmp_path, f"--log-file={log}") == 1
+    shown = capsys.readouterr()
+    text = log.read_text(encoding="utf-8")
+    for line in (shown.out + shown.err).splitlines():
+        assert line in text
+    assert f"cape {VERSION}, Python" in text
+    assert re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} .*\n)+", text)
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_cannot_be_written_ends_the_command_before_it_begins(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--log-file", str(tmp_path / "no" / "log.txt")) == 2
+    assert run(tmp_path, "--log-file") == 2
+    assert "--log-file" in capsys.readouterr().err
+    assert not simulator.calls
+
+
+def test_verbose_says_versions_time_and_exit_code(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "-v") == 0
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"cape {VERSION}, Python 3.")
+    assert re.fullmatch(r"exit code 0, \d+\.\d s", last)
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("FORCE_COLOR", True), ("NO_COLOR", False)])
+def test_colours_can_be_turned_off(tmp_path: Path, variable: str, coloured: bool) -> None:
+    words = [sys.executable, "-m", "cape", "resume", str(tmp_path)]
+    environment = {"FORCE_COLOR": "1", variable: "1", "TERM": "xterm-256color"}
+    done = subprocess.run(
+        words, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    assert "CAPE-E" in done.stderr
+    assert bool(re.search(r"\x1b\[[0-9;]*[349][0-9]m", done.stderr)) is coloured
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    assert f"complete_{shell}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [("cape sim", "simulate"), ("cape simulate --thr", "--through"),
+     ("cape simulate --through mem", "memory")],
+)  # fmt: skip
+def test_commands_options_and_choices_are_completed(line: str, offered: str) -> None:
+    environment = {"_CAPE_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    environment["COMP_CWORD"] = str(len(line.split()) - 1)
+    done = subprocess.run(
+        [sys.executable, "-m", "cape"], env=os.environ | environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == [offered]
 
 
 @pytest.mark.parametrize(

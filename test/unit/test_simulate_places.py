@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+import cape
 from cape.errors import ConfigError
 from cape.simulation.simulate import check_places, simulate
 from cape.synthetic import write_consortium
@@ -67,3 +72,26 @@ def test_only_a_folder_with_planted_maps_is_called_synthetic(data: Path, tmp_pat
         said = json.loads((folder / "results.json").read_text())
         assert (said["simulation"], said["synthetic"]) == (True, synthetic)
         (data / "truth.npz").unlink(missing_ok=True)
+
+
+def test_an_installed_package_needs_no_file_of_the_repository(tmp_path: Path) -> None:
+    """A process per round was started as local.py, which no wheel holds; nor is `.` imported."""
+    here = Path(cape.__file__).parent
+    shutil.copytree(here, tmp_path / "lib/cape", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "json.py").write_text("raise RuntimeError('not mine')\n")
+    ask = (
+        "from pathlib import Path\n"
+        "from cape.simulation.transports import NewProcess\n"
+        "NewProcess({}, Path('work'))('remote', 'remote', b'{}')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ask],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "lib")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "CAPE-E" in done.stderr.splitlines()[-1]
+    assert "can't open file" not in done.stderr
+    assert "not mine" not in done.stderr

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import fnmatch
+import importlib.util
 import re
+import subprocess
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -79,3 +83,97 @@ def test_the_image_stands_on_a_digest_and_on_nothing_else() -> None:
     stages = re.findall(r"^FROM (\S+)(?: AS (\w+))?$", dockerfile, re.MULTILINE)
     named = {name for _, name in stages if name}
     assert {source for source, _ in stages} - named == {"${BASE_IMAGE}"}
+
+
+# -- licences ------------------------------------------------------------------------------------
+
+
+def script(name: str) -> ModuleType:
+    """Return a script of packaging/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"packaging/{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def rows() -> dict[str, tuple[str, str]]:
+    page = (ROOT / "docs/licences.md").read_text(encoding="utf-8")
+    return {
+        name: (version, licence)
+        for name, version, licence in re.findall(r"^\| ([\w-]+) \| (\S+) \| (.+) \|$", page, re.M)
+        if name != "package"
+    }
+
+
+def test_every_package_that_ships_has_a_licence_that_is_allowed() -> None:
+    licences, listed = script("licences"), rows()
+    locked_here = locked("lock")
+    assert set(locked_here) <= set(listed), "run packaging/licences.py"
+    for name, (version, licence) in listed.items():
+        assert licences.allowed(licence), f"{name}: {licence}"
+        assert version in locked("flare").get(name, {version}), f"{name}: another version is locked"
+        if importlib.util.find_spec(name.replace("-", "_")) and licences.licence(name):
+            assert licences.licence(name) == licence, f"{name}: the page lags behind"
+
+
+@pytest.mark.parametrize(
+    ("licence", "fine"),
+    [
+        ("MIT", True),
+        ("GPL-3.0-only OR MIT", True),
+        ("BSD-3-Clause AND (Zlib AND 0BSD)", True),
+        ("BSD-3-Clause AND GPL-3.0-only", False),
+        ("AGPL-3.0-or-later", False),
+        ("", False),
+    ],
+)
+def test_a_licence_that_asks_for_more_is_not_allowed(licence: str, fine: bool) -> None:
+    assert script("licences").allowed(licence) is fine
+
+
+def test_every_bundled_file_has_a_line_in_the_notice() -> None:
+    listing = subprocess.run(
+        ["git", "ls-files", "cape"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    bundled = [name for name in listing.stdout.split() if not name.endswith(".py")]
+    notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
+    lines = re.findall(r"^(cape/\S+) ", notice, re.MULTILINE)
+    assert len(bundled) > 40
+    for name in bundled:
+        assert [line for line in lines if fnmatch.fnmatch(name, line)], name
+    for line in lines:
+        assert [name for name in bundled if fnmatch.fnmatch(name, line)], f"{line}: no such file"
+
+
+def test_the_address_for_reports_stands_in_one_place() -> None:
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md",
+             *(ROOT / "docs").rglob("*.md")]  # fmt: skip
+    holders = [page.name for page in pages if re.search(r"^Contact: ", page.read_text(), re.M)]
+    assert holders == ["SECURITY.md"]
+
+
+# -- release -------------------------------------------------------------------------------------
+
+
+def test_two_builds_are_equal_byte_for_byte(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another folder, umask, time of files, time zone, order of hashes, SOURCE_DATE_EPOCH."""
+    check = script("check_release")
+    one = check.build_copy(tmp_path / "one", rights=0o755, time=1.2e9, zone="UTC")
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", "1000000000")
+    two = check.build_copy(tmp_path / "a" / "b", rights=0o700, time=1.5e9, zone="Asia/Tokyo")
+    files = sorted(path.name for path in one.iterdir())
+    assert [Path(name).suffix for name in files] == [".whl", ".gz"]
+    for name in files:
+        assert (one / name).read_bytes() == (two / name).read_bytes(), name
+
+
+def test_versions_agree_wherever_one_is_written() -> None:
+    release = script("release")
+    version = release.said("cape/config.py", r'^VERSION = "(.+)"$')
+    assert version == release.said("CITATION.cff", r"^version: (.+)$")
+    assert version == release.said("Dockerfile", r'image\.version="([^"]+)"')
+    assert release.said("CHANGELOG.md", r"^## (\S+)") == version

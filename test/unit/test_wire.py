@@ -7,12 +7,13 @@ import json
 import tracemalloc
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import pytest
 import simplejson
+from typing_extensions import TypeAliasType
 
 from cape.errors import ConfigError, MessageError
 from cape.markers import PUBLIC, RING, Marker
@@ -69,6 +70,17 @@ def test_a_message_goes_out_and_comes_back_exactly() -> None:
         assert array.tobytes() == expected.tobytes()
         assert array.flags.writeable
         assert array.dtype.isnative
+
+
+def test_an_array_may_be_declared_by_an_alias_as_newer_numpy_makes_it() -> None:
+    """numpy 2.5 made NDArray a TypeAliasType, and no site answered under Python 3.12 or newer."""
+    kind = TypeVar("kind", bound=np.generic)
+    alias = TypeAliasType("alias", np.ndarray[Any, np.dtype[kind]], type_params=(kind,))
+    hint = alias[np.uint64]
+    array = np.array([[0, 2**64 - 1]], dtype=np.uint64)
+    sent = wire.encode(array, hint)
+    assert sent == wire.encode(array, npt.NDArray[np.uint64])
+    np.testing.assert_array_equal(wire.decode(sent, hint), array)
 
 
 def test_bytes_are_canonical_ascii_json() -> None:

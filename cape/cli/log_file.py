@@ -1,0 +1,62 @@
+"""``--log-file``: everything that a command prints, with times, in a file for its user alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from cape.config import VERSION
+
+# Colours, and the moves of a line that shows progress
+CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
+
+
+class Copied:
+    """A stream of text whose whole lines are also written into a log."""
+
+    def __init__(self, stream: TextIO, log: TextIO) -> None:
+        self._stream, self._log, self._line = stream, log, ""
+
+    def __getattr__(self, name: str) -> Any:  # what a terminal asks: isatty, encoding, fileno
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        self._line += CONTROL.sub("", text)
+        *lines, self._line = self._line.split("\n")
+        for line in lines:
+            note(self._log, line)
+        return self._stream.write(text)
+
+
+def note(log: TextIO, line: str) -> None:
+    log.write(f"{time.strftime('%Y-%m-%dT%H:%M:%S%z')} {line}\n")
+    log.flush()
+
+
+@contextmanager
+def logged(path: Path | None, words: Sequence[str]) -> Iterator[None]:
+    """Append to `path` what is printed meanwhile, mode 0600: file names of data are in it."""
+    if path is None:
+        yield
+        return
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    streams = sys.stdout, sys.stderr
+    with os.fdopen(handle, "a", encoding="utf-8") as log:
+        note(log, f"{versions()}: cape {' '.join(words)}")
+        sys.stdout, sys.stderr = (Copied(stream, log) for stream in streams)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = streams
+
+
+def versions() -> str:
+    """Return what a person who helps asks first."""
+    return f"cape {VERSION}, Python {platform.python_version()}, {platform.platform()}"
