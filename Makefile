@@ -103,10 +103,31 @@ fuzz: $(FUZZ)  ## coverage-guided fuzzing of every decoder and reader; SECONDS=6
 audit: $(DEV)  ## certified against claimed mu of releases and whole runs; canary searches
 	$(BIN)/python -m pytest -m "statistical or trust" -rP -k "audit" test/audit test/statistical
 
-test-trust: $(DEV) $(FLARE) mutate fuzz  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engine included: hours
+# A part that passed on this very commit is not done again: a run that was stopped goes on.
+TRUST := $(OUT)/trust/$(shell git describe --always --dirty=-$$(date +%s) 2>/dev/null || date +%s)
+PASSED = @mkdir -p $(TRUST) && touch $@
+
+test-trust: $(addprefix $(TRUST)/,mutants fuzz tests flare engine)  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engine included: hours; stopped, it goes on
+
+$(TRUST)/mutants: $(DEV)
+	$(MAKE) mutate
+	$(PASSED)
+
+$(TRUST)/fuzz: $(FUZZ)
+	$(MAKE) fuzz
+	$(PASSED)
+
+$(TRUST)/tests: $(DEV)
 	$(BIN)/python -m pytest $(SIDE) -m "(trust or statistical or slow) and not (engine or docker or flare)" -rP
+	$(PASSED)
+
+$(TRUST)/flare: $(FLARE)
 	$(BIN)/python -m pytest -m flare test/e2e/test_flare.py -rP
+	$(PASSED)
+
+$(TRUST)/engine: $(DEV)
 	packaging/with-engine.sh $(BIN)/python -m pytest -m "(engine or docker) and (trust or slow)" -rP
+	$(PASSED)
 
 test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
 	$(BIN)/python -m pytest -m browser test/e2e/test_report_browser.py

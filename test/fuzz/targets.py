@@ -66,7 +66,7 @@ from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_stages import AdvertisedSite, ReadySite, SharedSite
 from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import CHECKPOINT_FILE, CHECKPOINT_FORMAT, read_checkpoint
-from cape.site.identity import IdentityFiles
+from cape.site.identity import IdentityFiles, KnownSites
 from cape.site.ledger_file import FIRST_LINK, LINE_FORMAT, read_lines
 from cape.site.policy import read_policy
 from cape.site.store import FileStore
@@ -170,6 +170,16 @@ def identity(data: bytes) -> None:
         Path(top, "identity_key").write_bytes(one)
         Path(top, "roster.json").write_bytes(other)
         IdentityFiles(folders=(Path(top),)).read("x")
+
+
+def known_sites(data: bytes) -> None:
+    """The list of keys that a site met: what is believed once is believed again."""
+    with tempfile.TemporaryDirectory() as top:
+        Path(top, "known_sites.jsonl").write_bytes(data)
+        keys = KnownSites(home=Path(top))
+        keys.secret("x", b"0" * 32)
+        shown = {"x": b"0" * 32, "y": b"1" * 32}
+        assert keys.known("x", shown, "run") == keys.known("x", shown, "other run")
 
 
 def manifest(data: bytes) -> None:
@@ -522,6 +532,15 @@ TARGETS: dict[str, Fuzzed] = {
          b"max_epsilon = 1e999"),
     ),
     "identity": Fuzzed(identity, (b"00" * 32 + b'\0{"x":"00"}', b"\xff\0[", b"0\0" + b"[" * 3000)),
+    "known": Fuzzed(
+        known_sites,
+        (
+            b"",
+            b'{"date":"d","key":"' + b"31" * 32 + b'","run":"r","site":"y","v":1}\n',
+            b'{"date":"d","key":"31","run":"","site":"x","v":1}\n{"date"',
+            b'{"site":"x","site":"y"}\n',
+        ),
+    ),
     "manifest": Fuzzed(
         manifest,
         (b"\0file,subject,tr\nsub-1.npy,1,2.0\n", b'\0file,tr\n"a\nb",1\n',
