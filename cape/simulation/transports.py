@@ -63,16 +63,27 @@ class _OnThisComputer:
             "transferDirectory": str(home / "transfer"),
         }
 
+    def environment(self, party: str) -> dict[str, str]:
+        """Return its own policy, and a home for this simulation alone: nobody met is remembered."""
+        own = self._work / party
+        return {
+            site_policy.POLICY_VARIABLE: str(own / "site-policy.toml"),
+            site_policy.HOME_VARIABLE: str(own / ".cape-site"),
+        }
+
 
 class InProcess(_OnThisComputer):
     """Calls the border function here."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        os.environ[site_policy.POLICY_VARIABLE] = str(self._work / party / "site-policy.toml")
+        before = dict(os.environ)
+        os.environ.update(self.environment(party))
         try:
             return wire.dumps(run(role, wire.loads(text, MAX_DOCUMENT)))
         finally:
-            del os.environ[site_policy.POLICY_VARIABLE]
+            for name in set(os.environ) - set(before):
+                del os.environ[name]
+            os.environ.update(before)
 
 
 # How often one step is started: what kills it again and again is not an accident.
@@ -94,8 +105,7 @@ class NewProcess(_OnThisComputer):
     """A process per call; if killed, again up to `ATTEMPTS`: it repeats, or had sent nothing."""
 
     def __call__(self, role: str, party: str, text: bytes) -> bytes:
-        policy = self._work / party / "site-policy.toml"
-        env = {**os.environ, site_policy.POLICY_VARIABLE: str(policy)}
+        env = {**os.environ, **self.environment(party)}
         # Hundreds of starts: without kept bytecode each one compiles the whole package again.
         env.pop("PYTHONDONTWRITEBYTECODE", None)
         # The journal makes it safe: what was charged is not charged again.

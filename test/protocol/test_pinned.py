@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,7 @@ def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
     )
     # Of each site, and longer than a simulation.
     homes = lambda output: tmp_path / "homes" / output.parent.name  # noqa: E731
+    monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path / "real"))
     monkeypatch.setattr("cape.coinstac.site.site_home", homes)
     chosen = {"epsilon": 50, "delta": 1e-3, "n_rounds": 1, "n_basis": 4, "min_timepoints": 30}
     # At a first meeting the others may all be invented, after it nobody is.
@@ -269,6 +271,12 @@ def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
         assert said["met_first"] == met
         mu = privacy["mu"] * more
         assert said["epsilon_if_invented"] == pytest.approx(gdp_epsilon(mu=mu, delta=1e-3))
+    # Nor does a simulation meet anybody in the home of a real site.
+    monkeypatch.undo()
+    monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path / "real"))
+    simulate.simulate(tmp_path / "data", out=tmp_path / "three", through="wire", settings=chosen)
+    assert os.environ["CAPE_SITE_HOME"] == str(tmp_path / "real")
+    assert not (tmp_path / "real").exists()
 
 
 @pytest.mark.parametrize(
