@@ -162,10 +162,8 @@ compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages
 
 bench: $(DEV)  ## speed, memory and quality on this machine, into results/
 	@mkdir -p results
-	$(BIN)/python bench/kernels.py --json > results/kernels.json && cat results/kernels.json
-	$(BIN)/python bench/reading.py --json > results/reading.json && cat results/reading.json
+	$(BIN)/python bench/all.py > results/speed.md && cat results/speed.md
 	$(BIN)/python bench/memory.py --json > results/memory.json && cat results/memory.json
-	$(BIN)/python bench/round_start.py --json > results/round-start.json && cat results/round-start.json
 	$(BIN)/python bench/store.py
 	$(BIN)/python bench/utility.py --preset paper --subjects 1024 --sites 4 --epsilon 1 \
 		--seeds 0,1,2 --json > results/utility-paper.json && cat results/utility-paper.json

@@ -97,7 +97,7 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         seed=seed,
     )
     data = study.subjects()
-    made = time.monotonic()
+    made, cpu = time.monotonic(), time.process_time()
     edges = np.linspace(0, arguments.subjects, arguments.sites + 1).astype(int)
     sources = {
         f"local{s}": BlockSource(study=study, data=data, first=int(a), last=int(b))
@@ -108,6 +108,7 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     policy = SitePolicy.of_simulation(simulation_seed=NOISE_SEED + seed)
     link = MemoryTransport(computation, config, sources, policy, None)
     run_to_end(link, None)
+    cpu = time.process_time() - cpu
     outcome = link.outcome
     assert isinstance(outcome, IcaOutcome)
     square = outcome.W_total.shape[0] == study.A.shape[1]
@@ -123,6 +124,7 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         "n_components": int(outcome.A.shape[1]),
         "seconds_data": made - began,
         "seconds": time.monotonic() - began,
+        "cpu_seconds": cpu,
     }
 
 

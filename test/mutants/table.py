@@ -1425,6 +1425,13 @@ MUTANTS = (
         "::test_a_temporal_run_gives_the_set_of_the_recipe_away_and_shows_it_first",
     ),
     Mutant(
+        "surrogates of another subspace are taken from the cache",
+        "cape/algorithms/spatial.py", "_surrogates(B.tobytes(), size.tobytes(), k, score)",
+        "_surrogates(B.tobytes(), np.ones(d).tobytes(), k, score)",
+        UNIT + "test_algorithms_separations.py::test_surrogates_are_turned_once_for_the_same_"
+        "subspace_and_are_those_of_the_plain_form",
+    ),
+    Mutant(
         "maps are claimed whatever the left-right test says",
         "cape/computations/capedjica/spatial.py", "if clear and noise_std > 0 else ()",
         "if test is not None else ()",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cape.algorithms import basis, kernel, templates
+from cape.algorithms import basis, kernel, spatial, templates
 from cape.algorithms.spatial import kurtosis, sparseness, spatial_ica
 from cape.errors import ConfigError
 from cape.synthetic import PRESETS, blob_maps, match_maps
@@ -105,6 +105,33 @@ def test_sparse_maps_fit_and_smooth_noise_does_not() -> None:
         noise = np.linalg.qr(weight[:, None] * rng.standard_normal((100, 8)))[0]
         fits.append(sparseness(B, noise, spatial_ica(B @ noise).mixing).fits)
     assert not any(fits)
+
+
+def test_surrogates_are_turned_once_for_the_same_subspace_and_are_those_of_the_plain_form(
+    monkeypatch,
+) -> None:
+    _, B, V = planted()
+    mixing = spatial_ica(B @ V).mixing
+    turned: list[int] = []
+    plain = spatial_ica
+
+    def counted(maps, **named):
+        turned.append(1)
+        return plain(maps, **named)
+
+    monkeypatch.setattr(spatial, "spatial_ica", counted)
+    spatial._surrogates.cache_clear()
+    first, again = (sparseness(B, V, mixing) for _ in range(2))
+    assert (len(turned), again) == (spatial.N_SURROGATES, first)
+    assert sparseness(B, V[:, :-1], mixing[:-1, :-1]) != first  # another subspace, other surrogates
+    # The plain form, to the bit.
+    size, rng = np.sqrt(np.sum(V**2, axis=1)), np.random.default_rng(spatial._SURROGATE_SEED)
+    null = []
+    for _ in range(spatial.N_SURROGATES):
+        maps = B @ np.linalg.qr(size[:, None] * rng.standard_normal(V.shape))[0]
+        null.append(float(np.median(kurtosis(maps @ plain(maps).mixing))))
+    assert first.surrogate == float(np.mean(null))
+    assert first.surrogate_std == float(np.std(null, ddof=1))
 
 
 def test_kurtosis_is_zero_for_a_gaussian_and_minus_two_for_a_coin() -> None:

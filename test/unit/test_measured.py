@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -57,3 +59,29 @@ def test_confirmed_means_separated() -> None:
     for row in THIS:
         if row["preset"] in reliability.NOTHING:
             assert row["status"] != "converged", row
+
+
+# -- the table of speed ----------------------------------------------------------------------------
+
+
+def test_a_ratio_above_its_target_is_not_met_and_what_was_not_measured_is_said(monkeypatch) -> None:
+    speed = runpy.run_path(str(TOP / "bench" / "all.py"), run_name="table")
+    row = speed["Row"]
+    assert [row(measure="m", ratio=r, target=2.0).met for r in (1.9, 2.0, 2.1)] == [
+        "yes",
+        "yes",
+        "no",
+    ]
+    assert row(measure="m", ratio=1.0).met == row(measure="m", target=1.0).met == "-"
+    said = speed["line"](speed["missing"]("many sites", "no tree", 0.5))
+    assert "not measured: no tree" in said
+    assert said.endswith("| 0.5 | - |")
+
+    def fails(*words: str) -> None:
+        raise RuntimeError("no such package")
+
+    kernels = speed["kernels"]
+    monkeypatch.setitem(kernels.__globals__, "of_bench", fails)
+    rows = list(speed["measured"](argparse.Namespace(only="kernels,elsewhere", quick=True)))
+    assert rows[0].why_not == "the bench failed: no such package"
+    assert all(r.why_not for r in rows)
