@@ -11,6 +11,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 
 SEGMENT = 64  # longest segment of a spectrum, time points: 32 frequencies above 0
+LOW_HZ, HIGH_HZ = 0.10, (0.15, 0.25)  # bands whose power is compared
 LIMIT_R = 1.0 - 1e-9  # Fisher z of 1 is infinite
 NOISE_SEED = 20_261_122  # of the subject of noise; public, so that pages can be made again
 
@@ -79,3 +80,30 @@ def spectrum(S: Data, tr: float) -> Spectrum:
     density[:, :, 1 : (n + 1) // 2] *= 2.0  # one-sided: negative frequencies are folded in
     frequency: Array = np.asarray(np.fft.rfftfreq(n, 1.0 / rate), dtype=np.float64)
     return Spectrum(frequency=frequency, power=density.mean(axis=0))
+
+
+def dynamic_range(found: Spectrum) -> Array:
+    """Peak of each spectrum over the smallest power at higher frequencies, dB, shape (R,).
+
+    After Allen et al. (2011, Front. Syst. Neurosci. 5, 2), who take the difference; the ratio does
+    not depend on the scale of a time course.  0 where nothing lies above the peak.
+    """
+    # Without 0, where the mean was taken out.
+    power = np.maximum(found.power[:, 1:], 1e-300)
+    at = power.argmax(axis=1)
+    least = [row[k:].min() for row, k in zip(power, at.tolist(), strict=True)]
+    peak = power[np.arange(len(power)), at]
+    return np.asarray(10.0 * np.log10(peak / np.array(least)))
+
+
+def low_to_high(found: Spectrum, tr: float) -> Array | None:
+    """Power below 0.10 Hz over that of 0.15 to 0.25 Hz, shape (R,) (Allen et al. 2011).
+
+    None where the repetition time is unknown or the spectrum does not reach the upper band.
+    """
+    low = (found.frequency > 0.0) & (found.frequency < LOW_HZ)
+    high = (found.frequency >= HIGH_HZ[0]) & (found.frequency <= HIGH_HZ[1])
+    if tr <= 0.0 or not low.any() or not high.any():
+        return None
+    above = np.maximum(found.power[:, high].sum(axis=1), 1e-300)
+    return np.asarray(found.power[:, low].sum(axis=1) / above)

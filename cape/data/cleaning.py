@@ -38,6 +38,9 @@ class Quality:
     n_zero: int  # features that are zero at all times; of a single time point none
     n_constant: int  # features that are constant at another value
     dummy_z: float  # robust z of the first volume's mean
+    # Temporal signal to noise: median over features of mean over the std that cleaning leaves; 0
+    # where there is none
+    tsnr: float = 0.0
 
     def joined(self, other: Self) -> Quality:
         return Quality(
@@ -47,6 +50,9 @@ class Quality:
             n_zero=self.n_zero + other.n_zero,
             n_constant=self.n_constant + other.n_constant,
             dummy_z=max(self.dummy_z, other.dummy_z),
+            # By the length of the runs
+            tsnr=(self.tsnr * self.n_values + other.tsnr * other.n_values)
+            / max(self.n_values + other.n_values, 1),
         )
 
     @property
@@ -165,7 +171,7 @@ def clean(
     how = config.cleaning
     basis = design(others, n_times if kept is None else kept, config)
     n_bad = n_zero = n_constant = 0
-    spreads = np.zeros(n_features)
+    spreads, means = np.zeros(n_features), np.zeros(n_features)
     level = np.zeros(n_times)
     # In blocks of rows: doubles of the whole subject would be twice what is held anyway.
     rows = _rows_at_a_time(n_times)
@@ -177,6 +183,7 @@ def clean(
         zero = ~block.any(axis=1)
         size = np.sqrt(np.mean(block * block, axis=1))
         level += block.sum(axis=0)
+        means[first : first + rows] = block.mean(axis=1)
         signals = basis[:, 1:]
         as_is = block - (block @ signals) @ signals.T if how.standardize == "none" else None
         block -= (block @ basis) @ basis.T
@@ -203,8 +210,14 @@ def clean(
         n_zero=n_zero,
         n_constant=n_constant,
         dummy_z=_first_volume_z(level / max(n_features, 1)),
+        tsnr=_tsnr(means, spreads),
     )
     return cleaned, quality
+
+
+def _tsnr(means: Array, spreads: Array) -> float:
+    moving = spreads > 0.0
+    return float(np.median(np.abs(means[moving]) / spreads[moving])) if moving.any() else 0.0
 
 
 def _regress_mean(cleaned: Data) -> None:

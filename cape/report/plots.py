@@ -310,6 +310,30 @@ def draw_time_courses(names: Sequence[str], subjects: Iterable[Courses]) -> Iter
         )
 
 
+def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Picture:
+    """Draw one point per subject for every measure, in panels below each other."""
+    figure = new_figure(7.2, 0.5 + 1.1 * len(measures))
+    at = np.arange(1, len(labels) + 1)
+    said = []
+    for k, (word, values) in enumerate(measures.items()):
+        last = k == len(measures) - 1
+        place = (len(measures), 1, k + 1)
+        axes = _axes(figure, "subject, in the order of the table" if last else "", word, place)
+        axes.plot(at, values, "o", color=BLUE, markersize=3)
+        middle = float(np.median(values))
+        axes.axhline(middle, color=GREY, linewidth=0.8, linestyle=":")
+        axes.set_xlim(0.0, len(labels) + 1.0)
+        axes.margins(y=0.15)
+        axes.locator_params(axis="y", nbins=4)
+        axes.tick_params(labelbottom=last, labelsize=8)
+        lowest = labels[int(values.argmax() if word.startswith("mean FD") else values.argmin())]
+        said.append(
+            f"{word} {values.min():.3g} to {values.max():.3g}, median {middle:.3g}, worst {lowest}"
+        )
+    figure.align_ylabels()
+    return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(said)}.")
+
+
 def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str) -> Picture:
     """Draw the mean spectrum of every component in a small panel; `power` is (R, n)."""
     n = len(names)

@@ -21,7 +21,7 @@ from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
 from cape.public_basis import voxel_mm
-from cape.report import files, maps, methods, software
+from cape.report import files, labels, maps, methods, software
 from cape.report.files import EMPTY_CELL
 from cape.report.page import text_of
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
@@ -30,6 +30,10 @@ Rows = list[tuple[str, ...]]
 
 # Columns of subjects.tsv about motion: mm, volumes, minutes
 MOTION = ("mean_fd", "scrubbed", "minutes")
+# Of every spectrum: dynamic range, and low over high frequencies
+BANDS = "spectra_summary.tsv"
+# Of runs whose maps have names on the page of the consortium
+NAMED = ("converged", "released", "networks", "max_rounds", "not_judged")
 
 # Most time points of the subject of noise: voxels times this many numbers are made at once.
 NOISE_TIMES = 120
@@ -72,6 +76,8 @@ class SiteFacts:
     # For a paper: what was done to the data of every site, and the counts of this one
     data: str = ""
     counts: str = ""
+    # Nearest public network of each component, "" for none above chance
+    networks: tuple[str, ...] = ()
 
 
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
@@ -133,7 +139,19 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         software=software.versions(),
         data="" if site.space is None or not site.names else _data(site.space, site.settings),
         counts=_counts(summary),
+        networks=_networks(site),
     )
+
+
+def _networks(site: SiteOutcome) -> tuple[str, ...]:
+    space = site.space
+    if site.A is None or space is None or site.outcome_status not in NAMED or not space.in_mni:
+        return ()
+    template = labels.bundled(space)
+    if template is None:
+        return ()
+    found = labels.match(z_scores(site.A), template, space)
+    return tuple(one.label if abs(one.r) > one.chance else "" for one in found)
 
 
 def _data(space: FeatureSpace, settings: Mapping[str, Any]) -> str:
@@ -172,6 +190,7 @@ class _Written:
     subjects: list[tuple[str, str, int]] = field(default_factory=list)  # label, stem, time points
     connectivity: Rows = field(default_factory=list)
     spectra: Rows = field(default_factory=list)
+    bands: Rows = field(default_factory=list)  # of each subject: dynamic range, low to high
     agreement: Rows = field(default_factory=list)
 
 
@@ -246,6 +265,11 @@ def _add_courses(done: _Written, stem: str, courses: Data, tr: float) -> None:
     z = subjects.fisher(subjects.connectivity(courses)[upper])
     done.connectivity.append((stem, *(format(x, ".6g") for x in z.tolist())))
     spectrum = subjects.spectrum(courses, tr)
+    measures = {"dynamic_range_db": subjects.dynamic_range(spectrum)}
+    if (ratio := subjects.low_to_high(spectrum, tr)) is not None:
+        measures["low_to_high"] = ratio
+    for name, values in measures.items():
+        done.bands.append((stem, name, *(format(x, ".4g") for x in values.tolist())))
     unit = "Hz" if tr > 0 else "per time point"
     for point in np.vstack([spectrum.frequency, spectrum.power]).T.tolist():
         done.spectra.append((stem, unit, *(format(x, ".6g") for x in point)))
@@ -256,6 +280,7 @@ def _write_tables(private: Path, names: tuple[str, ...], done: _Written) -> None
     files.write_table(private / "fnc.tsv", (("subject", *pairs), done.connectivity))
     header = ("subject", "unit", "frequency", *names)
     files.write_table(private / "spectra.tsv", (header, done.spectra))
+    files.write_table(private / BANDS, (("subject", "measure", *names), done.bands))
     if done.agreement:
         table = (("subject", *names), done.agreement)
         files.write_table(private / "map_agreement.tsv", table)
@@ -267,16 +292,19 @@ def _motion(one: SubjectFacts) -> tuple[object, ...]:
 
 def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -> files.TextTable:
     clips = tuple(f"clip_{phase}" for phase, _ in site.clip_scales)
-    facts = ("files", "timepoints", "tr", "coverage", "rank", "grid", *MOTION)
+    facts = ("files", "timepoints", "tr", "coverage", "rank", "grid", "tsnr", *MOTION)
     header = ("subject", "label", *facts, "verdict", *clips)
     factors = list(zip_longest(*(values for _, values in site.clip_scales)))
     rows: Rows = []
     for k, (label, stem, length) in enumerate(done.subjects):
-        cells: tuple[object, ...] = (None, length, None, None, None, None, None, None, None)
+        cells: tuple[object, ...] = (None, length, *(None,) * (len(facts) - 2))
         if k < len(summary.subjects):
             one = summary.subjects[k]
             names = "; ".join(one.files)
-            cells = (names, length, one.tr or None, one.coverage, one.rank, one.grid, *_motion(one))
+            cells = (
+                names, length, one.tr or None, one.coverage, one.rank, one.grid,
+                one.tsnr or None, *_motion(one),
+            )  # fmt: skip
         factor = factors[k] if k < len(factors) else (None,) * len(clips)
         texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
         rows.append((stem, files.line(label), *texts))
@@ -323,7 +351,7 @@ class PrivateFolder:
         # Missing where the run had no maps, or files could not be read again.
         path = self.path / name
         rows = files.read_table(path) if path.is_file() else []
-        skip = {"subject", "unit", "frequency"}
+        skip = {"subject", "unit", "frequency", "measure"}
         numbers = [[float(x) for key, x in row.items() if key not in skip] for row in rows]
         return rows, np.array(numbers)
 

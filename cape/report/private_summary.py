@@ -23,6 +23,7 @@ class SubjectFacts:
     mean_fd: float | None = None  # mean framewise displacement before scrubbing, mm
     n_scrubbed: int = 0  # volumes that scrubbing left out
     minutes: float = 0.0  # that are left, 0 if unknown
+    tsnr: float = 0.0  # temporal signal to noise, median over the features; 0 if unknown
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,13 +15,14 @@ from cape.report.consortium_page import setting_text
 from cape.report.files import EMPTY_CELL
 from cape.report.page import Page, Values
 from cape.report.plots import Courses, Picture
-from cape.report.private_folder import PrivateFolder
+from cape.report.private_folder import BANDS, PrivateFolder
 
 # Subjects and maps with pictures, and subjects whose maps are drawn; all of them have files
 DRAWN, DRAWN_MAPS = 10, 3
 HEADS = {
     "timepoints": "time points",
     "tr": "TR, s",
+    "tsnr": "tSNR",
     "mean_fd": "mean FD, mm",
     "scrubbed": "volumes scrubbed",
     "minutes": "minutes left",
@@ -53,7 +54,22 @@ def _subjects(folder: PrivateFolder, drawn: bool) -> Values:
     return {
         "header": [HEADS.get(name, name.replace("clip_", "clip ")) for name in columns],
         "rows": [[_cell(name, row[name]) for name in columns] for row in folder.subjects],
+        "picture": _subjects_picture(folder) if drawn else None,
     }
+
+
+def _subjects_picture(folder: PrivateFolder) -> Picture | None:
+    """Draw what is known of the scans of every subject that took part."""
+    words = {"coverage": "coverage", "tsnr": "tSNR", "mean_fd": "mean FD, mm", "minutes": "minutes"}
+    found = {
+        word: np.array([float(row[name]) for row in folder.accepted])
+        for name, word in words.items()
+        if folder.accepted
+        and all(row.get(name, EMPTY_CELL) != EMPTY_CELL for row in folder.accepted)
+    }
+    return (
+        plots.draw_subjects([row["subject"] for row in folder.accepted], found) if found else None
+    )
 
 
 def _columns(folder: PrivateFolder) -> list[str]:
@@ -76,6 +92,8 @@ def _cell(name: str, text: str) -> str:
         return f"{100 * float(text):.0f} %"
     if name == "minutes":
         return f"{float(text):.1f}"
+    if name == "tsnr":
+        return f"{float(text):.3g}"
     return f"{float(text):.2f}" if name.startswith(("clip_", "mean_fd")) else text
 
 
@@ -133,7 +151,21 @@ def _spectra(folder: PrivateFolder, drawn: bool) -> Values | None:
         "averaged": len(same),
         "recorded": len(axes),
         "spectra": plots.draw_spectra(folder.names, frequency, mean, rows[0]["unit"]),
+        "bands": list(_bands(folder)),
     }
+
+
+def _bands(folder: PrivateFolder) -> Iterator[tuple[str, ...]]:
+    """Yield of every component the medians over subjects: dynamic range, low to high."""
+    rows, values = folder.table(BANDS)
+    kinds = [row["measure"] for row in rows]
+    medians = {
+        kind: np.median(values[[k == kind for k in kinds]], axis=0) for kind in dict.fromkeys(kinds)
+    }
+    for k, name in enumerate(folder.names if medians else ()):
+        ratio = medians.get("low_to_high")
+        low = "-" if ratio is None else f"{ratio[k]:.1f}"
+        yield name, f"{medians['dynamic_range_db'][k]:.1f}", low
 
 
 def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
@@ -141,14 +173,34 @@ def _connectivity(folder: PrivateFolder, drawn: bool) -> Values | None:
     n = len(folder.names)
     if not rows or n < 2:
         return None
+    # Components of one network side by side, those without one last.
+    order = sorted(range(n), key=lambda k: (not _network(folder, k), _network(folder, k), k))
+    names = [folder.names[k] for k in order]
     # A page of hundreds of subjects would not open; the files have all of them.
     labels = [row["subject"] for row in rows[:DRAWN]]
     mean = several = None
     if drawn:
         title = f"Mean connectivity of {len(rows)} subjects"
-        mean = plots.draw_connectivity(folder.names, _correlations(z.mean(axis=0), n), title)
-        several = plots.draw_connectivities(labels, [_correlations(row, n) for row in z[:DRAWN]])
-    return {"mean": mean, "several": several, "drawn": len(labels), "measured": len(rows)}
+        turned = np.ix_(order, order)
+        mean = plots.draw_connectivity(names, _correlations(z.mean(axis=0), n)[turned], title)
+        several = plots.draw_connectivities(
+            labels, [_correlations(row, n)[turned] for row in z[:DRAWN]]
+        )
+    groups: dict[str, list[str]] = {}
+    for k in order:
+        groups.setdefault(_network(folder, k) or "no network", []).append(folder.names[k])
+    return {
+        "mean": mean,
+        "several": several,
+        "drawn": len(labels),
+        "measured": len(rows),
+        "groups": groups if any(folder.about.networks) else {},
+    }
+
+
+def _network(folder: PrivateFolder, k: int) -> str:
+    networks = folder.about.networks
+    return networks[k] if k < len(networks) else ""
 
 
 def _correlations(z: Array, n: int) -> Array:

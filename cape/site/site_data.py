@@ -185,6 +185,7 @@ class FileSource:
                 mean_fd=subject.mean_fd,
                 n_scrubbed=subject.n_scrubbed,
                 minutes=subject.seconds / 60,
+                tsnr=subject.quality.tsnr,
             )
             for subject in data.subjects
         )

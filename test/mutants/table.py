@@ -1503,4 +1503,16 @@ MUTANTS = (
         "{%- if true %}{% set",
         UNIT + "test_report_methods.py::test_defaults_and_other_settings_are_said_as_they_are",
     ),
+    Mutant(
+        "a site's page names maps that the consortium's does not",
+        "cape/report/private_folder.py", "or site.outcome_status not in NAMED", "",
+        UNIT + "test_report_site.py"
+        "::test_connectivity_is_ordered_by_network_and_only_maps_with_a_name_have_one",
+    ),
+    Mutant(
+        "signal to noise is taken after the mean is out",
+        "cape/data/cleaning.py", "        means[first : first + rows] = block.mean(axis=1)\n", "",
+        UNIT + "test_data_preprocessing.py"
+        "::test_the_temporal_signal_to_noise_is_that_before_the_mean_is_taken_out",
+    ),
 )  # fmt: skip

@@ -191,7 +191,7 @@ def inside(made: IcaOutcome, labels: tuple[str, ...]) -> PrivateSummary:
     return PrivateSummary(
         subjects=tuple(
             SubjectFacts(label=label, files=(f"{label}_bold.nii.gz",), n_timepoints=70 + k, tr=2.0,
-                         coverage=0.98, rank=60, grid="ok")
+                         coverage=0.98, rank=60, grid="ok", tsnr=40.0 + k)
             for k, label in enumerate(labels)
         ),
         failed=("sub-99",),

@@ -391,3 +391,18 @@ def test_nothing_heavy_is_imported_to_read_settings_or_matrices():
         "sys.exit(bool(bad))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_temporal_signal_to_noise_is_that_before_the_mean_is_taken_out():
+    rng = np.random.default_rng(4)
+    values = (1000.0 + 20.0 * rng.standard_normal((50, 400))).astype(np.float32)
+    values[0] = 0.0  # outside of the brain: has no part in it
+    trend = 300.0 * np.linspace(-1.0, 1.0, 400, dtype=np.float32)
+    for standardize in ("variance", "none"):
+        config = replace(CONFIG, detrend="linear", standardize=standardize)
+        quality = clean(values + np.where(values[:, :1] > 0, trend, 0), 0, config)[1]
+        # What cleaning takes out is no noise.
+        assert quality.tsnr == pytest.approx(50.0, rel=0.03)
+    doubled = replace(quality, tsnr=2.0 * quality.tsnr, n_values=3 * quality.n_values)
+    assert quality.joined(doubled).tsnr == pytest.approx(1.75 * quality.tsnr)
+    assert clean(np.zeros((3, 20), dtype=np.float32), 0, CONFIG)[1].tsnr == 0.0
