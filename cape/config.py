@@ -283,12 +283,12 @@ class Config:
     accept_low_quality: bool = option(
         False, "Run although the maps will mostly show noise", group="Privacy"
     )
-    feature_space: Literal["mask", "atlas", "matrix", "parcels"] = option(
+    feature_space: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"] = option(
         "mask",
         "Feature space",
         group="Data",
         help="mask: voxels of 4-D images; atlas: parcel means; matrix: columns of array files; "
-        "parcels: ptseries.nii (docs/howto-inputs.md).",
+        "grayordinates: dtseries.nii; parcels: ptseries.nii (docs/howto-inputs.md).",
     )
     mask: str = option(
         "MNI152-8mm",
@@ -367,7 +367,7 @@ class Config:
         group="Data",
         help="Entities that the names must have, such as task-rest_ses-1+2_space-MNI152Lin_res-2; "
         "+ joins values that are all wanted.  auto: space-MNI152NLin2009cAsym_desc-preproc; of "
-        "parcels space-fsLR.",
+        "grayordinates space-fsLR_den-91k, of parcels space-fsLR.",
     )
     bids_exclude: str = option(
         "",
@@ -562,6 +562,10 @@ class Config:
         confound_columns(self.confounds)
         parse_strategy(self.confound_strategy)
         parse_entities(self.wanted_entities)
+        if self.of_cifti and self.smoothing_fwhm:
+            problem = f"smoothing_fwhm with feature_space={self.feature_space}"
+            do = "smooth on the surface before, such as with wb_command -cifti-smoothing."
+            raise ConfigError("E012", problem=problem, do=do)
         parse_exclusions(self.bids_exclude)
 
     def _check_roster(self) -> None:
@@ -744,10 +748,13 @@ def check_basis(config: Config) -> None:
         "mask": smooth,
         "atlas": ("atlas", "none"),
         "matrix": smooth,
+        "grayordinates": ("kernel",),
         "parcels": ("none",),
     }
     # The rules of the other separations were measured in a kernel basis, never in templates.
     templates = ("templates",) if config.smooth_basis == "dct" else ()
+    if config.feature_space == "grayordinates":
+        templates = ()
     allowed = ("auto", *by_space[config.feature_space], *templates)
     if config.basis not in allowed:
         raise ConfigError(

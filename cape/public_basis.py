@@ -17,22 +17,28 @@ from cape.feature_space import FeatureSpace
 
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
     from cape.algorithms.interpolated_basis import InterpolatedBasis
+    from cape.algorithms.surface_kernel import BlockBasis, Places
 
 BasisKind = Literal["dct", "kernel", "templates", "none"]
-Basis: TypeAlias = "Array | InterpolatedBasis"
+Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 
 # Voxels up to which B is an array (D, d) in memory; above, it is interpolated between nodes.
 MOST_DENSE: Final = 70_000
 # Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
 RIM: Final = 1.15
-# Columns of an interpolated basis that are smoothed at once.
+# Columns of a basis that is not formed that are smoothed at once.
 _COLUMNS: Final = 8
+# Bytes while the kernel of grayordinates is taken apart: of spatial maps, which have no more
+# columns than this, and of others (measured).
+WIDE_MODES, MODES, MOST_WIDE = 60_000_000, 290_000_000, 300
 
 
 def basis_kind(config: Config, space: FeatureSpace | None = None) -> BasisKind:
     """Return the recipe of the public basis; ``none``: the features themselves."""
     if space is not None and untruncated(config, space):
         return "none"
+    if config.feature_space == "grayordinates":
+        return "kernel"
     if config.basis in ("dct", "kernel", "templates"):
         return config.basis
     if config.basis != "auto":
@@ -98,6 +104,11 @@ _BUILD: Final[dict[BasisKind, _Build]] = {
 def _smooth_basis(
     kind: BasisKind, space: FeatureSpace, shape: tuple[int, ...], n_basis: int, *, wide: bool
 ) -> Basis:
+    if space.kind == "grayordinates":
+        from cape.algorithms.surface_kernel import grayordinate_basis
+
+        sigma = kernel.SPATIAL_SIGMA_MM if wide else kernel.SIGMA_MM
+        return grayordinate_basis(places_of(space), n_basis, sigma)
     if space.kind == "mask":
         inside = space.labels() > 0
         build = _BUILD[kind]
@@ -116,6 +127,48 @@ def _smooth_basis(
     return B
 
 
+def places_of(space: FeatureSpace) -> tuple[Places, ...]:
+    """Return where grayordinates lie: the hemispheres, then all voxels."""
+    from cape.algorithms.surface_kernel import Places
+    from cape.grayordinates import LEFT, RIGHT
+
+    hemispheres: list[Places] = []
+    rows, voxels = [], []
+    for part, chosen in space.structure().blocks():
+        at = np.arange(chosen.start, chosen.stop)
+        if part.n_vertices:
+            side = {LEFT: "left", RIGHT: "right"}.get(part.structure, part.structure)
+            sphere, vertex = part.on_sphere(), part.index.astype(np.intp)
+            hemispheres.append(Places(rows=at, sphere=sphere, vertex=vertex, side=side))
+        else:
+            rows.append(at)
+            voxels.append(part.index.astype(np.intp))
+    if not voxels:
+        return tuple(hemispheres)
+    joined = np.concatenate(voxels)
+    volume = Places(
+        rows=np.concatenate(rows),
+        voxels=joined,
+        mm=voxel_mm(space),
+        first_mm=float(space.affine[3]),
+    )
+    return (*hemispheres, volume)
+
+
+def smoothed(space: FeatureSpace, columns: Array) -> Array:
+    """Return ``K columns`` (D, n), as smooth as the surrogates of spatial maps are."""
+    if space.kind == "grayordinates":
+        from cape.algorithms.surface_kernel import smooth
+
+        return smooth(places_of(space), columns, kernel.SIGMA_MM)
+    if space.kind == "mask":
+        return kernel.smooth(space.labels() > 0, voxel_mm(space), columns)
+    if space.kind == "matrix" and len(space.shape) == 2:
+        return kernel.smooth_image((space.shape[0], space.shape[1]), columns)
+    # Parcels and plain columns have no neighbours to be smooth with.
+    return columns
+
+
 def kernel_width(space: FeatureSpace) -> float:
     """Return the width (mm) of the kernel for spatial maps of this mask."""
     return kernel.spatial_sigma(space.labels() > 0, voxel_mm(space))
@@ -131,6 +184,9 @@ def basis_memory(space: FeatureSpace, n_basis: int) -> int:
     if n_basis >= space.n_features:
         return 0
     rows = space.n_features
+    if space.kind == "grayordinates":
+        # A column is of one block: about three of them, made one after the other.
+        return (WIDE_MODES if n_basis <= MOST_WIDE else MODES) + 4 * rows * n_basis
     if space.kind == "mask" and rows > MOST_DENSE:
         from cape.algorithms.interpolated_basis import node_steps
 
@@ -149,11 +205,7 @@ def in_basis(B: Basis | None, values: Array | Data) -> Array:
 def noise_covariance(config: Config, space: FeatureSpace, B: Basis) -> Array:
     """Return ``B' K B``, shape (d, d): smooth noise of the features (K: `kernel.smooth`) in B."""
     if not isinstance(B, np.ndarray):
-        mask, edges, d = space.labels() > 0, voxel_mm(space), B.shape[1]
+        d = B.shape[1]
         parts = (np.eye(d)[:, first : first + _COLUMNS] for first in range(0, d, _COLUMNS))
-        smoothed = (B.adjoint(kernel.smooth(mask, edges, B @ part)) for part in parts)
-        return np.concatenate(list(smoothed), axis=1)
-    if space.kind == "mask":
-        return np.asarray(B.T @ kernel.smooth(space.labels() > 0, voxel_mm(space), B))
-    rows, columns = parse_shape(config.image_shape)
-    return np.asarray(B.T @ kernel.smooth_image((rows, columns), B))
+        return np.concatenate([B.adjoint(smoothed(space, B @ part)) for part in parts], axis=1)
+    return np.asarray(B.T @ smoothed(space, B))

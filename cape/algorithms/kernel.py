@@ -2,7 +2,7 @@
 
 ``K_ij = exp(-|x_i - x_j|^2 / (2 sigma^2))``, x the places of voxels or pixels: the smooth patterns
 that a mask can carry, public, orthonormal and nested.  Eigenvectors are unique up to sign, and up
-to a rotation where eigenvalues coincide; `_settled` gives every host the same columns.  Deviation:
+to a rotation where eigenvalues coincide; `settled` gives every host the same columns.  Deviation:
 within rounding, not on bytes; privacy bounds hold for any basis.
 """
 
@@ -100,7 +100,7 @@ def kernel_mask(
         if float(off.max()) <= RESIDUAL:
             break
         U = np.linalg.qr(_filtered(box, axes, U, KU, cut=float(values[-1])))[0]
-    return _settled(U[:, : n_basis + 1], values[: n_basis + 1])[:, :n_basis]
+    return settled(U[:, : n_basis + 1], values[: n_basis + 1])[:, :n_basis]
 
 
 def smooth(
@@ -173,7 +173,7 @@ def _by_modes(box: npt.NDArray[np.bool_], axes: list[Array], n_basis: int) -> Ar
     ConfigError (E011) past what is told from rounding.
     """
     # Block iteration fails here: a wide kernel's spectrum falls by 1e6 within the basis.
-    modes = _modes_of(box.tobytes(), box.shape, tuple(axis.tobytes() for axis in axes))
+    modes = _modes_of(box.tobytes(), box.shape, tuple(axis.tobytes() for axis in axes), _MODES)
     values = modes.values
     carried = int(np.count_nonzero(values > _CARRIED * values[0]))
     if n_basis > carried:
@@ -187,11 +187,28 @@ def _by_modes(box: npt.NDArray[np.bool_], axes: list[Array], n_basis: int) -> Ar
     U = np.concatenate([modes.at(voxels[first : first + _ROWS]) @ turn for first in blocks])
     Q, R = np.linalg.qr(U)  # orthonormal to rounding, and as nested as the eigenvectors are
     Q *= np.where(np.diagonal(R) < 0.0, -1.0, 1.0)
-    return _settled(Q, values[: n_basis + 1])[:, :n_basis]
+    return settled(Q, values[: n_basis + 1])[:, :n_basis]
+
+
+def box_modes(
+    inside: npt.NDArray[np.bool_],
+    voxel_mm: tuple[float, float, float],
+    sigma_mm: float,
+    *,
+    weakest: float,
+) -> Modes:
+    """Return the kernel inside a box taken apart: eigenvalues, and what makes eigenvectors.
+
+    Modes of the box below `weakest` of the strongest are left out.
+    """
+    axes = [_gaussian(n, mm / sigma_mm) for n, mm in zip(inside.shape, voxel_mm, strict=True)]
+    return _modes_of(
+        inside.tobytes(), inside.shape, tuple(axis.tobytes() for axis in axes), weakest
+    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
-class _Modes:
+class Modes:
     """A kernel inside a box as ``K = F F'``, F the box's own modes, and F'F taken apart."""
 
     axes: tuple[Array, ...]  # eigenvectors of each axis
@@ -210,15 +227,17 @@ class _Modes:
 
 # A run asks for the widest basis and for its own: taking the kernel apart takes seconds.
 @functools.lru_cache(maxsize=2)
-def _modes_of(inside: bytes, shape: tuple[int, ...], kernels: tuple[bytes, ...]) -> _Modes:
+def _modes_of(
+    inside: bytes, shape: tuple[int, ...], kernels: tuple[bytes, ...], weakest: float
+) -> Modes:
     box = np.frombuffer(inside, dtype=bool).reshape(shape)
     pairs = [
         np.linalg.eigh(np.frombuffer(K).reshape(n, n)) for K, n in zip(kernels, shape, strict=True)
     ]
     x, y, z = (np.maximum(values, 0.0) for values, _ in pairs)
     strength = np.multiply.outer(np.multiply.outer(x, y), z)
-    chosen = np.argwhere(strength > _MODES * strength.max())
-    plain = _Modes(
+    chosen = np.argwhere(strength > weakest * strength.max())
+    plain = Modes(
         axes=tuple(vectors for _, vectors in pairs),
         chosen=chosen,
         root=np.sqrt(strength[tuple(chosen.T)]),
@@ -246,7 +265,7 @@ def _filtered(
     return now
 
 
-def _settled(U: Array, values: Array) -> Array:
+def settled(U: Array, values: Array) -> Array:
     """Eigenvectors with sign, and rotation among equal eigenvalues, fixed by one rule.
 
     The product of a group of equals with fixed, irregular columns becomes symmetric and positive.

@@ -30,6 +30,7 @@ from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     from cape.algorithms.interpolated_basis import InterpolatedBasis
+    from cape.algorithms.surface_kernel import BlockBasis
 
 Score = Literal["tanh", "skewness"]
 
@@ -114,7 +115,11 @@ def skewness(maps: Array) -> Array:
 
 
 def sparseness(
-    basis: Array | InterpolatedBasis | None, V: Array, mixing: Array, *, score: Score = "tanh"
+    basis: Array | InterpolatedBasis | BlockBasis | None,
+    V: Array,
+    mixing: Array,
+    *,
+    score: Score = "tanh",
 ) -> Sparseness:
     """Compare spatial components with those of random subspaces of the same smoothness.
 
@@ -161,7 +166,7 @@ _REDRAW_SEED = 20_261_123
 
 def claims(
     F: Array,
-    basis: Array | InterpolatedBasis | None,
+    basis: Array | InterpolatedBasis | BlockBasis | None,
     maps: Array,
     *,
     noise_std: float,

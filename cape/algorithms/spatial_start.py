@@ -19,6 +19,7 @@ from cape.frozen import dataclass
 
 if TYPE_CHECKING:
     from cape.algorithms.interpolated_basis import InterpolatedBasis
+    from cape.algorithms.surface_kernel import BlockBasis
 
 # The gate opens above GATE_FACTOR * (kurtosis of noise) + GATE_OFFSET.  Not a ratio: with few
 # components the kurtosis of noise is about 0.
@@ -38,7 +39,9 @@ class SpatialStart:
     gate: bool  # whether the maps are sparse enough
 
 
-def spatial_start(basis: Array | InterpolatedBasis | None, V: Array, U: Array) -> SpatialStart:
+def spatial_start(
+    basis: Array | InterpolatedBasis | BlockBasis | None, V: Array, U: Array
+) -> SpatialStart:
     """Start of the rounds from subspace V (d, k) and whitener U (k, k); basis (D, d) or None.
 
     Maps are ``B V U^-1 W'``, so those of the spatial set are met by rows of W along ``U mixing``.

@@ -31,10 +31,12 @@ def init_command(
         raise ConfigError("E016", problem=f"{path} exists already", do=do)
     proposal = propose(folder)
     path.write_text(proposal.text, encoding="utf-8")
+    for place, content in proposal.files.items():
+        place.write_bytes(content)
     if as_json:
         counts = list(proposal.counts)
         json_line({"event": "result", "path": str(path), "found": counts, "text": proposal.text})
         return
-    for line in proposal.counts:
+    for line in (*proposal.counts, *(f"written: {place}" for place in proposal.files)):
         say(line)
     say(f"written: {path}; read it, then: cape validate {folder}")

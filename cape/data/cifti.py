@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -81,6 +82,17 @@ def read_series(run: RunFile, space: FeatureSpace, *, headers_only: bool = False
                 )  # fmt: skip
             digest = reader.finish()
     return Series(values=values, tr=tr, digest=digest, grid="ok", issues=tuple(issues))
+
+
+def read_series_header(run: RunFile) -> Series:
+    """Return a series of any structure, of its header alone: values are `unread`."""
+    check_type(run.path, CIFTI_SERIES, cifti=True)
+    with run.path.open("rb") as raw:
+        head = _open(HashingReader(raw), run.path)
+    issues: list[Issue] = []
+    tr = run.tr or sidecar_tr(run.path, issues) or _series_tr(head.axes[0], issues)
+    values = unread(head.shape[1], head.shape[0])
+    return Series(values=values, tr=tr, digest="", grid="-", issues=tuple(issues))
 
 
 def _open(reader: HashingReader, path: Path) -> _Opened:
@@ -265,11 +277,10 @@ def read_structure(config: Config, base: Path | None, findings: Findings) -> Fea
             raise UnusableFile(IssueCode.CIFTI_OTHER, observed, wanted=f"a file of {kind}")
         spheres = _spheres(base)
         structure = structure_of_axis(head.axes[1], spheres)
-    except UnusableFile as verdict:
-        findings.add_issue(verdict.issue, path.name)
-        return None
-    except (ValueError, OSError) as err:
-        findings.add(IssueCode.MASK_UNREADABLE, f"{path.name}: {err}", kind="structure")
+    except (UnusableFile, ValueError, OSError) as err:
+        # Of a file of the owner's, not of a person's: it stops the site.
+        said = err.issue.observed if isinstance(err, UnusableFile) else err
+        findings.add(IssueCode.MASK_UNREADABLE, f"{path.name}: {said}", kind="structure")
         return None
     if kind == "grayordinates" and not structure.has_spheres:
         lacking = [side for side in SPHERE_FILES if side not in spheres]
@@ -283,6 +294,29 @@ def read_structure(config: Config, base: Path | None, findings: Findings) -> Fea
         check_feature_count(space.n_features, config, findings)
     check_hash(space, config, path.name, findings)
     return space
+
+
+def structure_file(series: Sequence[Path]) -> tuple[bytes, str]:
+    """Return a file of zeros with the columns of the first series that can be read, and its name.
+
+    Empty if there is none.  Nothing of anybody's data is in it.
+    """
+    import nibabel as nib
+    from nibabel.cifti2.cifti2_axes import ScalarAxis
+
+    for path in series:
+        try:
+            with path.open("rb") as raw:
+                head = _open(HashingReader(raw), path)
+        except (UnusableFile, OSError):
+            continue
+        if head.structure is not None:
+            axes = (ScalarAxis(["structure"]), head.axes[1])
+            image: Any = nib.Cifti2Image(np.zeros((1, head.shape[1]), np.float32), header=axes)
+            image.update_headers()
+            image.nifti_header.set_intent(3008 if head.structure.names else 3006)
+            return bytes(image.to_bytes()), STRUCTURE_FILES[bool(head.structure.names)]
+    return b"", STRUCTURE_FILES[0]
 
 
 def _spheres(base: Path) -> dict[str, Array]:

@@ -11,7 +11,7 @@ import numpy as np
 
 from cape.algorithms.estimators import Array, Data
 from cape.config import Config, confound_columns, parse_strategy
-from cape.data.cifti import read_series
+from cape.data.cifti import read_series, read_series_header
 from cape.data.cleaning import Quality, clean, design, nuisance
 from cape.data.images import Resampling, read_image, read_image_header
 from cape.data.issues import Issue, IssueCode, UnusableFile
@@ -40,6 +40,9 @@ def read_run(
         series = read(run, config.orientation, config.variable)
     elif isinstance(grid, FeatureSpace):
         series = read_series(run, grid, headers_only=headers_only)
+    elif config.of_cifti:  # no structure, hence no feature: what can be said without
+        series = read_series_header(run)
+        series = replace(series, values=series.values[:0])
     else:
         how = Resampling(smoothing_fwhm=config.smoothing_fwhm, resample=config.resample)
         series = (read_image_header if headers_only else read_image)(run, grid, how)

@@ -13,6 +13,7 @@ from typing import Final
 
 from cape.config import Config
 from cape.consortium_folder import site_folders
+from cape.data.cifti import SPHERE_FILES, read_series_header, structure_file
 from cape.data.discovery import (
     PATTERNS,
     confounds_beside,
@@ -21,11 +22,12 @@ from cape.data.discovery import (
     is_bids,
     natural_key,
 )
-from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
+from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.images import read_image_header
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix_header
 from cape.data.runs import RunFile, Series, SubjectFiles
+from cape.data.space import STRUCTURE_FILES
 from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
 from cape.delimited import delimiter_of
@@ -53,6 +55,8 @@ class Proposal:
     text: str  # of settings.toml
     # One line each: what was counted, which choice was made among several
     counts: tuple[str, ...]
+    # What the owner sends beside the settings, by its place: the structure of CIFTI files
+    files: Mapping[Path, bytes]
 
 
 def propose(folder: Path) -> Proposal:
@@ -61,8 +65,11 @@ def propose(folder: Path) -> Proposal:
     sites = {folder.resolve().name: folder} if alone else site_folders(folder)
     names = [p.name.lower() for base in sites.values() for p in base.rglob("*") if p.is_file()]
     chosen: list[str]
+    files: dict[Path, bytes] = {}
     if any(is_bids(base, PATTERNS) for base in sites.values()):
         people, chosen, counts = _of_bids(sites)
+    elif any(name.endswith(CIFTI_SERIES) for name in names):
+        people, chosen, counts, files = _of_cifti(sites, names)
     elif any(name.endswith(IMAGE_SUFFIXES) for name in names):
         people, chosen, counts = _of_images(sites)
     elif any(name in RECORDS for name in names):
@@ -84,7 +91,8 @@ def propose(folder: Path) -> Proposal:
         *_roster(sites, alone=alone),
     ]
     lines = [f"{site}: {_count(n, 'person', 'people')}" for site, n in people.items()]
-    return Proposal(text="\n".join([*head, *chosen]) + "\n", counts=(*lines, *counts))
+    text = "\n".join([*head, *chosen]) + "\n"
+    return Proposal(text=text, counts=(*lines, *counts), files=files)
 
 
 def _nothing(folder: Path, problem: str) -> ConfigError:
@@ -162,6 +170,63 @@ def _of_bids(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list
     return people, text, [*counts, *more]
 
 
+# ------------------------------------------------------------------------------- CIFTI
+
+
+def _of_cifti(
+    sites: Mapping[str, Path], names: Sequence[str]
+) -> tuple[dict[str, int], list[str], list[str], dict[Path, bytes]]:
+    dense = any(name.endswith(".dtseries.nii") for name in names)
+    kind = "grayordinates" if dense else "parcels"
+    end = ".dtseries.nii" if dense else ".ptseries.nii"
+    images = {site: sorted(base.rglob(f"*{end}")) for site, base in sites.items()}
+    every = [path for paths in images.values() for path in paths]
+    people = {site: len({_subject(path) for path in paths}) for site, paths in images.items()}
+    tables = {path: entities_of(path.name) for path in every}
+    counts = [_tally(tables, key) for key in ("space", "den", "task", "ses", "run")]
+    wanted: dict[str, str] = {}
+    for key, first in (("space", ("fsLR",)), ("den", ("91k",)), ("task", ("rest",)), ("seg", ())):
+        fitting = {path: e for path, e in tables.items() if _fits(e, wanted)}
+        if any(key in e for e in fitting.values()):
+            wanted[key] = _choose(fitting, key, first, mni=False)
+    chosen = [path for path in every if _fits(tables[path], wanted)]
+    bids_filter = "_".join(f"{key}-{value}" for key, value in wanted.items())
+    counts.append(f"chosen: {bids_filter or 'all'}, {len(chosen)} files")
+    files: dict[Path, bytes] = {}
+    structure, name = structure_file(chosen)
+    for base in sites.values():
+        if structure and not any((base / there).is_file() for there in STRUCTURE_FILES):
+            files[base / name] = structure
+    lacking = [n[0] for n in SPHERE_FILES.values() if not all(_has(b, n) for b in sites.values())]
+    if lacking:
+        counts.append(f"not there yet: {' and '.join(lacking)} (docs/howto-inputs.md)")
+    runs = [RunFile(path=path, name=path.name) for path in chosen]
+    headers = [series for run in runs if (series := _series(run)) is not None]
+    confounds, more = _confounds(chosen, headers)
+    text = [
+        *_separation(),
+        *_components(sum(people.values())),
+        f"# Every site has the same {name} in its folder, and spheres of both hemispheres.",
+        f'feature_space = "{kind}"',
+        f'bids_filter = "{bids_filter}"',
+        "",
+        *_repetition(headers, counts),
+        *confounds,
+    ]
+    return people, text, [*counts, *more], files
+
+
+def _has(base: Path, names: Sequence[str]) -> bool:
+    return any((base / name).is_file() for name in names)
+
+
+def _series(run: RunFile) -> Series | None:
+    try:
+        return read_series_header(run)
+    except (UnusableFile, OSError):
+        return None
+
+
 def _subject(path: Path) -> str:
     return entities_of(path.name).get("sub", path.name)
 
@@ -176,14 +241,20 @@ def _tally(tables: Mapping[Path, Mapping[str, str]], key: str) -> str:
     return f"images by {key}: {', '.join(parts)}"
 
 
-def _choose(tables: Mapping[Path, Mapping[str, str]], key: str, first: Sequence[str]) -> str:
+def _choose(
+    tables: Mapping[Path, Mapping[str, str]], key: str, first: Sequence[str], *, mni: bool = True
+) -> str:
     """Return the value that most people have; of equal ones as in `first`, then of the alphabet."""
     people: dict[str, set[tuple[Path, str]]] = {}
     for path, entities in tables.items():
         # Up to the site's folder: sub-01 of two sites are two people.
         top = path.parents[2 if "ses" in entities else 1]
         people.setdefault(entities.get(key, ""), set()).add((top, entities.get("sub", "")))
-    usable = {v: len(who) for v, who in people.items() if key != "space" or v.startswith(MNI152)}
+    usable = {
+        v: len(who)
+        for v, who in people.items()
+        if key != "space" or not mni or v.startswith(MNI152)
+    }
     ranked = [value for value in first if value in usable]
     ranked += sorted(set(usable) - set(ranked), key=natural_key)
     return max(ranked, key=lambda value: usable[value], default="")

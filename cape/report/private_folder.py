@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import field
 from itertools import zip_longest
 from pathlib import Path
@@ -13,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from cape.algorithms import kernel, subjects
+from cape.algorithms import subjects
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
 from cape.config import parse_json
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
-from cape.public_basis import voxel_mm
+from cape.public_basis import smoothed
 from cape.report import files, labels, maps, methods, software
 from cape.report.files import EMPTY_CELL
 from cape.report.page import text_of
@@ -230,20 +231,11 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
         _write_tables(private, site.names, done)
     if done.agreement and z is not None and site.space is not None:
         length = int(np.median([length for *_, length in done.subjects]))
-        r = subjects.noise_agreement(_smoother(site.space), z, min(length, NOISE_TIMES))
+        smoother = functools.partial(smoothed, site.space)
+        r = subjects.noise_agreement(smoother, z, min(length, NOISE_TIMES))
         row = ("noise", *(format(x, ".4g") for x in r.tolist()))
         files.write_table(private / "map_agreement_noise.tsv", (("subject", *site.names), [row]))
     return done
-
-
-def _smoother(space: FeatureSpace) -> Callable[[Array], Array]:
-    """Return what makes white columns as smooth as the surrogates of spatial maps are."""
-    if space.kind == "mask":
-        return lambda white: kernel.smooth(space.labels() > 0, voxel_mm(space), white)
-    if space.kind == "matrix" and len(space.shape) == 2:
-        return lambda white: kernel.smooth_image((space.shape[0], space.shape[1]), white)
-    # Parcels and plain columns have no neighbours to be smooth with.
-    return lambda white: white
 
 
 def _free_stem(label: str, taken: set[str]) -> str:

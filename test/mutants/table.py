@@ -463,6 +463,59 @@ MUTANTS = (
         "raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True))",
         UNIT + "test_feature_space.py::test_no_more_is_unpacked_than_the_grid_holds",
     ),
+    Mutant(
+        "grayordinates of another order are summed with the others",
+        "cape/data/cifti.py",
+        "if _plain(found) == _plain(wanted) and _grid(features) == (space.shape, space.affine):",
+        "if found.n_features == wanted.n_features:",
+        UNIT + "test_cifti.py::test_a_file_that_does_not_fit_is_one_clear_finding",
+    ),
+    Mutant(
+        "a series is read time by time",
+        "cape/data/cifti.py",
+        "stored = np.frombuffer(block, dtype=head.dtype).reshape(rows.shape)",
+        "stored = np.frombuffer(block, dtype=head.dtype).reshape(rows.shape[::-1]).T",
+        UNIT + "test_cifti.py::test_a_series_of_parcels_is_read_as_nibabel_reads_it",
+    ),
+    Mutant(
+        "XML of a CIFTI file may declare entities",
+        "cape/data/cifti.py", 'if b"<!ENTITY" in xml or b"<!DOCTYPE" in xml:', "if False:",
+        UNIT + "test_cifti.py::test_a_file_that_does_not_fit_is_one_clear_finding",
+    ),
+    Mutant(
+        "a peer's structure may have a vertex twice",
+        "cape/grayordinates.py",
+        "        if len(np.unique(joined, axis=0)) < len(joined):\n", "        if False:\n",
+        UNIT + "test_cifti.py::test_vertices_outside_twice_or_packed_without_end_are_refused",
+    ),
+    Mutant(
+        "a structure is taken for that of another digest",
+        "cape/feature_space.py",
+        "            if (said.digest, said.n_features, said.kind, said.affine) != (\n",
+        "            if (whole.digest, said.n_features, said.kind, said.affine) != (\n",
+        UNIT + "test_cifti.py::test_a_structure_travels_and_only_with_its_digest",
+    ),
+    Mutant(
+        "the mirror of grayordinates leaves the hemispheres where they are",
+        "cape/algorithms/surface_kernel.py",
+        "of_other = _transposed(F, other.sphere * (-1.0, 1.0, 1.0), partner.values)",
+        "of_other = _transposed(F, other.sphere, partner.values)",
+        UNIT + "test_surface_kernel.py"
+        "::test_the_mirror_swaps_the_hemispheres_and_the_sides_of_the_voxels",
+    ),
+    Mutant(
+        "vertices that are no pairs are mirrored",
+        "cape/algorithms/surface_kernel.py",
+        "return bool(np.abs(apart).max() <= _CLOSE)", "return bool(np.abs(apart).max() <= 9.0)",
+        UNIT + "test_surface_kernel.py::test_no_mirror_where_vertices_are_no_pairs",
+    ),
+    Mutant(
+        "hemispheres and voxels are ordered by their density",
+        "cape/algorithms/surface_kernel.py",
+        "return _kept(modes.values, _CARRIED[False]) / mean, of_voxels",
+        "return _kept(modes.values, _CARRIED[False]), of_voxels",
+        UNIT + "test_surface_kernel.py::test_columns_are_the_leading_eigenvectors_of_the_kernel",
+    ),
     # -- phases, the door, drivers
     Mutant(
         "the gate of the spatial start follows a site's own data",

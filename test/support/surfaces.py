@@ -106,3 +106,39 @@ def write_owner_files(folder: Path, columns, divisions: int = 3, *, spheres: boo
             nib.gifti.GiftiDataArray(faces.astype(np.int32), "NIFTI_INTENT_TRIANGLE")
         )
         nib.save(surface, folder / f"sphere.{letter}.surf.gii")
+
+
+def write_study(
+    folder: Path, columns, divisions: int, *, people: int = 4, n_times: int = 60, networks: int = 4
+) -> np.ndarray:
+    """Three sites in fMRIPrep's layout; returns maps (D, R), the same on both sides (0: noise)."""
+    rng = np.random.default_rng(7)
+    xyz, _ = sphere(divisions)
+    maps = np.zeros((len(columns), max(networks, 1)))
+    # As far from each other as they can be, off the medial wall.
+    seeds = [np.array([-1.0, 0.0, 0.0])]
+    for _ in range(1, maps.shape[1]):
+        nearest = np.max([xyz @ seed for seed in seeds], axis=0) + (xyz[:, 0] > 0.3)
+        seeds.append(xyz[nearest.argmin()])
+    seeds = np.array(seeds)
+    blob = np.exp(-((xyz[:, None] - seeds[None]) ** 2).sum(axis=2) / (2 * 0.3**2))
+    dense = isinstance(columns, BrainModelAxis)
+    if dense:
+        for _, rows, model in columns.iter_structures():
+            if model.surface_mask.all():
+                maps[rows] = blob[model.vertex]
+    else:
+        for k, vertices in enumerate(columns.vertices):
+            maps[k] = blob[next(iter(vertices.values()))].mean(axis=0)
+    end = "dtseries" if dense else "ptseries"
+    for site in range(3):
+        base = folder / f"local{site}"
+        write_owner_files(base, columns, divisions)
+        for m in range(people):
+            values = 100 + rng.standard_normal((len(columns), n_times))
+            if networks:
+                values += maps @ rng.laplace(size=(networks, n_times))
+            label = f"sub-{site}{m}"
+            name = f"{label}_task-rest_space-fsLR_den-91k_bold.{end}.nii"
+            write_cifti(base / label / "func" / name, values, columns)
+    return maps

@@ -18,8 +18,9 @@ from cape.data.pipeline import start_scan, subject_matrix
 from cape.errors import MessageError
 from cape.feature_space import FeatureSpace
 from cape.grayordinates import MOST_BYTES, from_peer
+from cape.planning.first_settings import propose
 from cape.report import maps, surfaces
-from support.surfaces import SIDES, axis, parcels, write_cifti, write_owner_files
+from support.surfaces import SIDES, axis, parcels, write_cifti, write_owner_files, write_study
 
 PARCELS = Config(
     epsilon=1.0, delta=1e-5, feature_space="parcels", min_timepoints=20, standardize="demean"
@@ -175,6 +176,25 @@ def test_files_of_a_bids_folder_by_entities_with_sidecar_and_confounds(tmp_path)
     assert np.abs(cleaned @ (course - course.mean())).max() < 1e-2
 
 
+def test_init_proposes_settings_and_a_structure_without_data(tmp_path) -> None:
+    columns = axis(2)
+    write_study(tmp_path / "study", columns, 2, people=2)
+    for site_folder in (tmp_path / "study").glob("local*"):
+        (site_folder / "structure.dscalar.nii").unlink()
+        (site_folder / "sphere.L.surf.gii").unlink()
+    proposal = propose(tmp_path / "study")
+    for line in ('feature_space = "grayordinates"', "tr = 2", "n_sites = 3",
+                 'bids_filter = "space-fsLR_den-91k_task-rest"'):  # fmt: skip
+        assert line in proposal.text.splitlines()
+    assert "not there yet: sphere.L.surf.gii (docs/howto-inputs.md)" in proposal.counts
+    assert [path.name for path in proposal.files] == 3 * ["structure.dscalar.nii"]
+    place, content = next(iter(proposal.files.items()))
+    place.write_bytes(content)
+    image = nib.load(place)
+    assert image.header.get_axis(1) == columns
+    assert not image.get_fdata().any()
+
+
 def test_the_structure_comes_from_the_owners_file_alone(tmp_path) -> None:
     site(tmp_path)
     known = space_of(tmp_path)
@@ -184,8 +204,14 @@ def test_the_structure_comes_from_the_owners_file_alone(tmp_path) -> None:
     without = space_of(tmp_path)
     assert without.digest != known.digest
     assert not without.structure().has_spheres
-    (tmp_path / "structure.pscalar.nii").unlink()
-    assert "structure.pscalar.nii" in findings(tmp_path)
+    structure = tmp_path / "structure.pscalar.nii"
+    raw = structure.read_bytes()
+    structure.write_bytes(raw[:700])
+    (broken,) = findings(tmp_path).splitlines()
+    assert broken.startswith("CAPE-E122 The structure cannot be read.")
+    structure.unlink()
+    (missing,) = findings(tmp_path).splitlines()
+    assert missing.startswith("CAPE-E101 The structure file is missing. structure.pscalar.nii")
 
 
 def test_a_structure_travels_and_only_with_its_digest(tmp_path) -> None:

@@ -17,7 +17,14 @@ from cape.algorithms.left_right import Mirror, Null
 from cape.computations.capedjica.settings import CapeDjicaConfig
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.public_basis import basis_kind, kernel_width, public_basis, untruncated, voxel_mm
+from cape.public_basis import (
+    basis_kind,
+    kernel_width,
+    places_of,
+    public_basis,
+    untruncated,
+    voxel_mm,
+)
 
 ALIGNED = 1e-3  # largest part of the grid's x axis that points elsewhere than left to right
 LEAST_OVERLAP = 0.9  # of a mask with its mirror image, where nobody says where the midplane is
@@ -34,6 +41,8 @@ def mirror_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> Mir
     if space.kind == "atlas":
         partner = _partners(config, space)
         return left_right.swap(partner) if (partner >= 0).any() else None
+    if space.of_cifti:
+        return _mirror_of_surfaces(config, space, n_basis)
     midline = midline_of(config, space)
     if midline is None:
         return None
@@ -65,6 +74,8 @@ def simulated(
     """Return the null of a mirror in the public basis of these settings."""
     if space.kind == "atlas":
         return _null_of_parcels(config, space, mirror, R)
+    if space.of_cifti:
+        return _null_of_surfaces(config, space, n_basis, mirror, R)
     places = _places(config, space, n_basis)
     steps = [max(1, int(SIMULATED_MM // edge)) for edge in places.mm]
     if places.rows is None:  # all voxels are the basis, few enough to be coarse
@@ -164,8 +175,10 @@ def _places(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> _Plac
     B = public_basis(config, space, n_basis)
     if B is None or isinstance(B, np.ndarray):
         return _of_voxels(space, B)
-    from cape.algorithms.interpolated_basis import node_steps
+    from cape.algorithms.interpolated_basis import InterpolatedBasis, node_steps
 
+    if not isinstance(B, InterpolatedBasis):
+        raise ValueError("places of a mask")
     # Of a fine mask the basis is interpolated: what is asked here is coarser than its nodes.
     first = int(np.argwhere(space.labels() > 0)[:, 0].min())
     x, y, z = (
@@ -188,6 +201,62 @@ def _mirror_in(places: _Places, midline: float, sigma: float) -> Mirror:
         places.inside, places.mm, B, first_mm=places.first_mm, midline_mm=midline, sigma_mm=sigma
     )
     return left_right.mirror(B, kernel.smooth(places.inside, places.mm, B, sigma), across)
+
+
+def _mirror_of_surfaces(
+    config: CapeDjicaConfig, space: FeatureSpace, n_basis: int
+) -> Mirror | None:
+    """Return the mirror that swaps the hemispheres; None where their vertices are no pairs."""
+    from cape.algorithms import surface_kernel
+
+    B = public_basis(config, space, n_basis)
+    # Parcels of two sides may have like names and be no pairs.
+    if not isinstance(B, surface_kernel.BlockBasis):
+        return None
+    places, midline = places_of(space), config.midline_mm()
+    if midline is None or not surface_kernel.is_symmetric(places):
+        return None
+    diagonal, across = surface_kernel.mirror_in_basis(
+        places, B, sigma_mm=kernel.SPATIAL_SIGMA_MM, midline_mm=midline
+    )
+    return left_right.mirror(np.eye(len(across)), np.diag(diagonal), across)
+
+
+def _null_of_surfaces(
+    config: CapeDjicaConfig, space: FeatureSpace, n_basis: int, mirror: Mirror, R: int
+) -> Null:
+    from cape.algorithms import surface_kernel
+
+    B = public_basis(config, space, n_basis)
+    if not isinstance(B, surface_kernel.BlockBasis):
+        raise ValueError("a space without left and right")
+    thin, chosen = [], []
+    for one in places_of(space):
+        few = surface_kernel.thinned(one, SIMULATED_MM)
+        chosen.append(one.rows[few])
+        thin.append(surface_kernel.positions_mm(one)[few])
+    rows = np.concatenate(chosen)
+
+    def field_of(sigma: float) -> left_right.Field:
+        roots = [left_right.symmetric_root(_gaussian(xyz, sigma)) for xyz in thin]
+        return lambda rng, n_times: np.concatenate(
+            [root @ rng.standard_normal((len(root), n_times)) for root in roots]
+        )
+
+    return left_right.simulated_null(
+        field_of,
+        np.ones(len(rows)),
+        B.rows(rows),
+        mirror.weighed,
+        n_components=R,
+        global_signal=config.cleaning.global_signal,
+    )
+
+
+def _gaussian(xyz: Array, sigma: float) -> Array:
+    squares = np.sum(xyz**2, axis=1)
+    distance = np.maximum(squares[:, None] + squares[None, :] - 2.0 * xyz @ xyz.T, 0.0)
+    return np.asarray(np.exp(-distance / (2.0 * sigma**2)))
 
 
 def _smooth_part(space: FeatureSpace) -> Array:

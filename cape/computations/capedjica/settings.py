@@ -212,7 +212,9 @@ class CapeDjicaConfig(Config):
     def midline_mm(self) -> float | None:
         """Return the x of the midplane; None: it has to be found from the mask."""
         if self.midline_x == "auto":
-            return 0.0 if self.mask != "file" and self.feature_space == "mask" else None
+            # The voxels of grayordinates are those of an MNI brain by definition.
+            known = self.mask != "file" and self.feature_space == "mask"
+            return 0.0 if known or self.feature_space == "grayordinates" else None
         try:
             x = float(self.midline_x)
         except ValueError:
@@ -249,6 +251,9 @@ class CapeDjicaConfig(Config):
         if self.n_components == 1:
             allowed, do = "0, or 2 to 50", "one component has nothing to be separated from."
             raise ConfigError("E011", setting="n_components", got=1, allowed=allowed, do=do)
+        if self.separation == "template" and self.feature_space == "grayordinates":
+            problem = "separation=template with feature_space=grayordinates"
+            raise ConfigError("E012", problem=problem, do="use parcels, or another separation.")
         if (got := self.min_timepoints) < (least := self.most_components + 2):
             allowed, do = f"at least n_components + 2 = {least}", "raise it or lower n_components."
             raise ConfigError("E011", setting="min_timepoints", got=got, allowed=allowed, do=do)

@@ -192,6 +192,10 @@ def _close(config: CapeDjicaConfig, model: IcaModel) -> Unmixing:
     return arranged(config, model, WHITENING.current(config, model).U)
 
 
+# Feature spaces whose maps' share in a smooth basis is that of blobs in brains: of grayordinates
+# docs/decisions.md has figures near it
+OF_BRAINS = ("mask", "grayordinates")
+
 ITERATE = SecureSum(
     name="iterate",
     state=Unmixing,
@@ -310,7 +314,7 @@ class TemporalModel(SeparationModel):
             n_components=config.n_components,
             g=g,
             limit=widest_basis(config, space),
-            energies=BRAIN_ENERGY if space.kind == "mask" else IMAGE_ENERGY,
+            energies=BRAIN_ENERGY if space.kind in OF_BRAINS else IMAGE_ENERGY,
         )
 
     def rule(self, config: CapeDjicaConfig, n_basis: int) -> ForecastRule:
@@ -321,8 +325,8 @@ class TemporalModel(SeparationModel):
         # Of templates all that they hold: what they lack nobody knows.
         if basis_kind(config) in ("none", "templates"):
             return rule
-        voxels = config.feature_space == "mask"
-        energies = forecast.BRAIN_ENERGY if voxels else forecast.IMAGE_ENERGY
+        brains = config.feature_space in OF_BRAINS
+        energies = forecast.BRAIN_ENERGY if brains else forecast.IMAGE_ENERGY
         return replace(rule, basis_energy=forecast.energy_inside(n_basis, energies))
 
     def final_state(self, config: CapeDjicaConfig, model: IcaModel) -> FinalState:

@@ -1,0 +1,110 @@
+"""Studies in CIFTI from files to maps and pages: validate, budget, simulate, report."""
+
+from __future__ import annotations
+
+import json
+from itertools import permutations
+
+import nibabel as nib
+import numpy as np
+import pytest
+from nibabel.cifti2.cifti2_axes import BrainModelAxis
+
+from cape.api import simulate_folder
+from cape.planning.budget import budget_of
+from cape.planning.validate import validate
+from support.surfaces import axis, parcels, write_study
+
+SETTINGS = {"n_sites": 3, "n_components": 4, "min_timepoints": 30, "accept_low_quality": True}
+
+
+def found(z: np.ndarray, maps: np.ndarray) -> float:
+    """Mean |r| of the best matching."""
+    n = maps.shape[1]
+    r = np.abs(np.corrcoef(z.T, maps.T)[:n, n:])
+    return max(float(np.mean(r[list(order), range(n)])) for order in permutations(range(n)))
+
+
+def settings(folder, **values) -> None:
+    lines = {**SETTINGS, **values}
+    (folder / "settings.toml").write_text(
+        "".join(f"{name} = {json.dumps(value)}\n" for name, value in lines.items())
+    )
+
+
+@pytest.mark.parametrize("separation", ["spatial", "temporal"])
+def test_grayordinates_from_files_to_maps_and_page(tmp_path, separation) -> None:
+    study, out = tmp_path / "study", tmp_path / "out"
+    columns = axis(3)
+    maps = write_study(study, columns, 3)
+    settings(study, feature_space="grayordinates", separation=separation, private=False)
+    # A run that protects nobody: what is asked is whether the maps are right.
+    simulate_folder(study, out=out, seed=1, settings={"n_rounds": 10})
+    folder = out / "consortium"
+    image = nib.load(folder / "group_maps.dscalar.nii")
+    assert image.header.get_axis(1) == columns
+    assert isinstance(image.header.get_axis(1), BrainModelAxis)
+    assert found(image.get_fdata().T, maps) > 0.75
+    results = json.loads((folder / "results.json").read_text())
+    assert results["feature_space"] == "grayordinates"
+    if separation == "spatial":
+        sides = results["separation"]["left_right"]
+        assert sides["verdict"] == "brain"
+        # Of these maps both sides are the same; of smooth noise about none.
+        assert abs(sides["null"]) < 0.2
+    page = (folder / "index.html").read_text()
+    assert "as spheres" in page
+    assert f"{len(columns)} grayordinates" in (folder / "methods.md").read_text()
+    assert (out / "local0" / "private" / "sub-00_maps.dscalar.nii").is_file()
+
+
+@pytest.mark.slow
+def test_noise_of_grayordinates_is_no_brain(tmp_path) -> None:
+    study, out = tmp_path / "study", tmp_path / "out"
+    write_study(study, axis(3), 3, networks=0)
+    settings(study, feature_space="grayordinates", separation="spatial", private=False)
+    simulate_folder(study, out=out, seed=1)
+    results = json.loads((out / "consortium" / "results.json").read_text())
+    assert results["separation"]["left_right"]["z"] < 4
+    assert (out / "consortium" / "unconfirmed_maps.dscalar.nii").is_file() or results[
+        "status"
+    ] == "unclear"
+
+
+def test_parcels_from_files_to_maps_and_page(tmp_path) -> None:
+    study, out = tmp_path / "study", tmp_path / "out"
+    columns = parcels(3, 40)
+    maps = write_study(study, columns, 3)
+    chosen = {"standardize": "demean", "private": False, "n_rounds": 10}
+    settings(study, feature_space="parcels", **chosen)
+    simulate_folder(study, out=out, seed=1)
+    image = nib.load(out / "consortium" / "group_maps.pscalar.nii")
+    assert image.header.get_axis(1) == columns
+    assert found(image.get_fdata().T, maps) > 0.7
+    assert "as spheres" in (out / "consortium" / "index.html").read_text()
+
+
+def test_sites_with_other_spheres_do_not_fit(tmp_path) -> None:
+    columns = axis(2)
+    write_study(tmp_path, columns, 2, people=3, n_times=40)
+    settings(tmp_path, feature_space="grayordinates", epsilon=4.0, delta=1e-5)
+    assert "E" not in {finding.severity for finding in validate(tmp_path)}
+    path = tmp_path / "local1" / "sphere.R.surf.gii"
+    surface = nib.load(path)
+    surface.darrays[0].data[:] = surface.darrays[0].data[:, [1, 2, 0]]
+    nib.save(surface, path)
+    assert "CAPE-E124" in "\n".join(finding.private for finding in validate(tmp_path))
+    path.unlink()
+    findings = "\n".join(finding.private for finding in validate(tmp_path))
+    assert "The sphere file is missing. sphere.R.surf.gii" in findings
+
+
+def test_the_budget_of_grayordinates_is_planned_without_files() -> None:
+    chosen = {
+        "feature_space": "grayordinates", "separation": "spatial", "epsilon": 4.0, "delta": 1e-5,
+    }  # fmt: skip
+    plan = budget_of(chosen, n_sites=4, n_subjects=400)
+    assert (
+        plan.n_basis
+        == budget_of({**chosen, "feature_space": "mask"}, n_sites=4, n_subjects=400).n_basis
+    )
