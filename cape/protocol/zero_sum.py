@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.config import Config
-from cape.errors import SecureAggregationError
+from cape.errors import ConfigError, SecureAggregationError
 from cape.frozen import dataclass
 from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
@@ -98,6 +98,15 @@ class ZeroSum:
         # Policy first, then the plan: after this phase the first charge may follow.
         site.admit(roster)
         self._verify(site, roster)
+        # Every site sends them next: too many of them would end the run later, charged or not.
+        if len(site.labels) * roster.n_sites > wire.MAX_DOCUMENT:
+            raise ConfigError(
+                "E145",
+                setting=f"the labels of the mask, from {roster.n_sites} sites",
+                got=f"{len(site.labels) * roster.n_sites / 2**20:.0f} MiB",
+                allowed=f"{wire.MAX_DOCUMENT // 2**20} MiB",
+                do="use a bundled mask, or a coarser one.",
+            )
         site.ledger = empty_ledger(site.config)
 
     def _advertise(self, site: Site, model: Model) -> PublicKey:

@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cape.errors import ConsortiumError, MessageError, PrivacyBudgetError
+from cape.errors import ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
 from cape.feature_space import FeatureSpace
+from cape.protocol import wire
 from cape.protocol.model import joined
 from support import consortium as helper
 
@@ -48,6 +49,18 @@ def test_labels_travel_after_join_once(aggregation) -> None:
     assert all(joined(state.model).space == atlas() for state in run.runs.values())
     later = [message.body for inbox in run.sent[2:] for message in inbox.values()]
     assert not any(packed in canonical(body) for body in later)
+
+
+@both
+def test_labels_that_all_sites_cannot_send_at_once_are_refused_before_any_charge(
+    aggregation, monkeypatch
+) -> None:
+    run = consortium(aggregation)
+    run.exchange()
+    monkeypatch.setattr(wire, "MAX_DOCUMENT", 3 * len(atlas().packed) - 1)
+    with pytest.raises(ConfigError, match="E145 the labels of the mask, from 3 sites"):
+        run.exchange()
+    assert all(state.ledger is None for state in run.runs.values())
 
 
 @both
