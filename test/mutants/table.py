@@ -1568,4 +1568,54 @@ MUTANTS = (
         UNIT + "test_data_preprocessing.py"
         "::test_the_temporal_signal_to_noise_is_that_before_the_mean_is_taken_out",
     ),
+    # -- what is installed and shipped
+    Mutant(
+        "an array declared by an alias of newer numpy is refused",
+        "cape/protocol/wire.py", 'if hasattr(origin, "__value__"):', "if False:",
+        UNIT + "test_wire.py"
+        "::test_an_array_may_be_declared_by_an_alias_as_newer_numpy_makes_it",
+    ),
+    Mutant(
+        "a process of a round imports what lies in the caller's folder",
+        "cape/simulation/transports.py", '[sys.executable, "-P", "-c", PROGRAM',
+        '[sys.executable, "-c", PROGRAM',
+        UNIT + "test_simulate_places.py"
+        "::test_an_installed_package_needs_no_file_of_the_repository",
+    ),
+    Mutant(
+        "digests of what is installed are not checked",
+        "Makefile", "install --quiet --require-hashes -r", "install --quiet -r",
+        UNIT + "test_supply.py::test_nothing_is_installed_that_is_not_locked",
+    ),
+    Mutant(
+        "the base of the image is a tag, which may move",
+        "Dockerfile", "docker.io/library/python@sha256:", "docker.io/library/python:3.11-slim#",
+        UNIT + "test_supply.py::test_the_image_stands_on_a_digest_and_on_nothing_else",
+    ),
+    Mutant(
+        "one licence of several that is allowed is enough",
+        "packaging/licences.py", '<= ALLOWED for way', '& ALLOWED for way',
+        UNIT + "test_supply.py::test_a_licence_that_asks_for_more_is_not_allowed",
+    ),
+    Mutant(
+        "a build takes the time that its environment sets",
+        "packaging/check_release.py", 'if k != "SOURCE_DATE_EPOCH"', 'if k != "SOURCE_DATE"',
+        UNIT + "test_supply.py::test_two_builds_are_equal_byte_for_byte",
+    ),
+    Mutant(
+        "a log is readable for everybody",
+        "cape/cli/log_file.py", "os.O_APPEND, 0o600)", "os.O_APPEND, 0o644)",
+        UNIT + "test_cli.py::test_a_log_has_all_that_was_printed_and_is_for_nobody_else",
+    ),
+    Mutant(
+        "what a setting means is glued into its error",
+        "cape/config.py", 'f"{kind}, {allowed}")', 'f"{kind}, {allowed}", spec.metadata["help"])',
+        UNIT + "test_cli.py::test_no_budget_is_an_error_that_names_its_option",
+    ),
+    Mutant(
+        "the processors are asked for in a way of Linux",
+        "cape/data/resources.py", 'if hasattr(os, "sched_getaffinity") else', "if True else",
+        "test/e2e/test_portability.py"
+        "::test_planning_checking_and_simulating_need_no_posix",
+    ),
 )  # fmt: skip
