@@ -427,16 +427,20 @@ def _free_set(folder: MapFolder, *, drawn: bool) -> Values:
     results, rows = folder.results, folder.spatial
     path = next((p for name in FREE_MAPS if (p := _maps_of(folder, name)).is_file()), folder.path)
     pictures: list[tuple[Picture, ...]] = []
+    bar: Picture | None = None
     # Columns without a grid have no image of them.
     if drawn and path != folder.path and path.suffix != ".csv" and _has_pictures(folder):
         names = [row.name for row in rows] or [
             f"Spatial {k:02d}" for k in range(1, results.n_components + 1)
         ]
         alts = [f"{name}: a spatial component of the released subspace." for name in names]
-        _, drawings = _drawn_set(folder, path, rows, names, alts)
+        limit, drawings = _drawn_set(folder, path, rows, names, alts)
+        # Of their own: the limit of the other set differs.
+        bar = plots.draw_colour_bar(limit, plots.THRESHOLD, "Colours of the spatial set.")
         for name, several in zip(names, drawings, strict=True):
             pictures.append((replace(several[0], caption=name), *several[1:]))
     return {
+        "free_bar": bar,
         "free_set": pictures,
         "free_header": SET_HEADER,
         "free_table": [_set_row(row, results) for row in rows],

@@ -112,3 +112,5 @@ def test_both_sets_of_a_temporal_run_have_tables_of_the_same_columns(tmp_path) -
         columns = re.findall("<th[^>]*>(.*?)</th>", found[1])
         assert columns[:5] == ["map", "peak", "z at the peak", "size, cm³", "share"]
         assert columns[5:] == ["nearest", "r", "chance", "noise level |z|", "reliability"]
+    # The threshold stands beside the bar of each set.
+    assert page.count('<div class="picture bar">') == 2

@@ -11,6 +11,7 @@ import pytest
 
 import cape.report
 from cape.algorithms import kernel
+from cape.coinstac import display
 from cape.errors import ConfigError
 from cape.protocol.messages import FeatureSpace
 from cape.report import files, labels, maps
@@ -124,9 +125,10 @@ def test_what_is_not_above_chance_has_a_name_in_no_table(tmp_path):
     named, *nameless = files.read_table(tmp_path / "components.tsv")
     assert named["label"] == "visual"
     # What COINSTAC shows its users as the result
-    table = cape.report.components_table(made)
+    table = display.tables(made)
     for row in nameless:
-        assert row["label"] == table[row["name"]]["label"] == files.EMPTY_CELL
+        assert row["label"] == files.EMPTY_CELL
+        assert table[f"Global {row['name']}"]["label"] == display.NOTHING
         assert abs(float(row["label_r"])) < float(row["label_chance"])
     page = (tmp_path / "index.html").read_text()
     assert page.count("nearest none above chance") == 2
