@@ -249,8 +249,9 @@ def table(rows: list[dict[str, Any]]) -> str:
                     continue
                 good = sum(row["status"] == "converged" for row in here)
                 values = ", ".join(mean(here, what) for what in ("q", "r", "worst", "mean_claim"))
-                parts.append(f"{values}, {good} of {len(here)}")
-            cells.append("; before ".join(parts))
+                before = "" if tree == "this" else "before "
+                parts.append(f"{before}{values}, {good} of {len(here)}")
+            cells.append("; ".join(parts))
         lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
