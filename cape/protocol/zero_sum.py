@@ -268,7 +268,7 @@ class AgreedKeys:
 
     pairs: Mapping[str, bytes] = field(repr=False)  # pair key by site
     roster: bytes  # digest of the key roster
-    # Whether all sites are known to have the same roster, where that is proved (pinned keys)
+    # Whether all sites are known to have the same roster, where their signatures can prove it
     signed: bool
 
 
