@@ -72,14 +72,13 @@ def read_series(run: RunFile, space: FeatureSpace, *, headers_only: bool = False
         if not headers_only:
             reader.read(head.offset - head.read)
             values = np.empty((n_features, n_times), dtype=np.float32)
-            step = max(1, BLOCK // n_times)
+            step, plain = max(1, BLOCK // n_times), head.slope == 1.0 and head.inter == 0.0
             for first in range(0, n_features, step):
                 rows = values[first : first + step]
                 block = reader.read(rows.size * head.dtype.itemsize)
                 stored = np.frombuffer(block, dtype=head.dtype).reshape(rows.shape)
-                rows[:] = stored if head.slope == 1.0 and not head.inter else (
-                    stored * head.slope + head.inter
-                )  # fmt: skip
+                with np.errstate(over="ignore", invalid="ignore"):  # counted as infinite
+                    rows[:] = stored if plain else stored * head.slope + head.inter
             digest = reader.finish()
     return Series(values=values, tr=tr, digest=digest, grid="ok", issues=tuple(issues))
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from cape.report import site_page
+from support.surfaces import axis, write_study
 from support.typed_pages import plain, run, steps
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "study.md"
@@ -53,9 +54,28 @@ def test_the_same_at_2_mm(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("CAPE_CACHE", str(tmp_path / "cache"))
-    slow = [step for step in STEPS if step.slow]
+    slow = [step for step in STEPS if step.slow and " cifti" not in step.command]
     typed(slow[:1], capfd)
     image = nib.load(next((tmp_path / "full").rglob("*_bold.nii.gz")))
     assert image.shape[:3] == (97, 115, 97)
     assert np.allclose(image.header.get_zooms()[:3], 2)
     typed(slow[1:], capfd)
+
+
+@pytest.mark.slow
+def test_a_tree_in_cifti_goes_through_with_no_setting_edited(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(site_page, "render_site", lambda folder: folder / "index.html")
+    columns = axis(3)
+    write_study(tmp_path / "cifti", columns, 3, people=3, n_times=120)
+    for structure in (tmp_path / "cifti").glob("local*/structure.dscalar.nii"):
+        structure.unlink()
+    session = [step for step in STEPS if " cifti" in step.command]
+    assert len(session) == 6
+    typed(session, capfd)
+    results = json.loads((tmp_path / "cifti-results/consortium/results.json").read_text())
+    assert (results["n_subjects"], results["n_features"]) == (9, len(columns))
+    # Of nine people with noise: the maps are there, under the name that their status asks for.
+    (path,) = (tmp_path / "cifti-results/consortium").glob("*_maps.dscalar.nii")
+    assert nib.load(path).header.get_axis(1) == columns
