@@ -158,11 +158,12 @@ class Probe:
         """Zeros of a site under its masks, with its signature over the key roster."""
         zeros, signature = np.zeros(PROBE_SIZE, dtype=np.int64), ""
         if site.config.aggregation == "secagg":  # there the list of survivors is signed
-            return Masked(total=hide(site, model, zeros, self.field), refused=False)
-        agreed = _agree(site, model)
-        if signs(site.config):
-            signature = keys.sign(site.identity_secret(), agreed.roster).hex()
-        masked = _masked(site, agreed, zeros, self.field)
+            masked = hide(site, model, zeros, self.field)
+        else:
+            agreed = _agree(site, model)
+            if signs(site.config):
+                signature = keys.sign(site.identity_secret(), agreed.roster).hex()
+            masked = _masked(site, agreed, zeros, self.field)
         return Masked(total=masked, refused=False, signature=signature)
 
     def combine(

@@ -209,12 +209,12 @@ class SiteContext(_Party):
     def publish(self, result: object) -> None:
         if not isinstance(result, SiteOutcome):
             return
-        if self._all_runs is not None and self.store.card is not None:
-            total = self._all_runs.file.total(self.card.nonce)
-            result = dataclasses.replace(result, all_runs=total)
-        if self.open_keys is not None and self.config.key_trust == "first-use":
-            met = self.open_keys().met_in(self.id, self.card.nonce)
-            result = self._with_met(result, met)
+        # Not the card's: where the last phase is asked again, that is gone with the journal.
+        nonce = self.store.nonce
+        if self._all_runs is not None and nonce:
+            result = dataclasses.replace(result, all_runs=self._all_runs.file.total(nonce))
+        if self.open_keys is not None and self.config.key_trust == "first-use" and nonce:
+            result = self._with_met(result, self.open_keys().met_in(self.id, nonce))
         self.store.write_record(result)
         if self.policy.private_results:
             self.store.write_results(result, self.source, self.policy)

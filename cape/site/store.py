@@ -412,6 +412,10 @@ class MemoryStore:
         self.entries: list[ReplyEntry] = []
         self._arrays: dict[str, tuple[str, Stacks]] = {}
 
+    @property
+    def nonce(self) -> str:
+        return "" if self.card is None else self.card.nonce
+
     def arrays(self, name: str, key: str) -> Stacks | None:
         known_key, stacks = self._arrays.get(name, ("", None))
         return stacks if known_key == key else None
