@@ -31,6 +31,8 @@ DRAWS = 4000
 CHANCE = 95.0
 # mm; widths are rounded up to these, so that maps share what is computed for one
 WIDTHS = 1.0
+# Voxels on which random maps are thought of
+MOST_VOXELS = 50_000
 # Correlation of the two sides from which a map counts as one that is the same on both
 SAME_ON_BOTH = 0.5
 # Neighbours are at most so alike: a constant map has no width
@@ -195,6 +197,7 @@ def match(z: Array, template: Template, space: FeatureSpace) -> tuple[Match, ...
 
 def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
     """Return of every map the |r| that the best of 1 in 20 random maps of its kind reaches."""
+    z, reference, space = _thinned(z, reference, space)
     mirror = _mirror(space)
     # Fixed draws: the same maps have to give the same file.
     draws = np.random.default_rng(0).standard_normal((DRAWS, reference.shape[1]))
@@ -224,6 +227,19 @@ def _chances(z: Array, reference: Array, space: FeatureSpace) -> list[float]:
         best = np.abs(drawn / np.sqrt(drawn**2 + rest)).max(axis=1)
         chances.append(float(np.percentile(best, CHANCE)))
     return chances
+
+
+def _thinned(z: Array, reference: Array, space: FeatureSpace) -> tuple[Array, Array, FeatureSpace]:
+    """Return maps and templates on every k-th voxel, so that at most about `MOST_VOXELS` count."""
+    # At 1 mm smoothing takes seconds a map and gigabytes; smooth maps need no such grid.
+    k = int(np.ceil((space.n_features / MOST_VOXELS) ** (1 / 3)))
+    if space.kind != "mask" or k <= 1:
+        return z, reference, space
+    number = _numbers(space)[::k, ::k, ::k]
+    inside = number >= 0
+    affine = np.asarray(space.affine).reshape(4, 4) @ np.diag([k, k, k, 1.0])
+    small = FeatureSpace.of_labels("mask", inside.astype(np.int32), affine, space.template_space)
+    return z[number[inside]], _unit(reference[number[inside]]), small
 
 
 def _smoothed(columns: Array, width: float, space: FeatureSpace) -> tuple[Array, float]:

@@ -86,6 +86,20 @@ def test_smoother_maps_are_like_a_network_by_chance_more_easily():
     assert rough < middle < smooth
 
 
+def test_fine_grids_are_thinned_and_keep_their_chance_level(monkeypatch):
+    space = brain()
+    white = np.random.default_rng(5).standard_normal((space.n_features, 3))
+    z = kernel.smooth(space.labels() > 0, (10.0, 10.0, 10.0), white, 20.0)
+    whole = [m.chance for m in labels.match(z, labels.bundled(space), space)]
+    monkeypatch.setattr(labels, "MOST_VOXELS", 500)
+    asked = []
+    smoothed = labels._smoothed
+    monkeypatch.setattr(labels, "_smoothed", lambda c, *a: asked.append(len(c)) or smoothed(c, *a))
+    thin = [m.chance for m in labels.match(z, labels.bundled(space), space)]
+    assert max(asked) < 500
+    assert np.allclose(thin, whole, rtol=0.2)
+
+
 def test_parcels_have_a_chance_level_too():
     space = dataclasses.replace(example.mask_space(atlas=True), template_space="MNI152")
     z = np.random.default_rng(3).standard_normal((space.n_features, 2))
