@@ -1485,6 +1485,12 @@ MUTANTS = (
         "subspace_and_are_those_of_the_plain_form",
     ),
     Mutant(
+        "voxels without a partner count whole in the left-right test",
+        "cape/algorithms/left_right.py", "(U * np.clip(w, -1.0, 1.0))",
+        "(U * np.where(w < 0.0, -1.0, 1.0))",
+        UNIT + "test_left_right.py::test_voxels_without_a_partner_count_less_in_the_test",
+    ),
+    Mutant(
         "maps are claimed whatever the left-right test says",
         "cape/computations/capedjica/spatial.py", "if clear and noise_std > 0 else ()",
         "if test is not None else ()",

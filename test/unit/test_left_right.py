@@ -164,6 +164,77 @@ def test_the_mirror_of_an_atlas_swaps_its_pairs_and_noise_stays_below_brains() -
             config(label_pairs=wrong)
 
 
+@pytest.fixture(scope="module")
+def null(space) -> Null:
+    return null_of(config(), space, D, R)
+
+
+@pytest.mark.parametrize(("kind", "low", "high"), [
+    ("both sides, one time course", 4.0, np.inf),
+    ("both sides, two time courses", -np.inf, 0.0),
+    ("left only", -np.inf, 2.0),
+])  # fmt: skip
+def test_only_networks_of_both_sides_are_a_brain(space, mirror, null, kind, low, high) -> None:
+    """15 blobs of 15 mm over smooth noise at G 100; z is 18, -8 and -5 on the design's subjects."""
+    affine, inside = np.array(space.affine).reshape(4, 4), space.labels() > 0
+    place = np.argwhere(inside) @ affine[:3, :3].T + affine[:3, 3]
+    rng = np.random.default_rng(11)
+    right = place[place[:, 0] > 15.0]
+    centres = right[rng.choice(len(right), R, replace=False)]
+
+    def blobs(sign: float) -> np.ndarray:
+        near = ((place[:, None] - centres * (sign, 1, 1)) ** 2).sum(-1)
+        return np.exp(-near / (2 * 15.0**2))
+
+    B, field = public_basis(config(), space, D), left_right.voxel_fields(inside, (10.0,) * 3, 11.0)
+    T = []
+    for _ in range(12):
+        first, second = rng.standard_normal((2, R, 120))
+        other = {"both sides, one time course": first, "both sides, two time courses": second}
+        X = blobs(-1.0) @ first + 0.4 * field(rng, 120)
+        if kind in other:
+            X += blobs(1.0) @ other[kind]
+        U = np.linalg.svd(B.T @ left_right._cleaned(X, global_signal=True))[0][:, :R]
+        T.append(np.sum(U * (mirror.weighed @ U)))
+    spread = np.hypot(np.sqrt(2 * R) / 100 * np.linalg.norm(mirror.weighed), null.std / np.sqrt(12))
+    # Without the draw of privacy's noise, of deviation 1 in units of z.
+    assert low < (np.mean(T) - null.mean) / spread < high
+
+
+def test_voxels_without_a_partner_count_less_in_the_test() -> None:
+    whole = sphere(0.0)
+    labels = whole.labels()
+    labels[9:, 7:] = 0  # right, anterior: public, as every mask
+    part = FeatureSpace.of_labels("mask", labels, np.array(whole.affine).reshape(4, 4))
+    given = config(mask="file", midline_x="0")
+    assert 0.5 < overlap(part.labels() > 0, 12) < 0.95
+    both, fewer = (mirror_of(given, space, 40) for space in (whole, part))
+    for mirror in (both, fewer):
+        assert np.abs(mirror.J @ mirror.J - np.eye(40)).max() < 1e-12
+    sizes = [np.linalg.norm(m.weighed) / np.linalg.norm(m.J) for m in (both, fewer)]
+    assert sizes[0] > 0.99
+    assert sizes[1] < 0.97
+
+
+@pytest.mark.slow
+def test_a_fine_mask_has_the_mirror_of_its_nodes() -> None:
+    """Above 70,000 voxels the basis is interpolated and never held whole."""
+    affine = np.diag([2.0, 2.0, 2.0, 1.0])
+    affine[:3, 3] = [-56.0, -56.0, -56.0]
+    places = np.indices((57,) * 3) * 2.0 - 56.0
+    ball = np.linalg.norm(places, axis=0) <= 55.0
+    assert ball.sum() > 70_000
+    fine = FeatureSpace.of_labels("mask", ball.astype(np.int32), affine)
+    given = config(mask="file", midline_x="0")
+    B, mirror = public_basis(given, fine, 40), mirror_of(given, fine, 40)
+    assert not isinstance(B, np.ndarray)
+    assert np.abs(mirror.J @ mirror.J - np.eye(40)).max() < 1e-12
+    x = B.adjoint(places[0][ball][:, None])[:, 0]
+    one = B.adjoint(np.ones((int(ball.sum()), 1)))[:, 0]
+    assert x @ mirror.J @ x / (x @ x) < -0.99
+    assert one @ mirror.J @ one / (one @ one) > 0.99
+
+
 # -- maps ------------------------------------------------------------------------------------------
 
 
