@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cape.algorithms import pca, spatial
+from cape.computations.capedjica import free_set
 from cape.errors import ConfigError, ConsortiumError, MessageError
 from cape.feature_space import FeatureSpace
 from cape.privacy.ledger import Plan
@@ -208,3 +209,13 @@ def test_the_report_takes_no_subject_apart_again(separation, monkeypatch) -> Non
     monkeypatch.setattr(pca, "leading_projector", None)
     assert report_phase.clip_scales(party, model, stages) == by_rule
     assert set(by_rule[0][1]) == {1.0}
+
+
+def test_a_mask_too_small_for_the_free_set_does_not_cost_the_run(monkeypatch) -> None:
+    def too_small(*given: Any) -> None:
+        raise ConfigError("E011", setting="n_basis", got=9, allowed="1 to 4", do="lower n_basis.")
+
+    monkeypatch.setattr(free_set, "free_set", too_small)
+    run = Consortium("capedjica").play()
+    assert run.state.model.subspace.free is None
+    assert run.outcome.spatial.A.shape == run.outcome.A.shape

@@ -23,6 +23,7 @@ from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, numbers, separates
 from cape.config import Config
+from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
 from cape.forecast.rule import ForecastRule
 from cape.protocol.model import Model, joined, n_basis, settings_of
@@ -185,7 +186,12 @@ def _with_free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Sub
     # The aggregator alone imports and runs this, once.
     from cape.computations.capedjica.free_set import free_set
 
-    return replace(subspace(model), free=free_set(config, model, mean))
+    try:
+        found = free_set(config, model, mean)
+    except (ConfigError, np.linalg.LinAlgError):
+        # Budget is spent when this runs: a mask too small for the kernel must not cost the run.
+        found = None
+    return replace(subspace(model), free=found)
 
 
 def _close(config: CapeDjicaConfig, model: IcaModel) -> Unmixing:
