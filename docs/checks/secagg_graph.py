@@ -74,10 +74,11 @@ def main() -> int:
         table = adjacency(n_sites, k)
         second = float(np.sort(np.abs(np.linalg.eigvalsh(table.astype(float))))[-2])
         honest = plan.threshold - plan.colluding
-        # No two parts of the honest survivors without an edge between them, of any size.
+        # No two parts of the honest survivors without an edge between them, of any size; a site with
+        # so many honest neighbours has them in its own part.
         room = [
             a
-            for a in range(1, (n_sites - colluders) // 2 + 1)
+            for a in range(honest + 1, (n_sites - colluders) // 2 + 1)
             if k * a / n_sites + second * (1 - a / n_sites) >= honest
             and a * max(survivors - colluders - a, a) * k**2
             <= second**2 * (n_sites - a) * (n_sites - max(survivors - colluders - a, a))
