@@ -74,8 +74,8 @@ def main() -> int:
         table = adjacency(n_sites, k)
         second = float(np.sort(np.abs(np.linalg.eigvalsh(table.astype(float))))[-2])
         honest = plan.threshold - plan.colluding
-        # No two parts of the honest survivors without an edge between them, of any size; a site with
-        # so many honest neighbours has them in its own part.
+        # No two parts of the honest survivors without an edge between them, of any size; a site
+        # with so many honest neighbours has them in its own part.
         room = [
             a
             for a in range(honest + 1, (n_sites - colluders) // 2 + 1)
