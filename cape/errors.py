@@ -148,6 +148,10 @@ CATALOGUE: Final[dict[str, str]] = {
 }
 
 
+# What a text says of a file that a site has if it has a folder
+NO_FILE: Final = ("; see site-error.txt there", ", see site-error.txt there")
+
+
 class CapeError(Exception):
     """Base of all errors: a code and its public values; `detail` (files, shapes) never leaves."""
 
@@ -157,6 +161,13 @@ class CapeError(Exception):
         self.fields = fields
         self.public = f"{self.code} {CATALOGUE[code].format(**fields)}"
         super().__init__(self.public)
+
+    def explain(self, *, file: bool) -> None:
+        """Put `detail` into the text, for who holds the data; without a `file` none is named."""
+        public = self.public
+        for hint in () if file else NO_FILE:
+            public = public.replace(hint, "")
+        self.args = (f"{public}\n{self.detail}".rstrip(),)
 
 
 class ConfigError(CapeError, ValueError):

@@ -26,6 +26,8 @@ Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 MOST_DENSE: Final = 70_000
 # Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
 RIM: Final = 1.15
+# Of a wide kernel in a brain: its modes (1,866 to 2,043 at 10 to 4 mm), voxels taken at once.
+BRAIN_MODES, MODE_ROWS = 2000, 8192
 # Columns of a basis that is not formed that are smoothed at once.
 _COLUMNS: Final = 8
 # Bytes while the kernel of grayordinates is taken apart: of spatial maps, which have no more
@@ -179,8 +181,11 @@ def voxel_mm(space: FeatureSpace) -> tuple[float, float, float]:
     return float(edges[0]), float(edges[1]), float(edges[2])
 
 
-def basis_memory(space: FeatureSpace, n_basis: int) -> int:
-    """Return about how many bytes building B takes; 0 where the features are the basis."""
+def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> int:
+    """Return about how many bytes building B takes; 0 where the features are the basis.
+
+    `wide`: by the modes of a wide kernel (`kernel.kernel_mask`).
+    """
     if n_basis >= space.n_features:
         return 0
     rows = space.n_features
@@ -191,6 +196,10 @@ def basis_memory(space: FeatureSpace, n_basis: int) -> int:
         from cape.algorithms.interpolated_basis import node_steps
 
         rows = round(RIM * rows / np.prod(node_steps(voxel_mm(space))))
+    if wide:
+        # Measured: modes of a block of voxels, twice; F'F taken apart; six copies of B in its QR.
+        block, square = 8 * min(rows, MODE_ROWS) * BRAIN_MODES, 8 * BRAIN_MODES**2
+        return max(2 * block + 2 * square, 7 * square, 48 * rows * n_basis + square)
     # B in doubles, and two copies of it while its columns are made orthonormal.
     return 24 * rows * n_basis
 

@@ -57,7 +57,7 @@ from cape.data.tables import read_records
 from cape.errors import CapeError, DataError
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.public_basis import Basis, public_basis, widest_basis
+from cape.public_basis import Basis, basis_kind, public_basis, widest_basis
 
 # Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
 ROWS: Final = 8192
@@ -578,7 +578,8 @@ def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     in_memory = any(run.values is not None for files in scan.listed for run in files.runs)
     if space is not None and scan.accepted and not in_memory:
         n_basis = widest_basis(config, space)
-        needs = estimate_resources(scan.accepted, space, n_basis, working)
+        wide = config.spatial_brains and basis_kind(config, space) == "kernel"
+        needs = estimate_resources(scan.accepted, space, n_basis, working, wide=wide)
         check_room(needs, findings)
     accepted, error = None, None
     try:

@@ -61,11 +61,17 @@ def processors() -> int:
 
 
 def estimate_resources(
-    subjects: Sequence[Subject], space: FeatureSpace, n_basis: int, working: Path | None
+    subjects: Sequence[Subject],
+    space: FeatureSpace,
+    n_basis: int,
+    working: Path | None,
+    *,
+    wide: bool = False,
 ) -> ResourceEstimate:
+    """Return what a run needs; `wide` as for `basis_memory`."""
     largest = max(map(largest_bytes, subjects), default=0)
     largest *= min(jobs(largest), len(subjects))
-    basis = basis_memory(space, n_basis)
+    basis = basis_memory(space, n_basis, wide=wide)
     in_basis = 4 * n_basis * sum(subject.n_timepoints for subject in subjects)
     return ResourceEstimate(
         memory=BASE_MEMORY + basis + largest + 2 * in_basis,

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cape.coinstac.computation import write_down
 from cape.coinstac.documents import (
     Cache,
     Head,
@@ -161,6 +162,12 @@ class MemoryTransport:
         kind = self._state.bound.phases[answered].broadcast
         self._request = decode_envelope(stored.request, kind, broadcast=True)
 
+    def _explain(self, site: str, err: CapeError) -> None:
+        """Put the cause where its text says it is, and for who holds the data into the text."""
+        if self._out is not None:
+            write_down(self._out / site / "output", err)
+        err.explain(file=self._out is not None)
+
     def exchange(self) -> tuple[Progress | None, int]:
         inbox: dict[str, AnyEnvelope] = {}
         entries: dict[str, ReplyEntry] = {}
@@ -171,6 +178,7 @@ class MemoryTransport:
                 self._runs[site], inbox[site] = advance_site(self._runs[site], self._request, party)
             # With drop-outs a failed site is one that fell silent.
             except CapeError as err:
+                self._explain(site, err)
                 self.active.failed(site, cursor.phase, err)
                 continue
             name = type(inbox[site].body).__name__

@@ -225,7 +225,7 @@ class ArraySource:
             # There is no site-error.txt, and who called has the data.
             detail = "\n".join(finding.private for finding in accepted.findings)
             stop = DataError("E100", site=site, detail=detail)
-            stop.add_note(detail)
+            stop.explain(file=False)
             raise stop
         for finding in accepted.findings:
             warnings.warn(f"site {site}: {finding.private}", SubjectsWarning, stacklevel=4)

@@ -56,6 +56,13 @@ NEIGHBOUR = "test/adversary/test_neighbour.py::"
 
 MUTANTS = (
     Mutant(
+        "a run in memory refers to a file that it does not write",
+        "cape/simulation/memory.py", "            write_down(self._out / site / \"output\", err)\n",
+        "            pass\n",
+        UNIT + "test_memory_errors.py"
+        "::test_a_run_in_memory_says_why_and_leaves_the_file_that_it_names",
+    ),
+    Mutant(
         "time left forgets that the report reads people again",
         "cape/cli/progress.py",
         "return self._total * self._a_subject + self._n_sites * SITE_PAGE + PAGE",

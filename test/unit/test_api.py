@@ -103,7 +103,7 @@ def test_arrays_that_do_not_fit_are_refused(given, words) -> None:
 
 
 BAD = {
-    "NaN": (lambda X: np.nan * X, "constant or zero everywhere"),
+    "NaN": (lambda X: np.nan * X, "NaN everywhere"),
     "constant": (lambda X: X * 0 + 3.0, "constant or zero everywhere"),
     "infinite": (lambda X: np.where(X > 1, np.inf, X), "too many NaN or infinite"),
     "past float32": (lambda X: np.where(X > 1, 1e300, X), "too many NaN or infinite"),
@@ -118,10 +118,10 @@ def test_arrays_go_through_the_checks_of_files(name) -> None:
     spoiled = {site: [spoil(X) for X in of_site] for site, of_site in sites().items()}
     with pytest.raises(DataError, match=r"^CAPE-E1\d\d .*ite a ") as found:
         cape.Consortium(spoiled).run(epsilon=8.0, settings=SMALL)
-    assert "sub-001" not in str(found.value)  # the public text; the note is for who called
-    (note,) = found.value.__notes__
-    assert words in note
-    assert "sub-001" in note
+    assert "sub-001" not in found.value.public  # the text is for who called
+    assert words in str(found.value)
+    assert "sub-001" in str(found.value)
+    assert "site-error.txt" not in str(found.value)  # there is none
 
 
 def test_a_bad_array_among_good_ones_counts_as_zeros_and_is_told() -> None:
