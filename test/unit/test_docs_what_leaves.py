@@ -1,0 +1,48 @@
+"""Pages for administrators and ethics boards say what a run does and what the figures are."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from cape.markers import PUBLIC, RING
+
+ROOT = Path(__file__).parents[2]
+
+
+def what_leaves():
+    spec = importlib.util.spec_from_file_location(
+        "what_leaves", ROOT / "packaging" / "what_leaves.py"
+    )
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.filterwarnings("ignore::cape.errors.NoiseWarning")
+def test_the_table_of_messages_is_that_of_a_run(tmp_path: Path, no_pages: None) -> None:
+    """If this fails: python packaging/what_leaves.py."""
+    script = what_leaves()
+    entries = script.recorded(tmp_path)
+    page = (ROOT / "docs" / "what-leaves.md").read_text(encoding="utf-8")
+    assert script.table(entries) == page.partition(script.BEGIN)[2].partition(script.END)[0].strip()
+    # The sum of a phase is masked, and all else of it is public by its marker.
+    markers = script.markers("capedjica")
+    assert markers["Masked"]["total"] is RING
+    assert set(markers["SiteCard"].values()) == {PUBLIC}
+
+
+def test_the_odds_for_a_board_are_those_of_epsilon() -> None:
+    page = (ROOT / "docs" / "ethics.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.,]+) to 1 \| ([\d.]+) % \|$", page, re.MULTILINE)
+    assert [float(epsilon) for epsilon, _, _ in rows] == [0.1, 0.5, 1, 2, 4, 8]
+    for epsilon, odds, certainty in rows:
+        exact = math.exp(float(epsilon))
+        assert float(odds.replace(",", "")) == pytest.approx(exact, rel=0.04)
+        assert float(certainty) == pytest.approx(100 * exact / (1 + exact), abs=0.5)
