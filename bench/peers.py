@@ -35,7 +35,9 @@ def matched(maps: np.ndarray, truth: np.ndarray) -> tuple[float, float]:
     """Return mean and least |r| of the best pairing; maps (R, D), truth (D, R)."""
     from scipy.optimize import linear_sum_assignment
 
-    r = np.abs(np.corrcoef(maps, truth.T)[: len(maps), len(maps) :])
+    with np.errstate(invalid="ignore"):  # an estimator may give an empty map: it is like none
+        r = np.corrcoef(maps, truth.T)[: len(maps), len(maps) :]
+    r = np.abs(np.nan_to_num(r))
     rows, columns = linear_sum_assignment(-r)
     found = r[rows, columns]
     return float(found.mean()), float(found.min())
