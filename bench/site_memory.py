@@ -22,7 +22,14 @@ from typing import Any
 
 import numpy as np
 
-from reading import TR, affine, head, peak_mb
+from reading import SHAPES, TR, affine, head, peak_mb
+
+
+def brain_of(mm: int) -> np.ndarray:
+    """Return an ellipsoid within the head: 1.8 million voxels at 1 mm."""
+    axes = [np.linspace(-1, 1, n) / 0.742 for n in SHAPES[mm]]
+    x, y, z = np.meshgrid(*axes, indexing="ij")
+    return x**2 + y**2 + z**2 < 1
 
 
 def write_site(folder: Path, mm: int, n_times: int, n_people: int) -> None:
@@ -30,7 +37,7 @@ def write_site(folder: Path, mm: int, n_times: int, n_people: int) -> None:
 
     rng = np.random.default_rng(5)
     still = head(mm)
-    brain = nib.Nifti1Image((still > 1000).astype(np.uint8), affine(mm))
+    brain = nib.Nifti1Image(brain_of(mm).astype(np.uint8), affine(mm))
     brain.set_sform(affine(mm), code=4)
     brain.to_filename(folder / "mask.nii.gz")
     noise = (100 * rng.standard_normal((8, *still.shape), dtype=np.float32)).astype(np.int16)
