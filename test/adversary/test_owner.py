@@ -94,6 +94,9 @@ class Owner:
         # 128 random bits of the site's own, as long in every run.
         nonce = card["body"].pop("nonce")
         assert len(nonce) == 32
+        # Of its random part of the graph, drawn as the nonce is; only where sites may drop out.
+        commitment = card["body"].pop("commitment", "")
+        assert len(commitment) == (64 if asked.get("aggregation") == "secagg" else 0)
         return wire.dumps([card, sent]).decode()
 
     @property
@@ -150,6 +153,11 @@ CHECKS: dict[str, list[dict[str, object]]] = {
     "detrend": [{"detrend": how} for how in ("none", "linear", "quadratic")],
     "standardize": [{"standardize": how} for how in ("variance", "floored", "demean")],
     "confounds": [{"confounds": "motion6"}, {"confounds": "csf,age"}],
+    "confound_strategy": [{"confound_strategy": how} for how in ("motion", "motion,scrub")],
+    "fd_threshold": [{"fd_threshold": mm} for mm in (0.2, 5.0)],
+    "dvars_threshold": [{"dvars_threshold": limit} for limit in (1.0, 9.0)],
+    "max_mean_fd": [{"max_mean_fd": mm} for mm in (0.1, 5.0)],
+    "min_minutes": [{"min_minutes": least, "tr": 2.0} for least in (0.5, 2.5, 60.0)],
     "variable": [{"variable": "age"}],
     "orientation": [{"orientation": "time_by_feature"}],
     "n_features": [{"n_features": n} for n in (2, 11, 12, 80, 120)],
@@ -176,7 +184,7 @@ OF_IMAGES: dict[str, list[dict[str, object]]] = {
 UNREAD = {
     "epsilon", "delta", "assumed_colluders", "min_survivors", "zero_sum", "seed_ratio", "key_trust",
     "min_sites", "accept_low_quality", "feature_space", "mask", "mask_hash", "atlas", "n_basis",
-    "bids_filter", "smoothing_fwhm", "global_signal",
+    "bids_filter", "bids_exclude", "smoothing_fwhm", "global_signal",
 }  # fmt: skip
 
 

@@ -273,7 +273,7 @@ def test_nothing_stays_in_the_working_folder_after_a_run(tmp_path) -> None:
 STATE = {
     "receipt": "output/.cape/receipt.json",
     "answer": "output/.cape/*/*[0-9].json",
-    "vault": "output/.cape/*/vault-agreed.3",
+    "vault": "output/.cape/*/vault-agreed.*",
     "given": "output/.cape/*/given.json",
     "folder": "output/.cape",
 }

@@ -44,7 +44,10 @@ def energy(run: Any, z: np.ndarray) -> float:
 
 
 def test_shared_noise_beats_full_noise_beats_one_site() -> None:
-    """Over three data sets: one draw of the noise moves each of the four by up to .1."""
+    """Over six data sets: one draw of the noise moves each of the four by up to .1.
+
+    Parts leave out directions of noise, so whole moments under the same noise are no better.
+    """
     common = {"n_directions": 4, "norm_bound": 1.5, "epsilon": 0.4}
     schemes = {
         "cape": ("capepca", slice(None), {}),
@@ -56,14 +59,14 @@ def test_shared_noise_beats_full_noise_beats_one_site() -> None:
         scheme: np.mean(
             [
                 energy(run_of(name, records(k)[some], **more, **common), records(k))
-                for k in (2, 3, 4)
+                for k in range(2, 8)
             ]
         )
         for scheme, (name, some, more) in schemes.items()
     }
     assert mean["cape"] > mean["full"] + 0.01
-    assert mean["full"] > mean["part"] - 0.02
-    assert mean["part"] > mean["alone"] + 0.02
+    assert abs(mean["full"] - mean["part"]) < 0.08
+    assert min(mean["full"], mean["part"]) > mean["alone"] + 0.05
     assert mean["cape"] > 0.9
 
 

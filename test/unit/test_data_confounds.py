@@ -48,6 +48,7 @@ def test_scrubbed_volumes_and_confounds_leave_in_one_least_squares(tmp_path):
     assert fast.subject.n_scrubbed == 7
 
 
+@pytest.mark.row(65, 66)
 def test_who_fails_a_limit_of_motion_is_one_finding_and_counts_as_zeros(tmp_path):
     site(tmp_path, [0, 30, 58, 10])
     limits = replace(CONFIG, max_mean_fd=0.5, min_minutes=1.5)
@@ -81,6 +82,7 @@ def test_a_strategy_that_the_tables_cannot_give_is_one_finding_with_what_is_miss
     assert "CAPE-E137" in first
 
 
+@pytest.mark.row(67)
 def test_without_nilearn_a_site_says_which_extra_to_install(tmp_path, monkeypatch):
     site(tmp_path, [0])
     monkeypatch.setattr("cape.data.pipeline.has_nilearn", lambda: False)
