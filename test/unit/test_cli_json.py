@@ -55,7 +55,8 @@ def test_every_command_prints_what_the_page_promises(
         for line in before:
             kind = str(line["event"])
             if kind == "progress":
-                kind += " of a check" if row == "validate" else " of a run"
+                of_run = " of a stage" if "stage" in line else " of a run"
+                kind += " of a check" if row == "validate" else of_run
                 assert set(line) == promised_event(kind)
             elif kind == "site":
                 assert set(line) == site_fields()
