@@ -62,7 +62,7 @@ def printed(text: str, folder: Path) -> str:
     for pattern, stands, _ in VOLATILE:
         text = re.sub(pattern, stands, text, flags=re.MULTILINE)
     # Progress is told once a minute: how many lines there are says how fast the computer is.
-    return re.sub(r"^.*\| TIME left\n", "", text, flags=re.MULTILINE)
+    return re.sub(r"^.*\| [^|\n]* left\n", "", text, flags=re.MULTILINE)
 
 
 def _page(content: bytes) -> bytes:
