@@ -13,14 +13,13 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from cape.errors import CapeError
 from cape.simulation import containers as container
 from cape.simulation.simulate import simulate
 from cape.synthetic import write_consortium
-from support.engines import IMAGE
+from support.engines import IMAGE, content
 
 pytestmark = [
     pytest.mark.docker,
@@ -56,13 +55,6 @@ def files(folder: Path) -> dict[str, object]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and "container-logs" not in path.parts
     }
-
-
-def content(path: Path) -> object:
-    if path.suffix == ".npz":  # another Python writes another header around the same arrays
-        with np.load(path, allow_pickle=False) as stored:
-            return {name: (a.dtype.str, a.shape, a.tobytes()) for name, a in stored.items()}
-    return b"" if path.suffix in (".html", ".png") else path.read_bytes()
 
 
 def test_containers_give_the_same_files_as_documents_in_one_process(consortium, tmp_path):
@@ -128,9 +120,9 @@ def test_a_stopped_simulation_leaves_no_container(consortium, tmp_path, number):
     """After SIGKILL nobody can tidy up, so the next run with the same --out does."""
     command = [sys.executable, "-m", "cape", "simulate", str(consortium), "--through", "docker",
                "--out", str(tmp_path), "--image", IMAGE, "--epsilon", "8", "--delta", "1e-3",
-               "--set", "n_rounds=2", "--set", "min_timepoints=50"]  # fmt: skip
+               "--set", "n_rounds=2", "--set", "min_timepoints=50", "--json"]  # fmt: skip
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
-        running.stdout.readline()  # the first exchange is done
+        next(line for line in running.stdout if '"exchange"' in line)  # the first one is done
         during = len(ours())
         running.send_signal(number)
         running.wait(30)

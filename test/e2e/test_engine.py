@@ -33,7 +33,7 @@ from cape.simulation.engine import RUN, SITE_FILES, PartyEnd, adapted, run_engin
 from cape.simulation.simulate import simulate
 from cape.simulation.transports import DocumentTransport
 from cape.site.policy import SitePolicy, policy_text
-from support.engines import IMAGE, derived
+from support.engines import IMAGE, content, derived
 
 pytestmark = [
     pytest.mark.engine,
@@ -180,28 +180,22 @@ def expected(tmp_path_factory) -> tuple[Path, list[dict[str, int]]]:
 
 
 def contents(folder: Path) -> dict[str, Any]:
-    """Return what files hold, by name; no pictures: another library may draw them otherwise."""
-    found: dict[str, Any] = {}
-    for path in sorted(folder.rglob("*")):
-        name = str(path.relative_to(folder))
-        if path.is_file() and path.suffix == ".npz":  # the archive's header depends on Python
-            with np.load(path, allow_pickle=False) as stored:
-                found[name] = {k: (a.dtype.str, a.shape, a.tobytes()) for k, a in stored.items()}
-        elif path.is_file():
-            found[name] = b"" if path.suffix in (".html", ".png") else path.read_bytes()
-    return found
+    """Return what files hold, by name, wherever they were made."""
+    return {
+        str(path.relative_to(folder)): content(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def without_score(found: dict[str, Any]) -> dict[str, Any]:
     """Drop what a simulation adds to its results afterwards: they say that they are one."""
-    found = dict(found)
-    for name, value in found.items():
-        if isinstance(value, bytes) and name.endswith("results.json"):
-            document = json.loads(value)
-            found[name] = {k: v for k, v in document.items() if k not in ADDED_BY_SIMULATE}
-        elif name.endswith("methods.md"):
-            found[name] = b""
-    return found
+    return {
+        name: {k: v for k, v in value.items() if k not in ADDED_BY_SIMULATE}
+        if name.endswith("results.json")
+        else value
+        for name, value in found.items()
+    }
 
 
 ADDED_BY_SIMULATE = ("simulation", "synthetic", "q_ngi", "map_correlation")

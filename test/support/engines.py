@@ -8,6 +8,7 @@ every packet that parties send each other (`listening_broker.js`).  Nothing of t
 from __future__ import annotations
 
 import io
+import json
 import os
 import re
 import tarfile
@@ -15,6 +16,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
+
+import numpy as np
 
 from cape.protocol import wire
 from cape.simulation import containers
@@ -71,6 +74,25 @@ def play_in_engine(
             transcript.packets += 1
         for name, path in _left(work, engine):
             transcript.keep(name, path.read_bytes())
+
+
+PICTURES = (".html", ".png", ".pdf", ".svg")
+"""Another library may draw them otherwise."""
+OF_A_COMPUTER = ("software", "date")
+"""What results say of where and when they were made; methods.md says them in a sentence."""
+
+
+def content(path: Path) -> Any:
+    """Return what a file of results holds wherever it is made, as JSON without `OF_A_COMPUTER`."""
+    if path.suffix == ".npz":  # the archive's header depends on Python
+        with np.load(path, allow_pickle=False) as stored:
+            return {name: (a.dtype.str, a.shape, a.tobytes()) for name, a in stored.items()}
+    if path.suffix in PICTURES or path.name == "methods.md":
+        return b""
+    if path.name in ("results.json", "site.json"):
+        document = json.loads(path.read_bytes())
+        return {key: value for key, value in document.items() if key not in OF_A_COMPUTER}
+    return path.read_bytes()
 
 
 def derived(dockerfile: str, name: str, files: dict[str, bytes]) -> str:
