@@ -67,8 +67,8 @@ in `private/` where its policy asks for them; `site-error.txt` with the reason o
 
 **Limits.** Every site must answer to the end: there are no drop-outs and no resume. A run ends
 after {CAP_SECONDS / 60:.0f} minutes, at about {EXCHANGE_SECONDS:.0f} s an exchange as the
-framework is shipped; a plan with more is refused before anything is charged. Pages have no glass
-brains, since the framework's pins allow no nilearn.
+framework is shipped; a plan with more is refused before anything is charged. Pages have no
+anatomy and no names of networks, since the framework's pins allow no nilearn.
 
 **Hardware.** Memory of a site is a few times its largest run: `cape validate` says how much.
 

@@ -16,7 +16,7 @@ import pytest
 
 import cape.report
 from cape.protocol.messages import FeatureSpace
-from cape.report import consortium_page, plots, privacy_json
+from cape.report import brain, consortium_page, plots, privacy_json
 from cape.report import page as page_module
 from cape.report.results import MapFolder
 from support import report_example as example
@@ -177,6 +177,21 @@ def test_without_the_extra_the_page_has_all_tables_and_no_pictures(folders):
     for wanted in ("Guarantee by viewer", "Every release in order", "Every round", "All settings",
                    "C01", "skewness", "Status converged"):  # fmt: skip
         assert wanted in page
+
+
+def test_without_nilearn_maps_are_drawn_over_their_outline(tmp_path, monkeypatch):
+    """The pins of NeuroFLAME exclude it: pages had no pictures there."""
+    monkeypatch.setitem(sys.modules, "nilearn", None)
+    brain._anatomy.cache_clear()
+    try:
+        cape.report.write_results(tmp_path, kinds()["brain"])
+    finally:
+        brain._anatomy.cache_clear()
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("<img") > 3
+    assert "This page has no pictures" not in page
+    assert (tmp_path / "networks.pdf").is_file()
+    assert not (tmp_path / "viewer.html").exists()
 
 
 def test_a_picture_that_fails_does_not_cost_the_results(folders, tmp_path, monkeypatch):
