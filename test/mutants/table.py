@@ -1631,4 +1631,39 @@ MUTANTS = (
         "test/e2e/test_portability.py"
         "::test_planning_checking_and_simulating_need_no_posix",
     ),
+    Mutant(
+        "a form without its computation runs capedjica",
+        "cape/coinstac/site.py", "    if _has_all(PRODUCT, settings):\n", "    if settings:\n",
+        UNIT + "test_compspec.py"
+        "::test_a_form_that_does_not_name_its_computation_never_runs_another_one[capecca]",
+    ),
+    Mutant(
+        "the form shows what applies to another model",
+        "cape/compspec.py", 'widget["conditional"] = ', 'widget.get("conditional"); _ = ',
+        UNIT + "test_compspec.py"
+        "::test_an_input_is_shown_where_its_condition_can_be_met_and_hidden_by_default[capedjica]",
+    ),
+    Mutant(
+        "the result table shows large numbers with an exponent",
+        "cape/coinstac/display.py", 'return f"{value:,}"', "return value",
+        UNIT + "test_coinstac_display.py::test_the_summary_is_flat_words_and_numbers[True]",
+    ),
+    Mutant(
+        "a site of NeuroFLAME takes any name that it is given",
+        "cape/neuroflame/steps.py", "if nonce == self.nonce]", "if nonce]",
+        UNIT + "test_neuroflame.py"
+        "::test_a_site_takes_only_the_name_under_which_its_own_nonce_came",
+    ),
+    Mutant(
+        "a plan longer than NeuroFLAME's hour begins",
+        "cape/neuroflame/steps.py", "if seconds > CAP_SECONDS:", "if seconds > 1e9:",
+        UNIT + "test_neuroflame.py"
+        "::test_a_plan_beyond_the_frameworks_hour_is_refused_before_anything_is_charged",
+    ),
+    Mutant(
+        "secrets of a run stay in a temporary folder",
+        "cape/neuroflame/steps.py", "_AGGREGATORS.pop(output_dir).close()", "pass",
+        UNIT + "test_neuroflame.py"
+        "::test_a_run_leaves_the_bytes_that_memory_leaves_and_no_secret",
+    ),
 )  # fmt: skip
