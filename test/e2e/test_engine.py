@@ -346,7 +346,7 @@ def test_a_container_killed_between_rounds_changes_nothing(tmp_path, expected, c
     assert all(end.fulfilled for end in run.ends.values()), run.errors
     maps = "unmixing.npz"
     assert contents(run.output("local1"))[maps] == contents(out / "consortium")[maps]
-    assert run.seconds < IN_TIME
+    assert run.seconds < 3 * IN_TIME  # of a whole run, its pages included
     say(capsys, f"killed between rounds: same maps, {run.seconds:.0f} s")
 
 
@@ -384,20 +384,21 @@ def test_the_folder_of_every_other_computation_runs_in_the_engine(name, tmp_path
     assert {end.output["summary"]["computation"] for end in ends} == {name}
 
 
-def test_the_image_brings_its_list_of_fonts_for_any_user(tmp_path):
+def test_the_image_brings_its_list_of_fonts_for_any_user():
     """Made anew it takes seconds, in every container that draws a page."""
+    program = (
+        "import os, time; began = time.time(); import matplotlib, matplotlib.font_manager;"
+        "folder = matplotlib.get_cachedir(); (file,) = os.listdir(folder);"
+        "print(folder, os.path.getmtime(os.path.join(folder, file)) < began)"
+    )
     client = container.connect()
     try:
         said = client.containers.run(
-            IMAGE,
-            ["python", "-X", "importtime", "-c", "import matplotlib as m; m.set_loglevel('info');"
-             "import matplotlib.font_manager as f; print(f.__name__, m.get_cachedir())"],
-            user="12345:12345", remove=True, stderr=True,
-        ).decode()  # fmt: skip
+            IMAGE, ["python", "-c", program], user="12345:12345", remove=True
+        ).decode()
     finally:
         client.close()
-    assert "/opt/cape/matplotlib" in said
-    assert "generated new fontManager" not in said
+    assert said.split() == ["/opt/cape/matplotlib", "True"]
 
 
 def test_another_version_at_one_site_is_refused_by_name(tmp_path, capsys):
