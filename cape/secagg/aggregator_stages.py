@@ -228,8 +228,8 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
         subtract_stream(total, seed, label)
     # Survivors masked against the dropped sites too; those halves of the pairs are still missing.
     for u in site_order(dropped):
-        # A site without a neighbour among the survivors left nothing behind.  Plans of the sizes that
-        # were computed never have one (k is above S - t); a proof for all of them is not needed.
+        # A site without a neighbour among the survivors left nothing behind.  In the plans that
+        # were computed there is none (k is above S - t).
         if left := survivors & table.setup.partners(u):  # pragma: no branch
             shares = {v: m.mask_keys[u] for v, m in messages.items() if u in m.mask_keys}
             ring = KeyRing(site=u, secret_key=_secret(table, shares))
