@@ -1,7 +1,7 @@
 # The image serves one party of a run: COINSTAC starts it per site and for the aggregator.
 # Any base with Python >= 3.11, venv and pip will do.  This one is 3.11.16-slim-bookworm, all platforms;
 # another tag may not take its place unseen (CONTRIBUTING.md says how it is renewed).
-ARG BASE_IMAGE=docker.io/library/python@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
+ARG BASE_IMAGE=python@sha256:a36c24f9cbdf4fd0f52d67f0823eeac19c2028c637cecc392d97f980d4fec56b
 
 # -- what a run needs, in a virtual environment that is copied whole
 FROM ${BASE_IMAGE} AS dependencies

@@ -1602,7 +1602,7 @@ MUTANTS = (
     ),
     Mutant(
         "the base of the image is a tag, which may move",
-        "Dockerfile", "docker.io/library/python@sha256:", "docker.io/library/python:3.11-slim#",
+        "Dockerfile", "python@sha256:", "python:3.11-slim#",
         UNIT + "test_supply.py::test_the_image_stands_on_a_digest_and_on_nothing_else",
     ),
     Mutant(
