@@ -95,10 +95,14 @@ def compare(
         seconds = time.perf_counter() - began
         table.append(
             ComparedRun(
-                name=name, computation=computation, status=status, reason=reason,
-                seconds=seconds, result=result,
+                name=name,
+                computation=computation,
+                status=status,
+                reason=reason,
+                seconds=seconds,
+                result=result,
             )
-        )  # fmt: skip
+        )
         if on_run is not None:
             on_run(table[-1])
     return Comparison(runs=tuple(table))

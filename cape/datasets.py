@@ -73,9 +73,13 @@ def make_study(
         allowed = ", ".join(PRESETS)
         raise ConfigError("E011", setting="preset", got=preset, allowed=allowed, do="choose one.")
     study = generate(
-        PRESETS[preset], n_subjects=n_subjects, seed=seed, n_components=n_components,
-        n_timepoints=n_timepoints, image_size=EDGE,
-    ).in_voxels()  # fmt: skip
+        PRESETS[preset],
+        n_subjects=n_subjects,
+        seed=seed,
+        n_components=n_components,
+        n_timepoints=n_timepoints,
+        image_size=EDGE,
+    ).in_voxels()
     space = FeatureSpace.of_matrix(EDGE * EDGE, (EDGE, EDGE))
     return SyntheticStudy(
         preset=preset, seed=seed, maps=study.A, sources=study.S, space=space, study=study

@@ -210,8 +210,11 @@ class FeatureSpace:
             grid = np.array(self.affine).reshape(4, 4) if len(self.affine) == 16 else None
             said = FeatureSpace.of_structure(whole.structure(), self.shape, grid)
             if (said.digest, said.n_features, said.kind, said.affine) != (
-                whole.digest, whole.n_features, whole.kind, whole.affine,
-            ):  # fmt: skip
+                whole.digest,
+                whole.n_features,
+                whole.kind,
+                whole.affine,
+            ):
                 raise MessageError("E202", problem="labels: not those of the agreed digest")
         else:
             affine = np.array(self.affine)

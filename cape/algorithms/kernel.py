@@ -178,9 +178,12 @@ def _by_modes(box: npt.NDArray[np.bool_], axes: list[Array], n_basis: int) -> Ar
     carried = int(np.count_nonzero(values > _CARRIED * values[0]))
     if n_basis > carried:
         raise ConfigError(
-            "E011", setting="n_basis", got=n_basis, allowed=f"1 to {carried} in this mask",
+            "E011",
+            setting="n_basis",
+            got=n_basis,
+            allowed=f"1 to {carried} in this mask",
             do="lower n_basis.",
-        )  # fmt: skip
+        )
     turn = modes.vectors[:, : n_basis + 1] / np.sqrt(values[: n_basis + 1])
     voxels = np.argwhere(box)
     blocks = range(0, len(voxels), _ROWS)

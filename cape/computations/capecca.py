@@ -279,8 +279,8 @@ COMPUTATION = Computation(
     progress=progress,
     table=(
         join("capecca", plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="moment"),             # PublicKey -> KeyBook; probe -> Fingerprint
-        JOINT_MOMENT,                                # Masked -> CanonicalState
-        report(nothing_for_sites, _outcome),         # Done -> Closing
+        ZeroSum(_verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        JOINT_MOMENT,  # Masked -> CanonicalState
+        report(nothing_for_sites, _outcome),  # Done -> Closing
     ),
-)  # fmt: skip
+)

@@ -235,9 +235,9 @@ COMPUTATION = Computation(
     progress=progress,
     table=(
         join("capemean", plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="mean"),                # PublicKey -> KeyBook; probe -> Fingerprint
-        MEAN,                                         # Masked -> ColumnStatistic
-        HISTOGRAM,                                    # Masked -> ColumnStatistic
-        report(nothing_for_sites, _outcome),          # Done -> Closing
+        ZeroSum(_verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        MEAN,  # Masked -> ColumnStatistic
+        HISTOGRAM,  # Masked -> ColumnStatistic
+        report(nothing_for_sites, _outcome),  # Done -> Closing
     ),
-)  # fmt: skip
+)

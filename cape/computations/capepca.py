@@ -169,8 +169,8 @@ COMPUTATION = Computation(
     progress=progress,
     table=(
         join("capepca", plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(verify, then="moment"),              # PublicKey -> KeyBook; probe -> Fingerprint
-        MOMENT,                                      # Masked -> Principal
-        report(nothing_for_sites, _outcome),         # Done -> Closing
+        ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        MOMENT,  # Masked -> Principal
+        report(nothing_for_sites, _outcome),  # Done -> Closing
     ),
-)  # fmt: skip
+)

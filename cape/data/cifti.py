@@ -228,11 +228,14 @@ def structure_of_axis(axis: Any, spheres: dict[str, Array] | None = None) -> Str
 def _models(axis: BrainModelAxis, spheres: dict[str, Array]) -> list[Part]:
     return [
         _part(
-            str(name), -1, model.vertex if model.surface_mask.all() else model.voxel,
-            int(axis.nvertices[name]) if model.surface_mask.all() else 0, spheres,
+            str(name),
+            -1,
+            model.vertex if model.surface_mask.all() else model.voxel,
+            int(axis.nvertices[name]) if model.surface_mask.all() else 0,
+            spheres,
         )
         for name, _, model in axis.iter_structures()
-    ]  # fmt: skip
+    ]
 
 
 def _parcels(axis: ParcelsAxis, spheres: dict[str, Array]) -> list[Part]:

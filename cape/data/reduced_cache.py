@@ -203,8 +203,10 @@ def _document(read: ReadSubject, subject: Subject, Y: Data) -> dict[str, Any]:
 
 def _plain(values: Mapping[str, object]) -> dict[str, object]:
     # Numbers of numpy as numbers; tuples become lists, and tuples again when they are read.
-    return {name: value.item() if isinstance(value, np.generic) else value
-            for name, value in values.items()}  # fmt: skip
+    return {
+        name: value.item() if isinstance(value, np.generic) else value
+        for name, value in values.items()
+    }
 
 
 def _read_subject(document: dict[str, Any], files: SubjectFiles, site: str, Y: Data) -> ReadSubject:

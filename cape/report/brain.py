@@ -103,8 +103,10 @@ def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canva
         places, grey = known
     inverse = np.linalg.inv(affine)
     shape = mask.shape
-    at = [inverse[k, 3] + sum(_along(inverse[k, j] * places[j], j) for j in range(3))
-          for k in range(3)]  # fmt: skip
+    at = [
+        inverse[k, 3] + sum(_along(inverse[k, j] * places[j], j) for j in range(3))
+        for k in range(3)
+    ]
     ijk = [np.rint(np.broadcast_to(a, tuple(map(len, places)))).astype(np.int64) for a in at]
     known_voxel = functools.reduce(
         np.logical_and, [(0 <= i) & (i < n) for i, n in zip(ijk, shape, strict=True)]
@@ -153,11 +155,10 @@ def paint_glass(
         box = _box(canvas, right, up, left, bottom)
         outline = canvas.inside.any(axis=normal)
         _layer(axes, np.where(outline, GLASS, 1.0), box, cmap="gray", vmin=0.0, vmax=1.0)
-        first, second = canvas.places[right] - canvas.places[right][0] + box[0], (
-            canvas.places[up] - canvas.places[up][0] + box[2]
-        )  # fmt: skip
+        across = canvas.places[right] - canvas.places[right][0] + box[0]
+        upwards = canvas.places[up] - canvas.places[up][0] + box[2]
         if outline.any() and not outline.all():
-            axes.contour(first, second, outline.T, levels=[0.5], colors=GREY, linewidths=0.8)
+            axes.contour(across, upwards, outline.T, levels=[0.5], colors=GREY, linewidths=0.8)
         at = np.abs(values).argmax(axis=normal)
         through = np.take_along_axis(values, np.expand_dims(at, normal), axis=normal)
         _coloured(axes, through.squeeze(normal), box, limit)

@@ -49,8 +49,15 @@ ALL: Final = {
     for reference in (
         Reference(
             key="imtiaz2021",
-            authors=("Imtiaz, H", "Mohammadi, J", "Silva, R", "Baker, B", "Plis, SM",
-                     "Sarwate, AD", "Calhoun, VD"),
+            authors=(
+                "Imtiaz, H",
+                "Mohammadi, J",
+                "Silva, R",
+                "Baker, B",
+                "Plis, SM",
+                "Sarwate, AD",
+                "Calhoun, VD",
+            ),
             year=2021,
             title="A correlated noise-assisted decentralized differentially private estimation "
             "protocol, and its application to fMRI source separation",
@@ -61,8 +68,15 @@ ALL: Final = {
         ),
         Reference(
             key="baker2019",
-            authors=("Baker, BT", "Abrol, A", "Silva, RF", "Damaraju, E", "Sarwate, AD",
-                     "Calhoun, VD", "Plis, SM"),
+            authors=(
+                "Baker, BT",
+                "Abrol, A",
+                "Silva, RF",
+                "Damaraju, E",
+                "Sarwate, AD",
+                "Calhoun, VD",
+                "Plis, SM",
+            ),
             year=2019,
             title="Decentralized temporal independent component analysis: leveraging fMRI data in "
             "collaborative settings",
@@ -87,8 +101,17 @@ ALL: Final = {
         ),
         Reference(
             key="bonawitz2017",
-            authors=("Bonawitz, K", "Ivanov, V", "Kreuter, B", "Marcedone, A", "McMahan, HB",
-                     "Patel, S", "Ramage, D", "Segal, A", "Seth, K"),
+            authors=(
+                "Bonawitz, K",
+                "Ivanov, V",
+                "Kreuter, B",
+                "Marcedone, A",
+                "McMahan, HB",
+                "Patel, S",
+                "Ramage, D",
+                "Segal, A",
+                "Seth, K",
+            ),
             year=2017,
             title="Practical secure aggregation for privacy-preserving machine learning",
             journal="ACM CCS",
@@ -172,7 +195,7 @@ ALL: Final = {
             rest="106(31), 13040-13045",
         ),
     )
-}  # fmt: skip
+}
 
 
 def references_of(

@@ -266,9 +266,17 @@ def _has_pictures(folder: MapFolder) -> bool:
 
 # Of every set of maps the same columns, so that sets can be compared
 SET_HEADER = (
-    "map", "peak", "z at the peak", "size, cm³", "share", "nearest", "r", "chance",
-    "noise level |z|", "reliability",
-)  # fmt: skip
+    "map",
+    "peak",
+    "z at the peak",
+    "size, cm³",
+    "share",
+    "nearest",
+    "r",
+    "chance",
+    "noise level |z|",
+    "reliability",
+)
 
 
 def _set_row(row: Component, results: MapResults) -> Row:
@@ -345,9 +353,15 @@ def _write_figures(folder: MapFolder) -> None:
     figure = brain.networks_figure(volumes, image.affine, titles, limit, mni=mni, peaks=peaks)
     brain.write_networks(folder.path, figure)
     viewer.write_viewer(
-        folder.path, volumes, image.affine, titles, limit,
-        mni=mni, peaks=peaks, values={"results": results, "label": label_line(results)},
-    )  # fmt: skip
+        folder.path,
+        volumes,
+        image.affine,
+        titles,
+        limit,
+        mni=mni,
+        peaks=peaks,
+        values={"results": results, "label": label_line(results)},
+    )
 
 
 def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str, str]]:

@@ -294,9 +294,15 @@ def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -
             one = summary.subjects[k]
             names = "; ".join(one.files)
             cells = (
-                names, length, one.tr or None, one.coverage, one.rank, one.grid,
-                one.tsnr or None, *_motion(one),
-            )  # fmt: skip
+                names,
+                length,
+                one.tr or None,
+                one.coverage,
+                one.rank,
+                one.grid,
+                one.tsnr or None,
+                *_motion(one),
+            )
         factor = factors[k] if k < len(factors) else (None,) * len(clips)
         texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
         rows.append((stem, files.line(label), *texts))

@@ -29,8 +29,14 @@ from cape.site.policy import SitePolicy, policy_text
 RUN = "simulatorRun"
 PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
 # What a site's output folder holds of its own; all else came from the aggregator.
-SITE_FILES = ("private", "cape-site.json", "sent.jsonl", "site-error.txt", "site-notice.txt",
-              "site-policy.toml")  # fmt: skip
+SITE_FILES = (
+    "private",
+    "cape-site.json",
+    "sent.jsonl",
+    "site-error.txt",
+    "site-notice.txt",
+    "site-policy.toml",
+)
 PUBLIC_TEXT = re.compile(r"CAPE-E\d{3} [^\n]*")
 
 

@@ -34,9 +34,17 @@ MAX_EXCHANGES = 10_000
 STOPPED = ("CAPE-E261", "CAPE-E263", "CAPE-E265")
 # Where a run stands before its first broadcast.
 BEFORE_JOIN = Progress(
-    phase="join", round=1, rounds=1, exchange=0, exchanges=0, mu=0.0, mu_budget=0.0, epsilon=0.0,
-    step=0.0, stability=0.0,
-)  # fmt: skip
+    phase="join",
+    round=1,
+    rounds=1,
+    exchange=0,
+    exchanges=0,
+    mu=0.0,
+    mu_budget=0.0,
+    epsilon=0.0,
+    step=0.0,
+    stability=0.0,
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -114,9 +114,14 @@ def simulate(
         problem, do = "the folder cannot be made", "choose another --out."
         raise ConfigError("E016", problem=problem, do=do, detail=str(err)) from err
     setup = RunSetup(
-        directory=str(directory.resolve()), through=through, settings=chosen, policy=limit,
-        drops=tuple(drops), image=image, memory=memory,
-    )  # fmt: skip
+        directory=str(directory.resolve()),
+        through=through,
+        settings=chosen,
+        policy=limit,
+        drops=tuple(drops),
+        image=image,
+        memory=memory,
+    )
     with folder_lock(work, "this results folder", patience=0.0):
         # Under the lock: another simulation may still use what lies there.
         empty(work)
@@ -237,9 +242,12 @@ def _go_on(
     truth = directory / "truth.npz"
     q_ngi, correlation = compare_with_truth(truth, consortium / "unmixing.npz")
     add_score(
-        consortium, q_ngi=q_ngi, map_correlation=correlation, simulation=True,
+        consortium,
+        q_ngi=q_ngi,
+        map_correlation=correlation,
+        simulation=True,
         synthetic=truth.is_file(),  # `cape synth` plants it; people's own files have none
-    )  # fmt: skip
+    )
     shutil.rmtree(work, ignore_errors=True)
     _warn_of_noise_in(consortium)
     return consortium

@@ -180,9 +180,14 @@ def generate(
     A = maps * np.exp(preset.strength * rng.standard_normal(n_components))
     longest = round(preset.lengths[1] * n_timepoints)
     S = garch_sources(
-        rng, n_subjects, n_components, longest,
-        ar=preset.ar, alpha=preset.alpha, innovations=preset.innovations,
-    )  # fmt: skip
+        rng,
+        n_subjects,
+        n_components,
+        longest,
+        ar=preset.ar,
+        alpha=preset.alpha,
+        innovations=preset.innovations,
+    )
     if k := round(preset.sub_gaussian * n_components):
         S[:, :k] = uniform_sources(apart, n_subjects, k, longest, ar=preset.ar)
     if r := preset.correlation:
@@ -205,9 +210,12 @@ def generate(
         S -= S.mean(axis=2, keepdims=True)
     elsewhere = blob_maps(apart, image_size, n_components, preset) if preset.subgroup else maps
     differences = Differences(
-        preset=preset, seed=seed, n_subjects=n_subjects, maps=A,
+        preset=preset,
+        seed=seed,
+        n_subjects=n_subjects,
+        maps=A,
         elsewhere=elsewhere * np.linalg.norm(A, axis=0),
-    )  # fmt: skip
+    )
     return Study(
         A=A,
         B=dct_image((image_size, image_size), n_basis),

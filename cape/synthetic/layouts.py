@@ -173,9 +173,12 @@ def _as_fmriprep(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -
         name = f"{place}_{SPACE}_desc-preproc_bold"
         shelf.image(f"{name}.nii.gz", (run + weights @ scaled.T).astype(np.float32))
         side = {
-            "RepetitionTime": shelf.scanner.tr, "SkullStripped": False, "StartTime": 0.0,
-            "SliceTimingCorrected": True, "TaskName": "rest",
-        }  # fmt: skip
+            "RepetitionTime": shelf.scanner.tr,
+            "SkullStripped": False,
+            "StartTime": 0.0,
+            "SliceTimingCorrected": True,
+            "TaskName": "rest",
+        }
         (shelf.folder / f"{name}.json").write_text(json.dumps(side, indent=2), encoding="utf-8")
         shelf.image(f"{place}_{SPACE}_boldref.nii.gz", run[:, :1])
         columns = _columns(motion, rng) | _more_columns(run.shape[1], shelf.scanner.tr, rng)

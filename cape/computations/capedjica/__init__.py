@@ -74,12 +74,12 @@ COMPUTATION = Computation(
     # A phase opens only if its line says so and these settings have it (`enabled_if`).
     table=(
         join("capedjica", plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(verify, then=first_stage),             # PublicKey -> KeyBook; probe -> Fingerprint
-        PCA,                                           # Masked -> Subspace          temporal
-        WHITENING,                                     # Masked -> Whitener          temporal
-        ITERATE,                                       # Masked -> Unmixing          temporal
-        SPATIAL,                                       # Masked -> SpatialComponents spatial
-        TEMPLATE,                                      # Masked -> TemplateMaps      template
-        report(_write_site, _write_consortium),        # Done -> Closing
+        ZeroSum(verify, then=first_stage),  # PublicKey -> KeyBook; probe -> Fingerprint
+        PCA,  # Masked -> Subspace          temporal
+        WHITENING,  # Masked -> Whitener          temporal
+        ITERATE,  # Masked -> Unmixing          temporal
+        SPATIAL,  # Masked -> SpatialComponents spatial
+        TEMPLATE,  # Masked -> TemplateMaps      template
+        report(_write_site, _write_consortium),  # Done -> Closing
     ),
-)  # fmt: skip
+)

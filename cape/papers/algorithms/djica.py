@@ -244,10 +244,19 @@ class DjicaInfomax:
     def start(self, rows: int) -> EpochState:
         first = beginning(rows, self.learning_rate)
         return EpochState(
-            W=first.W, b=first.b, rho=first.rho, round=0, anchor=first.anchor, stability=0.0,
-            status="running", record=first.record, epoch=0, kept=np.zeros((rows, rows)), restarts=0,
+            W=first.W,
+            b=first.b,
+            rho=first.rho,
+            round=0,
+            anchor=first.anchor,
+            stability=0.0,
+            status="running",
+            record=first.record,
+            epoch=0,
+            kept=np.zeros((rows, rows)),
+            restarts=0,
             last=np.zeros((2, rows * rows + rows)),
-        )  # fmt: skip
+        )
 
     def query(self, state: EpochState) -> SubjectQuery:
         """Ask for the mean relative gradient: of each subject, or of each site's next block."""
@@ -295,9 +304,14 @@ class DjicaInfomax:
         after = replace(state, W=move.W, b=move.b, round=done, record=record)
         if not self.block:
             settled = done > 2 and float(mean @ mean) < self.tolerance
-            after = replace(after, anchor=move.W, epoch=done, rho=rho,
-                            last=np.stack([mean, change]),
-                            status="converged" if settled else "running")  # fmt: skip
+            after = replace(
+                after,
+                anchor=move.W,
+                epoch=done,
+                rho=rho,
+                last=np.stack([mean, change]),
+                status="converged" if settled else "running",
+            )
         elif done % self.epoch_length == 0:
             after = self._epoch_ended(after)
         if after.status == "running" and done >= self.n_rounds:
@@ -310,9 +324,19 @@ class DjicaInfomax:
         if again is None or state.round + 1 >= self.n_rounds:
             return replace(state, round=state.round + 1, status="diverged", record=record)
         kept = np.zeros_like(state.kept)
-        return replace(state, W=again.W, b=again.b, rho=again.rho, round=again.round,
-                       anchor=again.anchor, record=again.record, epoch=0, kept=kept,
-                       restarts=state.restarts + 1, last=np.zeros_like(state.last))  # fmt: skip
+        return replace(
+            state,
+            W=again.W,
+            b=again.b,
+            rho=again.rho,
+            round=again.round,
+            anchor=again.anchor,
+            record=again.record,
+            epoch=0,
+            kept=kept,
+            restarts=state.restarts + 1,
+            last=np.zeros_like(state.last),
+        )
 
     def _epoch_ended(self, state: EpochState) -> EpochState:
         """Anneal and stop by the change of the epoch; W at its beginning is `anchor`."""
@@ -328,8 +352,14 @@ class DjicaInfomax:
             if float(np.arccos(np.clip(cosine, -1.0, 1.0))) > ANNEAL_ANGLE:
                 rho, kept = rho * ANNEAL_FACTOR, d
         settled = epoch > 2 and change < self.tolerance
-        return replace(state, anchor=state.W, epoch=epoch, kept=kept, rho=rho,
-                       status="converged" if settled else "running")  # fmt: skip
+        return replace(
+            state,
+            anchor=state.W,
+            epoch=epoch,
+            kept=kept,
+            rho=rho,
+            status="converged" if settled else "running",
+        )
 
     def done(self, state: EpochState) -> bool:
         return state.round >= self.n_rounds or state.status != "running"

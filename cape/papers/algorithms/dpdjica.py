@@ -104,10 +104,16 @@ class WishartPca:
     def start(self, rows: int) -> Parcel:
         k = min(self.n_local, rows)
         return Parcel(
-            V=np.eye(rows)[:, : self.n_components].copy(), eigenvalues=np.zeros(rows), edge=0.0,
-            gap_ratio=0.0, noise_std=0.0, status="pending", P=np.zeros((rows, k)), stops=0,
+            V=np.eye(rows)[:, : self.n_components].copy(),
+            eigenvalues=np.zeros(rows),
+            edge=0.0,
+            gap_ratio=0.0,
+            noise_std=0.0,
+            status="pending",
+            P=np.zeros((rows, k)),
+            stops=0,
             record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
-        )  # fmt: skip
+        )
 
     def query(self, state: Parcel) -> SubjectQuery:
         """Ask for P(j).

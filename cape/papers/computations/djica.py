@@ -295,10 +295,10 @@ COMPUTATION = Computation(
     guarantee="none",
     table=(
         join(_NAME, _plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="pca"),             # PublicKey -> KeyBook; probe -> Fingerprint
-        _PCA,                                     # Masked -> Subspace
-        SPHERE,                                   # Masked -> Sphere
-        _ITERATE,                                 # Masked -> EpochState
-        report(_write_site, _outcome),            # Done -> Closing
+        ZeroSum(_verify, then="pca"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        _PCA,  # Masked -> Subspace
+        SPHERE,  # Masked -> Sphere
+        _ITERATE,  # Masked -> EpochState
+        report(_write_site, _outcome),  # Done -> Closing
     ),
-)  # fmt: skip
+)

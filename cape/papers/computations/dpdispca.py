@@ -42,9 +42,12 @@ class DpDisPcaConfig(CapePcaConfig):
     """Settings of dpdispca."""
 
     n_sent: int = option(
-        6, "Directions that a site sends", low=1, high=1000,
+        6,
+        "Directions that a site sends",
+        low=1,
+        high=1000,
         help="R, at least n_directions; twice as many in the authors' scripts.",
-    )  # fmt: skip
+    )
     noise: Literal["local"] = option("local", "Noise of one site", group="Privacy")
     aggregation: Literal["all-sites"] = option(
         "all-sites", "Secure aggregation", group="Privacy", help="Sites are seen one by one."
@@ -56,10 +59,12 @@ class DpDisPcaConfig(CapePcaConfig):
         # What no site sends cannot be found in the mean of what they send.
         if self.n_sent < self.n_directions:
             raise ConfigError(
-                "E011", setting="n_sent", got=self.n_sent,
+                "E011",
+                setting="n_sent",
+                got=self.n_sent,
                 allowed=f"at least n_directions = {self.n_directions}",
                 do="what no site sends cannot be found.",
-            )  # fmt: skip
+            )
 
 
 def _plan_run(
@@ -101,8 +106,8 @@ COMPUTATION = Computation(
     progress=progress,
     table=(
         join("dpdispca", _plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(verify, then="moment"),                # PublicKey -> KeyBook; probe -> Fingerprint
-        PART_OF_MOMENT,                                # Reduced -> Principal
-        report(nothing_for_sites, _outcome),           # Done -> Closing
+        ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        PART_OF_MOMENT,  # Reduced -> Principal
+        report(nothing_for_sites, _outcome),  # Done -> Closing
     ),
-)  # fmt: skip
+)

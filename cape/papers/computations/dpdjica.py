@@ -69,9 +69,12 @@ class DpDjicaConfig(Config):
         1.0, "paper_claim: epsilon of each round, per time point", low=1e-3, high=1e6
     )
     norm_clip: float = option(
-        2.0, "Longest column, in units of the mean", low=0.1, high=1e3,
+        2.0,
+        "Longest column, in units of the mean",
+        low=0.1,
+        high=1e3,
         help="A public constant; longer columns are shortened.",
-    )  # fmt: skip
+    )
     n_rounds: int = option(60, "Rounds of the solver", low=1, high=2000)
     learning_rate: float = option(0.5, "Learning rate", low=1e-4, high=2.0)
     private: bool = option(False, "Add noise", group="Privacy", help="Only false: no guarantee.")
@@ -275,9 +278,9 @@ COMPUTATION = Computation(
     simulation_only=True,
     table=(
         join(_NAME, _plan_run, then="zero-sum"),  # SiteCard -> Roster
-        ZeroSum(_verify, then="parcel"),          # PublicKey -> KeyBook; probe -> Fingerprint
-        PARCEL,                                   # Masked -> Parcel, S times
-        _ITERATE,                                 # Masked -> Unmixing
-        report(_write_site, _outcome),            # Done -> Closing
+        ZeroSum(_verify, then="parcel"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        PARCEL,  # Masked -> Parcel, S times
+        _ITERATE,  # Masked -> Unmixing
+        report(_write_site, _outcome),  # Done -> Closing
     ),
-)  # fmt: skip
+)
