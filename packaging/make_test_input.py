@@ -19,7 +19,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
-from cape.compspec import inputspec_document
+from cape.coinstac.demonstrations import inputspec_document
 from cape.computations import names
 from cape.config import PRODUCT
 from cape.synthetic import write_consortium

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from cape.coinstac.demonstrations import N_SITES, SETTINGS
 from cape.computations import load
 from cape.config import PRODUCT, VERSION, choices
 from cape.errors import ConfigError
@@ -110,19 +111,7 @@ def display_notes() -> str:
 
 def example_parameters() -> dict[str, Any]:
     """Return settings for three sites of a few invented subjects: the maps are noise."""
-    return {
-        "computation": PRODUCT,
-        "epsilon": 8,
-        "delta": 1e-5,
-        "n_sites": 3,
-        "n_components": 3,
-        "mask": "MNI152-10mm",
-        "n_basis": 100,
-        "n_rounds": 10,
-        "min_timepoints": 30,
-        "standardize": "demean",
-        "accept_low_quality": True,
-    }
+    return {"computation": PRODUCT, "n_sites": N_SITES, **SETTINGS[PRODUCT]}
 
 
 def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[str]:

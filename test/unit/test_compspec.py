@@ -15,6 +15,7 @@ import pytest
 from cape import compspec
 from cape.cli import main
 from cape.coinstac.computation import run
+from cape.coinstac.demonstrations import inputspec_document
 from cape.computations import load, names
 from cape.config import VERSION, Config, choices
 from cape.errors import CATALOGUE, ConfigError
@@ -262,7 +263,7 @@ def test_every_computation_has_a_page_that_runs_it_and_holds_its_settings(name: 
 
 @pytest.mark.parametrize("name", names())
 def test_inputs_of_a_demonstration_are_valid_settings_for_three_sites(name: str) -> None:
-    sites = compspec.inputspec_document(name)
+    sites = inputspec_document(name)
     assert len(sites) == 3
     inputs = compspec.compspec_of(name)["computation"]["input"]
     settings = []
@@ -337,7 +338,7 @@ def test_a_form_that_does_not_name_its_computation_never_runs_another_one(
     inputs = compspec.compspec_of(name)["computation"]["input"]
     form = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
     del form["computation"]
-    listed = compspec.inputspec_document(name)[0]
+    listed = inputspec_document(name)[0]
     form |= {"epsilon": 1.0, "delta": 1e-5, "n_sites": 3}
     form |= {n: listed[n]["value"] for n in ("data", "policy")}
     with pytest.raises(ConfigError, match=rf"CAPE-E013 .*computation.*{name}"):
@@ -347,7 +348,7 @@ def test_a_form_that_does_not_name_its_computation_never_runs_another_one(
 def test_inputspec_is_the_same_in_both_places() -> None:
     top = (ROOT / "inputspec.json").read_bytes()
     assert top == (ROOT / "test" / "inputspec.json").read_bytes()
-    assert json.loads(top) == compspec.inputspec_document()
+    assert json.loads(top) == inputspec_document()
 
 
 def test_generated_files_are_up_to_date() -> None:
