@@ -65,7 +65,7 @@ def _owner_settings(form: object) -> dict[str, object]:
     sites: list[Any] = form if isinstance(form, list) else [form]
     allowed = 'a form: {"<input>": {"value": ..}, ..}, or one for each site in a list'
     if not sites or not all(_is_form(site) for site in sites):
-        got, do = type(form).__name__, "take an inputspec.json or the inputMap of a pipeline."
+        got, do = "another document", "take an inputspec.json or the inputMap of a pipeline."
         raise ConfigError("E011", setting="form", got=got, allowed=allowed, do=do)
     first, *others = [
         {name: given["value"] for name, given in site.items() if name not in SITE_INPUTS}
