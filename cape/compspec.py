@@ -84,7 +84,7 @@ def groups(config: type[Config]) -> list[str]:
 def compspec_document(
     config: type[Config],
     *,
-    name: str = TITLE,
+    title: str = TITLE,
     image: str = IMAGE_NAME,
     description: str = DESCRIPTION,
     chosen: str = "",
@@ -104,7 +104,7 @@ def compspec_document(
     return {
         "meta": {
             "id": f"coinstac-{chosen}" if chosen else IMAGE_NAME,
-            "name": name,
+            "name": title,
             "description": description,
             "repository": IMAGE_NAME,
             "version": VERSION,
@@ -180,7 +180,7 @@ def computation_document(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     first = " ".join(rest.partition("\n\n")[0].split()).replace("``", "")
     return compspec_document(
         load(name).config,
-        name=f"{name}: {title.rstrip('.')}",
+        title=f"{name}: {title.rstrip('.')}",
         image=image,
         description=first,
         chosen=name,

@@ -1638,6 +1638,12 @@ MUTANTS = (
         "::test_a_form_that_does_not_name_its_computation_never_runs_another_one[capecca]",
     ),
     Mutant(
+        "the application lists a computation by another name",
+        "cape/compspec.py", '"name": title,', '"name": list(inputs)[-1],',
+        UNIT + "test_compspec.py"
+        "::test_every_computation_has_a_compspec_that_chooses_it[capedjica]",
+    ),
+    Mutant(
         "the form shows what applies to another model",
         "cape/compspec.py", 'widget["conditional"] = ', 'widget.get("conditional"); _ = ',
         UNIT + "test_compspec.py"

@@ -236,6 +236,9 @@ def test_every_computation_has_a_compspec_that_chooses_it(name: str) -> None:
     document = compspec.compspec_of(name)
     jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
     inputs = document["computation"]["input"]
+    # What the application lists a computation by; it was once the name of the last input.
+    title = compspec.TITLE if name == compspec.PRODUCT else f"{name}: "
+    assert document["meta"]["name"].startswith(title)
     assert inputs["computation"]["values"] == [name]
     defaults = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
     assert load(defaults.pop("computation")).name == name
