@@ -22,7 +22,13 @@ from cape.cli.run_commands import (
     simulate_command,
     synth_command,
 )
-from cape.cli.site_commands import keygen_command, ledger_command, policy_command, settings_command
+from cape.cli.site_commands import (
+    keygen_command,
+    ledger_command,
+    pairs_command,
+    policy_command,
+    settings_command,
+)
 from cape.cli.validate_command import validate_command
 from cape.config import VERSION
 
@@ -133,6 +139,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "ledger": ledger_command,
     "policy": policy_command,
     "settings": settings_command,
+    "pairs": pairs_command,
     "keygen": keygen_command,
     "compspec": compspec_command,
     "report": report_command,

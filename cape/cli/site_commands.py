@@ -1,4 +1,4 @@
-"""Commands of members: ``cape ledger``, ``policy``, ``settings``, ``keygen``."""
+"""Commands of members: ``cape ledger``, ``policy``, ``settings``, ``pairs``, ``keygen``."""
 
 from __future__ import annotations
 
@@ -117,6 +117,45 @@ def settings_command(
         json_line({"event": "result", "text": text, "path": None if out is None else str(out)})
     else:
         say(text.rstrip("\n") if out is None else f"written: {out}")
+
+
+def pairs_command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            exists=True, dir_okay=False, help="The table of the atlas: labels and their names."
+        ),
+    ],
+    atlas: Annotated[
+        Path | None,
+        file_option("The label image, atlas*.nii.gz: pairs are compared in place, too."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Find the left and right labels of an atlas by their names, for the setting label_pairs."""
+    from cape.config import Config
+    from cape.data import mask_space
+    from cape.planning.label_pairs import compare_places, pair_names, read_label_table
+
+    names = read_label_table(file)
+    found = pair_names(names)
+    if atlas is not None:
+        given = {"epsilon": 1, "delta": 1e-5, "feature_space": "atlas", "atlas": atlas.name}
+        found = compare_places(found, mask_space(Config.from_input(given), atlas.parent))
+    if as_json:
+        json_line({"event": "result", "label_pairs": found.setting()} | dataclasses.asdict(found))
+        return
+    say(f'label_pairs = "{found.setting()}"')
+    how = "names and places" if atlas else "names alone; --atlas compares places, too"
+    say(f"{len(found.pairs)} pairs of {len(names)} labels, by {how}")
+    lines = {
+        "called so, but not mirror images of each other": [n for pair in found.apart for n in pair],
+        "of a side, without one partner": found.single,
+        "of no side": found.middle,
+    }
+    for what, labels in lines.items():
+        if labels:
+            say(f"{what}: " + ", ".join(f"{label} {names[label]}" for label in labels))
 
 
 def keygen_command(

@@ -1453,6 +1453,23 @@ MUTANTS = (
         UNIT + "test_left_right.py::test_exactly_r_maps_come_out_at_every_budget",
     ),
     Mutant(
+        "labels of like names are a pair wherever they lie",
+        "cape/planning/label_pairs.py", "across(pair[0]) == pair[1] and across(pair[1]) == pair[0]",
+        "pair",
+        UNIT + "test_label_pairs.py::test_pairs_are_where_the_mirror_image_of_the_other_is",
+    ),
+    Mutant(
+        "of three labels called alike two are a pair",
+        "cape/planning/label_pairs.py", "if len(group[\"left\"]) == len(group[\"right\"]) == 1:",
+        "if group[\"left\"] and group[\"right\"]:",
+        UNIT + "test_label_pairs.py::test_what_is_no_pair_stays_alone",
+    ),
+    Mutant(
+        "letters are sides as words are",
+        "cape/planning/label_pairs.py", "for depth in (2, 3):", "for depth in (3,):",
+        UNIT + "test_label_pairs.py::test_letters_are_sides_only_where_words_are_not_enough",
+    ),
+    Mutant(
         "a site mirrors those of its subjects whose data look symmetric",
         "cape/algorithms/spatial.py", "[Y, self.J @ Y]",
         "[Y, self.J @ Y if np.sum(Y * (self.J @ Y)) > 0 else Y]",

@@ -31,6 +31,7 @@ def test_every_command_prints_what_the_page_promises(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
+    Path("labels.tsv").write_text("index\tname\n1\tA_L\n2\tA_R\n")
     lines = {
         "synth": "synth study --preset paper --site-sizes 4,4,4 --timepoints 30 --networks 2",
         "validate": "validate study",
@@ -39,6 +40,7 @@ def test_every_command_prints_what_the_page_promises(
         "budget": "budget --subjects 400 --sites 4 --epsilon 2",
         "budget --check": "budget --check out/consortium/privacy.json",
         "policy": "policy",
+        "pairs": "pairs labels.tsv",
         "keygen --site": "keygen --site a --out key",
         "keygen --collect": "keygen --collect a.key.json --out roster.json",
         "compspec --image": "compspec --image a/coinstac-b --out forms",

@@ -54,7 +54,8 @@ class CapeDjicaConfig(Config):
     label_pairs: str = option(
         "",
         "Left and right labels of the atlas",
-        help="Such as 1-2,3-4: label 2 is the mirror image of label 1.  Empty: no comparison.",
+        help="Such as 1-2,3-4: label 2 is the mirror image of label 1.  Empty: no comparison.  "
+        "cape pairs finds them.",
         when=("feature_space", "atlas"),
     )
     pca: Literal["projector", "covariance"] = option(
@@ -233,7 +234,7 @@ class CapeDjicaConfig(Config):
         found = [int(label) for pair in pairs for label in pair if label.strip().isdecimal()]
         if any(len(pair) != 2 for pair in pairs) or len(set(found)) != 2 * len(pairs):
             got, allowed = self.label_pairs, "pairs of labels such as 1-2,3-4, each label once"
-            do = "take them from the table of the atlas."
+            do = "cape pairs finds them in the table of the atlas."
             raise ConfigError("E011", setting="label_pairs", got=got, allowed=allowed, do=do)
         return tuple(zip(found[::2], found[1::2], strict=True))
 
