@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cape.estimator import JointICA
     from cape.feature_space import FeatureSpace
     from cape.planning.validate import validate
+    from cape.progress_bar import ProgressBar
     from cape.simulation.simulate import resume
 
 # Public name -> (module, name there); a module itself has an empty second word.
@@ -35,6 +36,7 @@ _HOMES = {
     "JointICA": ("cape.estimator", "JointICA"),
     "NoiseWarning": ("cape.errors", "NoiseWarning"),
     "PrivacyWarning": ("cape.errors", "PrivacyWarning"),
+    "ProgressBar": ("cape.progress_bar", "ProgressBar"),
     "Result": ("cape.api", "Result"),
     "SubjectsWarning": ("cape.errors", "SubjectsWarning"),
     "__version__": ("cape.config", "VERSION"),
@@ -58,6 +60,7 @@ __all__ = [
     "JointICA",
     "NoiseWarning",
     "PrivacyWarning",
+    "ProgressBar",
     "Result",
     "SubjectsWarning",
     "__version__",

@@ -247,6 +247,7 @@ def simulate_folder(
     out: str | Path,
     epsilon: float | None = None,
     delta: float | None = None,
+    private: bool | None = None,
     settings: Mapping[str, object] | None = None,
     through: str = "memory",
     seed: int | None = None,
@@ -256,12 +257,13 @@ def simulate_folder(
     """Run a consortium that lies in one folder and return the folder of its common results.
 
     `directory` has ``settings.toml``, which `settings` override, and one folder per site; `out`
-    gets ``consortium/`` and one per site.  `through`: memory, wire, process.  With a `seed` the
-    result is not private; `surrogate` runs smooth noise too and shows its figures.
+    gets ``consortium/`` and one per site.  `through`: memory, wire, process.  `epsilon` and
+    `private` are as for `Consortium.run`.  With a `seed` the result is not private; `surrogate`
+    runs smooth noise too and shows its figures.
     """
-    budget_settings = {"epsilon": epsilon, "delta": delta}
+    named = {"epsilon": epsilon, "delta": delta, "private": private}
     chosen = dict(settings or {})
-    chosen |= {name: value for name, value in budget_settings.items() if value is not None}
+    chosen |= {name: value for name, value in named.items() if value is not None}
     folder = simulation.simulate(
         Path(directory),
         out=Path(out),

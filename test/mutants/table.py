@@ -1546,6 +1546,19 @@ MUTANTS = (
         UNIT + "test_python.py::test_a_comparison_keeps_no_noise_to_itself",
     ),
     Mutant(
+        "a run without noise is what an estimator does if nobody says epsilon",
+        "cape/estimator.py", "private=None if self.private else False,",
+        "private=None if self.private and self.epsilon else False,",
+        UNIT + "test_python.py::test_no_epsilon_means_the_same_everywhere",
+    ),
+    Mutant(
+        "the bar of a second run goes on in the cell of the first",
+        "cape/progress_bar.py", "if done <= 1 or self._shown is None:",
+        "if self._shown is None:",
+        UNIT + "test_python.py"
+        "::test_a_bar_in_a_notebook_is_drawn_once_in_each_cell_and_written_over",
+    ),
+    Mutant(
         "a match of chance is a name",
         "cape/report/labels.py", "best.label if abs(best.r) > best.chance else None", "best.label",
         UNIT + "test_report_labels.py::test_what_is_not_above_chance_has_a_name_in_no_table",

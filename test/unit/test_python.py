@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+import re
 import subprocess
 import sys
+import types
 import warnings
 from pathlib import Path
 
@@ -128,33 +131,63 @@ def test_a_run_that_is_real_is_refused_as_noise() -> None:
         consortium.run(epsilon=1.0, settings=settings, seed=1)
 
 
-def test_a_run_without_noise_is_asked_for_by_name() -> None:
-    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
-    with pytest.raises(ConfigError, match="E013"):
-        consortium.run(settings={**SMALL, "n_components": 3})
+def test_no_epsilon_means_the_same_everywhere(tmp_path, monkeypatch) -> None:
+    """It is refused, with the same code, by all that runs; a run without noise has a name."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # pictures are other tests' business
+    sites = {s: people(4, seed=ord(s)) for s in "abc"}
+    consortium = cape.Consortium({s: [X.T for X in subjects] for s, subjects in sites.items()})
+    folder = _folder_of_sites(tmp_path / "study")
+    (folder / "settings.toml").write_text("n_components = 3\n", encoding="utf-8")
+    settings = {**SMALL, "n_components": 3}
+    ways = {
+        "Consortium": lambda **asked: consortium.run(settings=settings, **asked),
+        "JointICA": lambda **asked: cape.JointICA(3, settings=SMALL, **asked).fit(sites),
+        "simulate": lambda **asked: cape.simulate(
+            folder, out=tmp_path / "out", settings=MATRICES, **asked
+        ),
+    }
+    for way in ways.values():
+        with pytest.raises(ConfigError, match="CAPE-E013"):
+            way()
+        way(private=False)
+    (run,) = cape.compare(consortium._sites, {"": settings}).runs
+    assert "CAPE-E013" in run.reason
 
 
 # -- the estimator ---------------------------------------------------------------------------------
 
-# Checks of scikit-learn that feed a table of rows; a sample here is a person, so they say nothing.
-API_CHECKS = (
-    "check_estimator_cloneable",
-    "check_do_not_raise_errors_in_init_or_set_params",
-    "check_no_attributes_set_in_init",
-    "check_parameters_default_constructible",
-    "check_estimator_repr",
-    "check_estimator_tags_renamed",
-    "check_valid_tag_types",
-    "check_mixin_order",
-    "check_get_params_invariance",
-    "check_set_params",
-)
+PAGE = (Path(__file__).parents[2] / "docs" / "python.md").read_text(encoding="utf-8")
+NAME = re.compile(r"`(check_\w+)`")
 
 
-@pytest.mark.parametrize("name", API_CHECKS)
-def test_scikit_learns_own_checks_of_an_estimator_pass(name) -> None:
+def people_as_rows() -> cape.JointICA:
+    """Return an estimator that tells scikit-learn to try everything, tables of rows too."""
+
+    class Rows(cape.JointICA):
+        def __sklearn_tags__(self) -> object:
+            tags = super().__sklearn_tags__()
+            tags.input_tags.two_d_array = True
+            return tags
+
+    return Rows(3, private=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks_pass_or_are_listed_with_a_reason() -> None:
+    """All that scikit-learn has, none left out: those that fail are exactly those of the page."""
     checks = pytest.importorskip("sklearn.utils.estimator_checks")
-    getattr(checks, name)("JointICA", cape.JointICA(3, private=False))
+    found = checks.check_estimator(people_as_rows(), on_fail=None, on_skip=None)
+    status = {one["check_name"]: one["status"] for one in found}
+    passed, listed = (
+        {
+            name
+            for row in re.findall(f"^\\| {kind}[^|]* \\|.*$", PAGE, re.M)
+            for name in NAME.findall(row)
+        }
+        for kind in ("passes", "left out")
+    )
+    assert {name for name, said in status.items() if said == "passed"} == passed
+    assert {name for name, said in status.items() if said != "passed"} == listed
 
 
 def test_scikit_learn_is_told_that_a_sample_is_a_person() -> None:
@@ -163,6 +196,46 @@ def test_scikit_learn_is_told_that_a_sample_is_a_person() -> None:
     with pytest.warns(UserWarning, match=r"requires input\s+of type"):
         left = checks.check_estimator(cape.JointICA(3, private=False))
     assert all(one["status"] == "passed" for one in left)
+
+
+def test_what_the_left_out_checks_are_about_holds_with_people() -> None:
+    """Fit returns self, changes no parameter and no data, can be repeated, pickled, cut, sorted."""
+    X, sites = people(9, seed=1), list("abc") * 3
+    for one in X:
+        one.setflags(write=False)
+    model = cape.JointICA(3, private=False, settings=SMALL, random_state=0)
+    before = dict(model.get_params())
+    assert not hasattr(model, "n_features_in_")
+    assert model.fit(X, groups=sites) is model
+    assert model.get_params() == before
+    assert model.n_features_in_ == 12
+    maps, courses, held = model.components_.copy(), model.transform(X), set(vars(model))
+    assert np.array_equal(model.fit(X, groups=sites).components_, maps)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.components_, maps)
+    for seen in (again.transform(X), [model.transform([one])[0] for one in X],
+                 model.transform(X[::-1])[::-1], model.transform(tuple(X)),
+                 model.transform([np.asfortranarray(one) for one in X])):  # fmt: skip
+        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(courses, seen, strict=True))
+    (single,) = model.transform([X[0].astype(np.float32)])
+    assert np.allclose(single, courses[0], atol=1e-4)
+    model.score(X)
+    assert set(vars(model)) == held
+    sparse = pytest.importorskip("scipy.sparse").csr_array(X[0])
+    for wrong in (X[0][0], X[0] + 1j, X[0].astype(object), sparse, X[0][:, :5], X[0][:0]):
+        with pytest.raises(ConfigError, match="E284"):
+            model.transform([wrong])
+
+
+@pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
+def test_the_estimator_works_in_a_pipeline() -> None:
+    pipeline = pytest.importorskip("sklearn.pipeline")
+    model = cape.JointICA(3, private=False, settings=SMALL, random_state=0)
+    sites = [people(3, seed=k) for k in (1, 2, 3)]
+    first = pytest.importorskip("sklearn.preprocessing").FunctionTransformer(validate=False)
+    piped = pipeline.make_pipeline(first, model).fit(sites)
+    alone = pytest.importorskip("sklearn.base").clone(model).fit(sites)
+    assert np.array_equal(piped[-1].components_, alone.components_)
 
 
 def test_groups_name_the_site_of_every_person() -> None:
@@ -248,3 +321,51 @@ def test_a_study_is_the_same_every_time_and_names_its_presets() -> None:
     assert "realistic: 3 subjects, 2 maps of 900 pixels" in repr(one)
     with pytest.raises(ConfigError, match="preset=other: allowed paper, realistic"):
         cape.datasets.make_study("other", n_subjects=3, seed=1)
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+def run_with(bar: cape.ProgressBar) -> None:
+    consortium = cape.Consortium({s: [X.T for X in people(3, seed=ord(s))] for s in "abc"})
+    consortium.run(private=False, settings={**SMALL, "n_components": 3}, on_progress=bar)
+
+
+def test_a_bar_on_a_terminal_is_one_line_that_grows_and_ends(capsys) -> None:
+    run_with(cape.ProgressBar())
+    said = capsys.readouterr()
+    assert said.out == ""
+    shown = said.err.split("\r")[1:]
+    filled = [text.count("#") for text in shown]
+    assert filled == sorted(filled)
+    assert filled[0] > 0
+    assert filled[-1] == 30
+    assert [text.endswith("\n") for text in shown] == [False] * (len(shown) - 1) + [True]
+    assert "report 1/1, no noise" in shown[-1]
+
+
+def test_a_bar_in_a_notebook_is_drawn_once_in_each_cell_and_written_over(
+    monkeypatch, capsys
+) -> None:
+    drawn: list[list[str]] = []
+
+    def display(first: str, *, display_id: bool) -> object:
+        assert display_id
+        drawn.append([first])
+        return types.SimpleNamespace(update=drawn[-1].append)
+
+    notebook = types.ModuleType("IPython")
+    notebook.get_ipython = lambda: types.SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
+    inner = types.ModuleType("IPython.display")
+    inner.HTML, inner.display = str, display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython.display", inner)
+    bar = cape.ProgressBar()
+    run_with(bar)
+    run_with(bar)
+    assert len(drawn) == 2
+    assert drawn[0] == drawn[1]
+    done = [int(re.search(r'value="(\d+)"', text)[1]) for text in drawn[0]]  # type: ignore[index]
+    assert done == list(range(1, len(done) + 1))
+    assert f'max="{len(done)}"' in drawn[0][-1]
+    assert capsys.readouterr().err == ""
