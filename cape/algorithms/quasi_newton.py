@@ -11,6 +11,7 @@ sensitivity so large that subject-level privacy leaves nothing of the answer.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from dataclasses import replace
@@ -48,8 +49,9 @@ MAX_ENTRY = 0.5  # largest angle between two components in one Newton step, befo
 MAX_DIRECTION = 1.5  # spectral limit of a Newton step, before alpha
 LOOK_BACK = 10  # rounds between the matrices whose rows `stability` compares
 
-# Numbers per working array: a few such arrays fit the second-level cache of one core.
-_CHUNK = 80_000
+# Numbers per working array: the six that the score needs fit a second-level cache of 1 MiB (at
+# 80,000 a round took .4 of the floor longer, bench/kernels.py)
+_CHUNK = 41_000
 
 
 # The filter of a spatial start: how far off it is, and what a round adds, in rad (measured)
@@ -222,6 +224,13 @@ def score(y: Floats, name: Score) -> Floats:
     return windows.psi * (2 * HALF_WINDOW + 1)
 
 
+@functools.lru_cache(maxsize=4)
+def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Places of the entries ij and ji, i < j row by row, in a flat (R, R) matrix."""
+    upper, right = np.triu_indices(R, 1)
+    return upper * R + right, right * R + upper
+
+
 def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
     """Skew part of every subject's score moment, (n_subjects, R (R - 1)/2), float64, not clipped.
 
@@ -233,6 +242,8 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
     moments = np.empty((n_subjects, R, R), dtype=stack.dtype)
     step = min(n_subjects, max(1, _CHUNK // (R * T)))
     windows = Windows((step, R, T), stack.dtype)
+    # Products stay per subject: a wide one over several is faster, but with some kernels of OpenBLAS
+    # (Haswell, Zen) a column's last bit depends on where it stands (docs/decisions.md).
     for first in range(0, n_subjects, step):
         part = stack[first : first + step]
         # The last chunk may be short: what the working arrays hold beyond it is not read.
@@ -244,9 +255,11 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
             np.tanh(y, out=psi)
         np.matmul(psi, y.swapaxes(1, 2), out=moments[first : first + step])
     taps = 2 * HALF_WINDOW + 1 if name == "volatility" else 1
-    upper, right = np.triu_indices(R, 1)
-    difference = moments[:, upper, right].astype(np.float64) - moments[:, right, upper]
-    return np.asarray(difference * (taps / T))
+    flat, (upper, lower) = moments.reshape(n_subjects, R * R), _mirrored(R)
+    difference = flat.take(upper, axis=1).astype(np.float64)
+    difference -= flat.take(lower, axis=1)
+    difference *= taps / T
+    return difference
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

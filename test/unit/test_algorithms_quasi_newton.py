@@ -104,6 +104,30 @@ def test_the_moments_are_the_gradient_along_rotations(name: str) -> None:
             assert K[m, k] == pytest.approx((up - down) / 2e-6 / T, abs=1e-7)
 
 
+def plain_moments(W: np.ndarray, Z: np.ndarray) -> np.ndarray:
+    """One subject, row by row: what `skew_moments` does to chunks of whole subjects."""
+    y = W.astype(np.float32) @ Z
+    psi = np.empty_like(y)
+    for i, row in enumerate(y):
+        p = np.pad(row, HALF_WINDOW, mode="edge") ** 2
+        T = len(row)
+        # Neighbours in the order of sums of 2, 4 and 8, which the bits depend on.
+        pair = [p[k : k + T] + p[k + 1 : k + 1 + T] for k in range(0, 10, 2)]
+        eight = (pair[0] + pair[1]) + (pair[2] + pair[3])
+        psi[i] = row / (eight + pair[4] + p[10 : 10 + T] + np.float32(11 * NU))
+    g = psi @ y.T
+    upper = np.triu_indices(len(W), 1)
+    return (g[upper].astype(np.float64) - g.T[upper]) * (11 / Z.shape[1])
+
+
+@pytest.mark.parametrize(("n", "R", "T"), [(19, 20, 250), (60, 5, 37), (3, 40, 490), (2, 2, 11)])
+def test_the_moments_have_the_bits_of_the_plain_form(n: int, R: int, T: int) -> None:
+    stack = noise(n, R, T).astype(np.float32)
+    W = np.linalg.qr(noise(R, R, seed=3))[0]
+    plain = np.stack([plain_moments(W, Z) for Z in stack])
+    np.testing.assert_array_equal(skew_moments(W, stack, "volatility"), plain)
+
+
 def test_the_newton_constant_lies_in_the_range_of_measured_curvatures() -> None:
     # kappa = E psi' - E psi y with v held fixed is what one step divides by.
     sources = garch_sources(np.random.default_rng(0), 60, 6, 250, ar=0.0).astype(np.float64)
