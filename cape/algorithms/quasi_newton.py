@@ -242,8 +242,8 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
     moments = np.empty((n_subjects, R, R), dtype=stack.dtype)
     step = min(n_subjects, max(1, _CHUNK // (R * T)))
     windows = Windows((step, R, T), stack.dtype)
-    # Products stay per subject: a wide one over several is faster, but with some kernels of OpenBLAS
-    # (Haswell, Zen) a column's last bit depends on where it stands (docs/decisions.md).
+    # Products stay per subject: a wide one over several is faster, but with some kernels of a BLAS
+    # a column's last bit depends on where it stands (docs/decisions.md).
     for first in range(0, n_subjects, step):
         part = stack[first : first + step]
         # The last chunk may be short: what the working arrays hold beyond it is not read.
