@@ -3,8 +3,10 @@
     PYTHONPATH=test python bench/flare.py [--rounds 40] [--json]
 
 A server and four sites as processes of their own on the loopback.  In one job the run is played,
-then every message once more between methods that only send bytes back.  What is ours is CPU time:
-of the aggregator, and of the sites, which share the cores.  Needs nvflare (`make test-flare`).
+and after each exchange its message once more between methods that only send bytes back, so both
+meet the same load.  What is ours is CPU time: of the aggregator, and of the sites, which share the
+cores; what a site waits for its disk is neither.  TMPDIR says which disk that is.  Beside other
+programs only `chrt -r 5 python bench/flare.py` measures this one.  Needs nvflare.
 """
 
 from __future__ import annotations
@@ -76,6 +78,9 @@ def main() -> None:
         "echo_ms": 1000 * statistics.median(r["echo"] for r in rows),
         "our_cpu_ms": 1000 * statistics.median(ours),
         "engine_ms": 1000 * statistics.median(r["asked"] - max(r["site_wall"]) for r in rows),
+        # What other programs and the disk keep a site waiting
+        "site_ms": 1000 * statistics.median(statistics.mean(r["site_wall"]) for r in rows),
+        "site_cpu_ms": 1000 * statistics.median(statistics.mean(r["site_cpu"]) for r in rows),
         "bytes": statistics.median(sum(r["bytes"]) for r in rows),
         "load": os.getloadavg()[0],
     }
@@ -85,6 +90,7 @@ def main() -> None:
         return
     print("{exchanges} exchanges of 4 sites, {bytes:.0f} bytes there and back".format(**found))
     print("run {run_ms:.1f} ms, echo {echo_ms:.1f} ms, our CPU {our_cpu_ms:.1f} ms".format(**found))
+    print("a site {site_ms:.1f} ms, {site_cpu_ms:.1f} of them CPU".format(**found))
     # Also where other programs want the cores: what is left of a call without its slowest site.
     print("a call without the time of its slowest site: {engine_ms:.1f} ms".format(**found))
     print("1.3 x echo + our CPU = {allowed_ms:.1f} ms (load {load:.1f})".format(**found))

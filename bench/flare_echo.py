@@ -1,4 +1,4 @@
-"""The parties of `bench/flare.py`: a run, and after it the same bytes once more, only echoed."""
+"""The parties of `bench/flare.py`: a run, and after each exchange its bytes once more, echoed."""
 
 from __future__ import annotations
 
@@ -12,6 +12,16 @@ from nvflare.collab import collab
 import cape.flare.collab as ours
 
 
+def _now() -> tuple[float, float]:
+    """Return the wall and the CPU time of this process, s."""
+    return time.perf_counter(), time.process_time()
+
+
+def _since(began: tuple[float, float]) -> tuple[float, float]:
+    wall, cpu = _now()
+    return wall - began[0], cpu - began[1]
+
+
 class Site(ours.Site):
     def __init__(self) -> None:
         super().__init__()
@@ -19,9 +29,9 @@ class Site(ours.Site):
 
     @collab.publish
     def answer(self, blob: bytes) -> bytes:
-        began, cpu = time.perf_counter(), time.process_time()
+        began = _now()
         answer: bytes = self._of_this_job().answer(blob, "")
-        self._spent.append((time.perf_counter() - began, time.process_time() - cpu))
+        self._spent.append(_since(began))
         return answer
 
     @collab.publish
@@ -38,44 +48,40 @@ class Aggregator(ours.Aggregator):
     def play(self) -> None:
         calls: list[dict[str, Any]] = []
         ask = ours.ask
+        names = sorted(client.name for client in collab.clients)
+
+        def echo() -> None:
+            """End the exchange before, and send its bytes once more: under the same load."""
+            call = calls[-1]
+            call["run"], call["aggregator_cpu"] = _since(call.pop("began"))
+            began = _now()
+            waiting = collab.get_clients(names)(blocking=False, timeout=60.0)
+            for _ in waiting.echo(call["blob"], call["size"]):
+                pass
+            call["echo"], call["echo_cpu"] = _since(began)
 
         def recorded(blobs, timeout):
-            blob = next(iter(blobs.values()))
-            call = {"began": time.perf_counter(), "blob": blob, "cpu": time.process_time()}
+            if calls:
+                echo()
+            call: dict[str, Any] = {"blob": next(iter(blobs.values())), "began": _now()}
             calls.append(call)
             for site, raw in ask(blobs, timeout):
                 call["size"] = len(raw)
-                call["asked"] = time.perf_counter() - call["began"]
+                call["asked"] = time.perf_counter() - call["began"][0]
                 yield site, raw
 
         ours.ask = recorded
         self._play()
-        ours.ask = ask
-        calls.append({"began": time.perf_counter(), "cpu": time.process_time()})
-        names = sorted(client.name for client in collab.clients)
-        echoes = []
-        for call in calls[:-1]:
-            began, cpu = time.perf_counter(), time.process_time()
-            for _ in collab.get_clients(names)(blocking=False, timeout=60.0).echo(
-                call["blob"], call["size"]
-            ):
-                pass
-            echoes.append((time.perf_counter() - began, time.process_time() - cpu))
+        echo()
         spent = dict(collab.get_clients(names)(timeout=60.0).spent())
         rows = [
             {
-                "run": after["began"] - call["began"],
-                "aggregator_cpu": after["cpu"] - call["cpu"],
+                **{name: value for name, value in call.items() if name not in ("blob", "size")},
                 "bytes": [len(call["blob"]), call["size"]],
-                "echo": echo,
-                "echo_cpu": echo_cpu,
-                "asked": call["asked"],
                 "site_wall": [times[number][0] for times in spent.values()],
                 "site_cpu": [times[number][1] for times in spent.values()],
             }
-            for number, (call, after, (echo, echo_cpu)) in enumerate(
-                zip(calls, calls[1:], echoes, strict=False)
-            )
+            for number, call in enumerate(calls)
         ]
         Path(self._settings_file()).write_text(json.dumps(rows))
 

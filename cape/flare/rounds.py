@@ -3,7 +3,8 @@
 Both call the border of COINSTAC (`cape.coinstac.computation.run`) once per exchange and keep on
 disk what COINSTAC's engine would keep for them, so a run goes on after any of the processes died::
 
-    <runs>/<run>/caches.json       a site: its cache before and after its last answer
+    <runs>/<run>/cache-0.json      a site: its cache after an answer of even number
+    <runs>/<run>/cache-1.json      after one of odd number: the last answer may have been lost
     <runs>/<run>/output/           its journal until `report`, then its private results
     <runs>/<run>/consortium/       the results of all, as the aggregator sent them at the end
     <runs>/<run>/aggregator.json   the aggregator: where the run stands after a complete exchange
@@ -42,7 +43,7 @@ from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.site.identity import IDENTITY_VARIABLE
 from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE
-from cape.site.store import folder_lock, write_atomically
+from cape.site.store import folder_lock, overwrite, write_atomically
 
 RUN_NAME = re.compile(r"[0-9a-f]{32}")
 # A part of the name of a result file: no path, nothing hidden.
@@ -76,12 +77,11 @@ class Answer:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class SiteCaches:
-    """The cache of a site before and after its last answer, which may have been lost."""
+class SiteCache:
+    """The cache of a site after an answer."""
 
-    iteration: int = 0
-    before: dict[str, Any]
-    after: dict[str, Any]
+    iteration: int
+    cache: dict[str, Any]
 
 
 class SiteRounds:
@@ -133,14 +133,10 @@ class SiteRounds:
     def _exchange(
         self, question: Question, owner: str, own: SiteFile, home: Path
     ) -> dict[str, Any]:
-        caches = read_record(home / "caches.json", SiteCaches)
-        if question.iteration == 1:
-            cache: dict[str, Any] = {}
-        elif caches is not None and question.iteration == caches.iteration:
-            cache = caches.before  # its answer was lost: the journal has it
-        else:
-            # Any other number is refused by the border, which counts by itself.
-            cache = {} if caches is None else caches.after
+        # Also where its answer was lost: the journal has that.
+        before = read_record(_cache_of(home, question.iteration - 1), SiteCache)
+        # Any other number is refused by the border, which counts by itself.
+        cache = {} if question.iteration == 1 or before is None else before.cache
         _use_own_files(own)
         document = {
             "input": self._input(question, own),
@@ -156,10 +152,10 @@ class SiteRounds:
             },
         }
         answer = border("local", document)
-        write_record(
-            home / "caches.json",
-            SiteCaches(iteration=question.iteration, before=cache, after=answer["cache"]),
-        )
+        after = SiteCache(iteration=question.iteration, cache=answer["cache"])
+        # In the place of a cache that nobody asks for any more: cut off by a crash it is written
+        # again, from the journal.
+        overwrite(_cache_of(home, question.iteration), wire.dumps(wire.encode(after, SiteCache)))
         return carried_inline(answer["output"], home / "transfer")
 
     def _input(self, question: Question, own: SiteFile) -> dict[str, Any]:
@@ -180,10 +176,15 @@ class SiteRounds:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(content)
         # Nothing is asked any more: the key of the vault, which is empty by now, goes too.
-        (home / "caches.json").unlink(missing_ok=True)
+        for number in (0, 1):
+            _cache_of(home, number).unlink(missing_ok=True)
         shutil.rmtree(home / "transfer", ignore_errors=True)
         (home / "output" / "site-error.txt").unlink(missing_ok=True)  # of a stop that was got over
         return {}
+
+
+def _cache_of(home: Path, iteration: int) -> Path:
+    return home / f"cache-{iteration % 2}.json"
 
 
 def _use_own_files(own: SiteFile) -> None:

@@ -2,8 +2,8 @@
 
 Below ``outputDirectory/.cape/``, readable by the site's own user only, until `report`::
 
-    receipt.json           nonce, seq, request digest: proof that a round was answered
-    <nonce>/<seq>.json     request digest and the last answer, without the vault key
+    receipt.jsonl          nonce, seq, request digest: proof that a round was answered; in its
+                           second line that answer, without the vault key
     <nonce>/ledger.jsonl   charges, written before any noise of a round is drawn
     <nonce>/vault-<name>.<seq>   a secret of this run, as round seq left it, sealed under a key that
                            stands in the cache alone
@@ -19,6 +19,7 @@ import binascii
 import dataclasses
 import errno
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -52,6 +53,7 @@ if TYPE_CHECKING:  # a round that publishes nothing loads neither
     from cape.site.site_data import FileSource
 
 T = TypeVar("T")
+RECEIPT = "receipt.jsonl"
 # Bytes of a stored answer: what the engine takes.
 MAX_STORED = 100 * 2**20
 # Windows turns line ends without the first, and has no second.
@@ -88,7 +90,7 @@ class JoinRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Receipt:
-    """Proof that a round was answered: it outlives the answer."""
+    """Proof that a round was answered, whatever became of the answer."""
 
     nonce: str
     seq: int
@@ -97,9 +99,8 @@ class Receipt:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StoredAnswer:
-    """The answer to one request, as it left."""
+    """The answer to the request of the receipt, as it left."""
 
-    request: str
     answer: dict[str, Any]
 
 
@@ -151,10 +152,15 @@ class FileStore:
     def _folder(self) -> Path:
         return self._root / self.nonce
 
-    def _read(self, path: Path, kind: type[T], what: str) -> T:
-        """Read a file of ours by its declared type: damaged counts as gone."""
+    def _read(self, path: Path, kind: type[T], what: str, *, line: int | None = None) -> T:
+        """Read a file of ours, or a line of it, by its declared type: damaged counts as gone."""
         try:
-            return wire.decode_document(wire.loads(path.read_bytes(), MAX_STORED), kind)
+            with path.open("rb") as file:
+                if line is None:
+                    text = file.read()
+                else:
+                    text = next(itertools.islice(file, line, None), b"")
+            return wire.decode_document(wire.loads(text, MAX_STORED), kind)
         except (OSError, CapeError):
             raise self._lost(what) from None
 
@@ -173,7 +179,7 @@ class FileStore:
 
     def receipt(self) -> Receipt:
         """StateLostError if it is gone or damaged."""
-        return self._read(self._root / "receipt.json", Receipt, "receipt")
+        return self._read(self._root / RECEIPT, Receipt, "receipt", line=0)
 
     def answered(self, seq: int, request: str) -> dict[str, Any] | None:
         """Return the stored answer if round `seq` was answered, None if it may be computed.
@@ -187,26 +193,20 @@ class FileStore:
             return None
         if receipt.seq != seq:
             raise self._lost(f"cache of round {receipt.seq}")
-        return self._stored(seq, request)
-
-    def _stored(self, seq: int, request: str) -> dict[str, Any]:
-        stored = self._read(self._folder / f"{seq}.json", StoredAnswer, f"answer of round {seq}")
         # A second draw for one round would average its noise away.
-        if stored.request != request:
+        if receipt.request != request:
             raise ReplayError("E203", seq=seq)
-        return stored.answer
+        what = f"answer of round {seq}"
+        return self._read(self._root / RECEIPT, StoredAnswer, what, line=1).answer
 
     def store(self, seq: int, request: str, answer: dict[str, Any]) -> None:
         """Write down an answer before any byte of it leaves."""
-        # Not `wire.dumps`, which sorts: a repeated answer keeps the order of its fields too.
-        text = json.dumps({"request": request, "answer": answer}, allow_nan=False)
-        write_atomically(self._folder / f"{seq}.json", text.encode("ascii"))
-        # The receipt comes second: a crash in between lets the round be answered again, from the
-        # same charge, and nothing of the lost answer has left.
         receipt = Receipt(nonce=self.nonce, seq=seq, request=request)
-        write_atomically(self._root / "receipt.json", wire.dumps(wire.encode(receipt, Receipt)))
-        # The engine can only ask for the last answer again.
-        (self._folder / f"{seq - 1}.json").unlink(missing_ok=True)
+        # Not `wire.dumps`, which sorts: a repeated answer keeps the order of its fields too.
+        text = json.dumps({"answer": answer}, allow_nan=False)
+        # One file, so both are there or neither; the engine can only ask for the last answer again.
+        lines = wire.dumps(wire.encode(receipt, Receipt)), text.encode("ascii")
+        write_atomically(self._root / RECEIPT, b"\n".join(lines))
         for name in self._sealed:  # what the round started from is used up now, not before
             for older, path in self._versions(name):
                 if older < seq:
@@ -504,6 +504,9 @@ PATIENCE = 600.0
 
 PAUSE = 0.05
 
+# Bytes, of which an overwritten file has a multiple.
+BLOCK = 4096
+
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Replace `path` by `data`, mode 0600, on disk before this returns."""
@@ -516,6 +519,26 @@ def write_atomically(path: Path, data: bytes) -> None:
     os.replace(partial, path)
     # The name is durable only when its folder is.
     sync_folder(path.parent)
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write JSON into a file in a folder of its own party, mode 0600, on disk before this returns.
+
+    Cheaper than `write_atomically`, for what a crash in between does not lose.
+    """
+    is_new = not path.exists()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | PLAIN, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        size = os.fstat(handle).st_size
+        # Mostly its length stays: then only its content has to come to the disk.
+        padding = -len(data) % BLOCK
+        file.write(data + b" " * padding)
+        if size > len(data) + padding:
+            file.truncate()
+        file.flush()
+        getattr(os, "fdatasync", os.fsync)(handle)
+    if is_new:
+        sync_folder(path.parent)
 
 
 def _own_file(path: Path) -> BinaryIO:

@@ -136,14 +136,14 @@ def journal(data: bytes) -> None:
     with tempfile.TemporaryDirectory() as top:
         folder = Path(top, ".cape", "00")
         folder.mkdir(parents=True)
-        for path in (Path(top, ".cape", "receipt.json"), folder / "1.json", folder / "given.json",
+        for path in (Path(top, ".cape", "receipt.jsonl"), folder / "given.json",
                      folder / "vault-x.1"):  # fmt: skip
             path.write_bytes(data)
         kept = FileStore(Path(top), Path(top), "x")
         for read in (
             lambda: kept.resume("00", bytes(32), 2), kept.receipt,
             kept.read_join, kept.replies,
-            lambda: kept.answered(1, "q"), lambda: kept._stored(1, "q"),
+            lambda: kept.answered(1, "q"),
             lambda: kept.secret("x"), lambda: kept.charge({"a": 1}),
         ):  # fmt: skip
             try:

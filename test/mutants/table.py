@@ -972,7 +972,7 @@ MUTANTS = (
     Mutant(
         "another request for an answered round gets the old answer",
         "cape/site/store.py",
-        "        if stored.request != request:\n", "        if not stored.request:\n",
+        "        if receipt.request != request:\n", "        if not receipt.request:\n",
         UNIT + "test_journal.py"
         "::test_a_stored_answer_is_returned_and_another_request_refused",
     ),
@@ -1175,7 +1175,8 @@ MUTANTS = (
     ),
     Mutant(
         "a question that comes again meets the cache after its answer",
-        "cape/flare/rounds.py", "cache = caches.before", "cache = caches.after",
+        "cape/flare/rounds.py", "_cache_of(home, question.iteration - 1)",
+        "_cache_of(home, question.iteration)",
         FLARE + "test_a_lost_answer_is_repeated_and_costs_nothing",
     ),
     Mutant(

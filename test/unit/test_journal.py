@@ -11,7 +11,15 @@ import pytest
 from cape.errors import ReplayError, StateLostError, StoppedError
 from cape.site import store as module
 from cape.site.policy import SitePolicy
-from cape.site.store import Card, FileStore, JoinRecord, Receipt, folder_lock, write_atomically
+from cape.site.store import (
+    Card,
+    FileStore,
+    JoinRecord,
+    Receipt,
+    folder_lock,
+    overwrite,
+    write_atomically,
+)
 
 NONCE, KEY = "0f" * 16, b"k" * 32
 
@@ -60,7 +68,10 @@ def test_a_stored_answer_is_returned_and_another_request_refused(journal, tmp_pa
 def test_only_the_last_answer_is_kept(journal, tmp_path) -> None:
     for seq in range(1, 5):
         journal.store(seq, f"r{seq}", {"output": seq})
-    assert sorted(p.name for p in folder(tmp_path).iterdir()) == ["4.json"]
+    assert list(folder(tmp_path).iterdir()) == []
+    receipt, answer = (tmp_path / ".cape" / "receipt.jsonl").read_bytes().split(b"\n")
+    assert json.loads(receipt) == {"nonce": NONCE, "request": "r4", "seq": 4}
+    assert json.loads(answer) == {"answer": {"output": 4}}
 
 
 def test_a_cache_older_or_newer_than_the_receipt_is_lost_state(journal) -> None:
@@ -83,21 +94,22 @@ def test_a_receipt_of_another_run_is_lost_state(journal, tmp_path) -> None:
 )
 def test_a_missing_or_damaged_receipt_is_lost_state(journal, tmp_path, damage) -> None:
     journal.store(1, "r1", {})
-    path = tmp_path / ".cape" / "receipt.json"
+    path = tmp_path / ".cape" / "receipt.jsonl"
+    answer = path.read_bytes().partition(b"\n")[2]
     path.unlink()
     if damage is not None:
-        path.write_bytes(damage)
+        path.write_bytes(damage + b"\n" + answer)
     with pytest.raises(StateLostError, match="receipt is missing or damaged"):
         journal.answered(1, "r1")
 
 
-@pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b"{}", b'{"request": "r2"}', b"7"])
+@pytest.mark.parametrize("damage", [None, b"", b"{", b"[]", b"{}", b'{"answer": 7}', b"7"])
 def test_a_missing_or_damaged_answer_is_lost_state(journal, tmp_path, damage) -> None:
     journal.store(2, "r2", {})
-    path = folder(tmp_path) / "2.json"
-    path.unlink()
-    if damage is not None:
-        path.write_bytes(damage)
+    path = tmp_path / ".cape" / "receipt.jsonl"
+    receipt = path.read_bytes().partition(b"\n")[0]
+    path.write_bytes(receipt if damage is None else receipt + b"\n" + damage)
+    assert journal.answered(3, "r3") is None
     with pytest.raises(StateLostError, match="answer of round 2 is missing or damaged"):
         journal.answered(2, "r2")
 
@@ -173,7 +185,8 @@ def test_burning_removes_secrets_and_nothing_else(journal, tmp_path) -> None:
         journal.keep(name, b"secret")
     journal.burn()
     journal.burn()
-    assert [p.name for p in folder(tmp_path).iterdir()] == ["1.json"]
+    assert [p.name for p in folder(tmp_path).iterdir()] == []
+    assert journal.answered(1, "r") == {}
     store(tmp_path).burn()  # no run: nothing to burn
 
 
@@ -208,7 +221,7 @@ def test_files_are_for_the_site_s_own_user_only(journal, tmp_path) -> None:
     journal.charge({})
     journal.write_join(RECORD)
     files = [p for p in (tmp_path / ".cape").rglob("*") if p.is_file()]
-    assert len(files) == 5
+    assert len(files) == 4
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
@@ -228,21 +241,45 @@ def test_a_file_is_replaced_whole_and_synced_before_its_name(tmp_path, monkeypat
     monkeypatch.setattr(module.os, "fsync", lambda handle: done.append("fsync"))
     write_atomically(path, b"new")
     assert done == ["fsync", "replace", "fsync"]
-    assert path.read_bytes() == b"new"
+    assert path.read_bytes().rstrip() == b"new"
     assert [p.name for p in tmp_path.iterdir()] == ["x"]
 
 
-def test_the_receipt_follows_the_answer_it_is_about(journal, monkeypatch) -> None:
-    names = []
-    real = module.os.replace
+def test_receipt_and_answer_are_there_or_neither_is(journal, monkeypatch) -> None:
+    journal.store(2, "r2", {"output": 2})
 
-    def replace(old, new):
-        names.append(Path(new).name)
-        real(old, new)
+    def dies(*paths):
+        raise InterruptedError
 
-    monkeypatch.setattr(module.os, "replace", replace)
-    journal.store(3, "r", {})
-    assert names == ["3.json", "receipt.json"]
+    monkeypatch.setattr(module.os, "replace", dies)
+    with pytest.raises(InterruptedError):
+        journal.store(3, "r3", {"output": 3})
+    assert journal.answered(3, "other") is None  # nothing of round 3 has left
+    assert journal.answered(2, "r2") == {"output": 2}
+
+
+def test_a_file_is_overwritten_in_its_place_and_synced(tmp_path, monkeypatch) -> None:
+    done = []
+
+    def synced(handle: int) -> None:
+        place = Path(f"/proc/self/fd/{handle}").readlink()
+        done.append((place, place.is_file() and place.read_bytes().rstrip()))
+
+    for name in ("fsync", "fdatasync"):
+        monkeypatch.setattr(module.os, name, synced)
+    path = tmp_path / "x"
+    overwrite(path, b"1" * 5000)
+    assert done == [(path, b"1" * 5000), (tmp_path, False)]
+    for data in (b"new", b"newer", b"new"):
+        done.clear()
+        overwrite(path, data)
+        assert done == [(path, data)]
+        assert path.stat().st_size == module.BLOCK
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(OSError, match="symbolic link"):
+        overwrite(tmp_path / "link", b"through")
+    assert path.read_bytes().rstrip() == b"new"
 
 
 def test_an_answer_with_a_number_that_json_does_not_know_is_not_stored(journal) -> None:
