@@ -11,6 +11,7 @@ vertices and voxels are.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,8 @@ RADIUS_MM = 67.0
 _NODES = 400  # of the quadrature over the cosine
 _WEAKEST = 1e-9  # harmonics below this share of the strongest are rounding
 _WEAKEST_MODES = 1e-6  # the same of the modes of the voxels' box, of which there are many more
-_CARRIED = {True: 1e-8, False: 1e-5}  # of eigenvalues, on a sphere or not: less is rounding
+_CARRIED = 1e-8  # eigenvalues on a sphere below this share of the largest are rounding
+_CARRIED_MODES = 1e-5  # the same of voxels
 _ROWS = 4096  # points whose modes are held at once
 _CLOSE = 1e-3  # between a vertex and the mirror image of its partner, over the radius
 
@@ -95,9 +97,8 @@ class BlockBasis:
         """Return ``B[chosen]``."""
         wanted = np.arange(self.shape[0])[chosen]
         out = np.zeros((len(wanted), self.shape[1]))
-        at = np.full(self.shape[0], -1)
         for block in self.blocks:
-            at[:] = -1
+            at = np.full(self.shape[0], -1)
             at[block.rows] = np.arange(len(block.rows))
             here = at[wanted]
             out[np.ix_(here >= 0, block.columns)] = block.values[here[here >= 0]]
@@ -143,13 +144,11 @@ def _taken_apart(one: Places, sigma_mm: float) -> tuple[Array, _Make]:
 
         sphere = one.sphere
 
-        def make(n: int) -> Array:
+        def of_vertices(n: int) -> Array:
             turn = vectors[:, : n + 1] / np.sqrt(values[: n + 1])
-            parts = range(0, len(sphere), _ROWS)
-            U = np.concatenate([F.at(sphere[first : first + _ROWS]) @ turn for first in parts])
-            return _orthonormal(U, values, n)
+            return _orthonormal(_times(F, sphere, turn), values, n)
 
-        return _kept(values, _CARRIED[True]) / mean, make
+        return _kept(values, _CARRIED) / mean, of_vertices
     inside, order, _ = one.box()
     modes = kernel.box_modes(inside, one.mm, sigma_mm, weakest=_WEAKEST_MODES)
     ones = np.ones((len(order), 1))
@@ -157,14 +156,11 @@ def _taken_apart(one: Places, sigma_mm: float) -> tuple[Array, _Make]:
 
     def of_voxels(n: int) -> Array:
         turn = modes.vectors[:, : n + 1] / np.sqrt(modes.values[: n + 1])
-        voxels = np.argwhere(inside)
-        parts = range(0, len(voxels), _ROWS)
-        U = np.concatenate([modes.at(voxels[first : first + _ROWS]) @ turn for first in parts])
         out = np.empty((len(order), n))
-        out[order] = _orthonormal(U, modes.values, n)
+        out[order] = _orthonormal(_times(modes, np.argwhere(inside), turn), modes.values, n)
         return out
 
-    return _kept(modes.values, _CARRIED[False]) / mean, of_voxels
+    return _kept(modes.values, _CARRIED_MODES) / mean, of_voxels
 
 
 def _kept(values: Array, carried: float) -> Array:
@@ -260,7 +256,7 @@ def thinned(one: Places, mm: float) -> Rows:
         area = 4.0 * np.pi * RADIUS_MM**2
         step = max(1, int(mm**2 * len(one.rows) / area))
         # Neighbours have neighbouring numbers along whole edges: no step of one pattern.
-        return np.sort(np.random.default_rng(0).permutation(len(one.rows))[:: max(step, 1)])
+        return np.sort(np.random.default_rng(0).permutation(len(one.rows))[::step])
     steps = np.array([max(1, int(mm // edge)) for edge in one.mm])
     low = one.voxels.min(axis=0)
     return np.flatnonzero(((one.voxels - low) % steps == steps // 2).all(axis=1))
@@ -271,9 +267,9 @@ def _transposed(F: _Harmonics, xyz: Array, columns: Array) -> Array:
     return np.asarray(sum(F.at(xyz[part]).T @ columns[part] for part in parts))
 
 
-def _times(F: _Harmonics, xyz: Array, coefficients: Array) -> Array:
-    parts = range(0, len(xyz), _ROWS)
-    return np.concatenate([F.at(xyz[first : first + _ROWS]) @ coefficients for first in parts])
+def _times(F: _Harmonics | kernel.Modes, places: npt.NDArray[Any], coefficients: Array) -> Array:
+    parts = range(0, len(places), _ROWS)
+    return np.concatenate([F.at(places[first : first + _ROWS]) @ coefficients for first in parts])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)

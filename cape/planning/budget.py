@@ -83,9 +83,9 @@ def budget_of(
     d = run_plan.n_basis
     asked, config = config.n_components, capedjica.sized(config, n_sites, n_subjects, space)
     events = run_plan.releases
-    weight = weight_of(config, events, n_sites, run_plan.n_basis)
+    weight = weight_of(config, events, n_sites, d)
     check_weight(weight, config)
-    breaks, breaks_by = breaks_first(config, events, n_sites, run_plan.n_basis)
+    breaks, breaks_by = breaks_first(config, events, n_sites, d)
     cost = total_cost(event.cost for event in events)
     mu = cost.mu()
     total = math.inf if mu is None else mu
@@ -93,7 +93,7 @@ def budget_of(
     # All releases of a run count on the same noise shares.
     shares = events[0].shares
     size = RunSize(n_sites=n_sites, n_subjects=n_subjects, noise_shares=shares, delta=config.delta)
-    rule = capedjica.rule(config, run_plan.n_basis)
+    rule = capedjica.rule(config, d)
     if isinstance(rule, TemporalRule) and stages[0].mu is not None:
         # What this plan gives its first stage, the subspace, not what most plans do.
         rule = replace(rule, pca_share=(stages[0].mu / total) ** 2)
@@ -116,7 +116,7 @@ def budget_of(
         weight=weight,
         breaks=breaks,
         breaks_by=breaks_by,
-        verdict=rule.verdict(size, total, n_basis=run_plan.n_basis),
+        verdict=rule.verdict(size, total, n_basis=d),
         advice=rule.advice(size, total),
         curve=() if mu is None else rule.curve(size, epsilon=config.epsilon),
         warnings=filtered(config),

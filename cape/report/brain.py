@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 # Anatomy in MNI space; read from the installed package, whose import takes seconds.
-ANATOMY: Final = "mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
+ANATOMY: Final = "datasets/data/mni_icbm152_t1_tal_nlin_sym_09a_converted.nii.gz"
 EVERY: Final = 2  # of its voxels of 1 mm
 # Of the picture of one map: inches, and mm between two planes
 WIDTH: Final = 6.4
@@ -124,8 +124,11 @@ def _along(values: Array, axis: int) -> Array:
     return values.reshape([-1 if k == axis else 1 for k in range(3)])
 
 
-def strongest(volume: Array, affine: Array) -> Array:
-    """Return the place of the largest |z|, mm."""
+def place_of(k: int, volumes: Array, affine: Array, peaks: Sequence[Array]) -> Array:
+    """Return where map k of (x, y, z, R) is cut, mm: at its peak, else at its largest |z|."""
+    if k < len(peaks):
+        return peaks[k]
+    volume = volumes[..., k]
     ijk = np.unravel_index(int(np.abs(volume).argmax()), volume.shape)
     return np.asarray(affine[:3, :3] @ np.array(ijk, dtype=np.float64) + affine[:3, 3])
 
@@ -176,8 +179,7 @@ def _layer(axes: Axes, plane: Array, box: Any, **style: Any) -> None:
 
 
 def _coloured(axes: Axes, plane: Array, box: Any, limit: float) -> None:
-    shown = np.ma.masked_less(np.abs(plane), THRESHOLD)
-    shown = np.ma.array(plane, mask=shown.mask)
+    shown = np.ma.array(plane, mask=np.abs(plane) < THRESHOLD)
     _layer(axes, shown, box, cmap=COLOURS, vmin=-limit, vmax=limit, interpolation="nearest")
 
 
@@ -207,7 +209,7 @@ def draw_maps(
     wide, tall = canvas.size
     for k, alt in enumerate(alts):
         values = canvas.values(volumes[..., k])
-        place = peaks[k] if k < len(peaks) else strongest(volumes[..., k], affine)
+        place = place_of(k, volumes, affine, peaks)
         pictures = []
         for shape, what in (
             ("planes", "Three planes through the peak."),
@@ -235,10 +237,8 @@ def draw_sheet(
     axes = figure.add_axes((0.0, 0.0, 1.0, 1.0))
     for k, name in enumerate(names):
         bottom = (len(names) - 1 - k) * tall
-        volume = volumes[..., k]
-        values = canvas.values(volume)
-        corner = (0.0, bottom)
-        paint_planes(axes, canvas, values, strongest(volume, affine), SHEET_LIMIT, corner)
+        values, place = canvas.values(volumes[..., k]), place_of(k, volumes, affine, ())
+        paint_planes(axes, canvas, values, place, SHEET_LIMIT, (0.0, bottom))
         paint_glass(axes, canvas, values, SHEET_LIMIT, (wide, bottom))
         axes.text(0.0, bottom + tall - 3 * GAP, name, va="top", fontsize=9, fontweight="bold")
     frame(axes, 2 * wide, len(names) * tall)
@@ -273,7 +273,7 @@ def networks_figure(
         top = 1.0 - (row * (each * tall / wide + TITLE) + TITLE) / high
         tallness = each * tall / wide / high
         axes = figure.add_axes((column / across, top - tallness, 0.98 / across, tallness))
-        place = peaks[k] if k < len(peaks) else strongest(volumes[..., k], affine)
+        place = place_of(k, volumes, affine, peaks)
         paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit)
         frame(axes, wide, tall)
         axes.set_title(title, fontsize=8, loc="left", pad=2.0)

@@ -35,6 +35,7 @@ from cape.report.results import (
     MapResults,
     ModelFigures,
     NoiseBand,
+    Results,
     Round,
     RunSettings,
     SpatialFit,
@@ -79,11 +80,17 @@ def add_score(
     results = replace(read_results(folder), simulation=simulation, synthetic=synthetic)
     if isinstance(results, MapResults):  # nothing was planted that a table could be compared with
         results = replace(results, q_ngi=q_ngi, map_correlation=map_correlation)
+    _write_again(folder, results)
+
+
+def _write_again(folder: Path, results: Results) -> Path:
+    """Write changed results, and what is made of them."""
+    files.write_json(folder / "results.json", results)
+    if isinstance(results, MapResults):
         privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
         settings = files.read_record(folder / "settings.json", RunSettings).settings
         consortium_page.write_methods(folder, results, privacy, settings)
-    files.write_json(folder / "results.json", results)
-    consortium_page.render(folder)
+    return consortium_page.render(folder)
 
 
 def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Path:
@@ -106,12 +113,7 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
         rows = labels.labelled(files.read_rows(rows_of, Component), z, used, space)
         # Only the label columns differ: numbers of 12 digits survive being read and written.
         files.write_rows(rows_of, Component, rows)
-    results = replace(results, labels=labels.source(used, {}))
-    files.write_json(results_path, results)
-    privacy = files.read_record(folder / "privacy.json", PrivacyStatement)
-    settings = files.read_record(folder / "settings.json", RunSettings).settings
-    consortium_page.write_methods(folder, results, privacy, settings)
-    return consortium_page.render(folder)
+    return _write_again(folder, replace(results, labels=labels.source(used, {})))
 
 
 def _found_free(results: MapResults) -> bool:

@@ -92,8 +92,8 @@ def _common(folder: MapFolder | TableFolder) -> Values:
 
 def _features(results: Results) -> str:
     n, d, grid = results.n_features, results.n_basis, results.grid
-    words = {"mask": "voxels", "atlas": "parcels", "parcels": "parcels"}
-    word = {**words, "grayordinates": "grayordinates"}.get(results.feature_space, "columns")
+    words = {"mask": "voxels", "atlas": "parcels", "matrix": "columns"}
+    word = words.get(results.feature_space, results.feature_space)
     of_grid = grid and not is_cifti(results.feature_space)
     shape = f" ({' x '.join(map(str, grid))})" if of_grid else ""
     basis = "" if n == d else f", basis of {d}"

@@ -58,6 +58,11 @@ class Match:
     r: float
     chance: float
 
+    @property
+    def name(self) -> str | None:
+        """The label above chance, None below it."""
+        return self.label if abs(self.r) > self.chance else None
+
 
 def bundled(space: FeatureSpace) -> Template | None:
     """Networks of the default set on an MNI space; None without a grid and without nilearn."""
@@ -351,7 +356,7 @@ def labelled(
     return tuple(
         replace(
             row,
-            label=best.label if abs(best.r) > best.chance else None,
+            label=best.name,
             label_r=best.r,
             label_chance=best.chance,
         )

@@ -152,7 +152,7 @@ def _networks(site: SiteOutcome) -> tuple[str, ...]:
     if template is None:
         return ()
     found = labels.match(z_scores(site.A), template, space)
-    return tuple(one.label if abs(one.r) > one.chance else "" for one in found)
+    return tuple(one.name or "" for one in found)
 
 
 def _data(space: FeatureSpace, settings: Mapping[str, Any]) -> str:

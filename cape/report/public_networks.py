@@ -54,18 +54,15 @@ def find(name: str, where: Array) -> Networks | None:
 
 
 def installed(file: str) -> Path | None:
-    """Return a file of the data that nilearn installs; None without it."""
+    """Return a file below the package nilearn; None without it."""
     # Importing nilearn takes seconds, for a table or one image.
     try:
         spec = importlib.util.find_spec("nilearn")
     except ValueError:  # a test's stand-in for a missing library
         return None
     places = spec.submodule_search_locations if spec is not None else None
-    for place in places or ():
-        path = Path(place) / "datasets" / "data" / file
-        if path.is_file():
-            return path
-    return None
+    found = (Path(place) / file for place in places or ())
+    return next((path for path in found if path.is_file()), None)
 
 
 def fetched(pattern: str) -> Path | None:
@@ -80,7 +77,7 @@ def fetched(pattern: str) -> Path | None:
 
 
 def _dosenbach(where: Array) -> Networks | None:
-    table = installed("dosenbach_2010.csv")
+    table = installed("datasets/data/dosenbach_2010.csv")
     if table is None:
         return None
     rows = rows_by_column(table.read_bytes(), ",")
@@ -89,7 +86,7 @@ def _dosenbach(where: Array) -> Networks | None:
 
 
 def _seitzman(where: Array) -> Networks | None:
-    table = installed("seitzman_2018_ROIs_300inVol_MNI_allInfo.txt")
+    table = installed("datasets/data/seitzman_2018_ROIs_300inVol_MNI_allInfo.txt")
     if table is None:
         return None
     rows = [line.split() for line in table.read_text(encoding="utf-8").splitlines()[1:]]

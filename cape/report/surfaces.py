@@ -43,7 +43,6 @@ def cifti_of(z: Array, space: FeatureSpace, *, stamp: str) -> bytes:
 
 
 def _models(axes: Any, structure: Structure, space: FeatureSpace) -> Any:
-    volume = _volume(space)
     return axes.BrainModelAxis(
         np.concatenate(
             [[f"CIFTI_STRUCTURE_{p.structure}"] * len(p.index) for p in structure.parts]
@@ -57,7 +56,7 @@ def _models(axes: Any, structure: Structure, space: FeatureSpace) -> Any:
         nvertices={
             f"CIFTI_STRUCTURE_{p.structure}": p.n_vertices for p in structure.parts if p.n_vertices
         },
-        **volume,
+        **_volume(space),
     )
 
 
@@ -124,9 +123,7 @@ def read_spheres(folder: Path) -> tuple[Sphere, ...]:
                 for side in ("left", "right")
                 if side in found
             )
-    except FileNotFoundError:
-        return ()
-    except BROKEN:  # the page is written without them
+    except BROKEN:  # none were written, or not whole: the page does without
         return ()
 
 

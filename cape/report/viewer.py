@@ -6,7 +6,7 @@ It runs brainsprite, which nilearn installs, so it is a page of its own: the rep
 from __future__ import annotations
 
 import base64
-import importlib.util
+import importlib
 import io
 import json
 import math
@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.report import brain, files, page
+from cape.report import brain, files, page, public_networks
 from cape.report.plots import COLOURS, THRESHOLD
 
 FILE: Final = "viewer.html"
@@ -27,16 +27,8 @@ SCRIPTS: Final = ("_assets/js/brainsprite.min.js", "plotting/data/js/brainsprite
 
 def script() -> str | None:
     """Return brainsprite as nilearn installs it; None without it."""
-    try:
-        spec = importlib.util.find_spec("nilearn")
-    except ValueError:  # a test's stand-in for a missing library
-        return None
-    for place in (spec.submodule_search_locations if spec else None) or ():
-        for name in SCRIPTS:
-            path = Path(place) / name
-            if path.is_file():
-                return path.read_text(encoding="utf-8")
-    return None
+    paths = filter(None, map(public_networks.installed, SCRIPTS))
+    return next((path.read_text(encoding="utf-8") for path in paths), None)
 
 
 def write_viewer(
@@ -59,7 +51,7 @@ def write_viewer(
         {
             "title": title,
             "png": _overlay(canvas.values(volumes[..., k]), limit),
-            "at": _voxel(canvas, peaks[k] if k < len(peaks) else None, volumes[..., k], affine),
+            "at": _voxel(canvas, brain.place_of(k, volumes, affine, peaks)),
         }
         for k, title in enumerate(titles)
     ]
@@ -89,9 +81,8 @@ def write_viewer(
     files.write_text(folder / FILE, text)
 
 
-def _voxel(canvas: brain.Canvas, place: Array | None, volume: Array, affine: Array) -> list[int]:
-    at = brain.strongest(volume, affine) if place is None else place
-    return [int(np.abs(p - x).argmin()) for p, x in zip(canvas.places, at, strict=True)]
+def _voxel(canvas: brain.Canvas, place: Array) -> list[int]:
+    return [int(np.abs(p - x).argmin()) for p, x in zip(canvas.places, place, strict=True)]
 
 
 def _overlay(values: Array, limit: float) -> str:

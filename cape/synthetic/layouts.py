@@ -185,14 +185,9 @@ def _as_fmriprep(shelf: Shelf, m: int, values: Data, rng: np.random.Generator) -
         table = shelf.folder / f"{place}_desc-confounds_timeseries"
         table.with_suffix(".tsv").write_text(_table(columns), encoding="utf-8")
         about = {
-            name: {"Method": "aCompCor", "Mask": "combined", "Retained": True}
+            name: {"Method": f"{name[0]}CompCor", "Mask": "combined", "Retained": True}
             for name in columns
-            if name.startswith("a_comp_cor")
-        }
-        about |= {
-            name: {"Method": "tCompCor", "Mask": "combined", "Retained": True}
-            for name in columns
-            if name.startswith("t_comp_cor")
+            if "_comp_cor_" in name
         }
         table.with_suffix(".json").write_text(json.dumps(about, indent=2), encoding="utf-8")
 

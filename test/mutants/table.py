@@ -519,8 +519,8 @@ MUTANTS = (
     Mutant(
         "hemispheres and voxels are ordered by their density",
         "cape/algorithms/surface_kernel.py",
-        "return _kept(modes.values, _CARRIED[False]) / mean, of_voxels",
-        "return _kept(modes.values, _CARRIED[False]), of_voxels",
+        "return _kept(modes.values, _CARRIED_MODES) / mean, of_voxels",
+        "return _kept(modes.values, _CARRIED_MODES), of_voxels",
         UNIT + "test_surface_kernel.py::test_columns_are_the_leading_eigenvectors_of_the_kernel",
     ),
     # -- phases, the door, drivers
@@ -1561,7 +1561,7 @@ MUTANTS = (
     ),
     Mutant(
         "a match of chance is a name",
-        "cape/report/labels.py", "best.label if abs(best.r) > best.chance else None", "best.label",
+        "cape/report/labels.py", "self.label if abs(self.r) > self.chance else None", "self.label",
         UNIT + "test_report_labels.py::test_what_is_not_above_chance_has_a_name_in_no_table",
     ),
     Mutant(

@@ -33,7 +33,7 @@ def test_every_map_is_cut_through_its_peak_and_left_is_left() -> None:
     volume = np.zeros(mask.shape)
     volume[1, 7, 2] = -9.0  # x -12: left
     volume[5, 5, 5] = 1.9  # below the threshold
-    place = brain.strongest(volume, affine)
+    place = brain.place_of(0, volume[..., None], affine, ())
     assert place.tolist() == [-12.0, 8.0, 0.0]
     canvas = brain.canvas_of(mask, affine, mni=False)
     planes, texts = drawn(canvas, canvas.values(volume), place)
