@@ -84,10 +84,13 @@ class Secrets:
         Made from data, before any noise: working arrays, single answers, sums of sites.
     hidden : list
         Noise, masks, masked-to-be sums, keys, entropy: nowhere, not even in a site's own files.
+    opened : list
+        Streams of what sites commit to and then show: their parts of the graph of SecureAgg.
     """
 
     numbers: list[Any] = field(default_factory=list)
     hidden: list[Any] = field(default_factory=list)
+    opened: list[Any] = field(default_factory=list)
     heard: Callable[[str, Any], None] = lambda what, value: None
 
     @contextmanager
@@ -165,11 +168,15 @@ class Secrets:
 
     def _secret(self, real: Any, source: Any, *context: Any) -> Any:
         self.hidden.append(scanner.secret("secret of the run", source.secret))
-        return real(source, *context)
+        stream = real(source, *context)
+        if context[0] == "graph":
+            self.opened.append(stream)
+        return stream
 
     def _draw(self, real: Any, source: Any, n: int) -> bytes:
         drawn = bytes(real(source, n))
-        if n >= 32:  # a nonce has 16 bytes, and is public
+        shown = any(source is stream for stream in self.opened)
+        if n >= 32 and not shown:  # a nonce has 16 bytes, and is public
             self.hidden.append(scanner.secret("entropy", drawn[:32]))
             self.hidden.append(scanner.secret("entropy", drawn[-32:]))
         return drawn
