@@ -3,11 +3,13 @@
     python bench/brains.py maps --seeds 831,832 --json
     python bench/brains.py maps --tree ../before --seeds 831,832 --json
     python bench/brains.py test --json
+    python bench/brains.py temporal --seeds 831,832 --json
 
 ``maps``  whole runs (secure sums, exact noise) at G 50 to 400 on the same subjects: mean |r| of the
           maps with the planted networks, matched one to one, and how many are above .5.  `--tree`
           runs the code of another checkout on the same voxels, with its own defaults.
 ``test``  the left-right test, from its parts: 1000 runs of noise and 100 of brains at each G.
+``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
 
 Subjects: `cape.synthetic.two_sided` on the 10 mm mask, 20 networks, 4 of them on one side only.
 """
@@ -43,6 +45,12 @@ OTHER_NOISE = ((7.5, 0.8), (10.5, 0.8), (14.0, 0.8), (19.0, 0.8))
 
 def play(voxels: Path, g: float, n_components: int, seed: int) -> tuple[Any, str]:
     """Run this interpreter's cape on the voxels of a file; return the maps and the status."""
+    outcome = run(voxels, g, n_components, seed, "spatial")
+    return outcome.A, outcome.status
+
+
+def run(voxels: Path, g: float, n_components: int, seed: int, separation: str) -> Any:
+    """Return the outcome of a run on the voxels of a file."""
     import separations as bench
     from cape.computations import load
     from cape.config import Config
@@ -54,7 +62,7 @@ def play(voxels: Path, g: float, n_components: int, seed: int) -> tuple[Any, str
         from cape.data.signals import clean
 
     data = np.load(voxels, mmap_mode="r")
-    settings = {"separation": "spatial", "mask": MASK, "n_components": n_components}
+    settings = {"separation": separation, "mask": MASK, "n_components": n_components}
     config = load("capedjica").config.from_input({"epsilon": 1.0, "delta": 1e-5, **settings})
     arguments = argparse.Namespace(subjects=len(data), sites=SITES, g=g * 1.001)
     space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
@@ -62,8 +70,7 @@ def play(voxels: Path, g: float, n_components: int, seed: int) -> tuple[Any, str
     def subject(m: int) -> Any:
         return clean(np.array(data[m]), 0, config)[0].astype(np.float64)
 
-    outcome = bench.run(space, subject, arguments, seed, **settings)
-    return outcome.A, outcome.status
+    return bench.run(space, subject, arguments, seed, **settings)
 
 
 def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
@@ -128,6 +135,26 @@ def maps(seeds: list[int], kinds: list[str], tree: Path | None) -> dict[str, Any
     return {"what": "maps", "tree": "before" if tree else "after", "rows": rows}
 
 
+def temporal(seeds: list[int]) -> dict[str, Any]:
+    """Return r of a temporal run's own maps and of its spatial set, each over its own number."""
+    from cape.synthetic import match_maps
+
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        for seed in seeds:
+            truth = write_voxels(voxels := Path(folder) / "voxels.npy", seed, networks=True)
+            for g, n in AFTER.items():
+                outcome = run(voxels, g, n, seed, "temporal")
+                row = {"seed": seed, "g": g, "status": outcome.status}
+                for name, A in (("own", outcome.A), ("free", outcome.spatial.A)):
+                    r = np.abs(match_maps(A, truth).correlation)
+                    row |= {f"{name}_maps": A.shape[1], f"{name}_r": float(r.mean())}
+                    row |= {f"{name}_found": int((r > FOUND).sum())}
+                rows.append(row)
+                print(json.dumps(row), file=sys.stderr, flush=True)
+    return {"what": "temporal", "rows": rows}
+
+
 def test() -> dict[str, Any]:
     """Return how often noise and brains pass z of 4, from t = tr(J P) of fresh subjects."""
     rows = []
@@ -186,7 +213,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", choices=("maps", "test"))
+    parser.add_argument("what", choices=("maps", "test", "temporal"))
     parser.add_argument("--seeds", default="831,832")
     parser.add_argument("--kinds", default="brains,smooth")
     parser.add_argument("--tree", type=Path, help="another checkout, run on the same voxels")
@@ -194,6 +221,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.what == "test":
         document = test()
+    elif arguments.what == "temporal":
+        document = temporal([int(text) for text in arguments.seeds.split(",")])
     else:
         seeds = [int(text) for text in arguments.seeds.split(",")]
         document = maps(seeds, arguments.kinds.split(","), arguments.tree)

@@ -1,7 +1,7 @@
 """The default over all presets of the synthetic package: q, map r, worst map, verdict, claimed r.
 
     python bench/variants.py --g 110,170,240 --seeds 0 --json rows.json
-    python bench/variants.py --presets jitter,fields --g 170 --paired-with ../other-tree
+    python bench/variants.py --presets jitter,fields --g 170 --paired-with ../other-tree --draws 6
     python bench/variants.py --table rows.json
 
 Whole private runs in memory: secure sums, exact integers and noise, four sites, epsilon chosen so
@@ -35,6 +35,7 @@ import numpy as np
 
 EDGE, D = 30, 100
 NOISE_SEED = 7_200_000
+DRAW = 100_000  # from the seed of one draw of the noise to that of the next
 NULL = ("smooth-noise", "white-noise")
 # Sites and delta of every run
 SITES, DELTA = 4, 1e-5
@@ -163,15 +164,16 @@ def epsilon_for(g: float, n_subjects: int) -> float:
 
 
 def measure(
-    name: str, g: float, seed: int, arguments: argparse.Namespace, trees: dict[str, Path]
+    name: str, g: float, seed: int, draw: int, arguments: argparse.Namespace, trees: dict[str, Path]
 ) -> list[dict[str, Any]]:
     """Return a row for every tree, from the same subjects."""
     made = subjects_of(name, arguments.subjects, arguments.components, seed)
     chosen: dict[str, object] = {
         "feature_space": "matrix", "image_shape": f"{EDGE},{EDGE}", "basis": "dct", "n_basis": D,
         "n_components": arguments.components, "epsilon": epsilon_for(g, arguments.subjects),
-        "delta": DELTA, "accept_low_quality": True, "n_sites": SITES, "min_sites": 3, "seed": seed,
-        "min_timepoints": 60, **dict(text.split("=", 1) for text in arguments.set),
+        "delta": DELTA, "accept_low_quality": True, "n_sites": SITES, "min_sites": 3,
+        "seed": seed + DRAW * draw, "min_timepoints": 60,
+        **dict(text.split("=", 1) for text in arguments.set),
     }  # fmt: skip
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -186,7 +188,7 @@ def measure(
                 facts = json.loads(str(stored["facts"]))
                 score = scores(stored["W"], stored["A"], made.truth)
             rows.append(
-                {"preset": name, "g": g, "seed": seed, "tree": tree, **score, **facts,
+                {"preset": name, "g": g, "seed": seed, "draw": draw, "tree": tree, **score, **facts,
                  "seconds": time.monotonic() - began}
             )  # fmt: skip
     return rows
@@ -256,6 +258,26 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
+def by_draws(rows: list[dict[str, Any]]) -> str:
+    """Return q over the draws of the noise for every seed of the data, of both trees."""
+
+    def number(q: float) -> str:
+        return f"{q:.3f}".lstrip("0")
+
+    lines = [
+        "| seed of the data | draws | q now: mean (least to largest) | before |",
+        "|---" * 4 + "|",
+    ]
+    for seed in (*sorted({row["seed"] for row in rows}), "all"):
+        cells, n = [], 0
+        for tree in ("this", "other"):
+            of = [r["q"] for r in rows if r["tree"] == tree and seed in (r["seed"], "all")]
+            cells.append(f"{number(np.mean(of))} ({number(min(of))} to {number(max(of))})")
+            n = len(of)
+        lines.append(f"| {seed} | {n} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def main() -> None:
     from cape.synthetic import PRESETS
 
@@ -264,6 +286,7 @@ def main() -> None:
     parser.add_argument("--presets", default=",".join((*PRESETS, *NULL)))
     parser.add_argument("--g", default="110,170,240")
     parser.add_argument("--seeds", default="0")
+    parser.add_argument("--draws", type=int, default=1, help="of the noise, on the same subjects")
     parser.add_argument("--subjects", type=int, default=128)
     parser.add_argument("--components", type=int, default=20)
     parser.add_argument("--paired-with", type=Path, help="the root of another tree of cape")
@@ -281,11 +304,12 @@ def main() -> None:
     for seed in map(int, arguments.seeds.split(",")):
         for g in map(float, arguments.g.split(",")):
             for name in arguments.presets.split(","):
-                for row in measure(name, g, seed, arguments, trees):
-                    print(line(row), flush=True)
-                    if arguments.json:
-                        with arguments.json.open("a", encoding="utf-8") as file:
-                            file.write(json.dumps(row) + "\n")
+                for draw in range(arguments.draws):
+                    for row in measure(name, g, seed, draw, arguments, trees):
+                        print(line(row), flush=True)
+                        if arguments.json:
+                            with arguments.json.open("a", encoding="utf-8") as file:
+                                file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

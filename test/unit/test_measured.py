@@ -6,6 +6,7 @@ import argparse
 import json
 import runpy
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,8 +17,14 @@ from cape.synthetic import PRESETS
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / "docs" / "results.md").read_text(encoding="utf-8")
-FILE = TOP / "bench" / "measured" / "variants.jsonl"
-ROWS = [json.loads(line) for line in FILE.read_text(encoding="utf-8").splitlines()]
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    text = (TOP / "bench" / "measured" / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+ROWS = rows_of("variants.jsonl")
 THIS = [row for row in ROWS if row["tree"] == "this"]
 
 
@@ -27,6 +34,7 @@ THIS = [row for row in ROWS if row["tree"] == "this"]
         ("variants", variants.table(ROWS)),
         ("claims", reliability.reliability(THIS)),
         ("verdicts", reliability.summary(THIS)),
+        ("fields", variants.by_draws(rows_of("fields.jsonl"))),
     ],
 )
 def test_the_tables_of_the_page_are_those_of_the_rows(name: str, made: str) -> None:
