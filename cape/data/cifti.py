@@ -18,13 +18,14 @@ from cape.algorithms.estimators import Array
 from cape.arrays import MOST_KEPT
 from cape.config import Config
 from cape.data.file_type import CIFTI_SERIES, check_type
+from cape.data.gifti import plain_xml, read_vertices
 from cape.data.images import HashingReader, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
 from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.grayordinates import LEFT, RIGHT, Part, Structure, quantised, structure_of
+from cape.grayordinates import LEFT, MOST_POINTS, RIGHT, Part, Structure, quantised, structure_of
 
 if TYPE_CHECKING:
     from nibabel.cifti2.cifti2_axes import Axis, BrainModelAxis, ParcelsAxis
@@ -112,7 +113,8 @@ def _open(reader: HashingReader, path: Path) -> _Opened:
         observed = f"shape {shape}, first extension {code}"
         raise UnusableFile(IssueCode.CIFTI_OTHER, observed, wanted="a CIFTI-2 file")
     n_bytes = path.stat().st_size
-    if not 8 < size <= min(MOST_XML, n_bytes) or offset < HEADER_BYTES + 4 + size:
+    least = HEADER_BYTES + 4 + size
+    if not 8 < size <= min(MOST_XML, n_bytes) or not least <= offset <= least + MOST_XML:
         raise UnusableFile(IssueCode.HEADER_DAMAGED, f"an extension of {size} bytes")
     if dtype.kind not in "iuf":
         raise UnusableFile(IssueCode.IMAGE_NO_SIGNAL, f"type {dtype}")
@@ -145,10 +147,14 @@ def _parsed(xml: bytes) -> tuple[tuple[Axis, Axis], Structure | None]:
     from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
     from nibabel.cifti2.parse_cifti2 import Cifti2Parser
 
-    if b"<!ENTITY" in xml or b"<!DOCTYPE" in xml:  # nothing that could unfold
-        raise ValueError("XML with declarations of its own")
-    parser: Any = Cifti2Parser()
-    parser.parse(string=xml)
+    # Named, so that the file cannot declare another one.
+    parser: Any = Cifti2Parser(encoding="utf-8")
+    parser.parse(string=plain_xml(xml))
+    for index_map in parser.header.matrix:
+        # As many numbers as it says would be made before they are read.
+        said = [model.index_count for model in index_map.brain_models]
+        if min(said, default=0) < 0 or sum(said) > MOST_POINTS:
+            raise ValueError(f"{sum(said)} points, at most {MOST_POINTS}")
     axes = (parser.header.get_axis(0), parser.header.get_axis(1))
     known = isinstance(axes[1], BrainModelAxis | ParcelsAxis)
     return axes, structure_of_axis(axes[1]) if known else None
@@ -327,15 +333,8 @@ def _spheres(base: Path) -> dict[str, Array]:
     for side, names in SPHERE_FILES.items():
         path = next((base / name for name in names if (base / name).is_file()), None)
         if path is not None:
-            found[side] = _vertices(path)
+            try:
+                found[side] = read_vertices(path)
+            except ValueError as err:
+                raise ValueError(f"{path.name} is no surface: {err}") from err
     return found
-
-
-def _vertices(path: Path) -> Array:
-    import nibabel as nib
-
-    try:
-        image: Any = nib.load(path)
-        return np.asarray(image.agg_data("pointset"), dtype=np.float64).reshape(-1, 3)
-    except Exception as err:  # as above
-        raise ValueError(f"{path.name} is no surface: {err}") from err

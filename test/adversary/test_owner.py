@@ -9,6 +9,7 @@ learns 0 bits, however he chooses the next value.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from cape.protocol import secure_sum, wire
 from cape.simulation.simulate import simulate
 from cape.site.policy import POLICY_VARIABLE, SitePolicy
 from support import consortium as helper
+from support import surfaces
 
 pytestmark = pytest.mark.usefixtures("no_pages")
 
@@ -323,6 +325,66 @@ def test_a_file_that_breaks_the_program_tells_nobody(worlds, tmp_path, monkeypat
 
     monkeypatch.setattr(reading, "read_matrix", breaks)
     assert Owner(tmp_path / "after", worlds[0]).ask() == before
+
+
+def write_series(folder: Path, *, seed: int, columns: Any = None) -> Path:
+    """Series of parcels of five people, beside the owner's structure and spheres."""
+    surfaces.write_owner_files(folder, surfaces.parcels(2), 2)
+    for m in range(5):
+        values = 100 + np.random.default_rng((seed, m)).standard_normal((24, 40))
+        surfaces.write_cifti(folder / f"sub-{m}_bold.ptseries.nii", values, surfaces.parcels(2))
+    return folder
+
+
+ASKED_OF_PARCELS = {"feature_space": "parcels", "n_features": 24, "min_timepoints": 20}
+
+
+def test_no_file_of_a_study_of_parcels_is_asked_what_it_holds(tmp_path) -> None:
+    calm = write_series(tmp_path / "calm" / "local1", seed=1)
+    broken = write_series(tmp_path / "broken" / "local1", seed=2)
+    names = sorted(broken.glob("sub-*"))
+    names[0].write_bytes(b"")
+    names[1].write_bytes(names[1].read_bytes()[:700])
+    surfaces.write_cifti(names[2], np.full((20, 40), np.nan), surfaces.parcels(2, 10))
+    names[3].write_bytes(names[3].read_bytes().replace(b"L_00", b"X_00"))
+    surfaces.write_cifti(names[4], series(4, 30), surfaces.parcels(2, 6), unit="HERTZ")
+    for asked in ({}, {"tr": 2.0}, {"min_minutes": 1.2}, {"n_features": 23}, {"n_features": 20}):
+        answers = {
+            Owner(tmp_path / f"{world.parent.name} {asked}", world)
+            .ask(**{**ASKED_OF_PARCELS, **asked}) for world in (calm, broken)
+        }  # fmt: skip
+        assert len(answers) == 1, (asked, answers)
+
+
+def test_a_sphere_that_names_a_persons_file_as_its_points_is_not_read(tmp_path) -> None:
+    """Its digest would leave in `join`: bytes of anybody, at any place, for nothing.
+
+    One vertex will do, which lies on a sphere whatever it says.
+    """
+    told = set()
+    for seed in (1, 2):
+        site = write_series(tmp_path / str(seed) / "local1", seed=seed)
+        person = site / "sub-3_bold.ptseries.nii"
+        place = person.stat().st_size - 162 * 3 * 4
+        surfaces.write_owner_files(site, one_vertex(), 2)
+        sphere = site / "sphere.L.surf.gii"
+        for name in (person.name, person):
+            text = sphere.read_text()
+            for attribute, value in (("Encoding", "ExternalFileBinary"),
+                                     ("ExternalFileName", name),
+                                     ("ExternalFileOffset", place)):  # fmt: skip
+                text = re.sub(f'{attribute}="[^"]*"', f'{attribute}="{value}"', text, count=1)
+            sphere.write_text(text)
+            owner = Owner(tmp_path / f"owner {seed} {len(str(name))}", site)
+            told.add(owner.ask(**{**ASKED_OF_PARCELS, "n_features": 1}))
+    assert len(told) == 1
+
+
+def one_vertex() -> Any:
+    """A structure of one parcel of one vertex of the left hemisphere."""
+    columns = surfaces.parcels(2)[:1]
+    columns.vertices[0] = {surfaces.SIDES[0]: columns.vertices[0][surfaces.SIDES[0]][:1]}
+    return columns
 
 
 def test_an_atlas_cannot_be_the_image_of_a_person(worlds, tmp_path) -> None:

@@ -486,8 +486,32 @@ MUTANTS = (
     ),
     Mutant(
         "XML of a CIFTI file may declare entities",
-        "cape/data/cifti.py", 'if b"<!ENTITY" in xml or b"<!DOCTYPE" in xml:', "if False:",
+        "cape/data/gifti.py", 'if "<!ENTITY" in text:', "if False:",
         UNIT + "test_cifti.py::test_a_file_that_does_not_fit_is_one_clear_finding",
+    ),
+    Mutant(
+        "XML of two bytes a letter is searched as if it had one",
+        "cape/data/gifti.py", 'if "\\0" in text:', "if False:",
+        UNIT + "test_cifti.py::test_a_file_that_does_not_fit_is_one_clear_finding",
+    ),
+    Mutant(
+        "a CIFTI file has as many points as it says, whatever it holds",
+        "cape/data/cifti.py",
+        "if min(said, default=0) < 0 or sum(said) > MOST_POINTS:", "if False:",
+        UNIT + "test_cifti.py::test_a_file_that_does_not_fit_is_one_clear_finding",
+    ),
+    Mutant(
+        "points of a sphere may stand in another file",
+        "cape/data/gifti.py",
+        "    points = [(a, t) for a, t in arrays",
+        "    import nibabel\n\n    return np.asarray(nibabel.load(path).agg_data(\"pointset\"))"
+        "\n    points = [(a, t) for a, t in arrays",
+        OWNER + "test_a_sphere_that_names_a_persons_file_as_its_points_is_not_read",
+    ),
+    Mutant(
+        "points of a sphere are unpacked to their end",
+        "cape/data/gifti.py", ".decompress(raw, size + 1)", ".decompress(raw)[: size + 1]",
+        UNIT + "test_cifti.py::test_a_sphere_is_never_unpacked_further_than_its_points",
     ),
     Mutant(
         "a peer's structure may have a vertex twice",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import tracemalloc
 import zlib
 from dataclasses import replace
 
@@ -11,9 +12,11 @@ import nibabel as nib
 import numpy as np
 import pytest
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, ParcelsAxis
+from nibabel.gifti.util import array_index_order_codes, gifti_encoding_codes
 
 from cape.config import Config
 from cape.data import inspect_site, load_site
+from cape.data.gifti import read_vertices
 from cape.data.pipeline import start_scan, subject_matrix
 from cape.errors import MessageError
 from cape.feature_space import FeatureSpace
@@ -94,6 +97,32 @@ def test_integers_with_a_scale_and_big_endian_files_are_read(tmp_path) -> None:
         np.testing.assert_allclose(got, values - values.mean(axis=1, keepdims=True), atol=atol)
 
 
+def xml_of(path) -> str:
+    return nib.load(path).nifti_header.extensions[0].get_content().to_xml().decode()
+
+
+def with_xml(path, xml: bytes) -> None:
+    raw = path.read_bytes()
+    content = xml + b"\0" * (-(8 + len(xml)) % 16)
+    header = nib.Nifti2Header(raw[:540], check=False)
+    first = int(header["vox_offset"])
+    header["vox_offset"] = 544 + 8 + len(content)
+    size = np.array([8 + len(content), 32], dtype="<i4").tobytes()
+    path.write_bytes(header.binaryblock + raw[540:544] + size + content + raw[first:])
+
+
+def coded(path, encoding: str) -> None:
+    """Write the XML of a file in another encoding, with an entity."""
+    body = xml_of(path).partition("<CIFTI")[2].replace("LEFT", "&a;", 1)
+    head = f'<?xml version="1.0" encoding="{encoding}"?>'
+    rest = f'<!DOCTYPE CIFTI [<!ENTITY a "LEFT">]><CIFTI{body}'
+    # Of EBCDIC the declaration itself is read as ASCII.
+    wide = "16" in encoding
+    with_xml(
+        path, (head + rest).encode(encoding) if wide else head.encode() + rest.encode(encoding)
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
@@ -105,7 +134,11 @@ def test_integers_with_a_scale_and_big_endian_files_are_read(tmp_path) -> None:
         ("nifti", "109", "ends in .nii"),
         ("truncated", "111", "bytes"),
         ("xml", "109", "not well-formed"),
-        ("entity", "109", "XML with declarations of its own"),
+        ("entity", "109", "XML that declares entities"),
+        ("entity in UTF-16", "109", "XML that is not UTF-8"),
+        ("entity in EBCDIC", "109", "XML that is not UTF-8"),
+        ("billion points", "109", "points, at most"),
+        ("offset", "109", "an extension of"),
         ("nan", "125", "%"),
         ("ms", "133", "2000 said to be seconds"),
         ("hertz", "132", "hertz"),
@@ -145,6 +178,17 @@ def test_a_file_that_does_not_fit_is_one_clear_finding(tmp_path, change, code, w
         path.write_bytes(raw.replace(b"<CIFTI ", b"<<IFTI ", 1))
     elif change == "entity":
         path.write_bytes(raw.replace(b'<CIFTI Version="2.0">', b'<!ENTITY a="b"      >', 1))
+    elif change.startswith("entity in"):
+        coded(path, {"UTF-16": "utf-16", "EBCDIC": "cp037"}[change.split()[-1]])
+    elif change == "billion points":
+        write_cifti(path, series(len(axis(2))), axis(2))
+        with_xml(
+            path, re.sub('IndexCount="[0-9]+"', 'IndexCount="4000000000"', xml_of(path)).encode()
+        )
+    elif change == "offset":
+        header = nib.Nifti2Header(raw[:540], check=False)
+        header["vox_offset"] = 2**40
+        path.write_bytes(header.binaryblock + raw[540:])
     found = findings(tmp_path, config)
     assert re.match(f"CAPE-[EW]{code} ", found)
     assert words in found
@@ -212,6 +256,72 @@ def test_the_structure_comes_from_the_owners_file_alone(tmp_path) -> None:
     structure.unlink()
     (missing,) = findings(tmp_path).splitlines()
     assert missing.startswith("CAPE-E101 The structure file is missing. structure.pscalar.nii")
+
+
+def points_said(folder, **attributes: str) -> None:
+    """Write the left sphere with other attributes of its points."""
+    path = folder / "sphere.L.surf.gii"
+    text = path.read_text()
+    for name, value in attributes.items():
+        text = re.sub(f'{name}="[^"]*"', f'{name}="{value}"', text, count=1)
+    path.write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("order", "encoding"),
+    [
+        ("C", "ASCII"),
+        *((order, f"{zipped}Base64Binary") for order in "CF" for zipped in ("", "GZip")),
+    ],
+)
+def test_spheres_are_read_as_nibabel_reads_them(tmp_path, encoding, order) -> None:
+    site(tmp_path)
+    path = tmp_path / "sphere.L.surf.gii"
+    surface = nib.load(path)
+    wanted = surface.agg_data("pointset")
+    surface.darrays[0].encoding = gifti_encoding_codes.code[encoding]
+    surface.darrays[0].ind_ord = array_index_order_codes.code[order]
+    nib.save(surface, path)
+    np.testing.assert_allclose(read_vertices(path), wanted, rtol=1e-6)
+    np.testing.assert_allclose(nib.load(path).agg_data("pointset"), wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        ({"Encoding": "ExternalFileBinary"}, "points as NIFTI_TYPE_FLOAT32, ExternalFileBinary"),
+        ({"DataType": "NIFTI_TYPE_UINT8"}, "points as NIFTI_TYPE_UINT8"),
+        ({"Dim0": "161"}, "not as many points"),
+        ({"Dim0": "163"}, "not as many points"),
+        ({"Dim0": "4000000000"}, "points of shape"),
+        ({"Dim0": "-1"}, "points of shape"),
+        ({"Dim0": "many"}, "invalid literal"),
+        ({"Intent": "NIFTI_INTENT_NONE"}, "0 sets of points"),
+        ({"GIFTI Version": '1.0"><'}, "not well-formed"),
+        ({"encoding": 'UTF-8"?><!DOCTYPE GIFTI [<!ENTITY a "b">]><?x y="'}, "declares entities"),
+    ],
+)
+def test_a_sphere_that_is_none_is_refused(tmp_path, attributes, said) -> None:
+    site(tmp_path)
+    points_said(tmp_path, **attributes)
+    (found,) = findings(tmp_path).splitlines()
+    assert found.startswith(
+        "CAPE-E122 The structure cannot be read. structure.pscalar.nii: sphere.L"
+    )
+    assert said in found
+
+
+def test_a_sphere_is_never_unpacked_further_than_its_points(tmp_path) -> None:
+    site(tmp_path)
+    bomb = base64.b64encode(zlib.compress(bytes(2**28), 9)).decode()
+    path = tmp_path / "sphere.L.surf.gii"
+    text = re.sub("<Data>[^<]*</Data>", f"<Data>{bomb}</Data>", path.read_text(), count=1)
+    path.write_text(text)
+    tracemalloc.start()
+    assert "not as many points" in findings(tmp_path)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2**25, peak
 
 
 def test_a_structure_travels_and_only_with_its_digest(tmp_path) -> None:

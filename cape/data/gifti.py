@@ -1,0 +1,100 @@
+"""Vertices of GIFTI surfaces, and which XML is read at all.
+
+Own, since a surface comes from others: one that names another file as its numbers would be that
+file, and packed numbers may unfold without end.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import zlib
+from pathlib import Path
+from typing import Final
+from xml.parsers import expat
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+
+# Bytes of a file, and of its numbers: a sphere of 164,000 vertices has 2 million.
+MOST_SURFACE: Final = 2**25
+
+_TYPES: Final = {"NIFTI_TYPE_FLOAT32": "f4", "NIFTI_TYPE_FLOAT64": "f8"}
+_ENDIAN: Final = {"LittleEndian": "<", "BigEndian": ">"}
+_ORDERS: Final = {"RowMajorOrder": "C", "ColumnMajorOrder": "F"}
+_PACKED: Final = ("ASCII", "Base64Binary", "GZipBase64Binary")
+
+
+def plain_xml(xml: bytes) -> bytes:
+    """Return XML in UTF-8 that declares no entities; ValueError for other."""
+    try:
+        text = xml.decode("utf-8")
+    except UnicodeDecodeError as err:
+        raise ValueError("XML that is not UTF-8") from err
+    # Of two bytes a letter, in which nothing below would be found.
+    if "\0" in text:
+        raise ValueError("XML that is not UTF-8")
+    if "<!ENTITY" in text:  # nothing that could unfold
+        raise ValueError("XML that declares entities")
+    return xml
+
+
+def read_vertices(path: Path) -> Array:
+    """Return the vertices (n, 3) of a surface; ValueError if there are none, OSError."""
+    if path.stat().st_size > MOST_SURFACE:
+        raise ValueError(f"{path.stat().st_size} bytes, at most {MOST_SURFACE}")
+    arrays: list[tuple[dict[str, str], list[str]]] = []
+    inside = [False]
+
+    def start(name: str, attributes: dict[str, str]) -> None:
+        if name == "DataArray":
+            arrays.append((attributes, []))
+        inside[0] = name == "Data"
+
+    def end(name: str) -> None:
+        inside[0] = False
+
+    def text(data: str) -> None:
+        if inside[0] and arrays:
+            arrays[-1][1].append(data)
+
+    # Named, so that the file cannot declare another one.
+    parser = expat.ParserCreate("utf-8")
+    parser.StartElementHandler, parser.EndElementHandler = start, end
+    parser.CharacterDataHandler = text
+    try:
+        parser.Parse(plain_xml(path.read_bytes()), True)
+    except expat.ExpatError as err:
+        raise ValueError(str(err)) from err
+    points = [(a, t) for a, t in arrays if a.get("Intent") == "NIFTI_INTENT_POINTSET"]
+    if len(points) != 1:
+        raise ValueError(f"{len(points)} sets of points, not one")
+    return _numbers(points[0][0], "".join(points[0][1]))
+
+
+def _numbers(attributes: dict[str, str], text: str) -> Array:
+    said = {name: attributes.get(name, "") for name in ("DataType", "Encoding", "Endian")}
+    order = attributes.get("ArrayIndexingOrder", "RowMajorOrder")
+    shape = tuple(int(attributes.get(f"Dim{k}", "")) for k in (0, 1))
+    known = said["DataType"] in _TYPES and said["Encoding"] in _PACKED and order in _ORDERS
+    if not known or said["Endian"] not in _ENDIAN:
+        raise ValueError(f"points as {', '.join(said.values())}, {order}")
+    dtype = np.dtype(_ENDIAN[said["Endian"]] + _TYPES[said["DataType"]])
+    size = math.prod(shape) * dtype.itemsize
+    if min(shape) < 1 or shape[1] != 3 or size > MOST_SURFACE:
+        raise ValueError(f"points of shape {shape}")
+    if said["Encoding"] == "ASCII":
+        stored = np.array(text.split(), dtype=np.float64)
+    else:
+        raw = base64.b64decode(text)
+        if said["Encoding"] == "GZipBase64Binary":
+            try:
+                # One byte past the size tells a longer one, which is never unpacked to its end.
+                raw = zlib.decompressobj(wbits=47).decompress(raw, size + 1)
+            except zlib.error as err:
+                raise ValueError(str(err)) from err
+        stored = np.frombuffer(raw, dtype=dtype) if len(raw) == size else np.zeros(0)
+    if stored.size != math.prod(shape):
+        raise ValueError(f"not as many points as shape {shape} has")
+    return stored.astype(np.float64).reshape(shape, order=_ORDERS[order])
