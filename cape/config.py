@@ -374,7 +374,8 @@ class Config:
         "Which images of a BIDS folder to leave out",
         group="Data",
         help="Such as task-nback,ses-2_run-1: images whose names have all entities of one part.  A "
-        "person without an image left counts as zeros; a site leaves people out by its own list.",
+        "person without an image left counts as zeros; a site leaves people out by its own list, "
+        "the owner cannot name them (sub).",
     )
     tr: float = option(0.0, "Repetition time", low=0.0, high=20.0, unit="s", group="Data")
     tr_tolerance: float = option(1e-3, "Allowed difference of TR", low=0.0, unit="s", group="Data")
@@ -732,6 +733,9 @@ def parse_entities(text: str, setting: str = "bids_filter") -> tuple[tuple[str, 
     alnum = re.compile(r"[^\W_]+(\+[^\W_]+)*")
     if not all(re.fullmatch(r"[a-z]+", key) and alnum.fullmatch(value) for key, value in pairs):
         raise out_of_range(setting, text, "entities such as task-rest_desc-preproc")
+    if any(key == "sub" for key, _ in pairs):
+        # An owner who may name a person may ask whether a site has him.
+        raise out_of_range(setting, text, "entities of runs, not sub: a site's own list says who")
     return pairs
 
 

@@ -539,6 +539,7 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
     said = _participants(top, findings)
     left_out = {subject for subject, one in said.items() if not one.listed}
     versions: dict[tuple[tuple[str, str], ...], str] = {}
+    doubled: set[str] = set()
     for path in images:
         entities = entities_of(path.name)
         subject = f"sub-{entities.get('sub', path.name)}"
@@ -551,23 +552,28 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
         # Joined in time, two versions of one run would be the same person's data twice.
         if run in versions:
             findings.add(IssueCode.RUN_VERSIONS, f"{versions[run]} and {name}")
+            doubled.add(subject)
             continue
         versions[run] = name
         order = "_".join(f"{key}-{value}" for key, value in run if key not in ("sub", "ses"))
         session = entities.get("ses", "")
         listed.append(ListedRun(file=name, subject=subject, ses=session, run=order))
-    # Everybody whose name is there, whatever the owner's filter: it must not ask who has which run.
+    # Everybody whose name is there, whatever the owner's filter: it must not ask who has which run,
+    # nor whether anybody has.
     people = {f"sub-{entities_of(path.name).get('sub', path.name)}" for path in images}
     people -= left_out  # by the site itself
-    without = sorted(people - {row.subject for row in listed}, key=natural_key)
-    if listed:
-        for subject in without:
-            findings.add(IssueCode.NO_BIDS_IMAGE, subject, wanted=bids_filter)
-            listed.append(ListedRun(file="", subject=subject))
-    else:
+    if not people:
+        findings.add(IssueCode.NO_FILES, f"{len(images)} images below {folder or '.'}")
+    elif not listed:
         pairs = (pair for path in images for pair in entities_of(path.name).items())
         there = sorted({f"{k}-{v}" for k, v in pairs if k in ("task", *VERSIONS[:3])})
         place = f"{len(images)} images below {folder or '.'}"
         place += f" with {', '.join(there[:MOST_ENTITIES])}" if there else ""
         findings.add(IssueCode.NO_BIDS_MATCH, place, wanted=bids_filter)
+    fit = {row.subject for row in listed}
+    listed = [row for row in listed if row.subject not in doubled]
+    for subject in sorted(people - {row.subject for row in listed}, key=natural_key):
+        if fit and subject not in doubled:
+            findings.add(IssueCode.NO_BIDS_IMAGE, subject, wanted=bids_filter)
+        listed.append(ListedRun(file="", subject=subject))
     return tuple(listed)

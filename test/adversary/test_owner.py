@@ -299,19 +299,52 @@ def test_a_row_of_a_table_of_records_is_asked_nothing(tmp_path) -> None:
     assert '"n_subjects":6' in answers.pop()
 
 
-def test_a_filter_of_bids_names_does_not_ask_who_has_which_run(tmp_path) -> None:
-    site = tmp_path / "local1"
-    for m in range(5):
-        func = site / f"sub-{m}" / "func"
+ASKED_OF_FOLDERS = {"feature_space": "mask", "mask": "MNI152-10mm", "n_features": None}
+
+
+def write_names(site: Path, runs: dict[str, list[str]]) -> Path:
+    """A BIDS folder of names alone."""
+    for person, names in runs.items():
+        func = site / f"sub-{person}" / "func"
         func.mkdir(parents=True)
-        tasks = ("rest", "pain") if m % 2 else ("rest",)
-        for task in tasks:
-            (func / f"sub-{m}_task-{task}_desc-preproc_bold.nii.gz").write_bytes(b"none")
+        for name in names:
+            (func / f"sub-{person}_{name}_bold.nii.gz").write_bytes(b"none")
+    return site
+
+
+def test_a_filter_of_bids_names_does_not_ask_who_has_which_run(tmp_path) -> None:
+    """Neither how many, nor whether anybody, nor in how many versions."""
+    rest, pain = "task-rest_desc-preproc", "task-pain_desc-preproc"
+    coarse = [f"task-rest_space-{space}_desc-preproc" for space in ("MNI152Lin", "fsnative")]
+    worlds = [
+        write_names(tmp_path / "all" / "local1", {f"{m}": [rest, pain] for m in range(5)}),
+        write_names(
+            tmp_path / "some" / "local1", {f"{m}": [rest, pain][: 1 + m % 2] for m in range(5)}
+        ),
+        write_names(tmp_path / "none" / "local1", {f"{m}": [rest] for m in range(5)}),
+        write_names(tmp_path / "twice" / "local1", {f"{m}": coarse for m in range(5)}),
+    ]
+    for asked in ({"bids_filter": "task-rest"}, {"bids_filter": "task-pain"},
+                  {"bids_filter": "ses-2_task-pain"}, {"bids_filter": "auto"},
+                  {"bids_filter": "task-rest", "bids_exclude": "task-rest"}):  # fmt: skip
+        answers = {
+            Owner(tmp_path / f"{world.parent.name} {asked}", world)
+            .ask(**ASKED_OF_FOLDERS, **asked) for world in worlds
+        }  # fmt: skip
+        assert len(answers) == 1, (asked, answers)
+        assert json.loads(answers.pop())[0]["body"]["n_subjects"] == 5
+
+
+def test_no_setting_names_a_person(tmp_path) -> None:
+    """Whether a site has sub-100307 is not the owner's to ask."""
+    site = write_names(tmp_path / "local1", {f"{m}": ["task-rest"] for m in range(5)})
     owner = Owner(tmp_path / "owner", site)
-    images = {"feature_space": "mask", "mask": "MNI152-10mm", "n_features": None}
-    told = [owner.ask(**images, bids_filter=f"task-{task}") for task in ("rest", "pain")]
-    assert [json.loads(text)[0]["body"]["n_subjects"] for text in told] == [5, 5]
-    assert told[0].replace("task-rest", "task-pain") == told[1]
+    for name in ("bids_filter", "bids_exclude"):
+        told = {owner.ask(**ASKED_OF_FOLDERS, **{name: f"sub-{who}_task-rest"}) for who in (3, 7)}
+        assert {text.replace("sub-7", "sub-3") for text in told} == {
+            owner.ask(**ASKED_OF_FOLDERS, **{name: "sub-3_task-rest"})
+        }
+        assert all(text.startswith("CAPE-E011") for text in told)
 
 
 def test_a_file_that_breaks_the_program_tells_nobody(worlds, tmp_path, monkeypatch) -> None:

@@ -495,6 +495,21 @@ MUTANTS = (
         UNIT + "test_cifti.py::test_a_file_that_does_not_fit_is_one_clear_finding",
     ),
     Mutant(
+        "an owner may name a person",
+        "cape/config.py", 'if any(key == "sub" for key, _ in pairs):', "if False:",
+        OWNER + "test_no_setting_names_a_person",
+    ),
+    Mutant(
+        "a filter that fits nobody stops the site, which tells its owner so",
+        "cape/data/issues.py", 'NO_BIDS_MATCH = (4, "S",', 'NO_BIDS_MATCH = (4, "E",',
+        OWNER + "test_a_filter_of_bids_names_does_not_ask_who_has_which_run",
+    ),
+    Mutant(
+        "a run in two versions stops the site, which tells its owner so",
+        "cape/data/issues.py", 'RUN_VERSIONS = (5, "X",', 'RUN_VERSIONS = (5, "E",',
+        OWNER + "test_a_filter_of_bids_names_does_not_ask_who_has_which_run",
+    ),
+    Mutant(
         "a CIFTI file has as many points as it says, whatever it holds",
         "cape/data/cifti.py",
         "if min(said, default=0) < 0 or sum(said) > MOST_POINTS:", "if False:",

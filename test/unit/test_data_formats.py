@@ -75,23 +75,25 @@ def test_runs_and_sessions_of_a_bids_folder_are_joined_per_subject(tmp_path):
     assert below == names
 
 
-def test_two_versions_of_one_run_are_refused_not_joined(tmp_path):
+def test_two_versions_of_one_run_are_not_joined(tmp_path):
     derivatives(
         tmp_path,
         f"sub-1_task-rest_{MNI}_res-1_desc-preproc_bold.nii.gz",
         f"sub-1_task-rest_{MNI}_res-2_desc-preproc_bold.nii.gz",
     )
-    _names, texts = runs(tmp_path, {"bids": "."}, f"{MNI}_desc-preproc")
-    assert "CAPE-E105" in texts[0]
-    assert "res-2" in texts[0]
+    names, (text,) = runs(tmp_path, {"bids": "."}, f"{MNI}_desc-preproc")
+    assert names == {"sub-1": []}
+    assert "CAPE-W105" in text
+    assert "res-2" in text
     assert runs(tmp_path, {"bids": "."}, "res-2")[1] == []
 
 
 def test_a_filter_that_fits_nothing_lists_what_is_there(tmp_path):
     derivatives(tmp_path, "sub-1_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz")
     names, texts = runs(tmp_path, {}, f"{MNI}_desc-preproc")
-    assert names == {}
-    assert "CAPE-E104" in texts[0]
+    assert names == {"sub-1": []}
+    assert len(texts) == 1
+    assert "CAPE-W104" in texts[0]
     assert "1 images below . with desc-preproc, res-2, space-MNI152NLin6Asym, task-rest" in texts[0]
     assert "Fix: correct the folder" in texts[0]
     assert "CAPE-E102" in runs(tmp_path, {"bids": "../x"}, "task-rest")[1][0]

@@ -72,11 +72,11 @@ def test_settings_and_the_sites_table_leave_runs_out(base):
         "sub-01": ["ses-1", "ses-1", "ses-3"], "sub-02": ["ses-3", "ses-3"]
     }  # fmt: skip
     # Of whom the owner's settings leave nothing over is still counted, and adds zeros.
-    found, codes = listed(base, replace(CONFIG, bids_exclude="sub-01"))
-    assert found["sub-01"] == []
+    found, codes = listed(base, replace(CONFIG, bids_exclude="ses-3"))
+    assert (found["sub-01"], found["sub-02"]) == (["ses-1"], [])
     assert codes == ["CAPE-W104"]
     table.write_text("participant_id\texclude\nsub-01\tthe second\n")
     assert "CAPE-E138" in listed(base, CONFIG)[1]
-    for wrong in ("ses", "ses-1 2", "ses-1,,x"):
+    for wrong in ("ses", "ses-1 2", "ses-1,,x", "sub-01", "ses-1,task-rest_sub-01"):
         with pytest.raises(ConfigError, match="bids_exclude"):
             replace(CONFIG, bids_exclude=wrong).check()
