@@ -22,7 +22,7 @@ MOST_SURFACE: Final = 2**25
 
 _TYPES: Final = {"NIFTI_TYPE_FLOAT32": "f4", "NIFTI_TYPE_FLOAT64": "f8"}
 _ENDIAN: Final = {"LittleEndian": "<", "BigEndian": ">"}
-_ORDERS: Final = {"RowMajorOrder": "C", "ColumnMajorOrder": "F"}
+_ORDERS: Final = ("RowMajorOrder", "ColumnMajorOrder")
 _PACKED: Final = ("ASCII", "Base64Binary", "GZipBase64Binary")
 
 
@@ -52,7 +52,7 @@ def read_vertices(path: Path) -> Array:
             arrays.append((attributes, []))
         inside[0] = name == "Data"
 
-    def end(name: str) -> None:
+    def end(_: str) -> None:
         inside[0] = False
 
     def text(data: str) -> None:
@@ -97,4 +97,5 @@ def _numbers(attributes: dict[str, str], text: str) -> Array:
         stored = np.frombuffer(raw, dtype=dtype) if len(raw) == size else np.zeros(0)
     if stored.size != math.prod(shape):
         raise ValueError(f"not as many points as shape {shape} has")
-    return stored.astype(np.float64).reshape(shape, order=_ORDERS[order])
+    rows = stored.astype(np.float64).reshape(shape if order == "RowMajorOrder" else shape[::-1])
+    return rows if order == "RowMajorOrder" else np.ascontiguousarray(rows.T)
