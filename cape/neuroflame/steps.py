@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from cape.coinstac.computation import write_down
+from cape.coinstac.site import NOTICE_FILE
 from cape.errors import ConfigError, MessageError, public_text
 from cape.flare.own_file import SiteFile
-from cape.flare.rounds import AggregatorRounds, RunState, SiteRounds, progress_of
+from cape.flare.rounds import RUN_NAME, AggregatorRounds, RunState, SiteRounds, progress_of
 from cape.site.policy import POLICY_FILE
+from cape.site.store import own_folder, write_atomically
 
 # Parameters that are the framework's, not the owner's settings
 FRAMEWORK_PARAMETERS: Final = ("site_id_name_map", "log_level")
@@ -54,6 +56,13 @@ class _Site(_Party):
         super().__init__()
         self.nonce = secrets.token_hex(16)
         self.rounds: SiteRounds | None = None
+
+    def home(self, message: Mapping[str, Any]) -> Path:
+        """Return the folder of the run; the aggregator must not name another one by it."""
+        run = str(message.get("run"))
+        if not RUN_NAME.fullmatch(run):
+            raise MessageError("E202", problem="the name of a run is 32 hex digits")
+        return self.runs / run
 
     def named(self, message: Mapping[str, Any], data: Path) -> SiteRounds:
         if self.rounds is None:
@@ -99,9 +108,9 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
     if known is None:  # it was started anew, and its secrets are gone
         lost = MessageError("E202", problem="this process does not know the run")
         raise RuntimeError(public_text(lost))
-    data = Path(data_dir).resolve()
+    data, home = Path(data_dir).resolve(), known.home(message)
     reply = known.named(message, data).answer(message["question"].encode(), owner="")
-    _keep_error(known.runs / message["run"] / "output", Path(output_dir))
+    _keep_words(home / "output", Path(output_dir))
     return {"answer": reply.decode("ascii")}
 
 
@@ -182,23 +191,41 @@ def write(message: dict[str, Any], output_dir: str) -> None:
 
 def _take(known: _Site, rounds: SiteRounds, message: Mapping[str, Any], target: Path) -> None:
     files = {name: base64.b64decode(text) for name, text in message["files"].items()}
-    home = known.runs / message["run"]
+    home = known.home(message)
     done = rounds.deliver(message["run"], files)
-    _keep_error(home / "output", target)
+    _keep_words(home / "output", target)
     if b'"error":""' not in done:
         return
     target.mkdir(parents=True, exist_ok=True)
     # Its own files last: what is called as one of them came from the aggregator.
-    for source in (home / "consortium", home / "output"):
-        for path in sorted(source.iterdir()) if source.is_dir() else ():
-            if not path.name.startswith("."):
-                _move(path, target / path.name)
+    for path in _visible(home / "consortium"):
+        _clear(target / path.name)
+        shutil.move(path, target / path.name)
+    for path in _visible(home / "output"):
+        _clear(target / path.name)
+        _keep(path, target / path.name)
 
 
-def _move(source: Path, target: Path) -> None:
-    if target.is_dir():
+def _visible(folder: Path) -> list[Path]:
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in there if not path.name.startswith(".")]
+
+
+def _clear(target: Path) -> None:
+    if target.is_dir() and not target.is_symlink():
         shutil.rmtree(target)
-    shutil.move(source, target)
+    else:
+        target.unlink(missing_ok=True)
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Copy what is of this site's people: for nobody else at any moment, through no link."""
+    if source.is_dir():
+        own_folder(target)
+        for path in source.iterdir():
+            _keep(path, target / path.name)
+    else:
+        write_atomically(target, source.read_bytes())
 
 
 def _write(folder: Path, files: Mapping[str, bytes]) -> None:
@@ -208,14 +235,14 @@ def _write(folder: Path, files: Mapping[str, bytes]) -> None:
         path.write_bytes(content)
 
 
-def _keep_error(home: Path, output: Path) -> None:
-    # The temporary folder is gone when somebody looks for the reason.
-    error = home / "site-error.txt"
-    if error.is_file():
-        output.mkdir(parents=True, exist_ok=True)
-        shutil.copy(error, output / error.name)
-    else:
-        (output / error.name).unlink(missing_ok=True)
+def _keep_words(home: Path, output: Path) -> None:
+    """Leave at the site what is told to its people alone: the temporary folder goes."""
+    for name in ("site-error.txt", NOTICE_FILE):
+        if (home / name).is_file():
+            output.mkdir(parents=True, exist_ok=True)
+            write_atomically(output / name, (home / name).read_bytes())
+        else:
+            (output / name).unlink(missing_ok=True)
 
 
 def _text(raw: bytes) -> str:

@@ -15,7 +15,7 @@ from cape.privacy.mechanisms import lattice_slack
 from cape.protocol.outcome import Outcome
 from cape.report.files import UNLESS_EMPTY
 from cape.report.page import text_of
-from cape.secagg.graph import GraphPlan, plan_graph
+from cape.secagg.graph import GraphPlan, plan_graph, unknown_shares
 
 RELATION = "replace-one"
 
@@ -299,9 +299,11 @@ def _beyond(outcome: Outcome, numbers: HeadlineFigures) -> Iterator[Collusion]:
     roster, plan = outcome.roster, planned_cost(outcome)
     # More collude than assumed, in two rows: what one more costs, and the worst that can happen.
     for colluders in sorted({roster.colluders + 1, roster.survivors - 1}):
-        # A graph is made for the colluders that were assumed: more of them may stand around a site,
-        # which then has its own share alone.
-        unknown = roster.survivors - colluders if _graph(outcome) is None else 1
+        unknown = roster.survivors - colluders
+        if outcome.settings.get("aggregation") == "secagg":
+            unknown = unknown_shares(
+                roster.n_sites, roster.survivors, assumed=roster.colluders, colluders=colluders
+            )
         if numbers.epsilon is None or unknown < 1 or colluders <= roster.colluders:
             continue
         # A site's own full noise protects its release whoever colludes.

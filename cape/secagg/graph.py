@@ -56,6 +56,18 @@ def plan_graph(n_sites: int, survivors: int, colluders: int) -> GraphPlan | None
     return None
 
 
+def unknown_shares(n_sites: int, survivors: int, *, assumed: int, colluders: int) -> int:
+    """Return how many shares of noise hide a site from `colluders` and an aggregator that lies.
+
+    Below 1: they know all others.  With ``aggregation=secagg``, of which t is `survivors` and S_C
+    `assumed`: beyond what keeps a site from having both its secrets opened (docs/threat-model.md,
+    "SecureAgg") it has its own share alone.  All-sites runs have no secret that others hold.
+    """
+    one_list = 2 * survivors > n_sites + colluders
+    kept = colluders <= assumed or (one_list and plan_graph(n_sites, survivors, assumed) is None)
+    return survivors - colluders if kept else min(1, survivors - colluders)
+
+
 def _with_neighbours(n_sites: int, survivors: int, colluders: int, k: int) -> GraphPlan | None:
     # A site's neighbours are k of the others, all choices equally likely; the union over all sites.
     colluding = _most(n_sites, colluders, k, LOG2_EXPOSURE)

@@ -225,8 +225,13 @@ class SiteContext(_Party):
         epsilon = result.ledger.epsilon_spent()
         if met and n_sites and epsilon is not None and self.config.noise == "correlated":
             colluders = self.config.colluders(n_sites)
-            shares = self.config.survivors(n_sites) - colluders
-            real = max(1, min(shares, n_sites - len(met) - colluders))
+            survivors, false = self.config.survivors(n_sites), colluders + len(met)
+            shares, real = survivors - colluders, survivors - false
+            if self.config.aggregation == "secagg":
+                from cape.secagg.graph import unknown_shares
+
+                real = unknown_shares(n_sites, survivors, assumed=colluders, colluders=false)
+            real = max(1, real)
             cost = result.ledger.spent.if_unknown(real, noise_shares=shares)
             epsilon = cost.epsilon(self.config.delta)
         return dataclasses.replace(result, met_first=tuple(met), epsilon_if_invented=epsilon)

@@ -495,6 +495,40 @@ MUTANTS = (
         UNIT + "test_cifti.py::test_a_file_that_does_not_fit_is_one_clear_finding",
     ),
     Mutant(
+        "more colluders than assumed leave as many shares where sites may drop out",
+        "cape/secagg/graph.py",
+        "    one_list = 2 * survivors > n_sites + colluders\n", "    one_list = True\n",
+        UNIT + "test_report_files.py"
+        "::test_of_drop_outs_more_colluders_than_two_lists_allow_leave_one_share",
+    ),
+    Mutant(
+        "invented sites cost alike whatever carries the sum",
+        "cape/site/context.py",
+        'if self.config.aggregation == "secagg":', "if False:",
+        PROTOCOL + "test_pinned.py::test_what_invented_sites_cost_follows_from_the_carrier",
+    ),
+    Mutant(
+        "an aggregator of NeuroFLAME names a folder by the name of a run",
+        "cape/neuroflame/steps.py",
+        "        if not RUN_NAME.fullmatch(run):\n", "        if False:\n",
+        UNIT + "test_neuroflame.py::test_the_name_of_a_run_is_no_folder",
+    ),
+    Mutant(
+        "a site of NeuroFLAME hears at the end who counted as zeros",
+        "cape/neuroflame/steps.py",
+        'for name in ("site-error.txt", NOTICE_FILE):', 'for name in ("site-error.txt",):',
+        UNIT
+        + "test_neuroflame.py::test_who_counts_as_zeros_is_told_from_the_first_exchange_on",
+    ),
+    Mutant(
+        "a site's own results are for everybody while NeuroFLAME's folder gets them",
+        "cape/neuroflame/steps.py",
+        "        write_atomically(target, source.read_bytes())\n",
+        "        shutil.copy2(source, target)\n",
+        UNIT + "test_neuroflame.py"
+        "::test_a_sites_own_results_are_its_own_wherever_they_are_written",
+    ),
+    Mutant(
         "an owner may name a person",
         "cape/config.py", 'if any(key == "sub" for key, _ in pairs):', "if False:",
         OWNER + "test_no_setting_names_a_person",

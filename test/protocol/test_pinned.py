@@ -8,21 +8,26 @@ import json
 import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from cape.cli import main
+from cape.config import Config
 from cape.errors import CapeError, ConfigError, SecureAggregationError
 from cape.privacy.accounting import gdp_epsilon
+from cape.protocol.outcome import SiteOutcome
 from cape.protocol.phases import advance_aggregator, advance_site
 from cape.protocol.wire import digest
 from cape.report.page import text_of
 from cape.secagg import keys
 from cape.simulation import memory as driver
 from cape.simulation import simulate
+from cape.site.context import SiteContext
 from cape.site.identity import IdentityFiles, make_key
 from cape.synthetic import write_consortium
+from support import report_example as example
 from support import tiny
 
 WAYS = ({"zero_sum": "ring"}, {"zero_sum": "gaussian"}, {"aggregation": "secagg"})
@@ -277,6 +282,23 @@ def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
     simulate.simulate(tmp_path / "data", out=tmp_path / "three", through="wire", settings=chosen)
     assert os.environ["CAPE_SITE_HOME"] == str(tmp_path / "real")
     assert not (tmp_path / "real").exists()
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "n_met", "shares"),
+    [("all-sites", 3, 4), ("all-sites", 9, 1), ("secagg", 0, 4), ("secagg", 1, 1)],
+)
+def test_what_invented_sites_cost_follows_from_the_carrier(aggregation, n_met, shares) -> None:
+    """Of drop-outs one site too many may sign two lists: then a site has its own share alone."""
+    config = Config(epsilon=1.0, delta=1e-5, n_sites=10, aggregation=aggregation)
+    ledger = example.outcome().ledger
+    result = SiteOutcome(
+        site="A", outcome_status="", names=(), time_courses=iter(()), ledger=ledger
+    )
+    said = SiteContext._with_met(SimpleNamespace(config=config), result, ["x"] * n_met)
+    h = config.survivors(10) - config.colluders(10)
+    mu = ledger.spent.mu() * math.sqrt(h / (shares if n_met else h))
+    assert said.epsilon_if_invented == pytest.approx(gdp_epsilon(mu=mu, delta=1e-5))
 
 
 @pytest.mark.parametrize(

@@ -125,6 +125,73 @@ def test_a_site_takes_only_the_name_under_which_its_own_nonce_came(
             steps.answer(message, data_dir=str(data / "local0"), output_dir=output)
 
 
+@pytest.mark.parametrize("run", ["../elsewhere", "/etc", "", None, 7])
+def test_the_name_of_a_run_is_no_folder(data: Path, tmp_path: Path, run: object) -> None:
+    output = tmp_path / "out"
+    output.mkdir()
+    (output / "site-error.txt").write_text("why the last run ended")
+    places = {"data_dir": str(data / "local0"), "output_dir": str(output)}
+    first = steps.answer({}, **places)
+    message = {"run": run, "question": "{}", "names": {"local0": first["nonce"]}}
+    with pytest.raises(Exception, match="E202"):
+        steps.answer(message, **places)
+    assert (output / "site-error.txt").read_text() == "why the last run ended"
+
+
+def test_who_counts_as_zeros_is_told_from_the_first_exchange_on(data: Path, tmp_path: Path) -> None:
+    """For the site's people alone, and through no link that somebody planted there."""
+    elsewhere, out = tmp_path / "elsewhere", tmp_path / "out" / "local0"
+    elsewhere.mkdir(mode=0o777)
+    out.mkdir(parents=True)
+    (out / "site-notice.txt").symlink_to(elsewhere / "notice")
+    before = os.umask(0)
+    try:
+        play(data, tmp_path / "out", {**SETTINGS, "min_timepoints": 10**6}, limit=3)
+    finally:
+        os.umask(before)
+    notice = out / "site-notice.txt"
+    assert notice.read_text().startswith("NOBODY of site local0 takes part")
+    assert notice.stat().st_mode & 0o777 == 0o600
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_sites_own_results_are_its_own_wherever_they_are_written(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two file systems they are copied: never for everybody, not even for a moment."""
+    seen = []
+    real = os.open
+
+    def opened(path: Any, flags: int, mode: int = 0o777, **more: Any) -> int:
+        if flags & os.O_CREAT and "out/local0/" in str(path):
+            seen.append((Path(path).name, mode))
+        return real(path, flags, mode, **more)
+
+    (tmp_path / "elsewhere").mkdir()
+    before = os.umask(0)
+    try:
+        output = tmp_path / "out" / "local0"
+        steps._SITES[str(output)] = known = steps._Site()
+        known.named({"names": {"local0": known.nonce}}, data / "local0")
+        home = known.home({"run": "0" * 32})
+        (home / "output" / "private" / "sub").mkdir(parents=True)
+        (home / "output" / "private" / "sub" / "maps.csv").write_text("of one person")
+        output.mkdir(parents=True, exist_ok=True)
+        (output / "private").symlink_to(tmp_path / "elsewhere")
+        monkeypatch.setattr(os, "open", opened)
+        steps.write({"run": "0" * 32, "files": {}}, output_dir=str(output))
+    finally:
+        os.umask(before)
+    monkeypatch.undo()
+    kept = output / "private" / "sub" / "maps.csv"
+    assert kept.read_text() == "of one person"
+    assert [p.stat().st_mode & 0o777 for p in (kept, kept.parent, output / "private")] == [
+        0o600, 0o700, 0o700
+    ]  # fmt: skip
+    assert list((tmp_path / "elsewhere").iterdir()) == []
+    assert ("maps.csv.partial", 0o600) in seen
+
+
 def test_a_process_that_was_started_anew_says_so(data: Path, tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"CAPE-E202 .*does not know the run"):
         steps.answer({"run": "0" * 32}, data_dir=str(data / "local0"), output_dir=str(tmp_path))

@@ -144,6 +144,19 @@ def test_a_graph_is_said_and_more_colluders_than_it_is_made_for_leave_one_share(
     assert min(beyond["all-sites"]) < max(beyond["all-sites"])
 
 
+def test_of_drop_outs_more_colluders_than_two_lists_allow_leave_one_share(tmp_path):
+    """S 10, t 7, S_C 3: a fourth could sign two lists, which open both secrets of a site."""
+    made = example.outcome()
+    entries = [dataclasses.replace(made.roster.sites[0], site=f"site{i:02}") for i in range(10)]
+    roster = dataclasses.replace(made.roster, sites=tuple(entries), survivors=7, colluders=3)
+    run = dataclasses.replace(
+        made, roster=roster, settings={**made.settings, "aggregation": "secagg"}
+    )
+    privacy = load(write(tmp_path, run), "privacy.json")
+    rows = {row["colluders"]: row["mu"] for row in privacy["if_more_collude"]}
+    assert rows == dict.fromkeys((4, 6), pytest.approx(privacy["mu"] * math.sqrt(4)))
+
+
 def test_every_release_stands_in_the_privacy_statement_with_its_noise(tmp_path):
     made = example.outcome()
     rows = load(write(tmp_path, made), "privacy.json")["events"]

@@ -27,3 +27,22 @@ def test_neighbours_are_not_asked_for_before_the_graph_is_known() -> None:
     assert setup.plan is not None
     with pytest.raises(SecureAggregationError, match="not known yet"):
         setup.partners("site00")
+
+
+@pytest.mark.parametrize(
+    ("n_sites", "survivors", "assumed", "colluders", "shares"),
+    [
+        (10, 7, 3, 3, 4),  # as planned
+        (10, 7, 3, 4, 1),  # 2 t = S + c: two lists of survivors are possible
+        (10, 9, 1, 2, 7),  # one list still
+        (10, 9, 1, 7, 2),
+        (10, 9, 1, 8, 1),
+        (10, 9, 1, 9, 0),
+        (50, 45, 1, 2, 1),  # a graph is made for the colluders that were assumed
+    ],
+)
+def test_beyond_one_list_or_its_graph_a_site_has_its_own_share_alone(
+    n_sites, survivors, assumed, colluders, shares
+) -> None:
+    found = graph.unknown_shares(n_sites, survivors, assumed=assumed, colluders=colluders)
+    assert found == shares
