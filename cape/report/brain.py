@@ -91,16 +91,18 @@ def _anatomy() -> tuple[tuple[Array, Array, Array], Array] | None:
 def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canvas:
     """Return where maps over this mask are drawn: on MNI anatomy, else on their own outline."""
     known = _anatomy() if mni else None
+    mm = np.argwhere(mask) @ affine[:3, :3].T + affine[:3, 3]
     if known is None:
         # Never a mean image of the subjects below a map: that would be a release.
-        mm = np.argwhere(mask) @ affine[:3, :3].T + affine[:3, 3]
         step = float(np.sqrt((affine[:3, :3] ** 2).sum(axis=0)).min())
         low, high = mm.min(axis=0) - RIM - step, mm.max(axis=0) + RIM + step
         step = max(step / 2.0, float((high - low).max()) / MOST_POINTS)
         x, y, z = (np.arange(a, b, step) for a, b in zip(low, high, strict=True))
         places, grey = (x, y, z), None
     else:
-        places, grey = known
+        # Half a voxel, and a point without colour, so that every outline is closed.
+        rim = np.abs(affine[:3, :3]).sum(axis=1) / 2.0 + EVERY
+        places, grey = _widened(*known, mm.min(axis=0) - rim, mm.max(axis=0) + rim)
     inverse = np.linalg.inv(affine)
     shape = mask.shape
     at = [
@@ -118,6 +120,21 @@ def canvas_of(mask: npt.NDArray[np.bool_], affine: Array, *, mni: bool) -> Canva
     if grey is None:
         grey = np.where(inside, PLAIN, 1.0)
     return Canvas(places=places, grey=grey, inside=inside, index=index)
+
+
+def _widened(
+    places: tuple[Array, Array, Array], grey: Array, low: Array, high: Array
+) -> tuple[tuple[Array, Array, Array], Array]:
+    """Return anatomy with white around it where coarse voxels, from `low` to `high`, stick out."""
+    more = [
+        (max(0, math.ceil((p[0] - a) / EVERY)), max(0, math.ceil((b - p[-1]) / EVERY)))
+        for p, a, b in zip(places, low.tolist(), high.tolist(), strict=True)
+    ]
+    x, y, z = (
+        p[0] + EVERY * np.arange(-before, len(p) + after)
+        for p, (before, after) in zip(places, more, strict=True)
+    )
+    return (x, y, z), np.pad(grey, more, constant_values=1.0)
 
 
 def _along(values: Array, axis: int) -> Array:

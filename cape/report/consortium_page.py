@@ -393,7 +393,7 @@ def _found_again(claimed: float) -> str:
 def _where(row: Component, results: MapResults) -> str:
     mm = [x for x in (row.peak_x_mm, row.peak_y_mm, row.peak_z_mm) if x is not None]
     if len(mm) == 3:
-        return f"{' '.join(f'{x:.0f}' for x in mm)} mm".replace("-0 ", "0 ")
+        return f"{' '.join(f'{x:z.0f}' for x in mm)} mm"
     if is_cifti(results.feature_space):
         word = "parcel" if results.feature_space == "parcels" else "grayordinate"
         return f"{word} {row.peak_feature}"
@@ -473,7 +473,8 @@ def _tables(folder: TableFolder, drawn: bool) -> Values:
 
 
 def _settings(folder: MapFolder | TableFolder, drawn: bool) -> Values:
-    return {"rows": [(name, setting_text(value)) for name, value in folder.settings.items()]}
+    rows = [(name, setting_text(value)) for name, value in folder.settings.items()]
+    return {"rows": rows, "files": sorted(path.name for path in folder.path.iterdir())}
 
 
 def setting_text(value: object) -> str:

@@ -171,7 +171,7 @@ def draw_spectrum(eigenvalues: Array, edge: float, n_components: int) -> Picture
     axes = _axes(figure, "number of the eigenvalue", "eigenvalue")
     axes.plot(np.arange(1, count + 1), values[:count], "o", color=BLUE, markersize=4)
     axes.axvline(n_components + 0.5, color=GREY, linestyle=":", linewidth=1.2)
-    at = (n_components + 0.5, 0.92)
+    at = (n_components + 0.5, 0.04)  # above, the noise edge may run through it
     axes.annotate(f"R = {n_components}", at, color=GREY, xytext=(4, 0), **OVER_DATA)
     last, after = float(values[n_components - 1]), values[n_components : n_components + 1]
     alt = f"Eigenvalue {n_components} is {last:.3g}"
@@ -199,10 +199,6 @@ def draw_progress(statistic: Array, noise: Array, step: Array, stability: Array)
     middle.set_ylim(bottom=0.0)
     low = _axes(figure, "round of the solver", "stability", (3, 1, 3))
     low.plot(rounds, stability, "-o", color=BLUE, markersize=3)
-    # The threshold from which the run calls itself converged.
-    low.axhline(0.85, color=VERMILION, linestyle="--", linewidth=1.2)
-    settled = "settled from 0.85 on"
-    low.annotate(settled, (0.01, 0.85), xytext=(0, -11), color=VERMILION, fontsize=9, **OVER_AXES)
     low.set_ylim(0.0, 1.05)
     for axes in (top, middle, low):
         axes.set_xlim(0.5, statistic.size + 0.5)
@@ -355,11 +351,9 @@ def draw_spectra(names: Sequence[str], frequency: Array, power: Array, unit: str
     figure.supxlabel(f"frequency, {unit}", fontsize=9)
     figure.supylabel("log10 power", fontsize=9)
     peak = frequency[inner][np.argmax(power[:, inner], axis=1)]
-    alt = (
-        f"Mean power spectra of {n} components; their peaks lie between {peak.min():.3g} and "
-        f"{peak.max():.3g} {unit}."
-    )
-    return _chart(figure, alt)
+    least, most = f"{peak.min():.3g}", f"{peak.max():.3g}"
+    where = f"at {least}" if least == most else f"between {least} and {most}"
+    return _chart(figure, f"Mean power spectra of {n} components; their peaks lie {where} {unit}.")
 
 
 def draw_connectivity(names: Sequence[str], r: Array, what: str) -> Picture:

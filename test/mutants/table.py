@@ -1638,6 +1638,12 @@ MUTANTS = (
         UNIT + "test_report_labels.py::test_what_is_not_above_chance_has_a_name_in_no_table",
     ),
     Mutant(
+        "the anatomy cuts voxels at the edge of a mask off",
+        "cape/report/brain.py", "sum(axis=1) / 2.0 + EVERY", "sum(axis=1) * 0.0 - EVERY",
+        UNIT + "test_report_brain.py"
+        "::test_no_edge_of_a_coarse_mask_is_cut_off_by_the_anatomy[10]",
+    ),
+    Mutant(
         "a map is cut where nothing is",
         "cape/report/brain.py", "k = int(np.abs(points - place[normal]).argmin())",
         "k = points.size // 2",

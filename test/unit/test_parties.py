@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -405,9 +404,8 @@ def test_a_source_is_the_folder_that_it_names(tmp_path) -> None:
     config = replace(CONFIG, mask="MNI152-8mm")
     source = FileSource(tmp_path, {}, config, "B")
     stacks = list(source.reduced(4))
-    assert [label for label, _ in stacks] == ["0", "1", "2"] or len(stacks) == 3
+    assert [label for label, _ in stacks] == ["sub-0", "sub-1", "sub-2"]
     assert source.n_subjects == 3
-    assert json.dumps(source.contents)
     assert len(source.contents) == 64
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import cape
 from cape.report import brain, files, maps, plots
 from cape.report.consortium import write_results
 from support import report_example as example
@@ -44,6 +46,19 @@ def test_every_map_is_cut_through_its_peak_and_left_is_left() -> None:
     for plane in planes[1:]:
         at = np.argwhere(~np.ma.getmaskarray(plane))[:, 1].mean()
         assert at < plane.shape[1] / 2, "left is drawn on the right"
+
+
+@pytest.mark.parametrize("mm", [4, 10])
+def test_no_edge_of_a_coarse_mask_is_cut_off_by_the_anatomy(mm: int) -> None:
+    """Voxels of 10 mm stick out of the brain below them: half of them was missing at the edge."""
+    pytest.importorskip("nilearn")
+    image = files.load_image(Path(cape.__file__).parent / "masks" / f"MNI152-{mm}mm.nii.gz")
+    inside = np.asarray(image.dataobj) > 0
+    canvas = brain.canvas_of(inside, image.affine, mni=True)
+    assert canvas.grey.shape == canvas.inside.shape == tuple(map(len, canvas.places))
+    for axis in range(3):
+        for face in (0, -1):
+            assert not np.take(canvas.inside, face, axis=axis).any(), "an outline that is open"
 
 
 def test_a_grid_stored_the_other_way_round_is_drawn_the_same() -> None:

@@ -170,6 +170,25 @@ def test_fifty_components_stay_below_three_megabytes(folders):
     assert rest + 50 * 2 * max(drawn) < 3_000_000
 
 
+@pytest.mark.parametrize("kind", ["brain", "square", "columns", "plain"])
+def test_the_files_beside_the_page_are_those_that_are_there(folders, kind):
+    """Maps under the names of other runs were listed, and those that lay there were not."""
+    page = (folders[kind] / "index.html").read_text()
+    table = page.partition("<caption>Files beside this page</caption>")[2].partition("</table>")[0]
+    listed = re.findall(r'<th scope="row">(.+?)</th>', table)
+    assert listed == sorted(path.name for path in folders[kind].iterdir() if path.suffix != ".html"
+                            or path.name == "viewer.html")  # fmt: skip
+
+
+def test_a_difference_that_rounds_to_nothing_has_no_sign():
+    environment = page_module._environment(markup=True)
+    ui = environment.get_template("ui.html.j2").module
+    macro = environment.get_template("left_right.html.j2").module.left_right
+    sides = {"statistic": -0.004, "null": 0.33, "z": -0.04, "verdict": "nothing", "mirrored": False}
+    figures = re.findall(r"<td[^>]*>([-\d.]+)</td>", macro(ui, sides))
+    assert figures == ["0.00", "0.33", "0.0"]
+
+
 def test_without_the_extra_the_page_has_all_tables_and_no_pictures(folders):
     page = (folders["plain"] / "index.html").read_text()
     assert "<img" not in page
