@@ -6,6 +6,13 @@ stderr  the public text of an error, exit 1
 """
 
 import gc
+import os
+
+if __name__ == "__main__" and os.environ.get("CAPE_RESIDENT"):  # off unless asked for
+    from cape.coinstac.resident import ask
+
+    if (code := ask("remote")) is not None:
+        raise SystemExit(code)
 
 gc.disable()  # what is imported stays: to look for garbage in it costs a tenth of the start
 

@@ -86,7 +86,10 @@ def round_start(arguments: argparse.Namespace) -> Iterator[Row]:
         measure="start of a round", ours=found["round_ms"], beside=found["numpy_ms"],
         what="import numpy", ratio=found["ratio"], target=1.8,
     )  # fmt: skip
-    yield missing("the same through a resident server", "local.py has no such way", 0.4)
+    yield Row(
+        measure="the same through a resident process", ours=found["resident_ms"],
+        beside=found["numpy_ms"], what="import numpy", ratio=found["resident_ratio"], target=0.4,
+    )  # fmt: skip
 
 
 def reading(arguments: argparse.Namespace) -> Iterator[Row]:

@@ -11,6 +11,7 @@ little endian, text is UTF-8.  No exception text and no repr holds key bytes.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import struct
 from collections.abc import Iterable, Mapping, Sequence
@@ -322,9 +323,15 @@ def verify_signature(public: bytes, message: bytes, signature: bytes, *, site: s
     """Raise SecureAggregationError unless `site` signed `message` with its identity key."""
     # ValueError: a relayed key of another length, which is the relay's doing, not a mistake here.
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
+        _verify(public, message, signature)
     except (InvalidSignature, ValueError):
         raise failure(f"the signature of {site} is not valid") from None
+
+
+# Public values only; what is not valid is asked again.  All sites of a simulation verify the same.
+@functools.lru_cache(maxsize=2048)
+def _verify(public: bytes, message: bytes, signature: bytes) -> None:
+    Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
 
 
 def advertisement(site: str, public: bytes, *, salt: bytes) -> bytes:

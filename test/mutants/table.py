@@ -1075,6 +1075,29 @@ MUTANTS = (
         "test/e2e/test_drivers.py::test_nothing_stays_in_the_working_folder_after_a_run",
     ),
     Mutant(
+        "a resident process answers for a program that was replaced",
+        "cape/coinstac/resident.py", "if _on_disk() != program:", "if False:",
+        "test/e2e/test_resident.py"
+        "::test_a_program_that_was_replaced_is_not_answered_by_the_old_one",
+    ),
+    Mutant(
+        "a resident process answers with the variables that it was started with",
+        "cape/coinstac/resident.py", "        os.environb[key] = value\n", "        del value\n",
+        "test/e2e/test_resident.py"
+        "::test_a_call_sees_the_policy_and_the_folder_of_its_caller",
+    ),
+    Mutant(
+        "a document goes to a socket that others may have put there",
+        "cape/coinstac/resident.py",
+        "found.st_uid == os.geteuid() and not found.st_mode & 0o77", "True",
+        "test/e2e/test_resident.py::test_who_listens_elsewhere_gets_no_document",
+    ),
+    Mutant(
+        "a round of another number of BLAS threads is answered by a resident process",
+        "cape/coinstac/resident.py", "if _unpacked(theirs) != facts or", "if",
+        "test/e2e/test_resident.py::test_what_a_fork_cannot_take_over_is_turned_down",
+    ),
+    Mutant(
         "working files of other data are summed",
         "cape/site/store.py", "if (head.key, head.contents) != (key, contents):",
         "if head.key != key:",

@@ -242,3 +242,19 @@ def test_secagg_draws_no_entropy_of_its_own():
         text = source.read_text()
         for word in ("import secrets", "urandom", "np.random", "import random", ".generate("):
             assert word not in text, f"{word} in {source.name}"
+
+
+def test_a_signature_that_was_valid_makes_no_other_one_valid() -> None:
+    """What was verified once is remembered by key, message and signature together."""
+    secret, other = bytes(range(32)), bytes(32)
+    public, message = keys.identity_public_key(secret), b"said"
+    signature = keys.sign(secret, message)
+    for _ in range(2):
+        keys.verify_signature(public, message, signature, site="A")
+        for wrong in (
+            (public, b"other", signature),
+            (keys.identity_public_key(other), message, signature),
+            (public, message, keys.sign(other, message)),
+        ):
+            with pytest.raises(SecureAggregationError, match="signature of A"):
+                keys.verify_signature(*wrong, site="A")
