@@ -220,7 +220,6 @@ class RunState:
 
 # Asks sites, each with its bytes, `timeout` s: yields each answer as it arrives, and no others.
 Ask = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
-Deliver = Callable[[Iterable[str], Mapping[str, bytes]], None]
 
 
 class AggregatorRounds:

@@ -7,7 +7,7 @@ sites, so it holds names of spaces, tasks and columns, and no number but how man
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -114,8 +114,8 @@ def _roster(sites: Mapping[str, Path], *, alone: bool) -> list[str]:
     return [*lines, ""]
 
 
-def _components(n_people: int, most: int = MOST_COMPONENTS) -> list[str]:
-    n = max(2, min(most, n_people // PEOPLE_PER_COMPONENT))
+def _components(n_people: int) -> list[str]:
+    n = max(2, min(MOST_COMPONENTS, n_people // PEOPLE_PER_COMPONENT))
     return [
         "# Rather too few: what the budget does not pay for is noise.",
         f"n_components = {n}",
@@ -131,30 +131,20 @@ def _of_bids(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list
         site: sorted({path for pattern in PATTERNS for path in base.glob(pattern)})
         for site, base in sites.items()
     }
-    every = [path for paths in images.values() for path in paths]
-    people = {site: len({_subject(path) for path in paths}) for site, paths in images.items()}
-    tables = {path: entities_of(path.name) for path in every}
+    people, tables = _surveyed(images)
     counts = [_tally(tables, key) for key in ("space", "res", "desc", "task", "ses", "run")]
     space = _choose(tables, "space", SPACES)
     if not space.startswith("MNI152"):
         found = ", ".join(sorted({e.get("space", "none") for e in tables.values()}))
-        problem = f"the names of {len(every)} images name no MNI152 space (space- is {found})"
+        problem = f"the names of {len(tables)} images name no MNI152 space (space- is {found})"
         raise _nothing(next(iter(sites.values())), problem)
-    wanted = {"space": space}
-    for key, first in (("desc", ("preproc",)), ("task", ("rest",)), ("res", ())):
-        fitting = {path: e for path, e in tables.items() if _fits(e, wanted)}
-        if any(key in e for e in fitting.values()):
-            several = len({e.get(key) for e in fitting.values()}) > 1
-            # Without need no resolution is named: images of all are brought to the mask's grid.
-            if key != "res" or several:
-                wanted[key] = _choose(fitting, key, first)
-    chosen = [path for path in every if _fits(tables[path], wanted)]
+    keys = {"desc": ("preproc",), "task": ("rest",), "res": ()}
+    wanted, chosen = _narrowed(tables, {"space": space}, keys)
     order = ("task", "space", "res", "desc")
     bids_filter = "_".join(f"{key}-{wanted[key]}" for key in order if key in wanted)
     taken = {(site, _subject(p)) for site, paths in images.items() for p in paths if p in chosen}
     counts.append(f"chosen: {bids_filter}, {len(chosen)} images of {len(taken)} people")
-    runs = [RunFile(path=path, name=path.name) for path in chosen]
-    headers = [series for run in runs if (series := _header(run)) is not None]
+    headers = _headers(map(_run, chosen), _header)
     confounds, more = _confounds(chosen, headers)
     text = [
         *_separation(),
@@ -180,16 +170,10 @@ def _of_cifti(
     kind = "grayordinates" if dense else "parcels"
     end = ".dtseries.nii" if dense else ".ptseries.nii"
     images = {site: sorted(base.rglob(f"*{end}")) for site, base in sites.items()}
-    every = [path for paths in images.values() for path in paths]
-    people = {site: len({_subject(path) for path in paths}) for site, paths in images.items()}
-    tables = {path: entities_of(path.name) for path in every}
+    people, tables = _surveyed(images)
     counts = [_tally(tables, key) for key in ("space", "den", "task", "ses", "run")]
-    wanted: dict[str, str] = {}
-    for key, first in (("space", ("fsLR",)), ("den", ("91k",)), ("task", ("rest",)), ("seg", ())):
-        fitting = {path: e for path, e in tables.items() if _fits(e, wanted)}
-        if any(key in e for e in fitting.values()):
-            wanted[key] = _choose(fitting, key, first, mni=False)
-    chosen = [path for path in every if _fits(tables[path], wanted)]
+    keys = {"space": ("fsLR",), "den": ("91k",), "task": ("rest",), "seg": ()}
+    wanted, chosen = _narrowed(tables, {}, keys, mni=False)
     bids_filter = "_".join(f"{key}-{value}" for key, value in wanted.items())
     counts.append(f"chosen: {bids_filter or 'all'}, {len(chosen)} files")
     files: dict[Path, bytes] = {}
@@ -200,8 +184,7 @@ def _of_cifti(
     lacking = [n[0] for n in SPHERE_FILES.values() if not all(_has(b, n) for b in sites.values())]
     if lacking:
         counts.append(f"not there yet: {' and '.join(lacking)} (docs/howto-inputs.md)")
-    runs = [RunFile(path=path, name=path.name) for path in chosen]
-    headers = [series for run in runs if (series := _series(run)) is not None]
+    headers = _headers(map(_run, chosen), read_series_header)
     confounds, more = _confounds(chosen, headers)
     text = [
         *_separation(),
@@ -220,11 +203,48 @@ def _has(base: Path, names: Sequence[str]) -> bool:
     return any((base / name).is_file() for name in names)
 
 
-def _series(run: RunFile) -> Series | None:
-    try:
-        return read_series_header(run)
-    except (UnusableFile, OSError):
-        return None
+def _surveyed(
+    images: Mapping[str, Sequence[Path]],
+) -> tuple[dict[str, int], dict[Path, Mapping[str, str]]]:
+    """Return how many people each site has, and the entities of every image's name."""
+    people = {site: len({_subject(path) for path in paths}) for site, paths in images.items()}
+    return people, {path: entities_of(path.name) for paths in images.values() for path in paths}
+
+
+def _narrowed(
+    tables: Mapping[Path, Mapping[str, str]],
+    wanted: dict[str, str],
+    keys: Mapping[str, Sequence[str]],
+    *,
+    mni: bool = True,
+) -> tuple[dict[str, str], list[Path]]:
+    """Return `wanted` with a value of each key that names have, and the images that fit it."""
+    for key, first in keys.items():
+        fitting = {path: e for path, e in tables.items() if _fits(e, wanted)}
+        values = {e.get(key) for e in fitting.values()}
+        # Without need no resolution is named: images of all are brought to the mask's grid.
+        if values - {None} and (key != "res" or len(values) > 1):
+            wanted = {**wanted, key: _choose(fitting, key, first, mni=mni)}
+    return wanted, [path for path, e in tables.items() if _fits(e, wanted)]
+
+
+def _run(path: Path) -> RunFile:
+    return RunFile(path=path, name=path.name)
+
+
+def _headers(runs: Iterable[RunFile], read: Callable[[RunFile], Series]) -> list[Series]:
+    """Return the headers that can be read; of the others `cape validate` says what is wrong."""
+    headers = []
+    for run in runs:
+        try:
+            headers.append(read(run))
+        except (UnusableFile, OSError):
+            continue
+    return headers
+
+
+def _header(run: RunFile) -> Series:
+    return read_image_header(run, None)
 
 
 def _subject(path: Path) -> str:
@@ -293,13 +313,6 @@ def _edge(path: Path) -> float:
         return 0.0
 
 
-def _header(run: RunFile) -> Series | None:
-    try:
-        return read_image_header(run, None)
-    except (UnusableFile, OSError):
-        return None
-
-
 def _repetition(headers: Sequence[Series], counts: list[str]) -> list[str]:
     trs = Counter(round(series.tr, 3) for series in headers)
     found = ", ".join(f"{tr:g} s {n}" if tr else f"not known {n}" for tr, n in sorted(trs.items()))
@@ -362,8 +375,9 @@ def _of_images(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], li
     listed = _listed(sites, "mask")
     runs = [run for subjects in listed.values() for files in subjects for run in files.runs]
     if not runs:
-        raise _nothing(next(iter(sites.values())), "its images are listed nowhere that is looked")
-    headers = [series for run in runs if (series := _header(run)) is not None]
+        problem = "it holds images, but no list and no layout that is known names them"
+        raise _nothing(next(iter(sites.values())), problem)
+    headers = _headers(runs, _header)
     people = {site: len(subjects) for site, subjects in listed.items()}
     counts = [f"images: {len(runs)}"]
     spaces = Counter(_space(run.path) for run in runs)
@@ -396,12 +410,8 @@ def _space(path: Path) -> str:
 def _of_matrices(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list[str]]:
     listed = _listed(sites, "matrix")
     runs = [run for subjects in listed.values() for files in subjects for run in files.runs]
-    shapes = []
-    for run in runs:
-        try:
-            shapes.append(read_matrix_header(run, "feature_by_time", "X").values.shape)
-        except (UnusableFile, OSError):
-            continue
+    headers = _headers(runs, lambda run: read_matrix_header(run, "feature_by_time", "X"))
+    shapes = [header.values.shape for header in headers]
     people = {site: len(subjects) for site, subjects in listed.items()}
     rows, columns = ({shape[axis] for shape in shapes} for axis in (0, 1))
     counts = [f"matrices: {len(runs)}, rows {_range(rows)}, columns {_range(columns)}"]
