@@ -386,7 +386,7 @@ def _component_facts(row: Component, results: MapResults) -> Iterator[tuple[str,
 
 
 def _found_again(claimed: float) -> str:
-    """Return a claim in words; of real maps so claimed 94 % and about 3 of 4 were found again."""
+    """Return a claim in words; how often maps so claimed were found again: docs/separations.md."""
     return "yes" if claimed >= 0.65 else "likely" if claimed >= 0.5 else "uncertain"
 
 
