@@ -498,7 +498,7 @@ def _participants(top: Path, findings: Findings) -> dict[str, Participation]:
     if not path.is_file():
         return {}
     try:
-        (_, header), *rows = table_cells(path.read_bytes(), "\t")
+        (_, header), *rows = table_cells(bounded(path), "\t")
     except (OSError, UnusableFile) as err:
         issue = err.issue if isinstance(err, UnusableFile) else Issue(IssueCode.FILE_UNREADABLE, "")
         findings.add_issue(issue, PARTICIPANTS)

@@ -183,6 +183,8 @@ def _labels(path: Path, kind: str, findings: Findings) -> tuple[Labels, Array, s
 
     try:
         image: Any = nib.load(path)
+        if not isinstance(image, nib.nifti1.Nifti1Pair):  # such as a CIFTI file
+            raise ValueError("no NIfTI image")
         if math.prod(image.shape) > MOST_LABELS:
             raise ValueError(f"shape {image.shape}, at most {MOST_LABELS} voxels")
         values = np.asarray(image.dataobj, dtype=np.float64)
@@ -314,13 +316,21 @@ def _template_image(path: Path, space: FeatureSpace) -> Array:
     import nibabel as nib
 
     image: Any = nib.load(path)
-    plain: Any = nib.as_closest_canonical(image)
-    if space.kind == "matrix":
-        raise ValueError("an image, but the features are columns of matrices")
-    values = np.asarray(plain.dataobj, dtype=np.float64)
+    if not space.on_grid:
+        raise ValueError("an image, but the features are no voxels of one")
     grid = grid_of(space)
-    if values.ndim != 4 or values.shape[:3] != grid.shape:
-        raise ValueError(f"shape {values.shape}, expected {(*grid.shape, 'K')}")
+    # By the header, before anything is unpacked or turned: axes may come in another order.
+    shape = tuple(int(n) for n in image.shape)
+    expected = f"shape {shape}, expected {(*grid.shape, 'K')}"
+    if len(shape) != 4 or sorted(shape[:3]) != sorted(grid.shape):
+        raise ValueError(expected)
+    if shape[3] * space.n_features > MOST_TEMPLATE_NUMBERS:
+        problem = f"{shape[3]} maps of {space.n_features} features"
+        raise ValueError(f"{problem}, at most {MOST_TEMPLATE_NUMBERS} numbers")
+    plain: Any = nib.as_closest_canonical(image)
+    values = np.asarray(plain.dataobj, dtype=np.float64)
+    if values.shape[:3] != grid.shape:
+        raise ValueError(expected)
     off = displacement(np.asarray(plain.affine), grid.affine, grid.shape)
     if off > ACCEPTED * grid.voxel_size:
         raise ValueError(f"the grid is {off:.2f} mm off; resample it to the mask")

@@ -529,6 +529,20 @@ MUTANTS = (
         "::test_a_sites_own_results_are_its_own_wherever_they_are_written",
     ),
     Mutant(
+        "an image of templates is unpacked before it is measured",
+        "cape/data/space.py",
+        "    if shape[3] * space.n_features > MOST_TEMPLATE_NUMBERS:\n", "    if False:\n",
+        UNIT + "test_data_templates.py"
+        "::test_an_image_of_templates_is_measured_before_it_is_unpacked",
+    ),
+    Mutant(
+        "a CIFTI file is read as a mask",
+        "cape/data/space.py",
+        "        if not isinstance(image, nib.nifti1.Nifti1Pair):  # such as a CIFTI file\n",
+        "        if False:\n",
+        UNIT + "test_cifti.py::test_a_cifti_file_is_no_mask",
+    ),
+    Mutant(
         "an owner may name a person",
         "cape/config.py", 'if any(key == "sub" for key, _ in pairs):', "if False:",
         OWNER + "test_no_setting_names_a_person",

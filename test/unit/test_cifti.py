@@ -258,6 +258,19 @@ def test_the_structure_comes_from_the_owners_file_alone(tmp_path) -> None:
     assert missing.startswith("CAPE-E101 The structure file is missing. structure.pscalar.nii")
 
 
+@pytest.mark.parametrize("kind", ["mask", "atlas"])
+def test_a_cifti_file_is_no_mask(tmp_path, kind) -> None:
+    """Its header is another one: what was asked of it broke the program."""
+    columns = parcels(2)
+    write_owner_files(tmp_path, columns, 2, spheres=False)
+    (tmp_path / "structure.pscalar.nii").rename(tmp_path / f"{kind}.nii")
+    np.save(tmp_path / "sub-01.npy", series(24))
+    config = Config(epsilon=1.0, delta=1e-5, feature_space=kind, mask="file", atlas=f"{kind}.nii")
+    found = findings(tmp_path, config)
+    assert "CAPE-E122" in found
+    assert "no NIfTI image" in found
+
+
 def points_said(folder, **attributes: str) -> None:
     """Write the left sphere with other attributes of its points."""
     path = folder / "sphere.L.surf.gii"

@@ -95,6 +95,21 @@ def test_no_file_another_grid_and_no_image_are_refused(tmp_path) -> None:
     assert "cannot be read" in detail()
 
 
+def test_an_image_of_templates_is_measured_before_it_is_unpacked(tmp_path) -> None:
+    """What is 1 to 1000 when packed would be doubles of all of it."""
+    import tracemalloc
+
+    for shape in ((*SPACE.shape, 30000), (*SPACE.shape[:2], 30000, 3)):
+        nib.save(nib.Nifti1Image(np.zeros(shape, np.uint8), AFFINE), tmp_path / "templates.nii.gz")
+        tracemalloc.start()
+        with pytest.raises(DataError, match="E280") as caught:
+            with_templates(SPACE, tmp_path, site="B")
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert "at most" in caught.value.detail or "expected" in caught.value.detail
+        assert peak < 2**20, (shape, peak)
+
+
 def test_too_many_numbers_are_refused(tmp_path, monkeypatch) -> None:
     from cape.data import space
 
