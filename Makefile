@@ -27,7 +27,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image test-engine test-flare test-browser check format compspec docs bench figures lock \
+.PHONY: help run test image test-engine test-flare test-browser test-site check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
@@ -131,6 +131,10 @@ $(TRUST)/engine: $(DEV)
 
 test-browser: $(DEV)  ## open the reports in chromium; skipped, visibly, where there is none
 	$(BIN)/python -m pytest -m browser test/e2e/test_report_browser.py
+
+test-site: docs  ## open the documentation site in chromium: links, widths, axe
+	CAPE_NEEDS_BROWSER=1 CAPE_SITE=$(OUT)/site $(BIN)/python -m pytest -m browser -k site \
+		test/e2e/test_report_browser.py
 
 image:  ## build the container image coinstac-cape with docker (or podman)
 	$(or $(shell command -v docker || command -v podman),$(error neither docker nor podman is here)) \

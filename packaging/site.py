@@ -31,6 +31,19 @@ LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 ROW = r"^\| (?!word |---)([^|]+?) \|"
 CODE = re.compile(r"(```.*?```|`[^`\n]+`|\[[^\]]*\]\([^)]*\)|^#.*?$|^\|.*?$)", re.S | re.M)
 
+# The theme prints what a command prints, and comments, fainter than everybody can read.
+STYLE = """
+[data-md-color-scheme="default"] { --faint: #555; }
+[data-md-color-scheme="slate"] { --faint: #bfc3cf; }
+[data-md-color-scheme] {
+  --md-code-hl-generic-color: var(--faint); --md-code-hl-comment-color: var(--faint);
+  --md-code-hl-operator-color: var(--faint); --md-code-hl-punctuation-color: var(--faint);
+  --md-code-hl-variable-color: var(--faint);
+}
+.md-header__title { overflow: hidden; } /* a long title made narrow pages wider */
+.md-typeset :not(pre) > code { overflow-wrap: anywhere; white-space: normal; }
+"""
+
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that do not lie in docs/."""
@@ -43,12 +56,15 @@ def on_files(files: Files, config: Any) -> Files:
     pages |= made | {"gallery/index.md": _index(made)}
     for name, text in pages.items():
         files.append(File.generated(config, name, content=text))
+    files.append(File.generated(config, "site.css", content=STYLE))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Fit a page to the site."""
     del config
+    if page.file.src_uri == "README.md":
+        markdown = _front(markdown)
     text = re.sub(r"^```(\w+) [\w ]+$", r"```\1", markdown, flags=re.M)
     # The table above it says the same; the drawing would need a program from elsewhere.
     text = re.sub(r"^```mermaid\n.*?^```\n", "", text, flags=re.S | re.M)
@@ -66,8 +82,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         if name in ADOPTED and (path.startswith("..") or root):
             up = "../" * (len(here.parts) - 1)
             return f"[{words}]({up}{ADOPTED[name]}{anchor})"
-        if files.get_file_from_path(path) is not None:
-            return match[0]
+        if (file := files.get_file_from_path(path)) is not None:
+            # A name of a file says something in a folder; here the page's own title does.
+            shown = _title(file) if words.endswith(name) and name.endswith(".md") else words
+            return f"[{shown}]({target}{anchor})"
         example = re.fullmatch(r"(?:\.\./)?examples/(\w+)\.py", path)
         if example and files.get_file_from_path(f"gallery/{example[1]}.md"):
             return f"[{words}](gallery/{example[1]}.md)"
@@ -77,6 +95,18 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     if here.name == "glossary.md":
         return re.sub(ROW, lambda m: f'| <a id="{_anchor(m[1])}"></a>{m[1]} |', text, flags=re.M)
     return text if here.name in NO_WORDS else _with_words(text, here)
+
+
+def _front(markdown: str) -> str:
+    """Return the overview of all pages below what the project says of itself."""
+    read_me = (ROOT / "README.md").read_text(encoding="utf-8")
+    said = read_me.partition("\n## Try it\n")[0].replace("](docs/", "](")
+    return f"{said}\n\n" + re.sub("^# ", "## ", markdown)
+
+
+def _title(file: File) -> str:
+    found = re.search(r"^# (.+)$", file.content_string, re.M)
+    return found[1] if found else file.name
 
 
 def _with_words(text: str, here: Path) -> str:
@@ -114,10 +144,7 @@ def _api() -> str:
     import cape
 
     words = "# Python, name by name\n\nExamples: [Python interface](python.md).\n\n"
-    skip = ("__version__", "datasets")
-    named = [(name, cape._HOMES[name]) for name in cape.__all__ if name not in skip]
-    entries = [f"::: {module}.{attribute}\n" for _, (module, attribute) in named]
-    return words + "\n".join(entries) + "\n::: cape.datasets\n"
+    return words + "\n".join(f"::: cape.{name}\n" for name in cape.__all__ if name != "__version__")
 
 
 def _index(pages: dict[str, str]) -> str:
@@ -164,7 +191,7 @@ def _example(script: Path, *, run: bool) -> str:
             parts += ["```text", printed.getvalue().rstrip(), "```", ""]
         if "figure" in names:
             image = io.BytesIO()
-            names["figure"].savefig(image, format="png", dpi=80)
+            names["figure"].savefig(image, format="png", dpi=80, bbox_inches="tight")
             png = base64.b64encode(image.getvalue()).decode()
             parts += [
                 f'<img alt="All maps of the result, in z" src="data:image/png;base64,{png}">',

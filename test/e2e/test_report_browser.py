@@ -48,7 +48,7 @@ MEASURE = """<script>addEventListener("load", () => {
     (e.textContent || "").trim().slice(0, 20);
   const seen = e => e.getClientRects().length > 0 && e.getBoundingClientRect().height > 0;
   const wide = [...document.querySelectorAll("body *")]
-    .filter(e => !e.closest(".scroll, .picture"))
+    .filter(e => !e.closest(".scroll, .picture, .md-sidebar, .md-typeset table, .highlight"))
     .filter(e => e.getBoundingClientRect().right > edge + 1 ||
                  e.getBoundingClientRect().left < -1).map(name);
   // Boxes of text and pictures that are neither inside each other nor in the same scroll box.
@@ -85,6 +85,13 @@ MEASURE = """<script>addEventListener("load", () => {
 });</script>"""
 REPORTS = os.environ.get("CAPE_REPORTS", "")
 """Folder of a finished run, such as the one of `make run`: its pages are opened too."""
+
+SITE = os.environ.get("CAPE_SITE", "")
+"""Folder of the built documentation site, as `make docs` leaves it: `make test-site`."""
+SITE_PAGES = (
+    "index", "tutorial", "study", "python", "api", "gallery/index", "gallery/private_or_not",
+    "comparison", "what-leaves", "config", "threat-model",
+)  # fmt: skip
 
 BREAKAGES = {
     "wide": '<p style="width:3000px">far too wide</p>',
@@ -346,3 +353,55 @@ def test_printing_shows_the_folded_tables(pages, tmp_path):
            profile=tmp_path / "print2")  # fmt: skip
     without = len(re.findall(rb"/Type\s*/Page\b", (tmp_path / "short.pdf").read_bytes()))
     assert pages_printed > without
+
+
+# -- the documentation site ------------------------------------------------------------------------
+
+needs_site = pytest.mark.skipif(not SITE, reason="CAPE_SITE names no built site: make test-site")
+
+
+def broken_links(site: Path) -> list[str]:
+    """Return links and pictures of all pages that lead to no file, or to no place in it."""
+    pages = {p.resolve(): p.read_text(encoding="utf-8") for p in site.glob("**/*.html")}
+    places = {p: set(re.findall(r'\s(?:id|name)="([^"]+)"', text)) for p, text in pages.items()}
+    broken = []
+    for page, text in pages.items():
+        for found in re.findall(r'<(?:a|img|link|script)\b[^>]*?\s(?:href|src)="([^"]*)"', text):
+            path, _, place = html.unescape(found).partition("#")
+            if re.match(r"[a-z]+:", path) or page.name == "404.html":
+                continue  # elsewhere; and 404 stands nowhere, so its links begin at the root
+            target = (page.parent / unquote(path.partition("?")[0])).resolve() if path else page
+            target = target / "index.html" if target.is_dir() else target
+            known = not place or unquote(place) in places.get(target, {unquote(place)})
+            if not (target.is_file() and known):
+                broken.append(f"{page.relative_to(site.resolve())}: {found}")
+    return broken
+
+
+@needs_site
+def test_no_link_of_the_site_is_broken():
+    assert len(list(Path(SITE).glob("gallery/*.html"))) > 8
+    assert broken_links(Path(SITE)) == []
+
+
+def test_a_link_to_nowhere_is_found(tmp_path):
+    (tmp_path / "b.html").write_text('<p id="here">')
+    links = "".join(f'<a href="{to}">' for to in ("b.html#here", "#", "b.html#gone", "c.html"))
+    (tmp_path / "a.html").write_text(links + '<img alt="" src="d.png">')
+    assert broken_links(tmp_path) == [f"a.html: {to}" for to in ("b.html#gone", "c.html", "d.png")]
+
+
+@needs_site
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", SITE_PAGES)
+def test_a_page_of_the_site_is_whole_and_axe_finds_nothing_serious(name, width, tmp_path):
+    page = Path(SITE).resolve() / f"{name}.html"
+    based = tmp_path / "page.html"
+    base = f'<head><base href="{page.parent.as_uri()}/">'
+    based.write_text(page.read_text(encoding="utf-8").replace("<head>", base, 1), encoding="utf-8")
+    told = measured(based, width, tmp_path)
+    assert told["scroll"] <= width
+    assert told["wide"] == []
+    assert told["images"] == told["loaded"]
+    assert not [name for name in told["loads"] if not name.startswith("file:")]
+    assert serious(based, width, tmp_path) == []
