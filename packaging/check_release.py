@@ -174,10 +174,13 @@ def problems_installed(wheel: Path) -> list[str]:
             [programs / "cape", "simulate", "study", "--out", "out", "--seed", "1", "--epsilon",
              "8", "--delta", "1e-5", "--set", "accept_low_quality=true", "--quiet"],
         ]  # fmt: skip
+        # What is tried is the wheel: make release names its clone, for what is built from it.
+        environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
         for step in steps:
             done = subprocess.run(
-                [str(part) for part in step], cwd=home, capture_output=True, text=True, check=False
-            )
+                [str(part) for part in step],
+                cwd=home, env=environment, capture_output=True, text=True, check=False,
+            )  # fmt: skip
             if done.returncode != 0:
                 said = (done.stderr or done.stdout).strip().splitlines()
                 return [f"installed: {' '.join(map(str, step[1:4]))}: {said[-1] if said else ''}"]

@@ -2,8 +2,9 @@
 
 Everything is built from a fresh clone of that commit, so that nothing of this folder can get in,
 and checked before it is called done: wheel and sdist with the bill of materials
-(check_release.py), the site, the image where a container engine is here, and SHA256SUMS.  From
-another commit it is a rehearsal: the same work, and what is missing for a release is listed.
+(check_release.py), the site (links, widths and axe, where chromium is), the image where a
+container engine is, and SHA256SUMS.  From another commit it is a rehearsal: the same work, and what
+is missing for a release is listed.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from pathlib import Path
 
 TOP = Path(__file__).parents[1]
 DIST = TOP / "dist"
+BROWSER = "test/e2e/test_report_browser.py"
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -50,6 +52,12 @@ def main(arguments: list[str] | None = None) -> int:
                 [*python, "mkdocs", "build", "--strict", "--quiet", "--site-dir", site],
                 cwd=clone, env=environment | {"NO_MKDOCS_2_WARNING": "1"}, check=True,
             )  # fmt: skip
+            looked = [*python, "pytest", "-q", "-m", "browser", "-k", "site", BROWSER]
+            seen = environment | {"CAPE_SITE": str(site)}
+            if shutil.which("chromium") is None:
+                missing.append("nobody looked at the site: run `make test-site` where chromium is")
+            elif subprocess.run(looked, cwd=clone, env=seen, check=False).returncode:
+                return 1
             with tarfile.open(DIST / f"coinstac-cape-{version}-site.tar.gz", "w:gz") as archive:
                 archive.add(site, f"coinstac-cape-{version}-site")
         image = "" if "image" in without else built_image(clone, version)

@@ -1670,6 +1670,11 @@ MUTANTS = (
         "::test_a_bar_in_a_notebook_is_drawn_once_in_each_cell_and_written_over",
     ),
     Mutant(
+        "a release tries its clone and calls it the wheel",
+        "packaging/check_release.py", 'if k != "PYTHONPATH"}', "}",
+        UNIT + "test_supply.py::test_the_wheel_is_tried_and_not_the_clone_it_was_built_from",
+    ),
+    Mutant(
         "a match of chance is a name",
         "cape/report/labels.py", "self.label if abs(self.r) > self.chance else None", "self.label",
         UNIT + "test_report_labels.py::test_what_is_not_above_chance_has_a_name_in_no_table",

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import fnmatch
 import importlib.util
+import os
 import re
 import subprocess
 import tomllib
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
@@ -169,6 +171,25 @@ def test_two_builds_are_equal_byte_for_byte(
     assert [Path(name).suffix for name in files] == [".whl", ".gz"]
     for name in files:
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
+
+
+def test_the_wheel_is_tried_and_not_the_clone_it_was_built_from(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`make release` has its clone on PYTHONPATH; an installed `cape` would then be that one."""
+    check, tried = script("check_release"), []
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setattr(check.venv, "create", lambda *_, **__: None)
+
+    def run(step: list[str], **how: Any) -> subprocess.CompletedProcess[str]:
+        tried.append((Path(step[0]).name, how.get("env", os.environ)))
+        return subprocess.CompletedProcess(step, int("simulate" in step), "", "enough")
+
+    monkeypatch.setattr(check.subprocess, "run", run)
+    (said,) = check.problems_installed(tmp_path / "coinstac_cape-0.1.0-py3-none-any.whl")
+    assert said.endswith("enough")
+    assert [name for name, _ in tried].count("cape") == 3
+    assert not [name for name, environment in tried if "PYTHONPATH" in environment]
 
 
 def test_versions_agree_wherever_one_is_written() -> None:
