@@ -44,6 +44,8 @@ PAPER_DPI: Final = 300
 MOST_POINTS: Final = 200
 # mm around a brain without anatomy
 RIM: Final = 4.0
+# Most points that anatomy is widened by on a side, whatever affine a mask has
+MOST_WIDENED: Final = 20
 
 # Of every plane: the axis it stands on, then those to the right and up
 PLANES: Final = ((0, 1, 2), (1, 0, 2), (2, 0, 1))
@@ -126,10 +128,8 @@ def _widened(
     places: tuple[Array, Array, Array], grey: Array, low: Array, high: Array
 ) -> tuple[tuple[Array, Array, Array], Array]:
     """Return anatomy with white around it where coarse voxels, from `low` to `high`, stick out."""
-    more = [
-        (max(0, math.ceil((p[0] - a) / EVERY)), max(0, math.ceil((b - p[-1]) / EVERY)))
-        for p, a, b in zip(places, low.tolist(), high.tolist(), strict=True)
-    ]
+    out = [(p[0] - a, b - p[-1]) for p, a, b in zip(places, low, high, strict=True)]
+    more = [[min(max(0, math.ceil(mm / EVERY)), MOST_WIDENED) for mm in pair] for pair in out]
     x, y, z = (
         p[0] + EVERY * np.arange(-before, len(p) + after)
         for p, (before, after) in zip(places, more, strict=True)

@@ -61,6 +61,12 @@ def test_no_edge_of_a_coarse_mask_is_cut_off_by_the_anatomy(mm: int) -> None:
             assert not np.take(canvas.inside, face, axis=axis).any(), "an outline that is open"
 
 
+def test_a_mask_of_any_size_has_a_picture_of_bounded_size() -> None:
+    pytest.importorskip("nilearn")
+    canvas = brain.canvas_of(np.ones((3, 3, 3), dtype=bool), np.diag([1e7, 1e7, 1e7, 1]), mni=True)
+    assert max(canvas.grey.shape) < 94 + 2 * brain.MOST_WIDENED + 10
+
+
 def test_a_grid_stored_the_other_way_round_is_drawn_the_same() -> None:
     rng = np.random.default_rng(1)
     volume = rng.standard_normal((6, 7, 8)) * 3.0

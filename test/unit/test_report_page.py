@@ -180,6 +180,17 @@ def test_the_files_beside_the_page_are_those_that_are_there(folders, kind):
                             or path.name == "viewer.html")  # fmt: skip
 
 
+def test_a_file_of_somebody_elses_has_no_name_on_the_page(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    cape.report.write_results(tmp_path, example.outcome())
+    for name in (f"results.{CANARY}.csv", f"{CANARY}.json", "components.xlsx"):
+        (tmp_path / name).write_text("x")
+    page = cape.report.render(tmp_path).read_text()
+    assert "components.tsv" in page
+    assert CANARY not in page
+    assert "xlsx" not in page
+
+
 def test_a_difference_that_rounds_to_nothing_has_no_sign():
     environment = page_module._environment(markup=True)
     ui = environment.get_template("ui.html.j2").module
