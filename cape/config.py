@@ -291,11 +291,12 @@ class Config:
         "grayordinates: dtseries.nii; parcels: ptseries.nii (docs/howto-inputs.md).",
     )
     mask: str = option(
-        "MNI152-8mm",
+        "MNI152-4mm",
         "Mask",
         group="Data",
-        help="MNI152-10mm, -8mm, -6mm, -4mm, -3mm; or a file in the folder of every site: its "
-        "name, which begins with mask or tpl-, or 'file' for mask.nii.gz.",
+        help="MNI152-4mm suits images of fMRIPrep on any grid; -3mm, -6mm, -8mm, -10mm; or a file "
+        "in the folder of every site: its name, which begins with mask or tpl-, or 'file' for "
+        "mask.nii.gz.",
         when=("feature_space", "mask"),
     )
     mask_hash: str = option(

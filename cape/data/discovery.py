@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path, PurePath
 from typing import Final
@@ -277,7 +277,7 @@ def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> P
     if not path.exists():
         missing.append(entry)
         return None
-    if not path.resolve().is_relative_to(base.resolve()):
+    if not _belongs(path.resolve(), base.resolve()):
         findings.add(IssueCode.OUTSIDE_FOLDER, f"{entry} (a link to another place)")
         return None
     if path.is_dir():
@@ -287,6 +287,12 @@ def _locate(base: Path, entry: str, missing: list[str], findings: Findings) -> P
         findings.add(IssueCode.NO_REGULAR_FILE, entry)
         return None
     return path
+
+
+def _belongs(real: Path, base: Path) -> bool:
+    # A link of the site's own repository leads to its annex, which may lie above the derivatives.
+    annexes = (top / ".git" / "annex" / "objects" for top in base.parents)
+    return real.is_relative_to(base) or any(map(real.is_relative_to, annexes))
 
 
 def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> None:
@@ -422,7 +428,7 @@ def _number(cell: str) -> float:
 
 CONFOUND_ENDS: Final = ("_desc-confounds_timeseries.tsv", "_desc-confounds_regressors.tsv")
 # Entities that tell versions of one run apart.
-VERSIONS: Final = ("space", "res", "desc", "den", "cohort", "seg", "atlas", "stat")
+VERSIONS: Final = ("space", "res", "desc", "den", "cohort", "seg", "atlas", "stat", "echo")
 # Entities listed where no image fits: the first ones show how the names are made.
 MOST_ENTITIES: Final = 6
 
@@ -445,9 +451,13 @@ def _cifti_patterns(*ends: str) -> tuple[str, ...]:
 EVERY_PATTERN: Final = (*PATTERNS, *_cifti_patterns(".dtseries.nii", ".ptseries.nii"))
 
 
+def bids_files(base: Path, patterns: Sequence[str] = EVERY_PATTERN) -> Iterator[Path]:
+    return (path for pattern in patterns for path in base.glob(pattern) if _visible(path))
+
+
 def is_bids(base: Path, patterns: Sequence[str] = EVERY_PATTERN) -> bool:
     # The first match will do: a study has thousands.
-    return any(True for pattern in patterns for _ in base.glob(pattern))
+    return any(True for _ in bids_files(base, patterns))
 
 
 def entities_of(name: str) -> dict[str, str]:
@@ -463,7 +473,8 @@ def confounds_beside(image: Path) -> Path | None:
     if not run:
         return None
     tables = (image.with_name("_".join(run) + end) for end in CONFOUND_ENDS)
-    return next((table for table in tables if table.is_file()), None)
+    # A link whose content was not fetched is told as that, not as no table.
+    return next((table for table in tables if table.is_file() or table.is_symlink()), None)
 
 
 Entities = tuple[tuple[str, str], ...]
@@ -534,7 +545,7 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
     bids_filter, patterns = config.wanted_entities, patterns_of(config)
     wanted, unwanted = parse_entities(bids_filter), parse_exclusions(config.bids_exclude)
     top = base / folder
-    images = sorted({path for pattern in patterns for path in top.glob(pattern)})
+    images = sorted(set(bids_files(top, patterns)))
     listed: list[ListedRun] = []
     said = _participants(top, findings)
     left_out = {subject for subject, one in said.items() if not one.listed}
@@ -542,7 +553,7 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
     doubled: set[str] = set()
     for path in images:
         entities = entities_of(path.name)
-        subject = f"sub-{entities.get('sub', path.name)}"
+        subject = subject_of(path.as_posix())
         if not _fits(entities, wanted) or any(_fits(entities, part) for part in unwanted):
             continue
         if not said.get(subject, EVERYTHING).takes(entities):
@@ -560,7 +571,7 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
         listed.append(ListedRun(file=name, subject=subject, ses=session, run=order))
     # Everybody whose name is there, whatever the owner's filter: it must not ask who has which run,
     # nor whether anybody has.
-    people = {f"sub-{entities_of(path.name).get('sub', path.name)}" for path in images}
+    people = {subject_of(path.as_posix()) for path in images}
     people -= left_out  # by the site itself
     if not people:
         findings.add(IssueCode.NO_FILES, f"{len(images)} images below {folder or '.'}")

@@ -58,7 +58,7 @@ class IssueCode(Enum):
     RUN_TWICE = (5, "W", "The same values are listed as two runs: one person counted twice has 2 mu", "every run once", "remove one of the two")
     SUBJECT_TWICE = (5, "E", "A subject is listed twice: one person counted twice has 2 mu", "one row per subject", "remove one of the two")
     PARTICIPANT_CELL = (38, "E", "A cell of participants.tsv says nobody and nothing to leave out", "1, 0, or runs such as ses-2 or task-nback,ses-1_run-2", "correct columns include and exclude")
-    RUN_VERSIONS = (5, "X", "One run of a subject is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2")
+    RUN_VERSIONS = (5, "X", "One run of a subject is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2 or echo-2; keep .nii or .nii.gz, not both")
     NAMES_HIDE_FILES = (62, "E", "Mapped files have the same base name, so that one hides the other", "a base name of its own for every file", "rename the files")
     SEVERAL_SOURCES = (39, "E", "Files are given in several ways", "exactly one of {sources}", "remove the others")
     OWNERS_SETTING = (51, "E", "A site gives files only; every other setting is the owner's", "{sources}", "remove it")

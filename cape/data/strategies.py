@@ -56,7 +56,9 @@ def strategy_confounds(image: Path, config: Config, n_times: int) -> StrategyCon
             warnings.simplefilter("ignore")
             from nilearn.interfaces.fmriprep import load_confounds
 
-            table, sample_mask = load_confounds(str(image), tuple(strategy), **options)
+            # It looks for the tables by this name alone, and knows packed images only.
+            name = str(image) + (".gz" if image.name.endswith("_bold.nii") else "")
+            table, sample_mask = load_confounds(name, tuple(strategy), **options)
     except Exception as err:  # of nilearn and pandas, by what the tables lack
         observed = " ".join(str(err).split())
         if len(observed) > MOST_LETTERS:

@@ -16,11 +16,13 @@ from cape.consortium_folder import site_folders
 from cape.data.cifti import SPHERE_FILES, read_series_header, structure_file
 from cape.data.discovery import (
     PATTERNS,
+    bids_files,
     confounds_beside,
     discover,
     entities_of,
     is_bids,
     natural_key,
+    subject_of,
 )
 from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.images import read_image_header
@@ -39,8 +41,8 @@ from cape.planning.validate import is_site
 FILE: Final = "settings.toml"
 # Of volumes, the first that a tree has; surfaces and single people's spaces are not for a group.
 SPACES: Final = ("MNI152NLin2009cAsym", "MNI152NLin6Asym")
-# mm.  A finer grid shows the same networks with more voxels (docs/results.md): 4 mm for pictures.
-FINEST, BUNDLED = 4.0, (4, 6, 8, 10)
+# mm, from the default on, which suits fMRIPrep's 2 mm and what scanners give.
+BUNDLED: Final = (4, 6, 8, 10)
 # Volumes of the shortest run that leave enough beside 24 signals of motion.
 LONG_RUN: Final = 100
 # More than G pays for are noise, and the consortium must have more people than components.
@@ -97,7 +99,12 @@ def propose(folder: Path) -> Proposal:
 
 def _nothing(folder: Path, problem: str) -> ConfigError:
     do = "name the folder of one site (for fMRIPrep: the one with sub-*), or one that holds such"
-    return ConfigError("E018", problem=problem, do=f"{do} folders.", detail=str(folder))
+    do += " folders or links to them"
+    deeper = next(folder.rglob("sub-*/**/*_space-MNI152*_bold.nii*"), None)
+    if deeper is not None:
+        above = deeper.parts.index(next(part for part in deeper.parts if part.startswith("sub-")))
+        do += f"; there are images in {Path(*deeper.parts[:above])}"
+    return ConfigError("E018", problem=problem, do=f"{do}.", detail=str(folder))
 
 
 def _count(n: int, one: str, many: str) -> str:
@@ -127,10 +134,7 @@ def _components(n_people: int) -> list[str]:
 
 
 def _of_bids(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list[str]]:
-    images = {
-        site: sorted({path for pattern in PATTERNS for path in base.glob(pattern)})
-        for site, base in sites.items()
-    }
+    images = {site: sorted(set(bids_files(base, PATTERNS))) for site, base in sites.items()}
     people, tables = _surveyed(images)
     counts = [_tally(tables, key) for key in ("space", "res", "desc", "task", "ses", "run")]
     space = _choose(tables, "space", SPACES)
@@ -138,22 +142,29 @@ def _of_bids(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], list
         found = ", ".join(sorted({e.get("space", "none") for e in tables.values()}))
         problem = f"the names of {len(tables)} images name no MNI152 space (space- is {found})"
         raise _nothing(next(iter(sites.values())), problem)
-    keys = {"desc": ("preproc",), "task": ("rest",), "res": ()}
+    rests = sorted({e["task"] for e in tables.values() if e.get("task", "").startswith("rest")})
+    # Of the echoes their combination, which has no entity; else one that BOLD is strong in.
+    keys = {"desc": ("preproc",), "task": ("rest", *rests), "echo": ("", "2"), "res": ("2",)}
     wanted, chosen = _narrowed(tables, {"space": space}, keys)
-    order = ("task", "space", "res", "desc")
-    bids_filter = "_".join(f"{key}-{wanted[key]}" for key in order if key in wanted)
+    order = ("task", "space", "echo", "res", "desc")
+    bids_filter = "_".join(f"{key}-{wanted[key]}" for key in order if wanted.get(key))
+    without = _without(tables, wanted)
     taken = {(site, _subject(p)) for site, paths in images.items() for p in paths if p in chosen}
-    counts.append(f"chosen: {bids_filter}, {len(chosen)} images of {len(taken)} people")
+    less = f" without {without}" if without else ""
+    counts.append(f"chosen: {bids_filter}{less}, {len(chosen)} images of {len(taken)} people")
     headers = _headers(map(_run, chosen), _header)
+    if len(headers) < len(chosen):
+        # Pointers of git-annex, above all: their content makes other settings.
+        counts.append(f"not readable: {len(chosen) - len(headers)} images; cape validate says why")
     confounds, more = _confounds(chosen, headers)
     text = [
         *_separation(),
         "# Which images: task, template space and version, as their names say.  All sessions and",
         "# runs of a person are joined; bids_exclude leaves some out, such as ses-2 or task-nback.",
         f'bids_filter = "{bids_filter}"',
-        'bids_exclude = ""',
+        f'bids_exclude = "{without}"',
         "",
-        *_grid(space, chosen),
+        *_grid(space, chosen, counts),
         *_repetition(headers, counts),
         *confounds,
     ]
@@ -174,7 +185,7 @@ def _of_cifti(
     counts = [_tally(tables, key) for key in ("space", "den", "task", "ses", "run")]
     keys = {"space": ("fsLR",), "den": ("91k",), "task": ("rest",), "seg": ()}
     wanted, chosen = _narrowed(tables, {}, keys, mni=False)
-    bids_filter = "_".join(f"{key}-{value}" for key, value in wanted.items())
+    bids_filter = "_".join(f"{key}-{value}" for key, value in wanted.items() if value)
     counts.append(f"chosen: {bids_filter or 'all'}, {len(chosen)} files")
     files: dict[Path, bytes] = {}
     structure, name = structure_file(chosen)
@@ -192,6 +203,7 @@ def _of_cifti(
         f"# Every site has the same {name} in its folder, and spheres of both hemispheres.",
         f'feature_space = "{kind}"',
         f'bids_filter = "{bids_filter}"',
+        f'bids_exclude = "{_without(tables, wanted)}"',
         "",
         *_repetition(headers, counts),
         *confounds,
@@ -228,6 +240,15 @@ def _narrowed(
     return wanted, [path for path, e in tables.items() if _fits(e, wanted)]
 
 
+def _without(tables: Mapping[Path, Mapping[str, str]], wanted: Mapping[str, str]) -> str:
+    """Return `bids_exclude` for images chosen without an entity: no filter can say that."""
+    parts = []
+    for key in (key for key, value in wanted.items() if not value):
+        values = {entities[key] for entities in tables.values() if key in entities}
+        parts.append(f"{key}-{'+'.join(sorted(values, key=natural_key))}")
+    return ",".join(parts)
+
+
 def _run(path: Path) -> RunFile:
     return RunFile(path=path, name=path.name)
 
@@ -248,11 +269,11 @@ def _header(run: RunFile) -> Series:
 
 
 def _subject(path: Path) -> str:
-    return entities_of(path.name).get("sub", path.name)
+    return subject_of(path.as_posix())
 
 
 def _fits(entities: Mapping[str, str], wanted: Mapping[str, str]) -> bool:
-    return all(entities.get(key) == value for key, value in wanted.items())
+    return all(entities.get(key, "") == value for key, value in wanted.items())
 
 
 def _tally(tables: Mapping[Path, Mapping[str, str]], key: str) -> str:
@@ -291,12 +312,14 @@ def _separation() -> list[str]:
     ]
 
 
-def _grid(space: str, images: Sequence[Path]) -> list[str]:
-    edge = max((_edge(path) for path in images), default=FINEST)
-    mm = next((mm for mm in BUNDLED if mm >= max(edge, FINEST) - 0.5), BUNDLED[-1])
+def _grid(space: str, images: Sequence[Path], counts: list[str]) -> list[str]:
+    edge = max((_edge(path) for path in images), default=0.0)
+    mm = next((mm for mm in BUNDLED if mm >= edge - 0.5), BUNDLED[-1])
+    why = "the default" if mm == BUNDLED[0] else "images are that coarse"
+    counts.append(f"mask: MNI152-{mm}mm ({why}), maps in {space}")
     return [
-        "# Images of this template space are brought to the grid of the mask, others refused;",
-        "# a finer grid shows the same networks with more voxels.  Maps are written in this space.",
+        f"# The whole brain, {mm} mm ({why}).  Images of this template space are brought to its",
+        "# grid, others refused; finer shows the same networks with more voxels.",
         f'mask = "MNI152-{mm}mm"',
         f'space = "{space}"',
         "",
@@ -327,9 +350,11 @@ def _confounds(images: Sequence[Path], headers: Sequence[Series]) -> tuple[list[
     """Return the settings, and what was counted."""
     beside = [confounds_beside(path) for path in images]
     tables = [path for path in beside if path is not None]
-    columns = [set(_columns(path)) for path in tables]
+    columns = [names for path in tables if (names := set(_columns(path)))]
     common = set.intersection(*columns) if columns else set()
     counts = [f"confound tables: {len(tables)} of {len(images)} runs, {len(common)} columns in all"]
+    if len(columns) < len(tables):
+        counts += [f"not readable: {len(tables) - len(columns)} tables; cape validate says why"]
     lines = ["# What fMRIPrep measured and is regressed out of every voxel (docs/howto-inputs.md)."]
     if len(tables) < len(images) or not common.issuperset(MOTION):
         return [*lines, 'confounds = "none"'], counts
@@ -385,7 +410,7 @@ def _of_images(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], li
     known = [space for space in spaces if space.startswith(MNI152)]
     text = _separation()
     if len(known) == 1:
-        text += _grid(known[0], [run.path for run in runs])
+        text += _grid(known[0], [run.path for run in runs], counts)
     else:
         text += [
             "# No one MNI152 space is stated by all images.  If they are in MNI152 on one grid,",

@@ -36,9 +36,11 @@ GLASS: Final = 0.95
 SHEET: Final = 9.6
 SHEET_LIMIT: Final = 6.0
 # The figure of a paper: inches of a page of two columns, maps side by side, inches of a title
+# and beside them
 PAPER: Final = 7.2
 COLUMNS: Final = 2
 TITLE: Final = 0.2
+MARGIN: Final = 0.1
 PAPER_DPI: Final = 300
 # Largest number of points along an axis of a canvas without anatomy
 MOST_POINTS: Final = 200
@@ -282,14 +284,15 @@ def networks_figure(
     wide, tall = canvas.size
     across = min(COLUMNS, len(titles))
     down = math.ceil(len(titles) / across)
-    each = PAPER / across
+    each = (PAPER - 2 * MARGIN) / across
     high = down * (each * tall / wide + TITLE) + 0.6
     figure = new_figure(PAPER, high)
     for k, title in enumerate(titles):
         row, column = divmod(k, across)
         top = 1.0 - (row * (each * tall / wide + TITLE) + TITLE) / high
         tallness = each * tall / wide / high
-        axes = figure.add_axes((column / across, top - tallness, 0.98 / across, tallness))
+        left, width = (MARGIN + column * each) / PAPER, 0.98 * each / PAPER
+        axes = figure.add_axes((left, top - tallness, width, tallness))
         place = place_of(k, volumes, affine, peaks)
         paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit)
         frame(axes, wide, tall)

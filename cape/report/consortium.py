@@ -15,6 +15,7 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
+from cape.feature_space import is_cifti
 from cape.forecast.rules import rule_of
 from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
 from cape.report import (
@@ -25,6 +26,7 @@ from cape.report import (
     maps,
     privacy_json,
     software,
+    surface_names,
     surfaces,
 )
 from cape.report.maps import Component
@@ -103,14 +105,20 @@ def relabel(folder: Path, template: Path | str, names: Path | None = None) -> Pa
         raise ConfigError("E274")
     results = files.read_record(results_path, MapResults)
     kind = {"feature_space": results.feature_space, "template_space": results.template_space}
-    sets = {table: f"{maps.file_of(results.status)}.nii.gz"}
-    free = "spatial_maps.nii.gz"
+    ending = maps.ENDINGS[results.feature_space]
+    sets, free = {table: f"{maps.file_of(results.status)}{ending}"}, f"spatial_maps{ending}"
     if (folder / SPATIAL_TABLE).is_file() and (folder / free).is_file() and _found_free(results):
         sets[folder / SPATIAL_TABLE] = free
     used = None
     for rows_of, image in sets.items():
-        z, used, space = labels.of_user(folder / image, str(template), names, **kind)
-        rows = labels.labelled(files.read_rows(rows_of, Component), z, used, space)
+        rows = files.read_rows(rows_of, Component)
+        if is_cifti(results.feature_space):
+            z, spheres = surfaces.read_cifti(folder / image), surfaces.read_spheres(folder)
+            used = surface_names.template_on(Path(template), spheres, labels.names_of(names))
+            rows = labels.named(rows, surface_names.match(z, used, spheres))
+        else:
+            z, used, space = labels.of_user(folder / image, str(template), names, **kind)
+            rows = labels.labelled(rows, z, used, space)
         # Only the label columns differ: numbers of 12 digits survive being read and written.
         files.write_rows(rows_of, Component, rows)
     return _write_again(folder, replace(results, labels=labels.source(used, {})))

@@ -250,6 +250,8 @@ def _components(folder: MapFolder, drawn: bool) -> Values:
         "table": [_set_row(row, results) for row in rows],
         "viewer": (folder.path / viewer.FILE).is_file(),
         "figures": drawn and results.feature_space in ("mask", "atlas"),
+        "cifti": is_cifti(results.feature_space)
+        and _maps_of(folder, maps.file_of(results.status)).name,
     }
 
 

@@ -134,14 +134,14 @@ def of_user(
     affine = np.asarray(image.affine)
     space = FeatureSpace.of_labels("mask", mask.astype(np.int32), affine, template_space)
     if template not in public_networks.NAMED:
-        return volumes[mask], of_image(Path(template), space, _names(names)), space
+        return volumes[mask], of_image(Path(template), space, names_of(names)), space
     found = of_name(template, space) if space.in_mni else None
     if found is None:
         raise ConfigError("E275", got=template)
     return volumes[mask], found, space
 
 
-def _names(path: Path | None) -> tuple[str, ...]:
+def names_of(path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
     try:
@@ -189,9 +189,9 @@ def _on_grid(image: Any, space: FeatureSpace) -> Any:
 
 def match(z: Array, template: Template, space: FeatureSpace) -> tuple[Match, ...]:
     """Best template of every map (D, R); constant templates match nothing."""
-    reference = _unit(template.values)
+    reference = unit(template.values)
     # The sign of a map is a convention, so the strongest |r| counts and its sign is kept.
-    r = _unit(z).T @ reference
+    r = unit(z).T @ reference
     best = np.argmax(np.abs(r), axis=1)
     chances = _chances(z, reference, space)
     return tuple(
@@ -244,7 +244,7 @@ def _thinned(z: Array, reference: Array, space: FeatureSpace) -> tuple[Array, Ar
     inside = number >= 0
     affine = np.asarray(space.affine).reshape(4, 4) @ np.diag([k, k, k, 1.0])
     small = FeatureSpace.of_labels("mask", inside.astype(np.int32), affine, space.template_space)
-    return z[number[inside]], _unit(reference[number[inside]]), small
+    return z[number[inside]], unit(reference[number[inside]]), small
 
 
 def _smoothed(columns: Array, width: float, space: FeatureSpace) -> tuple[Array, float]:
@@ -336,8 +336,8 @@ def _alike(column: Array, mirror: Any) -> float:
     return float(one @ other) / size if size > 0.0 else 0.0
 
 
-def _unit(values: Array) -> Array:
-    """Columns of mean 0 and length 1; zeros for constant ones."""
+def unit(values: Array) -> Array:
+    """Return columns of mean 0 and length 1; zeros for constant ones."""
     centred = values - values.mean(axis=0)
     length = np.linalg.norm(centred, axis=0)
     # Rounding leaves a constant column about 1e-16 of its size away from its mean.
@@ -352,6 +352,10 @@ CONFIRMED: Final = (None, "confirmed", "run confirmed")
 def labelled(
     rows: Sequence[Component], z: Array, template: Template, space: FeatureSpace
 ) -> tuple[Component, ...]:
+    return named(rows, match(z, template, space))
+
+
+def named(rows: Sequence[Component], matches: Sequence[Match]) -> tuple[Component, ...]:
     # A name would make a finding of a map that its time courses did not confirm, and of chance.
     return tuple(
         replace(
@@ -362,7 +366,7 @@ def labelled(
         )
         if row.verdict in CONFIRMED
         else row
-        for row, best in zip(rows, match(z, template, space), strict=True)
+        for row, best in zip(rows, matches, strict=True)
     )
 
 
@@ -371,7 +375,8 @@ def source(template: Template | None, settings: Mapping[str, object]) -> LabelSo
         why = (
             "the features are plain columns"
             if settings.get("feature_space") == "matrix"
-            else "the maps are those of grayordinates or parcels"
+            else "public sets here are of volumes; cape report FOLDER --template FILE.dlabel.nii "
+            "takes labels of the same vertices"
             if is_cifti(str(settings.get("feature_space")))
             else "nobody said that the grid is in MNI space (setting space), or there is no nilearn"
         )

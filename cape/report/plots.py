@@ -323,8 +323,8 @@ def draw_subjects(labels: Sequence[str], measures: Mapping[str, Array]) -> Pictu
         axes.locator_params(axis="y", nbins=4)
         axes.tick_params(labelbottom=last, labelsize=8)
         worst = labels[int(values.argmax() if word.startswith("mean FD") else values.argmin())]
-        least, most = f"{values.min():.3g}", f"{values.max():.3g}"
-        spread = f"{least} to {most}, median {middle:.3g}, worst {worst}"
+        least, most = f"{values.min():.4g}", f"{values.max():.4g}"
+        spread = f"{least} to {most}, median {middle:.4g}, worst {worst}"
         said.append(f"{word} {least} in all" if least == most else f"{word} {spread}")
     figure.align_ylabels()
     return _chart(figure, f"Scans of {len(labels)} subjects: {'; '.join(said)}.")

@@ -80,9 +80,10 @@ def _columns(folder: PrivateFolder) -> list[str]:
     filled = [name for name in others if any(row[name] != EMPTY_CELL for row in folder.subjects)]
     if all(row["label"] == row["subject"] for row in folder.subjects):
         filled.remove("label")
-    # The verdict comes second: it is what people look for.
-    filled.remove("verdict")
-    return [first, "verdict", *filled]
+    # The verdict comes second: it is what people look for.  Names of files are as long as a page
+    # is wide: before the figures they would hide them.
+    rest = [name for name in filled if name not in ("verdict", "files")]
+    return [first, "verdict", *rest, "files"]
 
 
 def _cell(name: str, text: str) -> str:
@@ -93,7 +94,7 @@ def _cell(name: str, text: str) -> str:
     if name == "minutes":
         return f"{float(text):.1f}"
     if name == "tsnr":
-        return f"{float(text):.3g}"
+        return f"{float(text):.4g}"
     return f"{float(text):.2f}" if name.startswith(("clip_", "mean_fd")) else text
 
 

@@ -98,6 +98,12 @@ class Sphere:
     side: str  # {"left", "right"}
     xyz: Array  # (n, 3): unit vectors; x to the right, y to the front, z up
     feature: npt.NDArray[np.intp]  # (n,): of the maps
+    vertex: npt.NDArray[np.intp]  # (n,): numbers on the surface; none in files of before
+
+
+def far_away(sphere: Sphere) -> float:
+    """Return how far neighbours are not: what is further has the medial wall between."""
+    return float(1.5 * np.sqrt(4.0 * np.pi / max(len(sphere.xyz), 1)))
 
 
 def write_spheres(folder: Path, space: FeatureSpace) -> None:
@@ -111,6 +117,8 @@ def write_spheres(folder: Path, space: FeatureSpace) -> None:
         if parts:
             arrays[side] = np.concatenate([p.on_sphere() for p, _ in parts]).astype(np.float32)
             arrays[f"{side}_feature"] = np.concatenate([feature[rows] for _, rows in parts])
+            vertices = [part.index for part, _ in parts]
+            arrays[f"{side}_vertex"] = np.concatenate(vertices).astype(np.int32)
     if arrays:
         np.savez_compressed(folder / SPHERES, **arrays)
 
@@ -119,7 +127,12 @@ def read_spheres(folder: Path) -> tuple[Sphere, ...]:
     try:
         with np.load(folder / SPHERES, allow_pickle=False) as found:
             return tuple(
-                Sphere(side=side, xyz=found[side].astype(float), feature=found[f"{side}_feature"])
+                Sphere(
+                    side=side,
+                    xyz=found[side].astype(float),
+                    feature=found[f"{side}_feature"],
+                    vertex=found.get(f"{side}_vertex", np.zeros(0, dtype=np.intp)),
+                )
                 for side in ("left", "right")
                 if side in found
             )
@@ -172,5 +185,4 @@ def _nearest(sphere: Sphere, *, outside: bool) -> tuple[Any, Any]:
         nearest[part], largest[part] = facing[best], product[np.arange(len(best)), best]
     row[disc], cosine[disc] = nearest, largest
     # A vertex further away than neighbours are lies on the other side of the medial wall.
-    spacing = np.sqrt(4.0 * np.pi / max(len(sphere.xyz), 1))
-    return row, disc & (cosine >= np.cos(1.5 * spacing))
+    return row, disc & (cosine >= np.cos(far_away(sphere)))

@@ -8,11 +8,14 @@ from itertools import permutations
 import nibabel as nib
 import numpy as np
 import pytest
-from nibabel.cifti2.cifti2_axes import BrainModelAxis
+from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis
 
 from cape.api import simulate_folder
 from cape.planning.budget import budget_of
 from cape.planning.validate import validate
+from cape.report import relabel
+from cape.report.files import read_rows
+from cape.report.maps import Component
 from support.surfaces import axis, parcels, write_study
 
 SETTINGS = {"n_sites": 3, "n_components": 4, "min_timepoints": 30, "accept_low_quality": True}
@@ -54,6 +57,20 @@ def test_grayordinates_from_files_to_maps_and_page(tmp_path, separation) -> None
         assert abs(sides["null"]) < 0.2
     page = (folder / "index.html").read_text()
     assert "as spheres" in page
+    assert "open group_maps.dscalar.nii in Connectome Workbench" in page
+    if separation == "spatial":
+        # Labels of the owner, on the same vertices: each map is called like the one it is.
+        names = {0: ("???", (0, 0, 0, 0))} | {k: (f"net{k}", (1, 0, 0, 1)) for k in range(1, 5)}
+        largest = np.where(maps.max(axis=1) > 0.3, maps.argmax(axis=1) + 1, 0)
+        axes = (LabelAxis(["networks"], [names]), columns)
+        nib.Cifti2Image(largest[None].astype(np.float32), axes).to_filename(
+            tmp_path / "networks.dlabel.nii"
+        )
+        relabel(folder, tmp_path / "networks.dlabel.nii")
+        rows = read_rows(folder / "components.tsv", Component)
+        best = np.abs(np.corrcoef(image.get_fdata(), maps.T)[:4, 4:])
+        assert [row.label for row in rows] == [f"net{k + 1}" for k in best.argmax(axis=1)]
+        assert "networks.dlabel.nii" in (folder / "index.html").read_text()
     assert f"{len(columns)} grayordinates" in (folder / "methods.md").read_text()
     assert (out / "local0" / "private" / "sub-00_maps.dscalar.nii").is_file()
 

@@ -50,6 +50,7 @@ FALSE_SITES = (
 THIEF = "test/adversary/test_thief_of_a_folder.py"
 OWNER = "test/adversary/test_owner.py::"
 BAD_FILES = "test/unit/test_bad_files.py::"
+FIRST = UNIT + "test_first_settings.py::"
 CONFOUNDS = UNIT + "test_data_confounds.py::test_"
 PLANTED = UNIT + "test_planted_errors.py::test_a_planted_error_is_one_clear_finding"
 NEIGHBOUR = "test/adversary/test_neighbour.py::"
@@ -99,6 +100,56 @@ MUTANTS = (
         "cape/data/discovery.py",
         "        if not said.get(subject, EVERYTHING).takes(entities):\n            continue\n", "",
         UNIT + "test_data_people.py::test_settings_and_the_sites_table_leave_runs_out",
+    ),
+    Mutant(
+        "chance of maps on spheres is that of one template, not of the best",
+        "cape/report/surface_names.py", "np.abs(a.T @ b).max(axis=1)", "np.abs(a.T @ b)[:, 0]",
+        UNIT + "test_report_surface_names.py::test_of_smooth_noise_1_map_in_20_is_above_chance",
+    ),
+    Mutant(
+        "labels are read without the numbers of their vertices",
+        "cape/report/surface_names.py", "return dense[sphere.vertex]",
+        "return dense[np.argsort(sphere.vertex)]",
+        UNIT + "test_report_surface_names.py::test_a_map_gets_the_name_of_where_it_is",
+    ),
+    Mutant(
+        "what a Mac leaves beside images is a person more",
+        "cape/data/discovery.py", "for path in base.glob(pattern) if _visible(path))",
+        "for path in base.glob(pattern))",
+        FIRST + "test_hidden_files_are_nobody_and_a_task_of_rest_comes_first",
+    ),
+    Mutant(
+        "echoes of a run are runs that are joined",
+        "cape/data/discovery.py", '"stat", "echo")', '"stat")',
+        UNIT + "test_data_people.py::test_two_echoes_are_one_run_in_two_versions",
+    ),
+    Mutant(
+        "links into the annex above the derivatives are refused",
+        "cape/data/discovery.py", "any(map(real.is_relative_to, annexes))", "False",
+        FIRST + "test_links_into_the_annex_above_are_the_sites_own_files",
+    ),
+    Mutant(
+        "links to any place are followed",
+        "cape/data/discovery.py", '(top / ".git" / "annex" / "objects" for top in base.parents)',
+        "(top for top in base.parents)",
+        FIRST + "test_links_into_the_annex_above_are_the_sites_own_files",
+    ),
+    Mutant(
+        "a table whose content was not fetched is no table",
+        "cape/data/discovery.py", "if table.is_file() or table.is_symlink())",
+        "if table.is_file())",
+        FIRST + "test_links_into_the_annex_above_are_the_sites_own_files",
+    ),
+    Mutant(
+        "images that are not packed have no strategies",
+        "cape/data/strategies.py", '(".gz" if image.name.endswith("_bold.nii") else "")', '""',
+        CONFOUNDS + "images_that_are_not_packed_have_strategies_too",
+    ),
+    Mutant(
+        "cape init asks for images without a resolution by an empty one",
+        "cape/planning/first_settings.py", "for key in order if wanted.get(key))",
+        "for key in order if key in wanted)",
+        FIRST + "test_of_several_versions_of_a_run_one_is_listed",
     ),
     Mutant(
         "milliseconds in a sidecar pass for seconds",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import importlib
 import shutil
 import typing
@@ -66,6 +67,19 @@ def test_who_fails_a_limit_of_motion_is_one_finding_and_counts_as_zeros(tmp_path
     # Without scrubbing the same limit is of the recording.
     long = replace(CONFIG, confound_strategy="none", min_minutes=2.5)
     assert "too few minutes" in texts(tmp_path, long)[0]
+
+
+def test_images_that_are_not_packed_have_strategies_too(tmp_path):
+    site(tmp_path, [7])
+    (packed,) = tmp_path.rglob("*_bold.nii.gz")
+    wanted = strategy_confounds(packed, CONFIG, T)
+    plain = packed.with_suffix("")
+    plain.write_bytes(gzip.decompress(packed.read_bytes()))
+    packed.unlink()
+    found = strategy_confounds(plain, CONFIG, T)
+    assert found.values.shape == (T, 8)
+    np.testing.assert_array_equal(found.values, wanted.values)
+    assert texts(tmp_path, CONFIG) == []
 
 
 def test_a_strategy_that_the_tables_cannot_give_is_one_finding_with_what_is_missing(tmp_path):

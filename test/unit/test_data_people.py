@@ -80,3 +80,20 @@ def test_settings_and_the_sites_table_leave_runs_out(base):
     for wrong in ("ses", "ses-1 2", "ses-1,,x", "sub-01", "ses-1,task-rest_sub-01"):
         with pytest.raises(ConfigError, match="bids_exclude"):
             replace(CONFIG, bids_exclude=wrong).check()
+
+
+def test_two_echoes_are_one_run_in_two_versions(tmp_path):
+    folder = tmp_path / "sub-01" / "func"
+    folder.mkdir(parents=True)
+    for echo in (1, 2):
+        name = f"sub-01_task-rest_echo-{echo}_space-MNI152NLin6Asym_bold.nii.gz"
+        (folder / name).write_bytes(b"x")
+    table = folder / "sub-01_task-rest_desc-confounds_timeseries.tsv"
+    table.write_text("a\n1\n")
+    findings = Findings("B")
+    (one,) = discover(tmp_path, {}, CONFIG, findings)
+    assert one.runs == ()  # counted, as zeros
+    assert [finding.code for finding in findings.listing()] == ["CAPE-W105"]
+    config = replace(CONFIG, bids_filter=CONFIG.bids_filter + "_echo-2")
+    (one,) = discover(tmp_path, {}, config, findings)
+    assert [run.confounds for run in one.runs] == [table]  # of all echoes

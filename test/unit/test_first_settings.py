@@ -12,6 +12,8 @@ import pytest
 
 from cape.cli import main
 from cape.consortium_folder import read_settings
+from cape.data.discovery import discover
+from cape.data.issues import Findings
 from cape.errors import ConfigError
 from cape.planning.first_settings import propose
 
@@ -109,3 +111,98 @@ def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(tmp
     assert "cape init" not in capsys.readouterr().err
     assert main(["init", folder]) == 2
     assert "exists already" in capsys.readouterr().err
+
+
+PREPROC = "space-MNI152NLin2009cAsym_desc-preproc"
+
+
+def runs_of(folder: Path) -> dict[str, list[str]]:
+    """Return the runs of every person that the proposed settings list, without any finding."""
+    said = settings(folder)[0]
+    findings = Findings("here")
+    config = read_settings(None, said).config
+    listed = {s.label: [r.name for r in s.runs] for s in discover(folder, {}, config, findings)}
+    assert findings.listing() == ()
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("versions", "wanted", "without"),
+    [
+        # Native and 2 mm: no filter can say "no resolution", so the other one is chosen ...
+        (["SPACE_desc-preproc"] * 2 + ["SPACE_res-2_desc-preproc"] * 2, "res-2", ""),
+        # ... unless more people have none.
+        (["SPACE_desc-preproc"] * 3 + ["SPACE_res-2_desc-preproc"], "", "res-2"),
+        (["SPACE_res-1_desc-preproc"] * 2 + ["SPACE_res-2_desc-preproc"] * 2, "res-2", ""),
+        # Several echoes of one run, beside their combination and alone
+        (["SPACE_desc-preproc"] * 2 + ["echo-1_SPACE_desc-preproc"] * 2, "", "echo-1"),
+        (
+            ["echo-1_SPACE_desc-preproc"] * 2 + ["echo-2_SPACE_desc-preproc"] * 2,
+            "echo-2",
+            "",
+        ),
+        # T1w, native and smoothed ones are other versions.
+        (["SPACE_desc-preproc"] * 2 + ["space-T1w_desc-preproc", "desc-preproc"] * 2, "", ""),
+    ],
+)
+def test_of_several_versions_of_a_run_one_is_listed(tmp_path, versions, wanted, without):
+    seen: dict[str, int] = {}
+    for version in versions:
+        m = seen[version] = seen.get(version, 0) + 1
+        name = version.replace("SPACE", "space-MNI152NLin2009cAsym")
+        image(tmp_path / f"sub-{m}" / "func" / f"sub-{m}_task-rest_{name}_bold.nii.gz")
+    said = settings(tmp_path)[0]
+    assert (wanted in said["bids_filter"], said["bids_exclude"]) == (True, without)
+    listed = runs_of(tmp_path)
+    assert [len(runs) for runs in listed.values()] == [1] * len(listed)
+    assert len(listed) == max(seen.values())
+
+
+def test_hidden_files_are_nobody_and_a_task_of_rest_comes_first(tmp_path):
+    for label in ("sub-1", "sub-2"):
+        run(tmp_path, label, "MNI152NLin2009cAsym", task="nback")
+        run(tmp_path, label, "MNI152NLin2009cAsym", task="restEO")
+        stem = tmp_path / label / "func"
+        # What a Mac leaves beside the files that it copies
+        (stem / f"._{label}_task-restEO_{PREPROC}_bold.nii.gz").write_bytes(b"\0\5\x16\7")
+        # Somebody's own file names nobody else than the folder's person.
+        image(stem / "mean_bold.nii.gz")
+    said, _, counts = settings(tmp_path)
+    assert "task-restEO_" in said["bids_filter"]
+    assert f"{tmp_path.name}: 2 people" in counts
+    assert list(runs_of(tmp_path)) == ["sub-1", "sub-2"]
+
+
+def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):
+    base, annex = tmp_path / "derivatives" / "fmriprep", tmp_path / ".git" / "annex" / "objects"
+    run(base, "sub-1", "MNI152NLin2009cAsym")
+    run(base, "sub-2", "MNI152NLin2009cAsym")
+    annex.mkdir(parents=True)
+    for path in [p for p in base.rglob("*") if p.is_file()]:
+        path.rename(annex / path.name)
+        path.symlink_to(annex / path.name)
+    assert list(runs_of(base)) == ["sub-1", "sub-2"]
+    # Tables and images whose content was not fetched are told as that, by `cape init` too.
+    (annex / "sub-1_task-rest_desc-confounds_timeseries.tsv").unlink()
+    (annex / f"sub-2_task-rest_{PREPROC}_bold.nii.gz").unlink()
+    said, _, counts = settings(base)
+    assert "not readable: 1 images" in counts
+    assert "not readable: 1 tables" in counts
+    findings = Findings("here")
+    discover(base, {}, read_settings(None, said).config, findings)
+    assert [f.code for f in findings.listing()] == ["CAPE-E108"]
+    # Another place than an annex above is none of the site's.
+    outside = tmp_path / "elsewhere"
+    (annex / f"sub-1_task-rest_{PREPROC}_bold.nii.gz").rename(outside)
+    link = base / "sub-1" / "func" / f"sub-1_task-rest_{PREPROC}_bold.nii.gz"
+    link.unlink()
+    link.symlink_to(outside)
+    discover(base, {}, read_settings(None, said).config, findings)
+    assert "CAPE-E102" in {f.code for f in findings.listing()}
+
+
+def test_the_folder_of_derivatives_below_is_named(tmp_path):
+    image(tmp_path / "sub-1" / "func" / "sub-1_task-rest_bold.nii.gz")
+    run(tmp_path / "derivatives" / "fmriprep", "sub-1", "MNI152NLin2009cAsym")
+    with pytest.raises(ConfigError, match=r"there are images in .*derivatives.fmriprep\."):
+        propose(tmp_path)

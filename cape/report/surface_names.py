@@ -1,0 +1,109 @@
+"""Names for maps of grayordinates and parcels: labels on the same vertices, from the owner's file.
+
+Chance is that of the map itself, turned on its spheres in 1 of 20 directions (the spin test of
+Alexander-Bloch et al. 2018, NeuroImage 178: both hemispheres turn as mirror images, what comes from
+the medial wall does not count).  Voxels take no part.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.errors import ConfigError
+from cape.grayordinates import LEFT, RIGHT
+from cape.report.labels import CHANCE, Match, Template, unit
+from cape.report.surfaces import Sphere, far_away
+
+SPINS: Final = 500
+# Vertices of a hemisphere on which turned maps are looked at
+MOST_POINTS: Final = 3000
+STRUCTURES: Final = {"left": LEFT, "right": RIGHT}
+
+
+def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()) -> Template:
+    """Return labels, or maps, of a dlabel.nii or dscalar.nii at the points of spheres, (n, K).
+
+    ConfigError: CAPE-E270, E271, E273.
+    """
+    if not spheres or not all(len(s.vertex) for s in spheres):
+        raise ConfigError("E270", got="CIFTI without spheres")
+    try:
+        nibabel: Any = importlib.import_module("nibabel")
+        image = nibabel.load(path)
+        rows, columns = (image.header.get_axis(k) for k in (0, 1))
+        data = np.nan_to_num(np.asarray(image.dataobj, dtype=np.float64))
+        parts = {str(name): (data[:, at], part.vertex) for name, at, part in _models(columns)}
+    except Exception as err:  # nibabel raises what it likes for what is none
+        raise ConfigError("E271", got="no CIFTI file of vertices", detail=path.name) from err
+    values = np.concatenate([_at(parts, sphere, len(data)) for sphere in spheres])
+    if hasattr(rows, "label"):  # the first map; 0 is no label
+        called = {key: str(name) for key, (name, _) in rows.label[0].items() if key != 0}
+        labels, maps = tuple(called.values()), [values[:, 0] == key for key in called]
+        values = np.stack(maps, axis=1).astype(np.float64) if maps else values[:, :0]
+    else:
+        labels = tuple(str(name) for name in rows.name)
+    if names and len(names) != len(labels):
+        raise ConfigError("E273", got=len(names), allowed=len(labels))
+    if not np.ptp(values, axis=0).any():
+        raise ConfigError("E271", got="no value on the vertices of this result", detail=path.name)
+    return Template(name=path.name, labels=tuple(names) or labels, values=values)
+
+
+def _models(columns: Any) -> Any:
+    return ((n, at, part) for n, at, part in columns.iter_structures() if part.nvertices)
+
+
+def _at(parts: Mapping[str, tuple[Array, Any]], sphere: Sphere, n_maps: int) -> Array:
+    found = parts.get(f"CIFTI_STRUCTURE_{STRUCTURES[sphere.side]}")
+    if found is None:
+        return np.zeros((len(sphere.vertex), n_maps))
+    values, vertex = found
+    dense = np.zeros((max(vertex.max(), sphere.vertex.max()) + 1, n_maps))
+    dense[vertex] = values.T
+    return dense[sphere.vertex]
+
+
+def match(z: Array, template: Template, spheres: Sequence[Sphere]) -> tuple[Match, ...]:
+    """Return the best label of every map (D, R), with the |r| that its turned copies reach."""
+    points = np.concatenate([z[sphere.feature] for sphere in spheres])
+    r = unit(points).T @ unit(template.values)
+    best = np.argmax(np.abs(r), axis=1)
+    chances = np.percentile(_turned(points, template.values, spheres), CHANCE, axis=0)
+    return tuple(
+        Match(label=template.labels[j], r=float(r[k, j]), chance=float(chances[k]))
+        for k, j in enumerate(best.tolist())
+    )
+
+
+def _turned(points: Array, reference: Array, spheres: Sequence[Sphere]) -> Array:
+    """Return of every spin the largest |r| of every map, (SPINS, R)."""
+    spatial: Any = importlib.import_module("scipy.spatial")
+    rng = np.random.default_rng(0)  # fixed draws: the same maps have to give the same file
+    ends = np.cumsum([0, *(len(sphere.xyz) for sphere in spheres)])
+    mirror = np.diag([-1.0, 1.0, 1.0])
+    chosen = []
+    for sphere, first in zip(spheres, ends, strict=False):
+        step = max(1, len(sphere.xyz) // MOST_POINTS)
+        tree = spatial.cKDTree(sphere.xyz)
+        chosen.append((sphere, first, np.arange(0, len(sphere.xyz), step), tree))
+    largest = np.zeros((SPINS, points.shape[1]))
+    for spin in largest:
+        turn, triangle = np.linalg.qr(rng.standard_normal((3, 3)))
+        turn = turn * np.sign(np.diag(triangle))  # uniform, of both hands
+        turn = turn * np.linalg.det(turn)
+        here, there = [], []
+        for sphere, first, at, tree in chosen:
+            one = turn if sphere.side == "left" else mirror @ turn @ mirror
+            distance, nearest = tree.query(sphere.xyz[at] @ one.T)
+            seen = distance < far_away(sphere)
+            here.append(first + at[seen])
+            there.append(first + nearest[seen])
+        a, b = unit(points[np.concatenate(there)]), unit(reference[np.concatenate(here)])
+        spin[:] = np.abs(a.T @ b).max(axis=1)
+    return largest
