@@ -6,7 +6,8 @@ basis; nothing is cached between seeds.
 
     python bench/utility.py --preset paper --subjects 1024 --epsilon 1 --seeds 0,1,2 --json
 
-``--epsilon inf`` runs without noise.
+``--epsilon inf`` runs without noise.  ``--rows FILE`` appends a row a seed, ``--table FILE`` prints
+the table of such rows: q of every seed (* where the run was not confirmed), and the mean map r.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -128,6 +130,33 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
     }
 
 
+def table(rows: list[dict[str, Any]]) -> str:
+    """Return a line for every size and budget, with both presets."""
+
+    def short(number: float, digits: int) -> str:
+        return f"{number:.{digits}f}".lstrip("0")
+
+    lines = ["| M, epsilon, R | `paper` | `realistic` |", "|---|---|---|"]
+    sizes = dict.fromkeys((row["subjects"], row["epsilon"], row["components"]) for row in rows)
+    for M, epsilon, R in sizes:
+        cells = []
+        for preset in ("paper", "realistic"):
+            own = [
+                row for row in rows
+                if (row["preset"], row["subjects"], row["epsilon"], row["components"])
+                == (preset, M, epsilon, R)
+            ]  # fmt: skip
+            q = " ".join(
+                short(row["q_ngi"], 3) + "*" * (row["status"] != "converged") for row in own
+            )
+            r = short(float(np.mean([row["map_correlation"] for row in own])), 2) if own else ""
+            cells.append(f"{q}, {r}" if own else "not run")
+        lines.append(
+            f"| {M}, {short(epsilon, 3).rstrip('0').rstrip('.')}, {R} | {' | '.join(cells)} |"
+        )
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--preset", choices=("paper", "realistic"), default="paper")
@@ -139,8 +168,19 @@ def main() -> None:
     parser.add_argument("--seeds", default="0,1,2")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--rows", type=Path, help="a file that gets one row a seed")
+    parser.add_argument("--table", type=Path, help="rows that were measured before")
     arguments = parser.parse_args()
+    if arguments.table:
+        text = arguments.table.read_text(encoding="utf-8")
+        print(table([json.loads(row) for row in text.splitlines()]))
+        return
     per_seed = [run(arguments, int(text)) for text in arguments.seeds.split(",")]
+    if arguments.rows:
+        size = {name: getattr(arguments, name) for name in ("preset", "subjects", "epsilon")}
+        size["components"] = arguments.components
+        with arguments.rows.open("a", encoding="utf-8") as file:
+            file.writelines(json.dumps(size | row) + "\n" for row in per_seed)
     found = [row["q_ngi"] for row in per_seed]
     document = {
         "q_ngi": float(np.mean(found)) if None not in found else None,

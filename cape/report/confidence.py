@@ -39,7 +39,7 @@ MOST = 50
 # Weights of the three errors of a map after a spatial start (outside of the subspace, symmetric and
 # skew mixing), with what they were fitted with: the least share of a map that is kept, the angle of
 # the start, and the most that the curvature of the verdict counts, in units of kappa_0
-FITTED = (0.55, 2.5, 1.0)
+FITTED = (0.45, 2.5, 1.0)
 LEAST_KEPT = 0.1
 ANGLE_OF_START = 0.06
 STEEPEST = 1.2

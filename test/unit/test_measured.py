@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import reliability
+import utility
 import variants
 from cape.forecast.temporal import SYNTHETIC, sure_g
 from cape.synthetic import PRESETS
@@ -42,6 +43,12 @@ def test_the_tables_of_the_page_are_those_of_the_rows(name: str, made: str) -> N
     assert shown.strip() == made
 
 
+def test_the_table_of_sizes_and_budgets_is_that_of_the_rows() -> None:
+    page = (TOP / "docs" / "temporal-ica.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- utility: ")[1].split("-->\n")[1].split("<!-- end of utility")[0]
+    assert shown.strip() == utility.table(rows_of("utility.jsonl"))
+
+
 def test_every_preset_was_measured_and_is_described() -> None:
     assert {row["preset"] for row in THIS} == {*PRESETS, *variants.NULL}
     for name in (*PRESETS, *variants.NULL):
@@ -61,6 +68,12 @@ def test_the_forecast_says_what_was_measured() -> None:
     smooth = [row for row in doubtful if row["preset"] == "fields"]
     assert f"{sum(map(good, focal))} of {len(focal)} runs" in SYNTHETIC["perhaps"]
     assert f"{sum(map(good, smooth))} of {len(smooth)} where" in SYNTHETIC["perhaps"]
+
+
+def test_claims_are_as_near_to_the_truth_as_is_asked() -> None:
+    found = reliability.errors(THIS)
+    assert found["mean_error"] <= 0.05
+    assert found["wrong_per_thousand"] <= 5.0
 
 
 def test_confirmed_means_separated() -> None:
