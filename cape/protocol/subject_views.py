@@ -96,5 +96,15 @@ def stacked(subjects: Iterator[tuple[str, Data]]) -> Stacks:
 
 def each_subject(stacks: Stacks, function: Callable[[Data], Data]) -> Stacks:
     """Apply `function` to every subject; stacks and labels stay."""
-    arrays = tuple(np.stack([function(one) for one in array]) for array in stacks.arrays)
+    arrays = tuple(_each(array, function) for array in stacks.arrays)
     return Stacks(arrays=arrays, labels=stacks.labels)
+
+
+def _each(array: Data, function: Callable[[Data], Data]) -> Data:
+    first = function(array[0])
+    # Filled one by one: a list of all results beside their stack would be the data twice.
+    found = np.empty((len(array), *first.shape), dtype=first.dtype)
+    found[0] = first
+    for m in range(1, len(array)):
+        found[m] = function(array[m])
+    return found

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 
 from cape.algorithms.pca import leading_projector
-from cape.protocol.subject_views import SPIKE, unit_trace, without_spikes
+from cape.protocol.ports import Stacks
+from cape.protocol.subject_views import SPIKE, each_subject, unit_trace, without_spikes
 from cape.synthetic import PRESETS, generate
 
 
@@ -43,3 +46,32 @@ def test_spikes_take_no_direction_of_the_common_subspace() -> None:
 
     assert least([leading_projector(without_spikes(Y), 20) for Y in subjects]) > 0.98
     assert least([leading_projector(Y, 20) for Y in subjects]) < 0.9
+
+
+def stacks(n: int) -> Stacks:
+    rng = np.random.default_rng(3)
+    one, two = rng.standard_normal((n, 30, 90)), rng.standard_normal((2, 30, 40))
+    arrays = (one.astype(np.float32), two.astype(np.float32))
+    return Stacks(arrays=arrays, labels=(tuple(f"{m}" for m in range(n)), ("a", "b")))
+
+
+def test_every_subject_is_what_it_is_alone() -> None:
+    given = stacks(7)
+    found = each_subject(given, unit_trace)
+    assert found.labels == given.labels
+    for before, after in zip(given.arrays, found.arrays, strict=True):
+        assert after.dtype == np.float32
+        assert after.flags.c_contiguous
+        np.testing.assert_array_equal(after, np.stack([unit_trace(Y) for Y in before]))
+
+
+def test_results_are_not_held_twice() -> None:
+    given = stacks(300)
+    size = sum(array.nbytes for array in given.arrays)
+    tracemalloc.start()
+    try:
+        each_subject(given, unit_trace)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.2 * size

@@ -30,7 +30,7 @@ from cape.protocol.model import Model, joined, n_basis, settings_of
 from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
-from cape.protocol.subject_views import each_subject, raw, without_spikes
+from cape.protocol.subject_views import each_subject, prepared, unit_trace, without_spikes
 from cape.public_basis import basis_kind, public_basis, widest_basis
 
 # -- the algorithm of each stage -----------------------------------------------------------------
@@ -121,7 +121,10 @@ def n_directions(model: IcaModel) -> int:
 
 def _steady(site: Site, model: Model) -> Stacks:
     """Return Y_m (d, T) without spikes: no time mean, trace of the covariance 1."""
-    return each_subject(raw(site, model), without_spikes)
+    roster = joined(model)
+    # In one step for each subject: `raw` of all of them would be held beside this.
+    one = prepared(site, roster.space)
+    return each_subject(one, lambda Y: without_spikes(unit_trace(Y[: roster.n_basis])))
 
 
 def _reduced(site: Site, model: IcaModel) -> Stacks:
