@@ -36,7 +36,7 @@ SETTINGS = {
     "n_components": 3, "min_timepoints": 10, "feature_space": "matrix", "detrend": "none",
     "epsilon": 8.0, "delta": 1e-3, "accept_low_quality": True, "n_sites": 3,
 }  # fmt: skip
-POLICY = "min_subjects = 1\nallow_not_private = true\nsimulation_seed = 7\nledger_file = \"none\"\n"
+POLICY = 'min_subjects = 1\nallow_not_private = true\nsimulation_seed = 7\nledger_file = "none"\n'
 COMMANDS = {
     "numpy": ["-c", "import numpy"],
     "imports": ["-c", "import cape.coinstac.computation, cape.computations.capedjica"],

@@ -103,7 +103,10 @@ def ask(role: str) -> int | None:
         return None
     # From here on the input is being read: what happens now has happened to this round.
     with connection:
-        code = connection.recv(1)
+        try:
+            code = connection.recv(1)
+        except OSError:  # a fork that was ended before it read a word
+            code = b""
     return code[0] if code else 1
 
 

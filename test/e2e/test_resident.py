@@ -298,3 +298,25 @@ def test_a_call_ends_with_its_caller(recording, folder, tmp_path) -> None:
     caller.stdout.close()
     caller.stdin.close()
     assert ask(recording, tmp_path / "work", folder)[:2] == ("resident", 0)
+
+
+def test_a_fork_that_dies_is_a_round_that_failed_and_no_traceback(tmp_path) -> None:
+    """The end of the other side, with what was sent to it still unread."""
+    place = tmp_path / "own"
+    place.mkdir(mode=0o700)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / "cape.sock"))
+        (place / "cape.sock").chmod(0o600)
+        listener.listen()
+        caller = subprocess.Popen(
+            [sys.executable, str(ROOT / "local.py")], stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=environment(**{resident.VARIABLE: str(place)}),
+        )  # fmt: skip
+        connection, _ = listener.accept()
+        with connection, connection.makefile("rb") as reader:
+            reader.read(int.from_bytes(reader.read(4), "little"))
+            connection.sendall(resident.READY)
+            time.sleep(0.5)  # READ and the streams come, and nobody takes them
+    out, err = caller.communicate(timeout=60)
+    assert (caller.returncode, out, err) == (1, b"", b"")
