@@ -244,11 +244,13 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 def _share(site: Site, model: Model) -> SealedShares:
     state = kept(site, SECRET, site_stages.AdvertisedSite)
-    listed = drop_outs(model).advertised
-    shown = {name: entry.identity_key for name, entry in listed.sites.items()}
+    listed = advertised(state.setup, drop_outs(model).advertised)
+    # Signatures first: a key that nobody signed with would be remembered under a false name.
+    stages.check_advertisements(state.setup, listed.entries, pinned=None)
+    shown = {entry.site: entry.identity_key for entry in listed.entries}
     after, message = site_stages.share(
         state,
-        advertised(state.setup, listed),
+        listed,
         pinned=site.known_keys(shown) if signs(site.config) else None,
         # One polynomial per secret of the run, whatever list it is shared among: other shares under
         # the same key and nonce would show themselves.  (The salt settles the graph, too.)

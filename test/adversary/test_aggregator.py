@@ -438,6 +438,24 @@ def test_known_keys_under_other_names_or_twice_are_refused(tmp_path) -> None:
     say("learned: 0 bits")
 
 
+@pytest.mark.parametrize("way", ALL_WAYS, ids=str)
+def test_a_key_that_nobody_signed_with_is_not_remembered(tmp_path, way) -> None:
+    """A stranger's public key under a name of this run would shut the stranger out for ever."""
+    link = remembering(tmp_path, **way)
+    book, stranger = link._request.body, x25519.identity_public_key(b"s" * 32)
+    if way.get("aggregation") == "secagg":
+        false = replace(book.sites["site1"], identity_key=stranger)
+        lie: dict[str, Any] = {"sites": {**book.sites, "site1": false}}
+    else:
+        listed = list(book.identity_keys)
+        listed[list(link._parties).index("site1")] = stranger.hex()
+        lie = {"identity_keys": tuple(listed)}
+    with pytest.raises(CapeError, match="E220"):
+        hostile.told(link, "site0", **lie)
+    assert [line["site"] for line in lines_of(tmp_path / "site0")] == ["site0"]
+    say("learned: 0 bits")
+
+
 def lines_of(home: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (home / "known_sites.jsonl").read_text().splitlines()]
 
