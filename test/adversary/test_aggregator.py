@@ -110,7 +110,7 @@ def alone_among_invented(n_false: int) -> tuple[float, float]:
 
     It knows their noise and takes off their masks: the owner's own number of sites is kept.
     """
-    size, n_rounds = 600, 18
+    size, n_rounds = 600, 36
     bits = coins(size)
     matrices = tuple(3.0 * np.diag(bits).astype(np.float32)[:, k : k + 1] for k in range(size))
     sources = {"local0": wiretap.Subjects(matrices=matrices, n_features=size)}
@@ -135,9 +135,10 @@ def alone_among_invented(n_false: int) -> tuple[float, float]:
 def test_one_real_site_among_invented_ones_is_seen_behind_its_own_share_of_the_noise(
     n_false,
 ) -> None:
-    """10,800 bits at mu 1.  More than claimed is learned, and no more than the page says.
+    """21,600 bits at mu 1.  More than claimed is learned, and no more than the page says.
 
-    False alarm below 1e-6; too little is certified below 1e-5 (six standard errors are left).
+    False alarm below 1e-6; too little is certified below 1e-5 (4.6 standard errors are left
+    of two invented sites).
     """
     certified, claimed = alone_among_invented(n_false)
     shares = noise_shares_of(tiny.settings(), n_false + 1)
