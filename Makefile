@@ -15,6 +15,7 @@ FUZZ   := $(VENV)/.stamp-fuzz
 SITE   := $(VENV)/.stamp-site
 FLARE  := $(VENV)/.stamp-flare
 SHIP   := $(VENV)/.stamp-ship
+LOWER  := $(VENV)-lower/.stamp
 OUT    ?= out
 SECONDS ?= 60
 # Tests run side by side; one at a time: make test SIDE=
@@ -27,7 +28,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test image test-engine test-flare test-browser test-site check format compspec docs bench figures lock \
+.PHONY: help run test image test-engine test-flare test-lower test-browser test-site check format compspec docs bench figures lock \
 	mutate coverage fuzz audit test-trust release test-install clean
 
 help:  ## list the targets
@@ -147,6 +148,18 @@ test-engine: $(DEV)  ## a consortium in COINSTAC's own engine and in containers;
 test-flare: $(FLARE)  ## NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback
 	$(BIN)/python -m pytest -m "flare and not slow" test/e2e/test_flare.py
 
+# Another environment: numpy 1.24 beside the newest would be neither.
+$(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python
+	$(BIN)/python -m venv $(VENV)-lower
+	$(VENV)-lower/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
+		--require-hashes -r requirements/lower.txt
+	@touch $@
+
+# The supply chain is that of the newest: its locks, builds and licences.
+test-lower: $(LOWER)  ## the unit tests under the lowest versions that pyproject.toml allows
+	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) test/unit \
+		--ignore test/unit/test_supply.py
+
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -188,5 +201,5 @@ test-install: $(SHIP)  ## the wheel, alone, in every Python 3.11 to 3.14 that is
 	$(BIN)/python packaging/try_install.py $(PYTHONS)
 
 clean:  ## remove everything that make built
-	rm -rf $(VENV) build dist out results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(VENV)-lower build dist out results .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

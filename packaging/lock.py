@@ -29,7 +29,13 @@ FILES: dict[str, tuple[str, str, list[str]]] = {
     "site": ("The documentation site.", "dev", ["--group=site"]),
     "flare": ("Tests in NVIDIA FLARE.", "dev", ["--extra=nvflare"]),
     "release": ("What locks, and lists what is shipped.", "dev", ["--group=release"]),
-}
+    "lower": (
+        "The lowest versions that pyproject.toml allows, and what tests need.",
+        "",
+        ["--extra=coinstac", "--extra=report", "--extra=matlab73", "--extra=fast", "--group=tests",
+         "--group=bench", "--resolution=lowest-direct"],
+    ),
+}  # fmt: skip
 ENTRY = re.compile(r"^[a-z0-9][^\n]*(?:\n {4}--hash=[^\n]*)+\n", re.MULTILINE | re.IGNORECASE)
 PIN = re.compile(r"^([A-Za-z0-9._-]+)==([^\s;\\]+)", re.MULTILINE)
 
@@ -41,11 +47,13 @@ def main(arguments: list[str] | None = None) -> int:
     upgrade = parser.parse_args(arguments).upgrade
     work = TOP / "build" / "lock"
     work.mkdir(parents=True, exist_ok=True)
-    held = "" if upgrade else pins(*FOLDER.glob("*.txt"))
     for name, (purpose, below, wanted) in FILES.items():
         whole = work / f"{name}.txt"
+        others = [
+            path for path in FOLDER.glob("*.txt") if (path.stem == "lower") == (name == "lower")
+        ]
         # The resolver keeps a version that it finds in the file it is to write.
-        whole.write_text(held, encoding="utf-8")
+        whole.write_text("" if upgrade else pins(*others), encoding="utf-8")
         asked = ["pyproject.toml", *wanted] if wanted[0].startswith("--extra") else wanted
         done = subprocess.run(
             [sys.executable, "-m", "uv", "pip", "compile", *asked, "--quiet", "--universal",

@@ -12,6 +12,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -149,8 +150,20 @@ class Federation:
 
     def connected(self) -> None:
         """Wait until all sites are."""
-        with self.session() as session:
-            self.wait(lambda: len(session.get_system_info().client_info) == len(self.sites), START)
+        found: list[int] = []
+
+        def count() -> None:
+            with contextlib.suppress(Exception), self.session() as session:
+                found.append(len(session.get_system_info().client_info))
+
+        # A server that has just been started may never answer a session, which has no time limit.
+        until = time.monotonic() + START
+        while found[-1:] != [len(self.sites)]:
+            if time.monotonic() > until:
+                raise TimeoutError(self.tail())
+            asking = threading.Thread(target=count, daemon=True)
+            asking.start()
+            asking.join(15.0)
 
     def submit(self, job: Path) -> str:
         with self.session() as session:
@@ -166,7 +179,7 @@ class Federation:
         plan = read_job(job)
         return AggregatorRounds(plan.run, plan.settings, self.runs(SERVER))
 
-    def reached(self, job: Path, iteration: int, within: float = 120.0) -> RunState:
+    def reached(self, job: Path, iteration: int, within: float = 300.0) -> RunState:
         """Return where the run stands once it has come to an exchange, or to its end."""
         rounds, found = self.rounds(job), []
 

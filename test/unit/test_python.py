@@ -176,6 +176,8 @@ def people_as_rows() -> cape.JointICA:
 def test_scikit_learns_own_checks_pass_or_are_listed_with_a_reason() -> None:
     """All that scikit-learn has, none left out: those that fail are exactly those of the page."""
     checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    if not hasattr(checks, "check_estimator_sparse_tag"):
+        pytest.skip("the page lists the checks of a later scikit-learn")
     found = checks.check_estimator(people_as_rows(), on_fail=None, on_skip=None)
     status = {one["check_name"]: one["status"] for one in found}
     passed, listed = (
