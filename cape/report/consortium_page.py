@@ -112,7 +112,8 @@ def _privacy(folder: MapFolder | TableFolder, drawn: bool) -> Values:
         "views": views,
         # mu-GDP: the best test has the power of N(0, 1) against N(mu, 1), here at equal odds.
         "guesses": 50.0 * math.erfc(-privacy.mu / 2.0 / math.sqrt(2.0)),
-        "factor": math.exp(min(privacy.epsilon, 700.0)),  # past 709 a float overflows
+        # Past 10^21 no figure says more, and past 709 a float overflows.
+        "factor": math.exp(privacy.epsilon) if privacy.epsilon <= 50.0 else None,
     }
 
 
