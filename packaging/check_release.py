@@ -81,8 +81,12 @@ def problems_of_sdist(sdist: Path, wheel: Path) -> list[str]:
     """Look into an sdist, and build the wheel again from nothing but it."""
     with tarfile.open(sdist) as archive, tempfile.TemporaryDirectory() as place:
         inner = [name.partition("/")[2] for name in archive.getnames()]
-        # Tests and benches of the sdist are welcome; what a run or a build leaves is not.
-        left = [n for n in inner if NEVER.search(n) and not n.startswith(("test/", "bench/"))]
+        # Tests, benches and inputs of forms are welcome; what a run or a build leaves is not.
+        left = [
+            n
+            for n in inner
+            if NEVER.search(n) and not n.startswith(("test/", "bench/", "compspecs/"))
+        ]
         problems = [f"{sdist.name}: holds {name}" for name in left]
         archive.extractall(place, filter="data")
         root = next(Path(place).iterdir())
