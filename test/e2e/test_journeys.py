@@ -39,7 +39,7 @@ def run(command: str, capfd) -> tuple[int, str]:
     if words[0] == "cape":
         code = main(words[1:])
     else:
-        code = subprocess.run(words, check=False).returncode
+        code = subprocess.run(["sh", "-c", command], check=False).returncode
     out, err = capfd.readouterr()
     return code, out + err
 
@@ -72,7 +72,7 @@ def test_the_page_has_six_journeys_and_every_one_a_mistake():
     assert len(JOURNEYS) == 6
     for section in JOURNEYS:
         kinds = {command.split()[1] for command, _ in steps(section) if command.startswith("cape")}
-        assert kinds == {"synth", "validate", "simulate"}
+        assert kinds - {"pairs"} == {"synth", "validate", "simulate"}
 
 
 # ------------------------------------------------------------------------------- a real scan

@@ -51,7 +51,7 @@ def test_too_small_a_budget_is_not_called_converged() -> None:
 
 def small(preset: str, g: float, seed: int, components: int = 5) -> dict[str, Any]:
     arguments = argparse.Namespace(subjects=48, components=components, set=[])
-    (row,) = variants.measure(preset, g, seed, arguments, {"this": variants.HERE})
+    (row,) = variants.measure(preset, g, seed, 0, arguments, {"this": variants.HERE})
     return row
 
 
