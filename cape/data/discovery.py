@@ -549,7 +549,7 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
     listed: list[ListedRun] = []
     said = _participants(top, findings)
     left_out = {subject for subject, one in said.items() if not one.listed}
-    versions: dict[tuple[tuple[str, str], ...], str] = {}
+    versions: dict[tuple[str, Entities], str] = {}
     doubled: set[str] = set()
     for path in images:
         entities = entities_of(path.name)
@@ -561,11 +561,11 @@ def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tu
         name = path.relative_to(base).as_posix()
         run = tuple((k, v) for k, v in entities.items() if k not in VERSIONS)
         # Joined in time, two versions of one run would be the same person's data twice.
-        if run in versions:
-            findings.add(IssueCode.RUN_VERSIONS, f"{versions[run]} and {name}")
+        if (subject, run) in versions:
+            findings.add(IssueCode.RUN_VERSIONS, f"{versions[subject, run]} and {name}")
             doubled.add(subject)
             continue
-        versions[run] = name
+        versions[subject, run] = name
         order = "_".join(f"{key}-{value}" for key, value in run if key not in ("sub", "ses"))
         session = entities.get("ses", "")
         listed.append(ListedRun(file=name, subject=subject, ses=session, run=order))

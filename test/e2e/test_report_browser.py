@@ -48,7 +48,9 @@ MEASURE = """<script>addEventListener("load", () => {
     (e.textContent || "").trim().slice(0, 20);
   const seen = e => e.getClientRects().length > 0 && e.getBoundingClientRect().height > 0;
   const wide = [...document.querySelectorAll("body *")]
-    .filter(e => !e.closest(".scroll, .picture, .md-sidebar, .md-typeset table, .highlight"))
+    // The bar of the site cuts a long title itself, with three dots.
+    .filter(e => !e.closest(".scroll, .picture, .md-sidebar, .md-typeset table, .highlight, " +
+                            ".md-header__title"))
     .filter(e => e.getBoundingClientRect().right > edge + 1 ||
                  e.getBoundingClientRect().left < -1).map(name);
   // Boxes of text and pictures that are neither inside each other nor in the same scroll box.

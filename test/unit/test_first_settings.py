@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import nibabel as nib
@@ -171,6 +172,11 @@ def test_hidden_files_are_nobody_and_a_task_of_rest_comes_first(tmp_path):
     assert "task-restEO_" in said["bids_filter"]
     assert f"{tmp_path.name}: 2 people" in counts
     assert list(runs_of(tmp_path)) == ["sub-1", "sub-2"]
+    # Also where no filter tells them apart from runs
+    config = replace(read_settings(None, said).config, bids_filter="")
+    findings = Findings("here")
+    listed = {s.label: len(s.runs) for s in discover(tmp_path, {}, config, findings)}
+    assert (listed, findings.listing()) == ({"sub-1": 3, "sub-2": 3}, ())
 
 
 def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):
