@@ -295,6 +295,8 @@ def networks_figure(
         axes = figure.add_axes((left, top - tallness, width, tallness))
         place = place_of(k, volumes, affine, peaks)
         paint_planes(axes, canvas, canvas.values(volumes[..., k]), place, limit)
+        for image in axes.images:
+            image.set_interpolation("none")  # drawn as it is: of others a PDF shows the edge
         frame(axes, wide, tall)
         axes.set_title(title, fontsize=8, loc="left", pad=2.0)
     paint_bar(figure.add_axes((0.3, 0.3 / high, 0.4, 0.12 / high)), limit, THRESHOLD)
