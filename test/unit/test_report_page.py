@@ -390,3 +390,9 @@ def test_text_has_enough_contrast(ink, paper):
 def test_lines_in_pictures_have_enough_contrast_on_white():
     for colour in (plots.BLUE, plots.VERMILION, plots.GREY):
         assert 1.05 / (luminance(colour) + 0.05) >= 4.5
+
+
+def test_no_template_has_a_comment_that_ends_with_its_line():
+    """Pages join lines: such a comment in the script of viewer.html made all of it one comment."""
+    for path in page_module.TEMPLATES.rglob("*.j2"):
+        assert not re.search(r"(?<!:)//", path.read_text(encoding="utf-8")), path.name
