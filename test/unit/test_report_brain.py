@@ -98,7 +98,8 @@ def test_the_figure_of_a_paper_is_written_twice_and_equal_results_give_equal_byt
     for name in ("networks.pdf", "networks.svg"):
         first, second = ((tmp_path / run / name).read_bytes() for run in ("one", "two"))
         assert first == second
-    assert first.count(b"<image") == 3 + 1  # maps, and the bar
+    # Of every map three planes, of anatomy and of colours, as they are; and the bar
+    assert first.count(b"<image") == 3 * 3 * 2 + 1
     text = first.decode()
     for wanted in ("C01", "C03", "coloured from |z| 2"):
         assert re.search(rf">{re.escape(wanted)}", text), wanted
