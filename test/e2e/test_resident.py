@@ -68,6 +68,17 @@ def started(place: Path, root: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
         process.stdout.close()
 
 
+@contextlib.contextmanager
+def listening(place: Path) -> Iterator[socket.socket]:
+    """A socket of this user's where a resident process has its own."""
+    place.mkdir(mode=0o700, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(place / "cape.sock"))
+        (place / "cape.sock").chmod(0o600)
+        listener.listen()
+        yield listener
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """The folder of a resident process that lives as long as this module."""
@@ -175,10 +186,7 @@ def test_a_dead_or_deaf_process_means_that_local_py_answers(recording, tmp_path)
     assert (place / "cape.sock").is_socket()  # it was left behind
     assert ask(recording, tmp_path / "work", place)[:2] == ("alone", 0)
     (place / "cape.sock").unlink()
-    with socket.socket(socket.AF_UNIX) as deaf:
-        deaf.bind(str(place / "cape.sock"))
-        (place / "cape.sock").chmod(0o600)
-        deaf.listen()
+    with listening(place) as deaf:
 
         def hang_up() -> None:
             connection, _ = deaf.accept()
@@ -195,11 +203,7 @@ def test_a_dead_or_deaf_process_means_that_local_py_answers(recording, tmp_path)
 def test_who_listens_elsewhere_gets_no_document(recording, tmp_path) -> None:
     """A folder or a socket that others may open or put there is not spoken to."""
     place = tmp_path / "own"
-    place.mkdir(mode=0o700)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(place / "cape.sock"))
-        (place / "cape.sock").chmod(0o600)
-        listener.listen()
+    with listening(place) as listener:
         listener.setblocking(False)
         link = tmp_path / "link"
         link.symlink_to(place)
@@ -303,11 +307,7 @@ def test_a_call_ends_with_its_caller(recording, folder, tmp_path) -> None:
 def test_a_fork_that_dies_is_a_round_that_failed_and_no_traceback(tmp_path) -> None:
     """The end of the other side, with what was sent to it still unread."""
     place = tmp_path / "own"
-    place.mkdir(mode=0o700)
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(place / "cape.sock"))
-        (place / "cape.sock").chmod(0o600)
-        listener.listen()
+    with listening(place) as listener:
         caller = subprocess.Popen(
             [sys.executable, str(ROOT / "local.py")], stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE,
