@@ -16,6 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from cape.algorithms.estimators import (
+    NO_STEP,
     UNCLIPPED,
     Array,
     Data,
@@ -112,7 +113,7 @@ class WishartPca:
             status="pending",
             P=np.zeros((rows, k)),
             stops=0,
-            record=StepRecord(statistic_norm=0.0, noise_norm=0.0, step_norm=0.0),
+            record=NO_STEP,
         )
 
     def query(self, state: Parcel) -> SubjectQuery:
