@@ -26,8 +26,8 @@ Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 MOST_DENSE: Final = 70_000
 # Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
 RIM: Final = 1.15
-# Of a wide kernel in a brain: its modes (1,866 to 2,043 at 10 to 4 mm), voxels taken at once.
-BRAIN_MODES, MODE_ROWS = 2000, 8192
+# Of a wide kernel in a brain: its modes (1,866 to 2,043 at 10 to 4 mm).
+BRAIN_MODES: Final = 2000
 # Columns of a basis that is not formed that are smoothed at once.
 _COLUMNS: Final = 8
 # Bytes while the kernel of grayordinates is taken apart: of spatial maps, which have no more
@@ -197,9 +197,9 @@ def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> in
 
         rows = round(RIM * rows / np.prod(node_steps(voxel_mm(space))))
     if wide:
-        # Measured: modes of a block of voxels, twice; F'F taken apart; six copies of B in its QR.
-        block, square = 8 * min(rows, MODE_ROWS) * BRAIN_MODES, 8 * BRAIN_MODES**2
-        return max(2 * block + 2 * square, 7 * square, 48 * rows * n_basis + square)
+        # Measured: F'F while it is taken apart; five copies of B while it is made orthonormal.
+        square = 8 * BRAIN_MODES**2
+        return max(5 * square, 40 * rows * n_basis + 2 * square)
     # B in doubles, and two copies of it while its columns are made orthonormal.
     return 24 * rows * n_basis
 

@@ -9,7 +9,8 @@ within rounding, not on bytes; privacy bounds hold for any basis.
 from __future__ import annotations
 
 import functools
-from dataclasses import replace
+from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -26,7 +27,6 @@ SPATIAL_SIGMA_MM = 30.0
 WIDE_MM = 20.0  # from here on a brain carries so few modes that the kernel is taken apart exactly
 _MODES = 1e-11  # modes of the bounding box below this share of the strongest are rounding
 _CARRIED = 1e-9  # eigenvalues below this share of the largest are not told from rounding
-_ROWS = 8192  # voxels whose modes are held at once
 SIGMA_PIXELS = 2.0  # width of the kernel in a 2-D image, pixels
 TIED = 1e-6  # neighbouring eigenvalues closer than this share of the larger count as equal
 RESIDUAL = 1e-10  # largest residual of an eigenvector, over its eigenvalue
@@ -161,10 +161,15 @@ def _apply(box: npt.NDArray[np.bool_], axes: list[Array], U: Array) -> Array:
         part = U[:, first : first + _COLUMNS]
         volume = np.zeros((*box.shape, part.shape[1]))
         volume[box] = part
-        for axis, kernel in enumerate(axes):
-            volume = np.moveaxis(np.tensordot(kernel, volume, axes=(1, axis)), 0, axis)
-        out[:, first : first + _COLUMNS] = volume[box]
+        out[:, first : first + _COLUMNS] = _along_axes(axes, volume)[box]
     return out
+
+
+def _along_axes(matrices: Sequence[Array], volume: Array) -> Array:
+    """One matrix (new, old) applied along each of the first axes of a volume (.., n)."""
+    for axis, matrix in enumerate(matrices):
+        volume = np.moveaxis(np.tensordot(matrix, volume, axes=(1, axis)), 0, axis)
+    return volume
 
 
 def _by_modes(box: npt.NDArray[np.bool_], axes: list[Array], n_basis: int) -> Array:
@@ -184,13 +189,7 @@ def _by_modes(box: npt.NDArray[np.bool_], axes: list[Array], n_basis: int) -> Ar
             allowed=f"1 to {carried} in this mask",
             do="lower n_basis.",
         )
-    turn = modes.vectors[:, : n_basis + 1] / np.sqrt(values[: n_basis + 1])
-    voxels = np.argwhere(box)
-    blocks = range(0, len(voxels), _ROWS)
-    U = np.concatenate([modes.at(voxels[first : first + _ROWS]) @ turn for first in blocks])
-    Q, R = np.linalg.qr(U)  # orthonormal to rounding, and as nested as the eigenvectors are
-    Q *= np.where(np.diagonal(R) < 0.0, -1.0, 1.0)
-    return settled(Q, values[: n_basis + 1])[:, :n_basis]
+    return modes.eigenvectors(box, n_basis)
 
 
 def box_modes(
@@ -212,19 +211,35 @@ def box_modes(
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
 class Modes:
-    """A kernel inside a box as ``K = F F'``, F the box's own modes, and F'F taken apart."""
+    """A kernel inside a box as ``K = F F'``, F the box's own modes, and F'F taken apart.
 
-    axes: tuple[Array, ...]  # eigenvectors of each axis
-    chosen: npt.NDArray[np.intp]  # (m, 3): one of each axis
+    A mode is a product of one function of each axis, so F is never formed: with F'F, its products
+    are sums over one axis after the other.
+    """
+
+    axes: tuple[Array, ...]  # eigenvectors of each axis: (nx, p), (ny, q), (nz, r)
+    chosen: npt.NDArray[np.intp]  # (m, 3): one of each axis, in order
     root: Array  # (m,): of the strengths
     values: Array  # (m,): of F'F, and so of K; falling
     vectors: Array  # (m, m)
 
-    def at(self, voxels: npt.NDArray[np.intp]) -> Array:
-        """Rows of F, shape (n, m), at voxels (n, 3) of the box."""
-        out = np.tile(self.root, (len(voxels), 1))
-        for axis, vectors in enumerate(self.axes):
-            out *= vectors[voxels[:, axis]][:, self.chosen[:, axis]]
+    def eigenvectors(self, box: npt.NDArray[np.bool_], n: int) -> Array:
+        """Return the leading eigenvectors (D, n) of K at the voxels of a box."""
+        # One more, if it is not rounding, to tell whether the last two have equal eigenvalues.
+        told = int(np.count_nonzero(self.values > _MODES * self.values[0]))
+        values = self.values[: min(n + 1, told)]
+        turn = self.vectors[:, : len(values)] / np.sqrt(values)
+        return orthonormal(self._times(box, turn), values, n)
+
+    def _times(self, box: npt.NDArray[np.bool_], columns: Array) -> Array:
+        """``F columns``, shape (D, n)."""
+        out = np.empty((int(box.sum()), columns.shape[1]))
+        sizes = [vectors.shape[1] for vectors in self.axes]
+        for first in range(0, columns.shape[1], _COLUMNS):
+            part = self.root[:, None] * columns[:, first : first + _COLUMNS]
+            modes = np.zeros((*sizes, part.shape[1]))
+            modes[tuple(self.chosen.T)] = part
+            out[:, first : first + _COLUMNS] = _along_axes(self.axes, modes)[box]
         return out
 
 
@@ -240,20 +255,58 @@ def _modes_of(
     x, y, z = (np.maximum(values, 0.0) for values, _ in pairs)
     strength = np.multiply.outer(np.multiply.outer(x, y), z)
     chosen = np.argwhere(strength > weakest * strength.max())
-    plain = Modes(
-        axes=tuple(vectors for _, vectors in pairs),
+    root = np.sqrt(strength[tuple(chosen.T)])
+    lowest = chosen.min(axis=0)
+    axes = tuple(vectors[:, least:] for (_, vectors), least in zip(pairs, lowest, strict=True))
+    chosen -= lowest
+    values, vectors = np.linalg.eigh(_gram(box, axes, chosen) * np.multiply.outer(root, root))
+    return Modes(
+        axes=axes,
         chosen=chosen,
-        root=np.sqrt(strength[tuple(chosen.T)]),
-        values=np.zeros(0),
-        vectors=np.zeros((0, 0)),
+        root=root,
+        values=values[::-1],
+        vectors=np.ascontiguousarray(vectors[:, ::-1]),
     )
-    voxels = np.argwhere(box)
-    gram = np.zeros((len(chosen), len(chosen)))
-    for first in range(0, len(voxels), _ROWS):
-        F = plain.at(voxels[first : first + _ROWS])
-        gram += F.T @ F
-    values, vectors = np.linalg.eigh(gram)
-    return replace(plain, values=values[::-1], vectors=np.ascontiguousarray(vectors[:, ::-1]))
+
+
+def _gram(
+    box: npt.NDArray[np.bool_], axes: tuple[Array, ...], chosen: npt.NDArray[np.intp]
+) -> Array:
+    """Inner products (m, m) over the voxels of a box of the modes, each of strength 1.
+
+    ``sum_i x_a x_a' sum_j y_b y_b' sum_k z_c z_c'`` from the right; the sums over k and over j are
+    made once for each pair of functions.
+    """
+    x = axes[0]
+    (y, y_at), (z, z_at) = (_pairs(vectors) for vectors in axes[1:])
+    sums = np.stack([y.T @ (plane @ z) for plane in box.astype(np.float64)]).reshape(len(x), -1)
+    gram = np.empty((len(chosen), len(chosen)))
+    bounds = np.searchsorted(chosen[:, 0], np.arange(x.shape[1] + 1))
+    of_x = [slice(*ends) for ends in pairwise(bounds)]
+    for a, k in enumerate(of_x):
+        for b, m in enumerate(of_x[: a + 1]):
+            total = ((x[:, a] * x[:, b]) @ sums).reshape(y.shape[1], z.shape[1])
+            of_y = y_at[chosen[k, 1][:, None], chosen[m, 1]]
+            of_z = z_at[chosen[k, 2][:, None], chosen[m, 2]]
+            gram[k, m] = total[of_y, of_z]
+            gram[m, k] = gram[k, m].T
+    return gram
+
+
+def _pairs(vectors: Array) -> tuple[Array, npt.NDArray[np.intp]]:
+    """Products (n, p (p + 1) / 2) of two functions of an axis; where each pair stands, (p, p)."""
+    p = vectors.shape[1]
+    first, second = np.triu_indices(p)
+    at = np.empty((p, p), dtype=np.intp)
+    at[first, second] = at[second, first] = np.arange(len(first))
+    return vectors[:, first] * vectors[:, second], at
+
+
+def orthonormal(U: Array, values: Array, n: int) -> Array:
+    """Return n columns of U (D, n or one more), near orthonormal, made so exactly and `settled`."""
+    # The triangle of Cholesky is that of QR: columns stay as nested as the eigenvectors are.
+    Q = U @ np.linalg.inv(np.linalg.cholesky(U.T @ U)).T
+    return np.ascontiguousarray(settled(Q, values[: Q.shape[1]])[:, :n])
 
 
 def _filtered(
@@ -273,15 +326,17 @@ def settled(U: Array, values: Array) -> Array:
 
     The product of a group of equals with fixed, irregular columns becomes symmetric and positive.
     """
-    settled = U.copy()
     rows = np.arange(1.0, len(U) + 1.0)
+    # Most columns are alone in their group: they need a sign.
+    settled = U * np.where(np.cos(np.sqrt(2.0) * rows) @ U < 0.0, -1.0, 1.0)
     first = 0
     while first < U.shape[1]:
         last = first + 1
         while last < U.shape[1] and values[last - 1] - values[last] <= TIED * values[last - 1]:
             last += 1
-        irregular = np.cos(np.multiply.outer(rows, np.sqrt(np.arange(2.0, 2.0 + last - first))))
-        group = U[:, first:last]
-        settled[:, first:last] = group @ polar(group.T @ irregular)
+        if last > first + 1:
+            irregular = np.cos(np.multiply.outer(rows, np.sqrt(np.arange(2.0, 2.0 + last - first))))
+            group = U[:, first:last]
+            settled[:, first:last] = group @ polar(group.T @ irregular)
         first = last
     return settled

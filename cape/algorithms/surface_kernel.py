@@ -146,7 +146,7 @@ def _taken_apart(one: Places, sigma_mm: float) -> tuple[Array, _Make]:
 
         def of_vertices(n: int) -> Array:
             turn = vectors[:, : n + 1] / np.sqrt(values[: n + 1])
-            return _orthonormal(_times(F, sphere, turn), values, n)
+            return kernel.orthonormal(_times(F, sphere, turn), values, n)
 
         return _kept(values, _CARRIED) / mean, of_vertices
     inside, order, _ = one.box()
@@ -155,9 +155,8 @@ def _taken_apart(one: Places, sigma_mm: float) -> tuple[Array, _Make]:
     mean = float(np.mean(kernel.smooth(inside, one.mm, ones, sigma_mm)))
 
     def of_voxels(n: int) -> Array:
-        turn = modes.vectors[:, : n + 1] / np.sqrt(modes.values[: n + 1])
         out = np.empty((len(order), n))
-        out[order] = _orthonormal(_times(modes, np.argwhere(inside), turn), modes.values, n)
+        out[order] = modes.eigenvectors(inside, n)
         return out
 
     return _kept(modes.values, _CARRIED_MODES) / mean, of_voxels
@@ -166,12 +165,6 @@ def _taken_apart(one: Places, sigma_mm: float) -> tuple[Array, _Make]:
 def _kept(values: Array, carried: float) -> Array:
     # One eigenvector more is made than is used, to tell whether the last two are equal.
     return values[: max(1, int(np.count_nonzero(values > carried * values[0])) - 1)]
-
-
-def _orthonormal(U: Array, values: Array, n: int) -> Array:
-    Q, R = np.linalg.qr(U)  # orthonormal to rounding, and as nested as the eigenvectors are
-    Q *= np.where(np.diagonal(R) < 0.0, -1.0, 1.0)
-    return np.ascontiguousarray(kernel.settled(Q, values[: Q.shape[1]])[:, :n])
 
 
 # -- the kernel itself ----------------------------------------------------------------------------
@@ -267,7 +260,7 @@ def _transposed(F: _Harmonics, xyz: Array, columns: Array) -> Array:
     return np.asarray(sum(F.at(xyz[part]).T @ columns[part] for part in parts))
 
 
-def _times(F: _Harmonics | kernel.Modes, places: npt.NDArray[Any], coefficients: Array) -> Array:
+def _times(F: _Harmonics, places: npt.NDArray[Any], coefficients: Array) -> Array:
     parts = range(0, len(places), _ROWS)
     return np.concatenate([F.at(places[first : first + _ROWS]) @ coefficients for first in parts])
 

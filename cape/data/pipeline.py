@@ -19,6 +19,7 @@ import hashlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import field, replace
 from pathlib import Path
 from threading import Lock
@@ -232,7 +233,7 @@ def accepted_subjects(
     """
     known: dict[str, str] = {}
     read_one = functools.partial(_reduced, scan=scan, bases=bases, headers_only=headers_only)
-    results = _in_parallel(read_one, scan.listed)
+    results = _in_parallel(read_one, scan, None if headers_only else bases)
     # In the order of the list, whoever was ready first: findings must not depend on it.
     for done, (files, result) in enumerate(zip(scan.listed, results, strict=True), start=1):
         passed = False
@@ -289,6 +290,12 @@ class WidestBases:
                 raise self._errors[n_features]
             return self._built[n_features]
 
+    def prepare(self) -> None:
+        """Build the basis of the site's own features before the first subject asks for it."""
+        if self._scan.space is not None:
+            with suppress(CapeError):  # raised where the basis is used
+                self.of(self._scan.space.n_features)
+
     def project(self, X: Data) -> Data | None:
         """Return Y (d, T); None where there is no such basis."""
         try:
@@ -333,7 +340,7 @@ def _reduced(
 
 
 def _in_parallel(
-    function: Callable[[SubjectFiles], ReadSubject], listed: Sequence[SubjectFiles]
+    function: Callable[[SubjectFiles], ReadSubject], scan: SiteScan, bases: WidestBases | None
 ) -> Iterator[ReadSubject | Exception]:
     """Yield results or errors in the order of the list; no more at a time than memory allows."""
 
@@ -343,24 +350,40 @@ def _in_parallel(
         except Exception as err:
             return err
 
-    if not listed:
-        return
-    # The first one alone: how much memory a subject takes is known when it was read.
-    first = attempt(listed[0])
-    size = 0 if isinstance(first, Exception) else largest_bytes(first.subject)
-    n_jobs = min(jobs(size), len(listed) - 1)
-    yield first
+    listed = scan.listed
+    n_jobs, kept = min(jobs(0), len(listed)), False
+    if n_jobs > 1:
+        n_bytes, kept = _foreseen(scan, bases)
+        n_jobs = min(jobs(n_bytes), n_jobs)
     if n_jobs < 2:
-        yield from map(attempt, listed[1:])
+        yield from map(attempt, listed)
         return
     # Threads: gunzip, digests and matrix products release the interpreter.
-    with ThreadPoolExecutor(n_jobs) as pool:
-        waiting = deque(pool.submit(attempt, files) for files in listed[1 : n_jobs + 1])
-        for files in (*listed[n_jobs + 1 :], *[None] * n_jobs):
+    with ThreadPoolExecutor(n_jobs) as pool, ThreadPoolExecutor(1) as beside:
+        if bases is not None and not kept:
+            beside.submit(bases.prepare)
+        # Twice as many as are read at a time: nobody waits for a long one that came before.
+        waiting = deque(pool.submit(attempt, files) for files in listed[: 2 * n_jobs])
+        for files in (*listed[2 * n_jobs :], *[None] * len(waiting)):
             result = waiting.popleft().result()
             if files is not None:
                 waiting.append(pool.submit(attempt, files))
             yield result
+
+
+def _foreseen(scan: SiteScan, bases: WidestBases | None) -> tuple[int, bool]:
+    """Return what a subject takes while it is read, bytes, 0: not known; and if it is kept already.
+
+    Of the first subject that can be read, by its headers.
+    """
+    cache = None if bases is None else bases.cache
+    for files in scan.listed:
+        if cache is not None and (kept := cache.load(files, scan.findings.site)) is not None:
+            return largest_bytes(kept.subject), True
+        with suppress(Exception):  # said when it is read
+            if n_bytes := largest_bytes(read_subject(files, scan, headers_only=True)[0].subject):
+                return n_bytes, False
+    return 0, False
 
 
 def _is_new(subject: Subject, digest: str, known: dict[str, str], scan: SiteScan) -> bool:

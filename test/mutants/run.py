@@ -48,7 +48,7 @@ def run_tests(copy: Path, *tests: str, first_only: bool) -> int:
         "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1",
     }  # fmt: skip
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not trust"]
-    command += ["-x"] if first_only else []
+    command += ["-x"] if first_only else ["-n", "auto"]
     limit = LIMIT if first_only else LIMIT * 10
     try:
         done = subprocess.run(
@@ -105,6 +105,9 @@ def main(words: list[str], keep: Path | None = None) -> int:
         free: SimpleQueue[Path] = SimpleQueue()
         for copy in copies:
             shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
+            # Some tests ask git which files belong to the project.
+            for step in (["init", "--quiet"], ["add", "--all"]):
+                subprocess.run(["git", *step], cwd=copy, check=True)
             free.put(copy)
         state, known = state_of(copies[0]), set[str]()
         if keep is not None and keep.is_file():

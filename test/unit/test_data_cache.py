@@ -50,12 +50,13 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """Names of the runs that were read, since the list was cleared."""
+    """Names of the runs of which more than a header was read, since the list was cleared."""
     seen: list[str] = []
     whole = pipeline.read_run
 
     def noted(run, *given, **named):
-        seen.append(run.name)
+        if not named.get("headers_only"):
+            seen.append(run.name)
         return whole(run, *given, **named)
 
     monkeypatch.setattr(pipeline, "read_run", noted)
@@ -89,7 +90,7 @@ def test_what_validate_read_a_run_does_not_read_again(base, cache, reads):
     assert reads == []
     assert site == found.accepted
     assert inspect_site(base, {}, CONFIG, site="B", headers_only=True).accepted is not None
-    assert len(reads) == 4  # headers: cheaper than to look whether somebody read more
+    assert reads == []  # headers are
 
 
 @pytest.mark.parametrize(
@@ -232,6 +233,49 @@ def test_no_more_subjects_are_read_at_a_time_than_jobs(base, monkeypatch):
     monkeypatch.setattr(pipeline, "read_subject", counted)
     load_site(base, {}, CONFIG, site="B")
     assert most[0] == 2
+
+
+def test_the_first_subject_does_not_keep_the_others_waiting(base, monkeypatch):
+    """It was read alone, to learn how much memory one takes: its header says that."""
+    monkeypatch.setenv("CAPE_JOBS", "2")
+    whole, met = pipeline.read_run, threading.Barrier(2)
+
+    def together(run, *given, **named):
+        first = run.name.startswith(("sub-ann_run-1", "sub-bob_run-1"))
+        if first and not named.get("headers_only"):
+            met.wait(timeout=30)  # BrokenBarrierError where the other one never comes
+        return whole(run, *given, **named)
+
+    monkeypatch.setattr(pipeline, "read_run", together)
+    site, _ = load_site(base, {}, CONFIG, site="B")
+    assert {"sub-ann", "sub-bob"}.isdisjoint(site.failed)
+
+
+def test_one_subject_at_a_time_where_memory_holds_no_more(base, monkeypatch):
+    from cape.data import resources
+
+    monkeypatch.setenv("CAPE_JOBS", "4")
+    known = []
+    monkeypatch.setattr(resources, "free_memory", lambda: 1)
+    monkeypatch.setattr(pipeline, "jobs", lambda n: known.append(n) or resources.jobs(n))
+    load_site(base, {}, CONFIG, site="B")
+    assert known[0] == 0
+    assert known[1] > 1000
+    assert resources.jobs(known[1]) == 1
+
+
+def test_a_header_that_breaks_the_program_stops_nobody(base, monkeypatch):
+    monkeypatch.setenv("CAPE_JOBS", "2")
+    whole = pipeline.read_run
+
+    def broken(run, *given, **named):
+        if named.get("headers_only"):
+            raise RuntimeError("a bug")
+        return whole(run, *given, **named)
+
+    monkeypatch.setattr(pipeline, "read_run", broken)
+    site, _ = load_site(base, {}, CONFIG, site="B")
+    assert site.failed == ("sub-dead",)
 
 
 def test_an_error_of_one_subject_fails_this_subject_alone(base, monkeypatch):
