@@ -141,6 +141,12 @@ def _collect(
 
 def _absorb_keys(model: Model, agreed: KeyBook) -> Model:
     agreed_labels(model, (agreed.labels,))
+    # Before a site goes on: what was cut on its way may come again, whole.
+    n_sites, shown = joined(model).n_sites, [agreed.public_keys]
+    if agreed.identity_keys or agreed.signatures:
+        shown += [agreed.identity_keys, agreed.signatures]
+    if any(len(each) != n_sites for each in shown):
+        raise SecureAggregationError("E220", problem="one key per site is needed")
     return replace(model, keys=agreed)
 
 
@@ -196,6 +202,9 @@ class Probe:
 
     def absorb(self, model: Model, shown: Fingerprint) -> Model:
         """Keep what people compare by phone: it must be that of the keys in use here."""
+        wanted = 0 if model.keys is None else len(model.keys.identity_keys)
+        if len(shown.signatures) != wanted:
+            raise SecureAggregationError("E220", problem="one signature per site is needed")
         if model.keys is not None:
             digest = keys.roster_digest(key_roster(joined(model), model.keys))
             if shown.fingerprint != keys.roster_fingerprint(digest):
@@ -214,11 +223,7 @@ def key_roster(roster: Roster, agreed: KeyBook | None) -> list[keys.KeyRosterEnt
     """Sites, sizes and public keys in the form that keys are bound to."""
     if agreed is None:
         raise RuntimeError("no keys before zero-sum")
-    if len(agreed.public_keys) != roster.n_sites:
-        raise SecureAggregationError("E220", problem="one public key per site is needed")
     identities = agreed.identity_keys or ("",) * roster.n_sites
-    if len(identities) != roster.n_sites:
-        raise SecureAggregationError("E220", problem="one identity key per site is needed")
     return [
         keys.KeyRosterEntry(
             site=entry.site,

@@ -542,11 +542,12 @@ def _changed_broadcast(at, **fields: Any) -> str:
     return found
 
 
-def broadcast_truncated(at) -> str:
-    w = at()
-    cut = copy.deepcopy(w.engine.input)
-    cut["body"].pop(sorted(cut["body"])[0])
-    found = code_of(w.site, cut)
+def broadcast_truncated(at) -> set[str]:
+    w, found = at(), set()
+    for name in sorted(w.engine.input["body"]):
+        cut = copy.deepcopy(w.engine.input)
+        cut["body"].pop(name)
+        found.add(code_of(w.site, cut))
     w.again()
     return found
 
