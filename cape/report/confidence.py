@@ -48,7 +48,7 @@ LEVEL = 1.96
 # How far, at most, the mean expected correlation was from the real one in the test, and the share
 # of features inside the band from 95 %
 MARGIN_R = 0.05
-MARGIN_BAND = 0.05
+MARGIN_BAND = 0.07
 # Settings for which the band was compared with planted maps
 CHECKED_SETTINGS = {"separation": "temporal", "score": "volatility", **MEASURED}
 

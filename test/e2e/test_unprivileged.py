@@ -116,23 +116,28 @@ def test_a_folder_that_may_not_be_written_is_named_to_who_chose_it(somebody) -> 
     done = somebody.simulate(somebody.top / "results")
     assert done.returncode == 2
     said = done.stderr.decode()
-    assert said.startswith(
-        "CAPE-E016 results cannot be written there: the folder cannot be made; choose another"
-    )
+    assert "CAPE-E016 results cannot be written there: the folder cannot be made; choose an" in said
     assert f"Permission denied: '{somebody.top / 'results'}'" in said
     assert "Traceback" not in said
     assert not (somebody.top / "results").exists()
 
 
-def test_data_that_may_not_be_read_end_the_run_with_the_code_of_files(somebody) -> None:
+def test_who_cannot_be_read_for_want_of_rights_counts_as_zeros_and_the_site_is_told(
+    somebody,
+) -> None:
+    """Whether one person's file may be read is content, too: nothing else may follow from it."""
     path = sorted((somebody.data / "local1").glob("*.npy"))[0]
     path.chmod(0o600)
-    done = somebody.simulate(somebody.top / "own" / "results")
-    assert done.returncode != 0
-    said = done.stderr.decode()
-    assert "CAPE-E101" in said
-    assert path.name not in said.splitlines()[0]
-    assert "correct its permissions" in said
+    out = somebody.top / "own" / "results"
+    done = somebody.simulate(out)
+    assert done.returncode == 0, done.stderr
+    told = (out / "local1" / "private" / "checks.tsv").read_text()
+    assert "CAPE-W101" in told
+    assert path.name in told
+    assert path.stem not in (done.stderr + done.stdout).decode()
+    shared = [file for file in (out / "consortium").rglob("*") if file.is_file()]
+    assert len(shared) > 10
+    assert not [file for file in shared if path.stem.encode() in file.read_bytes()]
 
 
 @pytest.mark.parametrize("role", ["local", "remote"])

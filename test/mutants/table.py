@@ -87,7 +87,7 @@ MUTANTS = (
         "confounds come in the order in which nilearn's sets give them",
         "cape/data/strategies.py", "table = table[sorted(table.columns)]",
         "table = table[list(table.columns)]",
-        CONFOUNDS + "every_strategy_of_nilearn_gives_its_columns",
+        CONFOUNDS + "confounds_come_in_one_order_whatever_nilearn_does",
     ),
     Mutant(
         "who moved more than the limit takes part",
@@ -788,6 +788,20 @@ MUTANTS = (
 """,
         PROTOCOL + "test_engine.py"
         "::test_g7_every_charge_stands_before_the_first_byte_of_its_noise",
+    ),
+    Mutant(
+        "a cut list of keys is taken for an answer to the round",
+        "cape/protocol/zero_sum.py",
+        "if any(len(each) != n_sites for each in shown):", "if n_sites < 0:",
+        PROTOCOL + "test_pinned.py"
+        "::test_a_list_that_was_cut_is_refused_before_the_round_is_written_down",
+    ),
+    Mutant(
+        "a cut list of signatures is taken for an answer to the round",
+        "cape/protocol/zero_sum.py",
+        "if len(shown.signatures) != wanted:", "if len(shown.signatures) > wanted:",
+        PROTOCOL + "test_pinned.py"
+        "::test_a_list_that_was_cut_is_refused_before_the_round_is_written_down",
     ),
     Mutant(
         "half the noise is drawn",

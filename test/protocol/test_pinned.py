@@ -18,7 +18,7 @@ from cape.config import Config
 from cape.errors import CapeError, ConfigError, SecureAggregationError
 from cape.privacy.accounting import gdp_epsilon
 from cape.protocol.outcome import SiteOutcome
-from cape.protocol.phases import advance_aggregator, advance_site
+from cape.protocol.phases import accept, advance_aggregator, advance_site
 from cape.protocol.wire import digest
 from cape.report.page import text_of
 from cape.secagg import keys
@@ -140,6 +140,29 @@ def test_sites_that_saw_different_rosters_are_told_apart_before_a_release(tmp_pa
         lie = dataclasses.replace(request, body=dataclasses.replace(request.body, signatures=wrong))
         with pytest.raises(SecureAggregationError):
             advance_site(link._runs["site0"], lie, party)
+
+
+@pytest.mark.parametrize(
+    ("phase", "name"),
+    [
+        ("zero-sum.probe", "public_keys"),
+        ("zero-sum.probe", "identity_keys"),
+        ("zero-sum.probe", "signatures"),
+        ("mean", "signatures"),
+    ],
+)
+def test_a_list_that_was_cut_is_refused_before_the_round_is_written_down(
+    tmp_path: Path, phase: str, name: str
+) -> None:
+    """A site refused it while it answered: the whole list that came then was another question."""
+    link = pinned_link(tmp_path)
+    while link._state.cursor.phase != phase:
+        link.exchange()
+    request, run, party = link._request, link._runs["site0"], link._parties["site0"]
+    cut = dataclasses.replace(request, body=dataclasses.replace(request.body, **{name: ()}))
+    with pytest.raises(SecureAggregationError, match="per site"):
+        accept(run, cut, party)
+    assert accept(run, request, party).model != run.model
 
 
 def test_with_drop_outs_an_advertisement_by_another_identity_is_refused(tmp_path: Path) -> None:

@@ -21,7 +21,6 @@ import pytest
 
 from cape.papers.correlated import nonsymmetric_factor, printed_factor, view_factor
 from cape.privacy.cost import Cost, Event
-from cape.privacy.noise import discrete_gaussian
 from cape.protocol import plan as _plan
 from cape.protocol.messages import Released
 from cape.protocol.secure_sum import Release
@@ -76,19 +75,14 @@ class Listener(wiretap.Wiretap):
 
         links.advance_aggregator, aggregator_stages.unmask_sum = advance, unmask
         try:
-            return links.MemoryTransport.exchange(self)
+            with self.listening():
+                return links.MemoryTransport.exchange(self)
         finally:
             links.advance_aggregator, aggregator_stages.unmask_sum = real
 
     def planned(self, round_: int) -> Event:
         plan = self._state.model.roster.plan
         return next(e for e in plan if (e.phase, e.round) == ("canary", round_))
-
-    def drawn(self, site: str, event: Event, purpose: str, size: int) -> np.ndarray:
-        """Return the seed or the noise of a colluding site, from the stream that it drew from."""
-        assert site in self.colluders
-        variance = event.seed_variance if purpose == "seed" else event.variance
-        return discrete_gaussian(variance, size, self._parties[site].noise.again(purpose, event))
 
 
 @dataclass(frozen=True)
@@ -160,8 +154,8 @@ def zero_sum_view(link: Listener, copies: int) -> tuple[np.ndarray, np.ndarray, 
         assert not rest.any()
     T_H = T.copy()
     for site in link.colluders:
-        seed = link.drawn(site, event, "seed", len(T))
-        noise = link.drawn(site, event, "noise", len(T) // copies)
+        seed = link.drawn(site, event, "seed")
+        noise = link.drawn(site, event)
         T_H -= seed
         assert np.array_equal(b[site], seed + np.tile(noise, copies))  # nothing else to learn
     return np.array([b[site] for site in link.honest]), T_H, event
@@ -228,7 +222,7 @@ def opened_sums(link: Listener, n_rounds: int) -> Iterator[tuple[int, np.ndarray
         event, total = link.planned(round_), link.opened.total
         for site in link.colluders:
             assert site in link.opened.survivors
-            total = total - link.drawn(site, event, "noise", len(total))
+            total = total - link.drawn(site, event)
         yield round_, total
 
 

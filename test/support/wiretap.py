@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ def certified_mu(statistic: np.ndarray, bits: np.ndarray) -> float:
 
 
 class Ears:
-    """The secret of a site's run, with what was drawn from it: a colluder can draw it again."""
+    """The secret of a site's run, with the streams that were made of it."""
 
     label = "os"
 
@@ -77,12 +78,13 @@ class Ears:
 
     def stream(self, *context: str | bytes) -> Any:
         cursor = self._party.cursor
-        self._asked[context[0], stage_of(cursor.phase), cursor.round] = context
-        return self._secret.stream(*context)
+        stream = self._secret.stream(*context)
+        self._asked[context[0], stage_of(cursor.phase), cursor.round] = stream
+        return stream
 
-    def again(self, purpose: str, event: Event) -> Any:
-        """Return the stream of that purpose as it was used for a release."""
-        return self._secret.stream(*self._asked[purpose, event.phase, event.round])
+    def made(self, purpose: str, event: Event) -> Any:
+        """Return the stream of that purpose that was used for a release."""
+        return self._asked[purpose, event.phase, event.round]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +123,27 @@ class Wiretap(links.MemoryTransport):
         for party in self._parties.values():
             party.noise = Ears(party)  # of all sites; only that of colluders is looked at
         self.replies: dict[str, Any] = {}
+        self._heard: dict[int, np.ndarray] = {}  # by the stream it was drawn from
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Keep what sites draw: drawn again by the plan, half the noise would not be missed."""
+        honest = secure_sum.discrete_gaussian
+
+        def heard(variance: int, size: int, source: Any) -> Any:
+            found = self._heard[id(source)] = honest(variance, size, source)
+            return found
+
+        secure_sum.discrete_gaussian = heard
+        try:
+            yield
+        finally:
+            secure_sum.discrete_gaussian = honest
+
+    def drawn(self, site: str, event: Event, purpose: str = "noise") -> np.ndarray:
+        """Return the noise, or the seed, that a colluding site drew for a release."""
+        assert site in self.colluders
+        return self._heard[id(self._parties[site].noise.made(purpose, event))]
 
     def exchange(self) -> Any:
         """Play a round and keep what the aggregator got."""
@@ -133,7 +156,8 @@ class Wiretap(links.MemoryTransport):
 
         links.advance_aggregator = listening
         try:
-            return super().exchange()
+            with self.listening():
+                return super().exchange()
         finally:
             links.advance_aggregator = honest
 
@@ -159,13 +183,6 @@ class Wiretap(links.MemoryTransport):
         plan = joined(self._state.model).plan
         return next(e for e in plan if (e.phase, e.round) == (self.cursor.phase, self.cursor.round))
 
-    def share_of(self, site: str) -> np.ndarray:
-        """Return the noise share that a colluding site added."""
-        assert site in self.colluders
-        event, size = self.event(), len(self.replies[site].total)
-        entropy = self._parties[site].noise.again("noise", event)
-        return secure_sum.discrete_gaussian(event.variance, size, entropy)
-
     def seen(self) -> np.ndarray:
         """Return the decoded sum less the colluders' noise: all that is left of the honest sites.
 
@@ -180,7 +197,7 @@ class Wiretap(links.MemoryTransport):
         assert np.abs(signed).max() <= overflow_bound(
             self.event(), roster.n_sites, roster.n_subjects
         )
-        return signed - sum(self.share_of(site) for site in self.colluders)
+        return signed - sum(self.drawn(site, self.event()) for site in self.colluders)
 
 
 # -- the canary computation -----------------------------------------------------------------------

@@ -256,7 +256,7 @@ def test_blocks_come_as_far_as_full_batches_in_a_few_epochs(study: str) -> None:
     records = [site.swapaxes(0, 1).reshape(1, 20, -1) for site in sites]
     block = default_block(16_000)
     estimator = solver(block=block, n_columns=16_000, n_subjects=256, anneal=True,
-                       learning_rate=default_rate(20), n_rounds=15 * (16_000 // block))  # fmt: skip
+                       learning_rate=default_rate(20), n_rounds=25 * (16_000 // block))  # fmt: skip
     state = run(estimator, records, 256)
     full = run(solver(n_rounds=400), [stack], 256)
     assert isi(unit_rows(full.W) @ sphere) <= 0.01

@@ -206,16 +206,20 @@ def test_settings_that_cannot_be_are_refused_before_a_file_is_opened(plan, tmp_p
 
 @pytest.mark.slow
 def test_two_hundred_subjects_are_read_in_two_minutes_and_below_a_gibibyte(tmp_path):
-    """Peak memory of a process of its own, and its wall time; figures are printed."""
+    """Peak memory of a process of its own, and its wall time; figures are printed.
+
+    From /proc: `ru_maxrss` of a process begins at that of the one that started it.
+    """
     import subprocess
     import sys
     import time
 
     write_consortium(tmp_path / "plan", site_sizes=(200,), n_timepoints=120)
     code = (
-        "import resource, sys; from cape.cli import main;"
+        "import pathlib, sys; from cape.cli import main;"
         "code = main(sys.argv[1:]);"
-        "print('peak', resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr);"
+        "status = pathlib.Path('/proc/self/status').read_text();"
+        "print('peak', status.split('VmHWM:')[1].split()[0], file=sys.stderr);"
         "sys.exit(code)"
     )
     began = time.monotonic()

@@ -105,17 +105,40 @@ def test_without_nilearn_a_site_says_which_extra_to_install(tmp_path, monkeypatc
     assert "coinstac-cape[confounds]" in first
 
 
-def test_every_strategy_of_nilearn_gives_its_columns(tmp_path):
-    """On the tables that nilearn's own package brings."""
+def tables_of_nilearn(folder: Path) -> tuple[Path, Path]:
+    """Lay down the tables that nilearn's own package brings; return an image and them."""
     there = Path(fmriprep.__file__).parent / "data"
-    stem = tmp_path / "sub-1_task-rest"
+    stem = folder / "sub-1_task-rest"
     for kind in ("tsv", "json"):
         shutil.copy(
             there / f"test-v21_desc-confounds_timeseries.{kind}",
             f"{stem}_desc-confounds_timeseries.{kind}",
         )
     image = Path(f"{stem}_space-MNI152NLin6Asym_desc-preproc_bold.nii.gz")
-    header, *rows = Path(f"{stem}_desc-confounds_timeseries.tsv").read_text().splitlines()
+    return image, Path(f"{stem}_desc-confounds_timeseries.tsv")
+
+
+def test_confounds_come_in_one_order_whatever_nilearn_does(tmp_path, monkeypatch):
+    """Some versions take the names from sets: the design, and so the bits, changed by process."""
+    image, table = tables_of_nilearn(tmp_path)
+    n_times = len(table.read_text().splitlines()) - 1
+    config = replace(CONFIG, confound_strategy="motion=basic,wm_csf=basic")
+    first = strategy_confounds(image, config, n_times)
+    load = fmriprep.load_confounds
+
+    def turned(*given, **named):
+        found, kept = load(*given, **named)
+        return found[found.columns[::-1]], kept
+
+    monkeypatch.setattr(fmriprep, "load_confounds", turned)
+    again = strategy_confounds(image, config, n_times)
+    assert first.values.shape[1] == 8
+    assert (again.values.tobytes(), again.digest) == (first.values.tobytes(), first.digest)
+
+
+def test_every_strategy_of_nilearn_gives_its_columns(tmp_path):
+    image, written = tables_of_nilearn(tmp_path)
+    header, *rows = written.read_text().splitlines()
     names, n_times = header.split("\t"), len(rows)
     table = np.array([[float(c) if c != "n/a" else np.nan for c in r.split("\t")] for r in rows])
 
