@@ -76,10 +76,11 @@ def test_djica_separates_the_paper_preset(seed: int) -> None:
 
 
 @pytest.mark.slow
-def test_djica_in_blocks_comes_as_far_in_a_few_epochs() -> None:
-    planted, subjects = in_basis("djica-sim", 256, 1)
-    run = consortium("djica", subjects, batch="block", n_rounds=8000).play()
-    assert q_ngi(run.outcome, planted) <= 0.015
+def test_djica_in_blocks_separates_in_a_few_epochs() -> None:
+    """Six epochs: .035.  How far blocks come in 25 is told without the protocol."""
+    planted, subjects = in_basis("djica-sim", 24, 1)
+    run = consortium("djica", subjects, batch="block", n_rounds=1200).play()
+    assert q_ngi(run.outcome, planted) <= 0.045
 
 
 def test_djica_through_the_protocol_does_not_depend_on_how_subjects_are_divided() -> None:
