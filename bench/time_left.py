@@ -1,10 +1,11 @@
 """How right the time left is that `cape simulate` says, from the tenth subject on.
 
-    python bench/time_left.py [--subjects 10] [--volumes 150] [--mm 2] [--through memory]
+    python bench/time_left.py [--subjects 8] [--timepoints 60] [--set NAME=VALUE]
+                              [--synth "--layout fmriprep --voxel 3"]
 
-Writes three sites of images, runs the command on them and notes when each line of progress comes.
-What a line says is left is compared with what was left in truth; lines of the last --floor seconds
-are not counted.
+Makes three sites by `cape synth` (fMRIPrep's layout: four runs a person), runs the command and
+notes when each line of progress comes.  What a line says is left is compared with what was left in
+truth; lines of the last --floor seconds are not counted.
 """
 
 from __future__ import annotations
@@ -17,20 +18,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from site_memory import write_site
-
-SITES = 3
+CAPE = (sys.executable, "-m", "cape")
 
 
-def lines_of(study: Path, out: Path, through: str) -> tuple[list[tuple[float, dict]], float]:
+def lines_of(command: list[str]) -> tuple[list[tuple[float, dict]], float]:
     """Return (s since the start, line) of all progress, and how long the command took."""
-    command = [
-        *(sys.executable, "-m", "cape", "simulate", str(study), "--out", str(out), "--json"),
-        *("--epsilon", "8", "--delta", "1e-5", "--through", through),
-        *("--set", "mask=MNI152-4mm", "--set", "separation=spatial"),
-    ]
-    began = time.monotonic()
-    found = []
+    began, found = time.monotonic(), []
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as run:
@@ -49,18 +42,24 @@ def lines_of(study: Path, out: Path, through: str) -> tuple[list[tuple[float, di
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--subjects", type=int, default=10)
-    parser.add_argument("--volumes", type=int, default=150)
-    parser.add_argument("--mm", type=int, default=2, choices=(1, 2))
-    parser.add_argument("--through", default="memory")
-    parser.add_argument("--floor", type=float, default=5.0)
+    parser.add_argument("--subjects", type=int, default=8, help="at each site")
+    parser.add_argument("--timepoints", type=int, default=60)
+    parser.add_argument("--synth", default="--layout fmriprep --voxel 3")
+    parser.add_argument("--set", action="append", default=[])
+    parser.add_argument("--floor", type=float, default=8.0)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
-        study = Path(name) / "study"
-        for k in range(SITES):
-            (study / f"local{k}").mkdir(parents=True)
-            write_site(study / f"local{k}", given.mm, given.volumes, given.subjects)
-        found, took = lines_of(study, Path(name) / "out", given.through)
+        study = str(Path(name) / "study")
+        sizes = ",".join([str(given.subjects)] * 3)
+        made = [*given.synth.split(), "--site-sizes", sizes, "--timepoints", str(given.timepoints)]
+        subprocess.run(
+            [*CAPE, "synth", study, *made, "--quiet"], check=True, stdout=subprocess.DEVNULL
+        )
+        if not Path(study, "settings.toml").exists():
+            subprocess.run([*CAPE, "init", study], check=True, stdout=subprocess.DEVNULL)
+        chosen = [word for text in given.set for word in ("--set", text)]
+        command = [*CAPE, "simulate", study, "--out", str(Path(name) / "out"), "--json"]
+        found, took = lines_of([*command, "--epsilon", "8", "--delta", "1e-5", *chosen])
     worst, tenth = 1.0, False
     for at, line in found:
         left, said = took - at, float(line["seconds_left"])
@@ -69,7 +68,7 @@ def main() -> None:
             continue
         ratio = max(said, 0.1) / left
         worst = max(worst, ratio, 1 / ratio)
-        what = line.get("stage") or line.get("phase")
+        what = line.get("stage") or line["phase"]
         print(f"{what:12} after {at:6.1f} s: {said:6.1f} s said, {left:6.1f} s true, {ratio:.2f}")
     print(f"{took:.1f} s in all; worst {worst:.2f} from the tenth subject on")
 

@@ -6,6 +6,7 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable
+from statistics import median
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, Self
 
@@ -19,8 +20,10 @@ if TYPE_CHECKING:  # a command that runs nothing imports no driver
 
 # s between two lines where nobody looks on.
 EVERY: Final = 60.0
+# Exchanges after which the others are taken to be like them
+MANY: Final = 3
 # s of all rounds, and of drawing a page of the consortium and of a site, before they are measured.
-ROUNDS, PAGE, SITE_PAGE = 10.0, 8.0, 10.0
+ROUNDS, PAGE, SITE_PAGE = 15.0, 10.0, 10.0
 
 
 class Progress:
@@ -92,11 +95,11 @@ class RunProgress(Progress):
             self._a_subject = (now - self.started) / max(done, 1)
             left = self._a_subject * (total - done) + ROUNDS + self._of_report()
         else:
-            # The page of a site comes after its people; how many sites are done is not told.
-            pages, share = self._n_sites * SITE_PAGE, done / max(total, 1)
-            reading = max(now - self._report_began - pages * share, 0.0)
+            # The page of a site comes after its people; sites are taken to be of one size.
+            pages = SITE_PAGE * (done * self._n_sites // max(total, 1))
+            reading = max(now - self._report_began - pages, 0.0)
             a_subject = reading / done if done else self._a_subject
-            left = a_subject * (total - done) + pages * (1 - share) + PAGE
+            left = a_subject * (total - done) + self._n_sites * SITE_PAGE - pages + PAGE
         words = {"read": "subjects read", "report": "subjects read for the sites' own pages"}
         text = f"{done} of {total} {words[stage]} | {duration(left)} left"
         self.show(text, {"stage": stage, "done": done, "total": total}, left)
@@ -106,10 +109,11 @@ class RunProgress(Progress):
         if line.exchange > 1:  # the first one read the data
             self._rounds.append(line.seconds)
         to_come = line.exchanges - line.exchange - 1  # the last one is the report
-        mean = sum(self._rounds) / len(self._rounds) if self._rounds else 0.0
         left = 0.0
         if to_come >= 0:
-            left = (mean * to_come if self._rounds else ROUNDS) + self._of_report()
+            # The median: one exchange, that of the subspace, may take longer than all others.
+            of_rounds = median(self._rounds) * to_come if len(self._rounds) > MANY else ROUNDS
+            left = of_rounds + self._of_report()
         self._report_began = self._clock()
         text = progress_text(line, left)
         self.show(text, dataclasses.asdict(line), left)
