@@ -346,7 +346,7 @@ def test_a_line_per_round_says_where_the_run_is(
     first, rest = printed.err.splitlines()[-1], printed.out.splitlines()
     assert first == (
         "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu 0.197/0.268 (epsilon 0.72) "
-        "| 2.0 kB/site | 4 sites | 0.50 s | 63 s left"
+        "| 2.0 kB/site | 4 sites | 0.50 s | 65 s left"
     )
     assert rest[0].startswith("converged | epsilon 8.000, delta 1e-05 | ")
     assert rest[1].endswith("index.html")
