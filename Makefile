@@ -108,7 +108,7 @@ audit: $(DEV)  ## certified against claimed mu of releases and whole runs; canar
 TRUST := $(OUT)/trust/$(shell git describe --always --dirty=-$$(date +%s) 2>/dev/null || date +%s)
 PASSED = @mkdir -p $(TRUST) && touch $@
 
-test-trust: $(addprefix $(TRUST)/,mutants fuzz tests flare engine)  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engine included: hours; stopped, it goes on
+test-trust: $(addprefix $(TRUST)/,tests mutants flare engine fuzz)  ## long forms of audits, faults, mutants, fuzzing, and all slow tests, engine included: hours; stopped, it goes on
 
 $(TRUST)/mutants: $(DEV)
 	$(MAKE) mutate

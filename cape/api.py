@@ -210,8 +210,7 @@ class Consortium:
         config = table.config.from_input(meant)
         noise = self._expected_noise(config)
         if noise:
-            will = f"these maps will mostly show noise: {noise}"
-            warnings.warn(will, NoiseWarning, stacklevel=2)
+            warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         sources = {
             s: ArraySource.of(s, arrays, self.space, config) for s, arrays in self._sites.items()
         }
@@ -224,7 +223,7 @@ class Consortium:
             raise TypeError("the run ended without an outcome")
         # Again, beside the maps: what was said minutes ago has left the screen.
         if noise:
-            warnings.warn(f"these maps mostly show noise: {noise}", NoiseWarning, stacklevel=2)
+            warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
         return _result(transport.outcome, self._truth)
 
     def _expected_noise(self, config: Config) -> str:

@@ -106,7 +106,7 @@ def simulate(
         raise ConfigError("E012", problem=problem, do="use another --through.")
     # Before anything is read, which takes minutes, and again when the maps lie there.
     if reason := _expected_noise(sites, chosen):
-        warnings.warn(f"these maps will mostly show noise: {reason}", NoiseWarning, stacklevel=2)
+        warnings.warn(f"too few people for this budget: {reason}", NoiseWarning, stacklevel=2)
     work = out / ".work"
     try:
         work.mkdir(parents=True, exist_ok=True)
@@ -172,7 +172,7 @@ def _warn_of_noise_in(consortium: Path) -> None:
     forecast = (results.forecast if isinstance(results, MapResults) else None) or ""
     word, _, reason = forecast.partition(": ")
     if word == WORDS["no"]:
-        text = f"the maps in {consortium} mostly show noise: {reason}"
+        text = f"{consortium}: too few people for this budget: {reason}"
         warnings.warn(text, NoiseWarning, stacklevel=4)
 
 

@@ -95,14 +95,16 @@ def test_noise_is_announced_before_a_run_and_again_beside_its_maps(
     with pytest.warns() as record:
         consortium.run(epsilon=1.0, settings={**SMALL, "n_components": 3}, seed=1)
     first, *_, last = _noise_said(list(record))
-    assert first.startswith("these maps will mostly show noise: G is")
-    assert last.startswith("these maps mostly show noise: G is")
+    assert first.startswith("too few people for this budget: G is")
+    assert last.startswith("too few people for this budget: G is")
     folder = _folder_of_sites(tmp_path / "study")
     with pytest.warns() as record:
         cape.simulate(folder, out=tmp_path / "out", epsilon=1.0, settings=MATRICES, seed=1)
     first, *_, last = _noise_said(list(record))
-    assert first.startswith("these maps will mostly show noise: G is")
-    assert last.startswith(f"the maps in {tmp_path / 'out' / 'consortium'} mostly show noise: G is")
+    assert first.startswith("too few people for this budget: G is")
+    assert last.startswith(
+        f"{tmp_path / 'out' / 'consortium'}: too few people for this budget: G is"
+    )
     # `cape simulate` prints them on stderr, whatever Python's filters say.
     options = [f"--set={name}={value}" for name, value in MATRICES.items()]
     words = ["simulate", str(folder), "--out", str(tmp_path / "again"), "--quiet", *options]
@@ -126,7 +128,7 @@ def test_a_run_that_is_real_is_refused_as_noise() -> None:
     settings = {**SMALL, "n_components": 3, "accept_low_quality": False}
     with (
         pytest.raises(ConfigError, match="CAPE-E150"),
-        pytest.warns(cape.NoiseWarning, match="will mostly show noise"),
+        pytest.warns(cape.NoiseWarning, match="too few people for this budget"),
     ):
         consortium.run(epsilon=1.0, settings=settings, seed=1)
 
