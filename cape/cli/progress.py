@@ -112,7 +112,9 @@ class RunProgress(Progress):
         left = 0.0
         if to_come >= 0:
             # The median: one exchange, that of the subspace, may take longer than all others.
-            of_rounds = median(self._rounds) * to_come if len(self._rounds) > MANY else ROUNDS
+            of_rounds = median(self._rounds) * to_come if self._rounds else 0.0
+            if to_come and len(self._rounds) <= MANY:
+                of_rounds = max(of_rounds, ROUNDS)
             left = of_rounds + self._of_report()
         self._report_began = self._clock()
         text = progress_text(line, left)

@@ -17,9 +17,9 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import field, replace
 from pathlib import Path
 from threading import Lock
@@ -233,23 +233,24 @@ def accepted_subjects(
     """
     known: dict[str, str] = {}
     read_one = functools.partial(_reduced, scan=scan, bases=bases, headers_only=headers_only)
-    results = _in_parallel(read_one, scan, None if headers_only else bases)
-    # In the order of the list, whoever was ready first: findings must not depend on it.
-    for done, (files, result) in enumerate(zip(scan.listed, results, strict=True), start=1):
-        passed = False
-        try:
-            if isinstance(result, Exception):
-                raise result
-            passed = _passes(result, scan, known)
-        except Exception as err:  # a reader or a mistake of ours: with others' files it went well
-            # Whether one person's file breaks the program is content, too: nobody else hears of it.
-            scan.findings.add(
-                IssueCode.SUBJECT_BREAKS, f"{files.label}: {type(err).__name__}: {err}"
-            )
-        if passed and not isinstance(result, Exception):
-            yield files.label, result.Y
-        if on_subject is not None:
-            on_subject(done, len(scan.listed))
+    results = closing(_in_parallel(read_one, scan, None if headers_only else bases))
+    with results as each:  # closed at once by an error: nobody else is begun
+        # In the order of the list, whoever was ready first: findings must not depend on it.
+        for done, (files, result) in enumerate(zip(scan.listed, each, strict=True), start=1):
+            passed = False
+            try:
+                if isinstance(result, Exception):
+                    raise result
+                passed = _passes(result, scan, known)
+            # A reader or a mistake of ours: with others' files it went well.  Whether one person's
+            # file breaks the program is content, too: nobody else hears of it.
+            except Exception as err:
+                what = f"{files.label}: {type(err).__name__}: {err}"
+                scan.findings.add(IssueCode.SUBJECT_BREAKS, what)
+            if passed and not isinstance(result, Exception):
+                yield files.label, result.Y
+            if on_subject is not None:
+                on_subject(done, len(scan.listed))
 
 
 def _passes(read: ReadSubject, scan: SiteScan, known: dict[str, str]) -> bool:
@@ -276,16 +277,20 @@ class WidestBases:
         self._scan, self._base = scan, base
         self._lock = Lock()
         self._built: dict[int, Basis | None] = {}
-        self._errors: dict[int, CapeError] = {}
+        self._errors: dict[int, Exception] = {}
         space = scan.space
         n_basis = 0 if space is None else widest_basis(scan.config, space)
         self.cache = cache_of(scan.config, space, n_basis)
 
     def of(self, n_features: int) -> Basis | None:
-        """Return B, None for the identity; CapeError: there is none."""
+        """Return B, None for the identity; CapeError: there is none, or what broke the building."""
         with self._lock:
-            if n_features not in self._built:
-                self._build(n_features)
+            if n_features not in self._built and n_features not in self._errors:
+                try:
+                    self._built[n_features] = _widest_basis_of(self._scan, self._base, n_features)
+                # Kept whatever it is: the next who asks must not take none for the identity.
+                except Exception as err:
+                    self._errors[n_features] = err
             if n_features in self._errors:
                 raise self._errors[n_features]
             return self._built[n_features]
@@ -293,7 +298,7 @@ class WidestBases:
     def prepare(self) -> None:
         """Build the basis of the site's own features before the first subject asks for it."""
         if self._scan.space is not None:
-            with suppress(CapeError):  # raised where the basis is used
+            with suppress(Exception):  # raised where the basis is used
                 self.of(self._scan.space.n_features)
 
     def project(self, X: Data) -> Data | None:
@@ -304,13 +309,6 @@ class WidestBases:
             # Perhaps of one odd file: if it is the site's own number of features, it is raised.
             return None
         return project(X, B) if B is None or B.shape[0] == len(X) else None
-
-    def _build(self, n_features: int) -> None:
-        self._built[n_features] = None
-        try:
-            self._built[n_features] = _widest_basis_of(self._scan, self._base, n_features)
-        except CapeError as err:
-            self._errors[n_features] = err
 
 
 def _reduced(
@@ -341,8 +339,11 @@ def _reduced(
 
 def _in_parallel(
     function: Callable[[SubjectFiles], ReadSubject], scan: SiteScan, bases: WidestBases | None
-) -> Iterator[ReadSubject | Exception]:
-    """Yield results or errors in the order of the list; no more at a time than memory allows."""
+) -> Generator[ReadSubject | Exception]:
+    """Yield results or errors in the order of the list; no more at a time than memory allows.
+
+    The basis that the first subjects ask for is built beside them.
+    """
 
     def attempt(files: SubjectFiles) -> ReadSubject | Exception:
         try:
@@ -364,17 +365,20 @@ def _in_parallel(
             beside.submit(bases.prepare)
         # Twice as many as are read at a time: nobody waits for a long one that came before.
         waiting = deque(pool.submit(attempt, files) for files in listed[: 2 * n_jobs])
-        for files in (*listed[2 * n_jobs :], *[None] * len(waiting)):
-            result = waiting.popleft().result()
-            if files is not None:
-                waiting.append(pool.submit(attempt, files))
-            yield result
+        try:
+            for files in (*listed[2 * n_jobs :], *[None] * len(waiting)):
+                result = waiting.popleft().result()
+                if files is not None:
+                    waiting.append(pool.submit(attempt, files))
+                yield result
+        finally:  # who stops does not wait for those that have not begun
+            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def _foreseen(scan: SiteScan, bases: WidestBases | None) -> tuple[int, bool]:
-    """Return what a subject takes while it is read, bytes, 0: not known; and if it is kept already.
+    """Return how many bytes the first subject takes while it is read, and whether it is kept.
 
-    Of the first subject that can be read, by its headers.
+    By its headers; of those that have none that can be read, the next one.  0: nobody has.
     """
     cache = None if bases is None else bases.cache
     for files in scan.listed:

@@ -1440,9 +1440,17 @@ MUTANTS = (
         OWNER + "test_a_filter_of_bids_names_does_not_ask_who_has_which_run",
     ),
     Mutant(
+        "a basis that could not be built is taken for the identity",
+        "cape/data/pipeline.py", "self._errors[n_features] = err",
+        "self._built[n_features] = None",
+        UNIT + "test_data_cache.py"
+        "::test_a_basis_that_could_not_be_built_is_not_taken_for_the_identity",
+    ),
+    Mutant(
         "a file that breaks its reader ends the run",
         "cape/data/pipeline.py",
-        "except Exception as err:  # a reader", "except KeyError as err:  #",
+        "except Exception as err:\n                what",
+        "except KeyError as err:\n                what",
         OWNER + "test_a_file_that_breaks_the_program_tells_nobody",
     ),
     Mutant(
@@ -1717,8 +1725,7 @@ MUTANTS = (
     # -- what people read of a result
     Mutant(
         "noise is said before the run only",
-        "cape/api.py", "        if noise:\n            warnings.warn(f\"these maps mostly",
-        "        if not noise:\n            warnings.warn(f\"these maps mostly",
+        "cape/api.py", "screen.\n        if noise:", "screen.\n        if not noise:",
         UNIT + "test_python.py"
         "::test_noise_is_announced_before_a_run_and_again_beside_its_maps",
     ),

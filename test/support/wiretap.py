@@ -123,7 +123,8 @@ class Wiretap(links.MemoryTransport):
         for party in self._parties.values():
             party.noise = Ears(party)  # of all sites; only that of colluders is looked at
         self.replies: dict[str, Any] = {}
-        self._heard: dict[int, np.ndarray] = {}  # by the stream it was drawn from
+        # What was drawn from each stream; streams are kept, so that no other one gets its number.
+        self._heard: dict[int, tuple[Any, np.ndarray]] = {}
 
     @contextmanager
     def listening(self) -> Iterator[None]:
@@ -131,7 +132,8 @@ class Wiretap(links.MemoryTransport):
         honest = secure_sum.discrete_gaussian
 
         def heard(variance: int, size: int, source: Any) -> Any:
-            found = self._heard[id(source)] = honest(variance, size, source)
+            found = honest(variance, size, source)
+            self._heard[id(source)] = source, found
             return found
 
         secure_sum.discrete_gaussian = heard
@@ -143,7 +145,7 @@ class Wiretap(links.MemoryTransport):
     def drawn(self, site: str, event: Event, purpose: str = "noise") -> np.ndarray:
         """Return the noise, or the seed, that a colluding site drew for a release."""
         assert site in self.colluders
-        return self._heard[id(self._parties[site].noise.made(purpose, event))]
+        return self._heard[id(self._parties[site].noise.made(purpose, event))][1]
 
     def exchange(self) -> Any:
         """Play a round and keep what the aggregator got."""

@@ -16,6 +16,7 @@ from cape.config import Config
 from cape.data import inspect_site, pipeline, reduced_cache
 from cape.data.pipeline import load_site
 from cape.data.resources import jobs
+from cape.errors import CapeError
 
 CONFIG = Config(epsilon=1.0, delta=1e-5, n_basis=6, min_timepoints=5, confounds="csf", mask="file")
 AFFINE = np.diag([8.0, 8, 8, 1])
@@ -249,6 +250,45 @@ def test_the_first_subject_does_not_keep_the_others_waiting(base, monkeypatch):
     monkeypatch.setattr(pipeline, "read_run", together)
     site, _ = load_site(base, {}, CONFIG, site="B")
     assert {"sub-ann", "sub-bob"}.isdisjoint(site.failed)
+
+
+@pytest.mark.parametrize("n_jobs", ["1", "3"])
+def test_a_basis_that_could_not_be_built_is_not_taken_for_the_identity(
+    base, cache, monkeypatch, n_jobs
+):
+    """Without memory for it everybody's voxels went on in its place, and into the cache."""
+    monkeypatch.setenv("CAPE_JOBS", n_jobs)
+
+    def broken(*_):
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "_widest_basis_of", broken)
+        with pytest.raises((MemoryError, CapeError)):
+            load_site(base, {}, CONFIG, site="B")
+    assert not cache.exists() or not list(cache.iterdir())
+    _, reduced = load_site(base, {}, CONFIG, site="B")
+    assert [len(Y) for _, Y in reduced] == [6, 6, 6, 6]
+
+
+def test_who_stops_does_not_wait_for_those_that_have_not_begun(base, monkeypatch):
+    monkeypatch.setenv("CAPE_JOBS", "2")
+    begun, whole = [], pipeline.read_subject
+
+    def slow(files, *given, headers_only):
+        if not headers_only:
+            begun.append(files.label)
+            threading.Event().wait(0.5 * (files.label != "sub-ann"))
+        return whole(files, *given, headers_only=headers_only)
+
+    monkeypatch.setattr(pipeline, "read_subject", slow)
+
+    def stop(done, of):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_site(base, {}, CONFIG, site="B", on_subject=stop)
+    assert len(begun) < 4
 
 
 def test_one_subject_at_a_time_where_memory_holds_no_more(base, monkeypatch):
