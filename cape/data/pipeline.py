@@ -376,9 +376,9 @@ def _in_parallel(
 
 
 def _foreseen(scan: SiteScan, bases: WidestBases | None) -> tuple[int, bool]:
-    """Return how many bytes the first subject takes while it is read, and whether it is kept.
+    """Return how many bytes a subject takes while it is read, and whether the cache has it.
 
-    By its headers; of those that have none that can be read, the next one.  0: nobody has.
+    Of the first one whose entry or header can be read; 0 bytes if nobody's can.
     """
     cache = None if bases is None else bases.cache
     for files in scan.listed:
