@@ -1,6 +1,6 @@
 """One table of speed: measure, ours, floor or peer, ratio, target, met or not.
 
-    python bench/all.py [--only kernels,round,reading,run,sites,subjects] [--quick] [--json]
+    python bench/all.py [--only kernels,round,reading,run,sites,subjects,state] [--quick] [--json]
     python bench/all.py --only sites --tree ../before
 
 Runs the other benches, each in processes of its own, and puts their ratios beside the targets.
@@ -189,11 +189,25 @@ def subjects(arguments: argparse.Namespace) -> Iterator[Row]:
     )  # fmt: skip
 
 
+def state(arguments: argparse.Namespace) -> Iterator[Row]:
+    """What a party carries from round to round: of the last round over the second."""
+    found = of_bench("state", "--rounds", "12" if arguments.quick else "40")
+    second, last = found["rounds"][0], found["rounds"][-1]
+    yield Row(
+        measure=f"state in round {last['round']}", ours=last["bytes"] / 1e3,
+        beside=second["bytes"] / 1e3, what="round 2", unit="kB", ratio=found["ratios"]["bytes"],
+        target=1.01,
+    )  # fmt: skip
+    yield Row(
+        measure="the same: reading it", ours=last["read_ms"], beside=second["read_ms"],
+        what="round 2", ratio=found["ratios"]["read_ms"], target=1.1,
+    )  # fmt: skip
+
+
 def elsewhere(arguments: argparse.Namespace) -> Iterator[Row]:
     """What this computer or these benches do not measure."""
     del arguments
     yield missing("CPU per exchange in COINSTAC's engine", "needs the engine (make test-engine)")
-    yield missing("state and decode time by round", "no bench; the state still carries the trace")
     yield missing("equality on processors of two makes", "one processor here (docs/decisions.md)")
 
 
@@ -204,6 +218,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "run": whole_run,
     "sites": sites,
     "subjects": subjects,
+    "state": state,
     "elsewhere": elsewhere,
 }
 

@@ -10,15 +10,16 @@ import base64
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import field
 from pathlib import Path
 from typing import Any, TypeVar
 
 from cape.config import Config
-from cape.errors import CapeError, MessageError, ProtocolError, StateLostError
+from cape.errors import CapeError, MessageError, PrivacyBudgetError, ProtocolError, StateLostError
 from cape.frozen import dataclass
-from cape.privacy.ledger import Ledger
+from cape.privacy.cost import Event
+from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Progress
 from cape.protocol.phases import AnyEnvelope, Computation, Envelope, Run
@@ -28,6 +29,7 @@ M = TypeVar("M")
 # What stands in every envelope beside its body.
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
 MAX_CACHE = wire.MAX_STATE
+STATE = 3  # version of a party's state
 
 # One JSON document of the engine.
 Document = dict[str, Any]
@@ -76,6 +78,16 @@ def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelop
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Charges:
+    """A ledger in a state: which lines of the plan were charged.  `head` proves them on reading."""
+
+    # A list of charges, as the ledger itself is, would grow with every round.
+    budget: Budget | None
+    lines: str  # of every line of the plan, "1" if it was charged, else "0"
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Head:
     """The part of a party's state that has the same type in every computation."""
 
@@ -84,7 +96,7 @@ class Head:
     settings: str
     run: str
     cursor: Cursor
-    ledger: Ledger | None
+    charges: Charges | None
     transcript: bytes
 
 
@@ -124,14 +136,32 @@ def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
 
 def head_of(computation: Computation[M], run: Run[M]) -> Head:
     return Head(
-        v=2,
+        v=STATE,
         computation=computation.name,
         settings=json.dumps(run.config.settings(), sort_keys=True),
         run=run.run,
         cursor=run.cursor,
-        ledger=run.ledger,
+        charges=None if run.ledger is None else charges_of(run.ledger, planned(run.model)),
         transcript=run.transcript,
     )
+
+
+def planned(model: Any) -> tuple[Event, ...]:
+    return () if model.roster is None else tuple(model.roster.plan)
+
+
+def charges_of(ledger: Ledger, plan: Sequence[Event]) -> Charges:
+    charged = frozenset(ledger.events)
+    lines = "".join("1" if event in charged else "0" for event in plan)
+    return Charges(budget=ledger.budget, lines=lines, head=ledger.head)
+
+
+def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
+    """Return the ledger; PrivacyBudgetError (E235) unless these lines of the plan give its head."""
+    if len(charges.lines) != len(plan):
+        raise PrivacyBudgetError("E235", problem="it is not of this plan", do="start a new run.")
+    events = tuple(e for e, letter in zip(plan, charges.lines, strict=True) if letter == "1")
+    return Ledger(budget=charges.budget, events=events, head=charges.head)
 
 
 def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
@@ -149,11 +179,12 @@ def decode_run(
     cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
     head = cache.head
     try:
-        if head.v != 2 or head.computation != computation.name:
+        if head.v != STATE or head.computation != computation.name:
             raise MessageError("E202", problem="cache of another version or computation")
         # Settings travel as text, so that a cache of another version fails in words, not in types.
         config = decode_settings(computation, head.settings)
         known: M = wire.decode(cache.model, computation.model) if model is None else model
+        ledger = None if head.charges is None else ledger_of(head.charges, planned(known))
     except CapeError as err:
         raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
     bound = computation.bind(config)
@@ -161,7 +192,7 @@ def decode_run(
         bound=bound,
         run=head.run,
         cursor=head.cursor,
-        ledger=head.ledger,
+        ledger=ledger,
         model=known,
         transcript=head.transcript,
     )

@@ -210,16 +210,3 @@ class Closing:
     """Broadcast of `report`: the run is over."""
 
     status: str
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RoundRecord:
-    """One released round, as everybody sees it; no `survivors` where all sites must answer."""
-
-    phase: str
-    round: int
-    statistic_norm: float
-    noise_norm: float
-    step_norm: float
-    stability: float
-    survivors: tuple[str, ...] = field(default=(), metadata={"added": True})

@@ -16,10 +16,10 @@ from cape.protocol.messages import (
     KeyBook,
     Progress,
     Roster,
-    RoundRecord,
     SeedSum,
 )
 from cape.protocol.phases import Attendance
+from cape.protocol.trace import Trace
 from cape.secagg.messages import SurvivorSignatures
 
 Own = TypeVar("Own", bound=Config)
@@ -47,7 +47,7 @@ class Model:
     roster: Roster | None = None  # from `join`
     keys: KeyBook | None = None  # from `zero-sum`
     fingerprint: str = ""  # from `zero-sum.probe`
-    trace: tuple[RoundRecord, ...] = ()  # one line per released round
+    trace: Trace | None = None  # what the releases showed; None before the first
     # Who is left, where sites may drop out
     drop_outs: DropOuts | None = field(default=None, metadata={"added": True})
     # Of all sites over the key roster, where keys are pinned
@@ -126,7 +126,7 @@ def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor
     planned = model.roster.plan if model.roster else ()
     rounds = sum(event.phase == cursor.phase for event in planned) or 1
     spent = ledger if config.private else None
-    last = model.trace[-1] if model.trace else None
+    step, stability = model.trace.last_step if model.trace is not None else (0.0, 0.0)
     setting_up, each = EXCHANGES[config.aggregation, config.zero_sum]
     return Progress(
         phase=cursor.phase,
@@ -137,6 +137,6 @@ def progress(config: Config, model: Model, ledger: Ledger | None, cursor: Cursor
         mu=(spent.spent.mu() or 0.0) if spent else 0.0,
         mu_budget=gdp_mu(epsilon=config.epsilon, delta=config.delta) if config.private else 0.0,
         epsilon=(spent.epsilon_spent() or 0.0) if spent else 0.0,
-        step=last.step_norm if last else 0.0,
-        stability=last.stability if last else 0.0,
+        step=step,
+        stability=stability,
     )

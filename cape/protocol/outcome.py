@@ -17,7 +17,8 @@ from cape.config import Value
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.privacy.spending import Total
-from cape.protocol.messages import FeatureSpace, Roster, RoundRecord
+from cape.protocol.messages import FeatureSpace, Roster
+from cape.protocol.trace import RoundRecord
 
 Cell = str | int | float | None
 

@@ -20,6 +20,7 @@ from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import SecureSum, chunks
+from cape.protocol.trace import records
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 
 M = TypeVar("M", bound=Model)
@@ -91,7 +92,7 @@ def outcome_in_tables(
         roster=roster,
         fingerprint=model.fingerprint,
         ledger=party.ledger or empty_ledger(party.config),
-        trace=model.trace,
+        trace=records(model.trace, roster),
         warnings=roster.warnings,
         tables=tables,
     )

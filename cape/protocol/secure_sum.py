@@ -31,11 +31,12 @@ from cape.privacy.ledger import Plan
 from cape.privacy.mechanisms import overflow_bound, seed_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
-from cape.protocol.messages import Masked, Reduced, Released, RingVector, RoundRecord, SeedSum
-from cape.protocol.model import Model, attendance, joined, own_subjects
+from cape.protocol.messages import Masked, Reduced, Released, RingVector, SeedSum
+from cape.protocol.model import Model, attendance, broadcast_roster, joined, own_subjects
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.plan import FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks
+from cape.protocol.trace import start_trace, with_row
 from cape.protocol.zero_sum import hide, opening_phase
 from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.secagg.keys import DIGEST_BYTES
@@ -267,19 +268,19 @@ class Release(Generic[M]):
 
     def absorb(self, model: M, state: Any) -> M:
         """Store a broadcast state and its line of the trace."""
-        record = RoundRecord(
-            phase=self.name,
-            round=1 + sum(row.phase == self.name for row in model.trace),
-            statistic_norm=state.record.statistic_norm,
-            noise_norm=state.record.noise_norm,
-            step_norm=state.record.step_norm,
-            stability=state.record.stability,
-            survivors=model.drop_outs.survivors if model.drop_outs else (),
+        after = replace(model, **{self.stage.model_field: state})
+        if getattr(state, "status", "") == "budget_exhausted":
+            # A refused round released nothing: the trace must not show it as one.
+            return after
+        roster, seen = broadcast_roster(model), state.record
+        trace = with_row(
+            model.trace or start_trace(roster.plan),
+            roster,
+            self.name,
+            (seen.statistic_norm, seen.noise_norm, seen.step_norm, seen.stability),
+            model.drop_outs.survivors if model.drop_outs else (),
         )
-        refused = getattr(state, "status", "") == "budget_exhausted"
-        # A refused round released nothing: the trace must not show it as one.
-        trace = model.trace if refused else (*model.trace, record)
-        return replace(model, trace=trace, **{self.stage.model_field: state})
+        return replace(after, trace=trace)
 
     def _query(self, model: M) -> SubjectQuery:
         state = self.stage.current(self.config, model)

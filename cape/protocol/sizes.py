@@ -16,9 +16,10 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.protocol import wire
-from cape.protocol.messages import KeyAdvertisement, RosterEntry, RoundRecord
+from cape.protocol.messages import KeyAdvertisement, RosterEntry
 from cape.protocol.model import signs
 from cape.protocol.secagg_stages import EXTRA_SETS
+from cape.protocol.trace import ROW
 from cape.secagg.graph import GraphPlan, plan_graph
 from cape.secagg.keys import KEY_BYTES
 from cape.secagg.shamir import SHARE_BYTES
@@ -73,8 +74,8 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
     # Of what is released: a few matrices of n_basis rows.
     released = 3 * _text(8 * n_basis * int(getattr(config, "n_components", 1)))
     entry = _size(RosterEntry(site="", nonce="0" * 32, n_subjects=10**6)) + NAME + 1
-    # Settings, and a line of the ledger for each release.
-    own = _settings(config) + n_releases * HEAD + HEAD
+    # Settings; of each release a letter in the ledger, and a row and a letter in the trace.
+    own = _settings(config) + 2 * n_releases + _text(ROW.size * n_releases) + 2 * HEAD
     roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD
     inline = min(wire.MAX_TEXT, wire.ALL_INLINE // n_sites)
     vectors = [(event.phase, event.size) for event in events]
@@ -87,8 +88,8 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
         parcel = partners * (_text(PAIR_BYTES * sets + 16) + NAME + 6)
         opened = (partners + 1) * (_text(SHARE_BYTES) + NAME + 6) + HEAD
         names, signed = n_sites * (NAME + 3), n_sites * (_text(64) + NAME + 6)
-        trace = n_releases * (n_sites * (NAME + 3) + _record())
-        state = roster + n_sites * (keys + 67) + names * 3 + signed + trace + released + own
+        taken = n_sites * (len(str(n_releases)) + 1)
+        state = roster + n_sites * (keys + 67) + names * 3 + signed + taken + released + own
         book = n_sites * (parcel + NAME + 6) + names
         traffic += [
             Traffic(phase="zero-sum", exchanges=1, reply=keys + HEAD, told=n_sites * keys + HEAD),
@@ -109,7 +110,7 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
     else:
         graph = None
         key = 67 + (67 + 131 + 131 if signs(config) else 0)
-        state = roster + n_sites * key + n_releases * _record() + released + own
+        state = roster + n_sites * key + released + own
         traffic += [
             Traffic(phase="zero-sum", exchanges=1, reply=key + HEAD, told=n_sites * key + HEAD),
             Traffic(phase="zero-sum.probe", exchanges=1, reply=HEAD, told=HEAD),
@@ -203,16 +204,3 @@ def _advertisement(n_bytes: int) -> int:
         keys=bytes(n_bytes), identity_key=bytes(32), signature=bytes(64), opening=bytes(32)
     )
     return _size(sample)
-
-
-def _record() -> int:
-    return _size(
-        RoundRecord(
-            phase="iterate",
-            round=100,
-            statistic_norm=1 / 3,
-            noise_norm=1 / 3,
-            step_norm=1 / 3,
-            stability=1 / 3,
-        )
-    )

@@ -65,7 +65,7 @@ def check_pattern(n_sites: int, gone: tuple[str, ...], stage: tuple[str, int]) -
         inside[2] = left if stage[0] == "mean" else everybody
     for round_, sites in inside.items():
         np.testing.assert_array_equal(found[round_].mean, tiny.plain_mean(link, data, sites))
-        assert list(link._state.model.trace[round_ - 1].survivors) == sites
+        assert list(tiny.survivors(link, round_)) == sites
     heads = {link._runs[site].ledger.head for site in left}
     assert heads == {link._state.ledger.head}
 

@@ -27,6 +27,7 @@ from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage, make_plan, verify_plan
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
+from cape.protocol.trace import records
 from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.field import quantized_sum
 from cape.simulation.dropout import Drop
@@ -206,6 +207,12 @@ def released(link: MemoryTransport) -> dict[int, Mean]:
         if mean is not None:
             found[mean.rounds] = mean
     return found
+
+
+def survivors(link: MemoryTransport, round_: int) -> tuple[str, ...]:
+    """Return the sites that a round's sum is of; empty where all must answer."""
+    model = link._state.model
+    return records(model.trace, model.roster)[round_ - 1].survivors
 
 
 def plain_mean(link: MemoryTransport, data: dict[str, Any], sites: Sequence[str]) -> Array:

@@ -19,6 +19,7 @@ from cape.protocol.model import broadcast_roster, joined
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, component_names
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.subject_views import prepared
+from cape.protocol.trace import records
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 from cape.public_basis import public_basis
 
@@ -86,7 +87,7 @@ def consortium_outcome(
         edge=spectrum.edge if spectrum else 0.0,
         gap_ratio=spectrum.gap_ratio if spectrum else 0.0,
         rank_status=spectrum.status if spectrum else "unguarded",
-        trace=model.trace,
+        trace=records(model.trace, roster),
         rounds_planned=sum(event.phase == roster.plan[-1].phase for event in roster.plan),
         warnings=(*roster.warnings, *([NO_GAP] if gap_missing else [])),
         # Free of cost, and on real data often the better maps: every run with a spectrum shows it.
