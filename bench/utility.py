@@ -123,6 +123,7 @@ def run(arguments: argparse.Namespace, seed: int) -> dict[str, Any]:
         "gate": said.gate if said else None,
         "curvature": said.curvature if said else None,
         "z": said.z if said else None,
+        "overlap": link._state.model.subspace.overlap,
         "n_components": int(outcome.A.shape[1]),
         "seconds_data": made - began,
         "seconds": time.monotonic() - began,

@@ -107,6 +107,7 @@ def run(job: Path) -> None:
         "c": None if verdict is None else verdict.curvature,
         "z": None if verdict is None else verdict.z,
         "components": None if verdict is None else verdict.components,
+        "overlap": getattr(getattr(link._state.model, "subspace", None), "overlap", None),
     }
     np.savez(
         job.with_suffix(".done.npz"),

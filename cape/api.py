@@ -30,8 +30,8 @@ from cape.frozen import dataclass
 from cape.planning import budget as planning
 from cape.planning.budget import PlannedRun
 from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, Outcome, component_names
-from cape.protocol.trace import RoundRecord
 from cape.report import privacy_json, write_results
 from cape.simulation import simulate as simulation
 from cape.simulation.memory import MemoryTransport

@@ -30,10 +30,11 @@ _OPEN_WIDE, _OPEN, _SHUT = (3.2, 0.065), (4.0, 0.08), (4.0, 0.12)
 # the plain one); sources must show more.
 PER_RESIDUAL = 1.0
 
-# At the budgets of the wide dither time courses may well confirm a set that is too coarse: q .10
-# and .12 where a third of the subjects had other maps, or networks lay elsewhere by a pixel.  The
-# less subjects have in common, the more of a set is noise; above this overlap it ended below .08.
-LEAST_OVERLAP = 0.95
+# Time courses may well confirm a set that is too coarse: q .10 to .12 where a third of the subjects
+# had other maps, or networks lay elsewhere by a pixel.  The less subjects have in common, the more
+# of a set is noise.  Least overlap with the wide dither, and with the narrow one until c of a
+# component has this standard error (R 20: G 205 with an open gate), from where on q was below .07.
+_OVERLAP_WIDE, _OVERLAP, SURE_ERROR = 0.95, 0.9, 0.03
 
 # A component's own verdict: smallest z, and the largest standard error of its c with which enough
 # good components reach it (measured: nine of ten from G 170 on at R = 20).
@@ -97,14 +98,14 @@ def judge(
     least_z, least_c = (_OPEN_WIDE if dither >= WIDE else _OPEN) if gate else _SHUT
     if not gate:
         least_c = max(least_c, PER_RESIDUAL * residual)
-    confirmed = z >= least_z and c >= least_c
-    if dither >= WIDE and overlap < LEAST_OVERLAP:
-        confirmed = False
+    error = float(1.0 / np.sqrt(scale * max(R - 1, 1)))
+    least_overlap = _OVERLAP_WIDE if dither >= WIDE else _OVERLAP if error > SURE_ERROR else 0.0
+    confirmed = z >= least_z and c >= least_c and overlap >= least_overlap
     return Verdict(
         status="converged" if confirmed else "unconfirmed" if gate else "not_separated",
         gate=gate,
         curvature=c,
         z=z,
         component_curvature=tuple((by_component / (scale * max(R - 1, 1))).tolist()),
-        component_error=float(1.0 / np.sqrt(scale * max(R - 1, 1))),
+        component_error=error,
     )

@@ -18,7 +18,7 @@ from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.privacy.spending import Total
 from cape.protocol.messages import FeatureSpace, Roster
-from cape.protocol.trace import RoundRecord
+from cape.protocol.model import RoundRecord
 
 Cell = str | int | float | None
 

@@ -15,12 +15,11 @@ import numpy as np
 from cape.algorithms.estimators import Estimator
 from cape.config import VERSION, Config
 from cape.protocol.messages import Closing, Done
-from cape.protocol.model import Model, attendance, broadcast_roster, joined
+from cape.protocol.model import Model, attendance, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import SecureSum, chunks
-from cape.protocol.trace import records
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 
 M = TypeVar("M", bound=Model)

@@ -32,11 +32,18 @@ from cape.privacy.mechanisms import overflow_bound, seed_bound, verify_event
 from cape.privacy.noise import Entropy, discrete_gaussian
 from cape.protocol import wire
 from cape.protocol.messages import Masked, Reduced, Released, RingVector, SeedSum
-from cape.protocol.model import Model, attendance, broadcast_roster, joined, own_subjects
+from cape.protocol.model import (
+    Model,
+    attendance,
+    broadcast_roster,
+    joined,
+    own_subjects,
+    start_trace,
+    with_row,
+)
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.plan import FIELD
 from cape.protocol.ports import Aggregator, Site, Stacks
-from cape.protocol.trace import start_trace, with_row
 from cape.protocol.zero_sum import hide, opening_phase
 from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.secagg.keys import DIGEST_BYTES

@@ -17,9 +17,8 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.protocol import wire
 from cape.protocol.messages import KeyAdvertisement, RosterEntry
-from cape.protocol.model import signs
+from cape.protocol.model import ROW, signs
 from cape.protocol.secagg_stages import EXTRA_SETS
-from cape.protocol.trace import ROW
 from cape.secagg.graph import GraphPlan, plan_graph
 from cape.secagg.keys import KEY_BYTES
 from cape.secagg.shamir import SHARE_BYTES

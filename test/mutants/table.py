@@ -708,7 +708,27 @@ MUTANTS = (
     Mutant(
         "at small budgets runs are confirmed whatever subjects have in common",
         "cape/algorithms/verdict.py",
-        "dither >= WIDE and overlap < LEAST_OVERLAP", "dither >= WIDE and overlap < 0.0",
+        "_OVERLAP_WIDE if dither >= WIDE else", "0.0 if dither >= WIDE else",
+        UNIT + "test_algorithms_verdict.py"
+        "::test_at_small_budgets_subjects_must_have_enough_in_common",
+    ),
+    Mutant(
+        "a state that lost a charge is believed",
+        "cape/coinstac/documents.py",
+        "    return Ledger(budget=charges.budget, events=events, head=charges.head)",
+        "    from cape.privacy.ledger import chain_head\n\n"
+        "    return Ledger(budget=charges.budget, events=events, head=chain_head(events))",
+        UNIT + "test_trace.py::test_charges_that_are_not_those_of_the_ledger_are_refused[110]",
+    ),
+    Mutant(
+        "the records show who had fallen silent before",
+        "cape/protocol/model.py", "line + 1 if entry.site in inside else before", "line + 1",
+        UNIT + "test_trace.py::test_who_falls_silent_is_in_the_records_until_then",
+    ),
+    Mutant(
+        "at middle budgets runs are confirmed whatever subjects have in common",
+        "cape/algorithms/verdict.py",
+        "_OVERLAP if error > SURE_ERROR else 0.0", "0.0",
         UNIT + "test_algorithms_verdict.py"
         "::test_at_small_budgets_subjects_must_have_enough_in_common",
     ),

@@ -14,8 +14,8 @@ from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger, split_mu
 from cape.privacy.mechanisms import plan_event, plan_event_without_noise
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
+from cape.protocol.model import RoundRecord
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, SpatialSet
-from cape.protocol.trace import RoundRecord
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 
 SITES = {"local0": 300, "local1": 212, "local2": 512}

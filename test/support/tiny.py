@@ -22,12 +22,11 @@ from cape.privacy.noise import discrete_gaussian
 from cape.protocol import secure_sum, subject_views
 from cape.protocol.join import RunPlan, join
 from cape.protocol.messages import FeatureSpace, Progress
-from cape.protocol.model import Model, joined
+from cape.protocol.model import Model, joined, records
 from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage, make_plan, verify_plan
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
-from cape.protocol.trace import records
 from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.field import quantized_sum
 from cape.simulation.dropout import Drop

@@ -11,7 +11,7 @@ import pytest
 from cape.coinstac import documents
 from cape.errors import MessageError, PrivacyBudgetError, StateLostError
 from cape.protocol import wire
-from cape.protocol.trace import Trace, records, start_trace, with_row
+from cape.protocol.model import Trace, records, start_trace, with_row
 from cape.simulation import memory
 from support import tiny
 

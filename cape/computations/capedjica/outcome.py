@@ -15,11 +15,10 @@ from cape.computations.capedjica.free_set import spatial_set
 from cape.computations.capedjica.model import FinalState, IcaModel
 from cape.computations.capedjica.template import template_reading
 from cape.config import VERSION
-from cape.protocol.model import broadcast_roster, joined
+from cape.protocol.model import broadcast_roster, joined, records
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, component_names
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.subject_views import prepared
-from cape.protocol.trace import records
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 from cape.public_basis import public_basis
 
