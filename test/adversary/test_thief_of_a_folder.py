@@ -364,6 +364,33 @@ def test_a_snapshot_from_before_join_is_another_run_with_its_own_charges(tmp_pat
     assert [len(run.charges) for run in runs] == [1] * len(runs)
 
 
+def test_a_machine_that_is_set_back_as_a_whole_answers_anew_every_time(tmp_path) -> None:
+    """The limit of what a site can know by itself: mu sqrt(n) for n, and one charge on paper.
+
+    Folder, ledger and home come from one moment before `join`, as from a snapshot of a machine.
+    Seen alone here (``noise=local``), so that what each answer adds can be measured.  False alarm
+    below 1e-6: the mean of 36 squares of a normal is .2 to 3 of what is expected.
+    """
+    data = helper.write_data(tmp_path / "data")
+    settings = helper.settings_of("capemean", computation="capemean", noise="local")
+    begin = helper.Engine(tmp_path / "begin" / "work", data, settings, policy=LEDGER)
+    answers, nonces = [], set()
+    for k in range(4):
+        engine = begin.copy(tmp_path / f"{k}" / "work").until("mean")
+        nonces.add(engine.caches[THIEF]["cape"]["nonce"])
+        answers.append(words(engine.ask(THIEF)).view(np.int64))
+        runs = [
+            run for run in read_ledger(tmp_path / f"{k}" / "work" / "ledger.jsonl").runs
+            if run.run in nonces
+        ]  # fmt: skip
+        assert [len(run.charges) for run in runs] == [1]
+    assert len(nonces) == 4
+    roster = json.loads(engine.document(THIEF, engine.input))["cache"]["cape"]["model"]["roster"]
+    seen = np.var(answers, axis=0, ddof=1).mean() / roster["plan"][0]["variance"]
+    say(f"4 machines set back: noise of {seen:.2f} of one share's variance between their answers")
+    assert 0.2 < seen < 3
+
+
 def test_join_asked_again_is_another_run(tmp_path) -> None:
     """Under one nonce and its charges, each answer to `join` would else open fresh noise."""
     engine = engine_of(tmp_path, "capemean")
