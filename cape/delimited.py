@@ -1,8 +1,13 @@
-"""The one reader of delimited text: UTF-8, byte order mark or not, one row a line."""
+"""The one reader of delimited text: UTF-8, byte order mark or not, one row a line.
+
+A line ends with LF, CR LF or CR and nothing else: what Unicode calls an end (U+2028, a form feed)
+is a letter of a cell, so that no cell makes a row.
+"""
 
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Sequence
 from typing import Final
 
@@ -13,6 +18,7 @@ from cape.frozen import dataclass
 
 SEPARATORS: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab"}
 MOST_LETTERS: Final = 60
+ENDS: Final = re.compile(r"\r\n|\n|\r")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,6 +29,7 @@ class Line:
     text: str
     delimiter: str
     quoted: bool = True
+    is_utf8: bool = True  # if not, bytes that are none stand in `text` as ``\\xff``
 
     # Split when asked: the cells of a matrix of 70,000 columns would need 50 times its numbers.
     def cells(self) -> tuple[str, ...]:
@@ -41,19 +48,38 @@ def delimiter_of(name: str, default: str = ",") -> str:
 
 
 def split_lines(
-    content: bytes | str, delimiter: str, *, comments: bool = True, quoted: bool = True
+    content: bytes | str,
+    delimiter: str,
+    *,
+    comments: bool = True,
+    quoted: bool = True,
+    by_line: bool = False,
 ) -> list[Line]:
     """Return the lines of a table that are not blank; UnicodeDecodeError for bytes of no UTF-8.
 
-    With `comments`, lines that begin with ``#`` are none; without `quoted`, quotes are letters.
+    With `comments`, lines that begin with ``#`` are none; without `quoted`, quotes are letters;
+    `by_line`: such bytes are a matter of their line alone (`Line.is_utf8`).
     """
     # Spreadsheets put a byte order mark first, which would become part of the first column's name.
-    text = content if isinstance(content, str) else content.decode("utf-8-sig")
-    return [
-        Line(number=number, text=line, delimiter=delimiter, quoted=quoted)
-        for number, line in enumerate(text.splitlines(), start=1)
-        if line.strip() and not (comments and line.lstrip().startswith("#"))
-    ]
+    errors = "surrogateescape" if by_line else "strict"
+    text = content if isinstance(content, str) else content.decode("utf-8-sig", errors)
+    lines = []
+    for number, line in enumerate(ENDS.split(text), start=1):
+        if not line.strip() or (comments and line.lstrip().startswith("#")):
+            continue
+        shown = line
+        if by_line:
+            shown = line.encode("utf-8", errors).decode("utf-8", "backslashreplace")
+        lines.append(
+            Line(
+                number=number,
+                text=shown,
+                delimiter=delimiter,
+                quoted=quoted,
+                is_utf8=shown == line,
+            )
+        )
+    return lines
 
 
 def rows_by_column(

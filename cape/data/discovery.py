@@ -190,7 +190,7 @@ def _grouped(
 ) -> tuple[SubjectFiles, ...]:
     listed = [row for row in listed if _can_be_a_name(row.file, findings)]
     hidden = _hidden_names(base, listed, findings)
-    seen: dict[Path, str] = {}
+    seen: dict[Path | tuple[int, int], str] = {}
     missing: list[str] = []
     runs: dict[str, list[tuple[ListedRun, RunFile]]] = {}
     for row in listed:
@@ -200,12 +200,16 @@ def _grouped(
         path = None if row.file in hidden else _locate(base, row.file, missing, findings)
         if path is None:
             continue
-        # By the file behind all links: two names of one file are one run counted twice.
-        real = path.resolve()
-        if real in seen:
-            findings.add(IssueCode.FILE_TWICE, f"{seen[real]} and {row.file}")
+        # By the file behind all links, hard ones too: two names of one file are one run counted
+        # twice.  What it holds is not asked: a person must not count by what another's files hold.
+        real, state = path.resolve(), path.stat()
+        places: set[Path | tuple[int, int]] = {real}
+        if state.st_ino:
+            places.add((state.st_dev, state.st_ino))
+        if other := next((seen[place] for place in places if place in seen), ""):
+            findings.add(IssueCode.FILE_TWICE, f"{other} and {row.file}")
             continue
-        seen[real] = row.file
+        seen.update(dict.fromkeys(places, row.file))
         run = RunFile(
             path=path,
             name=row.file,

@@ -55,7 +55,7 @@ class IssueCode(Enum):
     NO_LISTED_RUNS = (4, "E", "The manifest lists no runs", "at least one row without exclude = 1", "add rows")
     FILE_TWICE = (5, "E", "A file is listed twice: one person counted twice has 2 mu", "every run once", "remove one of the two")
     DATA_TWICE = (5, "X", "The same data are listed twice, and count once: one person counted twice would have 2 mu", "every subject once", "remove one of the two")
-    RUN_TWICE = (5, "W", "The same values are listed as two runs: one person counted twice has 2 mu", "every run once", "remove one of the two")
+    RUN_TWICE = (5, "S", "The same values are listed as two runs: one person counted twice has 2 mu", "every run once", "remove one of the two")
     SUBJECT_TWICE = (5, "E", "A subject is listed twice: one person counted twice has 2 mu", "one row per subject", "remove one of the two")
     PARTICIPANT_CELL = (38, "E", "A cell of participants.tsv says nobody and nothing to leave out", "1, 0, or runs such as ses-2 or task-nback,ses-1_run-2", "correct columns include and exclude")
     RUN_VERSIONS = (5, "X", "One run of a subject is there in several versions, and bids_filter fits them all", "one image per run", "name the version in bids_filter (the owner), such as res-2 or echo-2; keep .nii or .nii.gz, not both")

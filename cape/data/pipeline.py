@@ -119,7 +119,7 @@ class SiteScan:
     subjects: list[Subject] = field(default_factory=list)  # that could be read
     accepted: list[Subject] = field(default_factory=list)  # that passed
     shapes: list[RunShape] = field(default_factory=list)  # of every run
-    copies: set[str] = field(default_factory=set)  # names of the runs of who counts once already
+    digests: dict[str, str] = field(default_factory=dict)  # of X_m, by label, of who passed
 
 
 def load_site(
@@ -130,15 +130,19 @@ def load_site(
     site: str,
     working: Path | None = None,
     strict: bool = False,
+    before_reading: Callable[[], None] = lambda: None,
     on_subject: OnSubject | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
 
     `listing` is as for `discover`, `working` the folder whose disk must hold the working files.
     Who fails has T_m = 0.  DataError has the public text of the worst finding, for a list, mask or
-    table that cannot be used; `strict`: for content, too.  Its detail holds all private texts.
+    table that cannot be used, raised before `before_reading` is called and any series is read;
+    `strict`: for content, too.  Its detail holds all private texts.
     """
     scan = start_scan(base, listing, config, site=site, strict=strict)
+    scan.findings.raise_if_blocked()
+    before_reading()
     bases = WidestBases(scan, base)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     read = accepted_subjects(scan, bases, on_subject=on_subject, headers_only=False)
@@ -231,7 +235,6 @@ def accepted_subjects(
     With `headers_only` subjects are judged by headers and tables.  Several are read at a time where
     processors and memory are there.
     """
-    known: dict[str, str] = {}
     read_one = functools.partial(_reduced, scan=scan, bases=bases, headers_only=headers_only)
     results = closing(_in_parallel(read_one, scan, None if headers_only else bases))
     with results as each:  # closed at once by an error: nobody else is begun
@@ -241,7 +244,7 @@ def accepted_subjects(
             try:
                 if isinstance(result, Exception):
                     raise result
-                passed = _passes(result, scan, known)
+                passed = _passes(result, scan)
             # A reader or a mistake of ours: with others' files it went well.  Whether one person's
             # file breaks the program is content, too: nobody else hears of it.
             except Exception as err:
@@ -253,8 +256,8 @@ def accepted_subjects(
                 on_subject(done, len(scan.listed))
 
 
-def _passes(read: ReadSubject, scan: SiteScan, known: dict[str, str]) -> bool:
-    """Note what was found of a subject; tell whether it passes."""
+def _passes(read: ReadSubject, scan: SiteScan) -> bool:
+    """Note what was found of a subject; tell whether it passes by itself."""
     scan.shapes.extend(read.shapes)
     for name, issue, unusable in read.notes:
         scan.findings.add_issue(issue, name, of_subject=unusable)
@@ -264,9 +267,9 @@ def _passes(read: ReadSubject, scan: SiteScan, known: dict[str, str]) -> bool:
     scan.subjects.append(subject)
     if not judge(subject, scan.config, scan.findings):
         return False
-    if read.digest and not _is_new(subject, read.digest, known, scan):
-        return False
     scan.accepted.append(subject)
+    if read.digest:
+        scan.digests[subject.label] = read.digest
     return True
 
 
@@ -388,21 +391,6 @@ def _foreseen(scan: SiteScan, bases: WidestBases | None) -> tuple[int, bool]:
             if n_bytes := largest_bytes(read_subject(files, scan, headers_only=True)[0].subject):
                 return n_bytes, False
     return 0, False
-
-
-def _is_new(subject: Subject, digest: str, known: dict[str, str], scan: SiteScan) -> bool:
-    """Tell whether nobody before had the very same X_m (SHA-256); who had counts for both.
-
-    A sum over *different* contributions has the sensitivity of a sum over all: replacing one
-    person takes at most one of them away and puts at most one in.
-    """
-    first = known.setdefault(digest, subject.label)
-    if first == subject.label:
-        return True
-    names = [run.name for run in subject.runs]
-    scan.copies.update(names)
-    scan.findings.add(IssueCode.DATA_TWICE, f"{first} and {subject.label} ({', '.join(names)})")
-    return False
 
 
 def read_subject(
@@ -594,10 +582,11 @@ def reduce_again(site: SiteData, basis: Basis | None, config: Config) -> Iterato
 def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     """Return what a finished pass brought to light, after the checks of the site as a whole."""
     config, findings = scan.config, scan.findings
-    check_equal_values([s for s in scan.shapes if s.name not in scan.copies], findings)
     space = scan.space
     if config.feature_space == "matrix" and space is None:
         space = _matrix_space(scan)
+    copies = _leave_copies_out(scan)
+    check_equal_values([s for s in scan.shapes if s.name not in copies], findings)
     # Without the mask nobody could be read: that all subjects fail would only hide the reason.
     if space is not None or config.feature_space == "matrix":
         judge_site(scan.subjects, scan.accepted, len(scan.listed), config, findings)
@@ -647,6 +636,26 @@ def _site_data(scan: SiteScan, space: FeatureSpace) -> SiteData:
         findings=scan.findings.listing(),
         fingerprint=hashlib.sha256(digests.encode()).hexdigest(),
     )
+
+
+def _leave_copies_out(scan: SiteScan) -> set[str]:
+    """Leave out who has the very same X_m as somebody before; return the names of their runs.
+
+    A sum over *different* contributions has the sensitivity of a sum over all: replacing one
+    person takes at most one of them away and puts at most one in.  So it must be the last that
+    anybody is left out for: the first of two that left later would take the second along.
+    """
+    known: dict[str, str] = {}
+    twice: dict[str, tuple[str, ...]] = {}
+    for subject in scan.accepted:
+        digest = scan.digests.get(subject.label, "")
+        first = known.setdefault(digest, subject.label) if digest else subject.label
+        if first != subject.label:
+            names = twice[subject.label] = tuple(run.name for run in subject.runs)
+            place = f"{first} and {subject.label} ({', '.join(names)})"
+            scan.findings.add(IssueCode.DATA_TWICE, place)
+    scan.accepted[:] = [s for s in scan.accepted if s.label not in twice]
+    return {name for names in twice.values() for name in names}
 
 
 def _matrix_space(scan: SiteScan) -> FeatureSpace | None:

@@ -44,14 +44,19 @@ def bounded(path: Path) -> bytes:
     return path.read_bytes()
 
 
-def table_lines(content: bytes, delimiter: str) -> list[Line]:
-    """Return header and rows of a table; raises `UnusableFile` unless there is a header."""
+def table_lines(content: bytes, delimiter: str, *, by_line: bool = False) -> list[Line]:
+    """Return header and rows of a table; raises `UnusableFile` unless there is a header.
+
+    `by_line`: bytes that are no UTF-8 are told by their line, but for those of the header.
+    """
     try:
-        lines = split_lines(content, delimiter)
+        lines = split_lines(content, delimiter, by_line=by_line)
     except UnicodeDecodeError as err:
         raise UnusableFile(IssueCode.TABLE_NOT_UTF8, f"byte {err.start} is no UTF-8") from err
     if not lines:
         raise UnusableFile(IssueCode.TABLE_EMPTY, "no lines")
+    if not lines[0].is_utf8:
+        raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(lines[0]))
     cells_of(lines[0])
     if other := other_separator(lines[0]):
         observed = f"{lines[0]} looks separated by {SEPARATORS[other]}"
@@ -146,7 +151,8 @@ def read_records(path: Path) -> Records:
 # Every row asks for its table; time and size are in the key, so that new content is read again.
 @functools.lru_cache(maxsize=8)
 def _read_records(path: Path, _changed: int, _size: int) -> Records:
-    first, *lines = table_lines(bounded(path), delimiter_of(path.name))
+    # A row is one person: what is wrong with it must not be told of the table.
+    first, *lines = table_lines(bounded(path), delimiter_of(path.name), by_line=True)
     names = cells_of(first)[1:]
     if not lines or not names:
         observed = f"{1 + len(lines)} lines, {len(names)} features"
@@ -157,10 +163,12 @@ def _read_records(path: Path, _changed: int, _size: int) -> Records:
     values = np.full((len(lines), len(names)), np.nan)
     problems: dict[int, Issue] = {}
     for i, line in enumerate(lines):
-        labels.append(f"line {line.number}")
+        labels.append(line.text.partition(line.delimiter)[0].strip())
         try:
             cells = cells_of(line)
             labels[-1] = cells[0]
+            if not line.is_utf8:
+                raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
             _check_width(line, cells, 1 + len(names))
             values[i] = [_record(cell, line) for cell in cells[1:]]
         except UnusableFile as verdict:

@@ -70,7 +70,9 @@ class FileSource:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data import load_site
 
-            self.is_read = True
+            def reading() -> None:
+                self.is_read = True
+
             accepted, self._reduced = load_site(
                 self._base,
                 self._listing,
@@ -78,6 +80,7 @@ class FileSource:
                 site=self._site,
                 working=self._working,
                 strict=self._strict,
+                before_reading=reading,
                 on_subject=lambda done, total: self.on_subject("read", done),
             )
             if self._expected not in (None, accepted.fingerprint):

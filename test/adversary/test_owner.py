@@ -20,6 +20,7 @@ import pytest
 
 from cape.coinstac.computation import run
 from cape.computations import load
+from cape.config import Config
 from cape.data import load_site, reading
 from cape.data.space import MASKS
 from cape.errors import CapeError
@@ -286,17 +287,31 @@ def test_what_most_files_look_like_is_learnt_and_one_person_does_not_move_it(tmp
 
 def test_a_row_of_a_table_of_records_is_asked_nothing(tmp_path) -> None:
     answers = set()
-    for k, cell in enumerate(("1.5", "", "NA", "many", "1e99", "2,3")):
+    ends = ("1\u2028s6", "1\u0085s6", "1\x0cs6", "1\x1es6", "9" * 200_000, '"1', "\0")
+    cells = ["1.5", "", "NA", "many", "1e99", "2,3", *ends]
+    for k, cell in enumerate([*(cell.encode() for cell in cells), b"1\xff", b"\xff\xfe", b"\xe2"]):
         site = tmp_path / f"site {k}"
         site.mkdir()
-        rows = [f"s{m},{m}.25,{-m}" for m in range(5)]
-        (site / "records.csv").write_text("\n".join(["who,a,b", *rows, f"s5,{cell},1"]) + "\n")
+        rows = [f"s{m},{m}.25,{-m}".encode() for m in range(5)]
+        table = b"\n".join([b"who,a,b", *rows, b"s5," + cell + b",1", b"s7,1,2"]) + b"\n"
+        (site / "records.csv").write_bytes(table)
         owner = Owner(tmp_path / f"owner {k}", site)
         answers.add(owner.ask(**of_capedjica({**helper.settings_of("capecca"), "computation":
                                               "capecca", "n_pairs": 1, "n_features": None,
                                               })))  # fmt: skip
     assert len(answers) == 1
-    assert '"n_subjects":6' in answers.pop()
+    assert '"n_subjects":7' in answers.pop()
+
+
+def test_a_row_that_cannot_be_decoded_is_the_zero_vector_of_its_own_person(tmp_path) -> None:
+    (tmp_path / "records.csv").write_bytes(b"who,a,b\r\ns0,1,2\rs1,3\xff,4\ns2,5\xe2\x80\xa8,6\n")
+    config = Config(epsilon=1.0, delta=1e-5, feature_space="matrix")
+    data, reduced = load_site(tmp_path, {}, config, site="local1")
+    assert data.listed == ("s0", "s1", "s2")
+    problems = [f.private for f in data.findings if "UTF-8" in f.private]
+    assert [text[:9] for text in problems] == ["CAPE-W138"]
+    assert "line 3 's1,3\\xff,4'" in problems[0]
+    assert {label: Y.shape[1] for label, Y in reduced}["s1"] == 0
 
 
 ASKED_OF_FOLDERS = {"feature_space": "mask", "mask": "MNI152-10mm", "n_features": None}
@@ -427,7 +442,51 @@ def test_an_atlas_cannot_be_the_image_of_a_person(worlds, tmp_path) -> None:
     assert told.startswith("CAPE-E011 atlas=sub-03.npy: allowed a name that begins with atlas;")
 
 
+# -- one person, one contribution ------------------------------------------------------------------
+
+
+def write_tables(folder: Path, arrays: list[np.ndarray], headers: list[str]) -> Path:
+    """One CSV a person, time by feature; a header of letters, such as "abc"."""
+    folder.mkdir(parents=True)
+    for m, (X, names) in enumerate(zip(arrays, headers, strict=True)):
+        lines = [",".join(names), *(",".join(map(repr, row)) for row in X.T.tolist())]
+        (folder / f"sub-{m:02d}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_who_is_a_copy_is_asked_last_so_one_person_moves_one_contribution(tmp_path) -> None:
+    """A copy under an odd header once left the site, and its original with it.
+
+    The sum of Y'Y of unit norm moves by sqrt 2 at most if one person is replaced, and moved by 2.
+    """
+    X = [series(m, 40)[:3] for m in range(4)]
+    normal, odd = ["abc"] * 4, ["abx", *["abc"] * 3]
+    pairs = {"copy": ([X[1], *X[1:]], odd), "other": ([-2.0 * X[1], *X[1:]], normal)}
+    config = Config(epsilon=1.0, delta=1e-5, feature_space="matrix", min_timepoints=5,
+                    orientation="time_by_feature", private=False, standardize="demean")  # fmt: skip
+    sums = {}
+    for name, (arrays, headers) in pairs.items():
+        site = write_tables(tmp_path / name, arrays, headers)
+        data, reduced = load_site(site, {}, config, site="local1")
+        moments = [Y @ Y.T for _, Y in reduced]
+        sums[name] = sum(A / max(1e-9, np.linalg.norm(A)) for A in moments)
+        assert data.failed == (("sub-00",) if name == "copy" else ())
+    assert np.linalg.norm(sums["copy"] - sums["other"]) <= np.sqrt(2) + 1e-6
+
+
 # -- who stops nevertheless ------------------------------------------------------------------------
+
+
+def test_a_list_with_a_wrong_name_locks_nobody_out(worlds, tmp_path) -> None:
+    """What names alone decide is no question about data: an honest owner may mistype them."""
+    owner = Owner(tmp_path / "owner", worlds[0])
+    manifest = worlds[0] / "manifest.csv"
+    right = manifest.read_text()
+    for _ in range(4):
+        manifest.write_text(right.replace("sub-03", "sub-3"))
+        assert owner.ask().startswith("CAPE-E101 ")
+    manifest.write_text(right)
+    assert owner.ask().startswith("[{")
 
 
 def test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often(

@@ -1481,8 +1481,39 @@ MUTANTS = (
     Mutant(
         "a copy of somebody counts as another person",
         "cape/data/pipeline.py",
-        "if read.digest and not _is_new(", "if read.digest and None is _is_new(",
+        "if s.label not in twice]", "if s.label]",
         UNIT + "test_data_site.py::test_the_same_scan_compressed_again_is_found_as_a_duplicate",
+    ),
+    Mutant(
+        "copies are looked for before people of other features have left",
+        "cape/data/pipeline.py",
+        "        space = _matrix_space(scan)\n    copies = _leave_copies_out(scan)\n",
+        "        copies = _leave_copies_out(scan)\n        space = _matrix_space(scan)\n",
+        OWNER + "test_who_is_a_copy_is_asked_last_so_one_person_moves_one_contribution",
+    ),
+    Mutant(
+        "a hard link is another file",
+        "cape/data/discovery.py", "        if state.st_ino:\n", "        if not state.st_ino:\n",
+        UNIT + "test_data_site.py"
+        "::test_one_file_under_two_labels_is_found_by_its_place_and_stops_the_site",
+    ),
+    Mutant(
+        "a cell of a table may end its row",
+        "cape/delimited.py", "enumerate(ENDS.split(text), start=1)",
+        "enumerate(text.splitlines(), start=1)",
+        OWNER + "test_a_row_of_a_table_of_records_is_asked_nothing",
+    ),
+    Mutant(
+        "bytes of one row that are no text stop the table",
+        "cape/data/tables.py", "delimiter_of(path.name), by_line=True)",
+        "delimiter_of(path.name), by_line=False)",
+        OWNER + "test_a_row_of_a_table_of_records_is_asked_nothing",
+    ),
+    Mutant(
+        "a mistyped list counts as a run that read data",
+        "cape/data/pipeline.py", "    scan.findings.raise_if_blocked()\n    before_reading()\n",
+        "    before_reading()\n    scan.findings.raise_if_blocked()\n",
+        OWNER + "test_a_list_with_a_wrong_name_locks_nobody_out",
     ),
     Mutant(
         "one odd file turns all others into transposed ones",

@@ -195,6 +195,26 @@ def test_the_same_scan_compressed_again_is_found_as_a_duplicate(tmp_path):
     assert [Y.shape for _, Y in reduced] == [(6, 20), (6, 0)]
 
 
+def test_one_file_under_two_labels_is_found_by_its_place_and_stops_the_site(tmp_path):
+    matrices(tmp_path, (8, 30), (8, 30), runs=2)
+    for name in ("sub-2_run-0.npy", "sub-2_run-1.npy"):
+        (tmp_path / name).hardlink_to(tmp_path / name.replace("sub-2", "sub-0"))
+    (tmp_path / "sub-2_run-1.npy").unlink()
+    np.save(tmp_path / "sub-2_run-1.npy", np.random.default_rng(9).standard_normal((8, 30)))
+    with pytest.raises(DataError) as caught:
+        cape.data.load_site(tmp_path, {}, CONFIG, site="B")
+    assert caught.value.code == "CAPE-E105"
+    assert "sub-0_run-0.npy and sub-2_run-0.npy" in caught.value.detail
+    # A copy is another place: who else has that run must not decide whether a person counts.
+    first = (tmp_path / "sub-2_run-0.npy").read_bytes()
+    (tmp_path / "sub-2_run-0.npy").unlink()
+    (tmp_path / "sub-2_run-0.npy").write_bytes(first)
+    assert cape.data.load_site(tmp_path, {}, CONFIG, site="B")[0].failed == ()
+    with pytest.raises(DataError) as caught:  # as `cape validate` and stop_for_data do
+        load_site(tmp_path, {}, CONFIG, site="B")
+    assert private_code(caught.value) == "CAPE-E105"
+
+
 def test_max_timepoints_cuts_for_memory_and_says_so(tmp_path):
     matrices(tmp_path, (8, 30))
     config = replace(CONFIG, max_timepoints=25)
