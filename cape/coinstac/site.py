@@ -139,21 +139,23 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
 def _chosen(settings: dict[str, Any]) -> str:
     """Take the name of the computation out of `settings`.
 
-    ConfigError E013 if none is named and the settings are those of others: an owner who left out
-    what the form chooses must not get another computation, at the same price.
+    Without one, the product if a setting is there that only the product has; else ConfigError E013:
+    an owner who left out what the form chooses must not get another computation, at the same price.
     """
     if (name := settings.pop("computation", None)) is not None:
         return str(name)
-    if _has_all(PRODUCT, settings):
+    fields = {name: _fields(name) for name in computations.names()}
+    others = set[str]().union(*(found for name, found in fields.items() if name != PRODUCT))
+    if set(settings) <= fields[PRODUCT] and not set(settings) <= others:
         return PRODUCT
-    if fit := [name for name in computations.names() if _has_all(name, settings)]:
+    if fit := [name for name, found in fields.items() if set(settings) <= found]:
         do = f"these settings are of {' or '.join(fit)}: name it."
         raise ConfigError("E013", setting="computation", do=do)
     return PRODUCT
 
 
-def _has_all(name: str, settings: dict[str, Any]) -> bool:
-    return set(settings) <= {field.name for field in dataclasses.fields(load(name).config)}
+def _fields(name: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(load(name).config)}
 
 
 def _has_receipt(store: FileStore) -> bool:

@@ -20,6 +20,7 @@ import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
 LONGEST_TEXT = 1000
 # Seconds that a new job waits for the one before it.
 PATIENCE = 60.0
+# What names a site's own files to the border
+OWN_VARIABLES = (POLICY_VARIABLE, IDENTITY_VARIABLE, HOME_VARIABLE)
 CACHE_LIMIT = 2 * MAX_DOCUMENT
 
 
@@ -87,10 +90,12 @@ class SiteCache:
 class SiteRounds:
     """One site; `answer` and `deliver` never raise: FLARE would send the traceback away."""
 
+    # A question that comes again while the first is computed waits for it, and so does another
+    # site of this process: the environment is one site's at a time.
+    _one_at_a_time = threading.Lock()
+
     def __init__(self, site: str, open_own: Callable[[], SiteFile]) -> None:
         self._site, self._open_own = site, open_own
-        # A question that comes again while the first is computed waits for it.
-        self._one_at_a_time = threading.Lock()
 
     def answer(self, blob: bytes, owner: str) -> bytes:
         return self._caught(lambda: self._answer(blob, owner))
@@ -137,7 +142,6 @@ class SiteRounds:
         before = read_record(_cache_of(home, question.iteration - 1), SiteCache)
         # Any other number is refused by the border, which counts by itself.
         cache = {} if question.iteration == 1 or before is None else before.cache
-        _use_own_files(own)
         document = {
             "input": self._input(question, own),
             "cache": cache,
@@ -151,7 +155,8 @@ class SiteRounds:
                 "owner": owner,
             },
         }
-        answer = border("local", document)
+        with _own_files(own):
+            answer = border("local", document)
         after = SiteCache(iteration=question.iteration, cache=answer["cache"])
         # In the place of a cache that nobody asks for any more: cut off by a crash it is written
         # again, from the journal.
@@ -187,13 +192,24 @@ def _cache_of(home: Path, iteration: int) -> Path:
     return home / f"cache-{iteration % 2}.json"
 
 
-def _use_own_files(own: SiteFile) -> None:
-    # One process is one site: FLARE starts one for every job.
-    for variable, value in ((POLICY_VARIABLE, own.policy), (IDENTITY_VARIABLE, own.identity)):
-        if value:
-            os.environ[variable] = value
-    # Output folders lie in one of their own for every run: what outlives them lies beside those.
-    os.environ.setdefault(HOME_VARIABLE, own.home or str(Path(own.runs) / ".cape-site"))
+@contextmanager
+def _own_files(own: SiteFile) -> Iterator[None]:
+    """Let the environment name a site's files for one exchange, and be as it was after it."""
+    before = {name: os.environ.get(name) for name in OWN_VARIABLES}
+    try:
+        for name, value in ((POLICY_VARIABLE, own.policy), (IDENTITY_VARIABLE, own.identity)):
+            if value:
+                os.environ[name] = value
+        # An output folder is of one run: what outlives it lies beside those.
+        os.environ.setdefault(HOME_VARIABLE, own.home or str(Path(own.runs) / ".cape-site"))
+        yield
+    finally:
+        # A process may answer for several sites: none of them takes another's.
+        for name, old in before.items():
+            if old is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = old
 
 
 def _named(err: Exception, site: str) -> Exception:

@@ -1914,9 +1914,25 @@ MUTANTS = (
     ),
     Mutant(
         "a form without its computation runs capedjica",
-        "cape/coinstac/site.py", "    if _has_all(PRODUCT, settings):\n", "    if settings:\n",
+        "cape/coinstac/site.py",
+        "    if set(settings) <= fields[PRODUCT] and not set(settings) <= others:\n",
+        "    if settings:\n",
         UNIT + "test_compspec.py"
         "::test_a_form_that_does_not_name_its_computation_never_runs_another_one[capecca]",
+    ),
+    Mutant(
+        "settings that every computation has run capedjica",
+        "cape/coinstac/site.py", " and not set(settings) <= others:", ":",
+        UNIT + "test_compspec.py"
+        "::test_what_all_computations_have_chooses_none_of_them[capecca]",
+    ),
+    Mutant(
+        "a site in the same process takes the policy of the one before it",
+        "cape/flare/rounds.py",
+        "            if old is None:\n                os.environ.pop(name, None)\n",
+        "            if old is None:\n                pass\n",
+        UNIT + "test_flare_rounds.py"
+        "::test_sites_of_one_process_take_nothing_of_each_other",
     ),
     Mutant(
         "the application lists a computation by another name",

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from cape.flare.own_file import SiteFile
 from cape.flare.rounds import AggregatorRounds, RunState, SiteRounds
-from cape.site.identity import IDENTITY_VARIABLE
-from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE, SitePolicy, policy_text
+from cape.site.policy import SitePolicy, policy_text
 
 RUN = "0123456789abcdef" * 2
 
@@ -44,12 +42,7 @@ class Calls:
         for site in self.asked[-1]:
             if self.hang(call, site):
                 continue
-            try:
-                answer = self.site(site).answer(blobs[site], "owner@cape.org")
-            finally:
-                # A process is one site; here all are.
-                for name in (POLICY_VARIABLE, HOME_VARIABLE, IDENTITY_VARIABLE):
-                    os.environ.pop(name, None)
+            answer = self.site(site).answer(blobs[site], "owner@cape.org")
             self.said.append(answer)
             if not self.lose(call, site):
                 yield site, answer

@@ -348,6 +348,16 @@ def test_a_form_that_does_not_name_its_computation_never_runs_another_one(
         played(demonstration(name) / "test" / "input", {"local0": form}, tmp_path)
 
 
+@pytest.mark.parametrize("name", names())
+def test_what_all_computations_have_chooses_none_of_them(name: str, tmp_path: Path) -> None:
+    """epsilon, delta and n_sites alone once ran capedjica, whatever form they came from."""
+    listed = inputspec_document(name)[0]
+    form = {n: listed[n]["value"] for n in ("data", "policy")}
+    form |= {"epsilon": 1.0, "delta": 1e-5, "n_sites": 3}
+    with pytest.raises(ConfigError, match=r"CAPE-E013 .*computation.* capecca or capedjica or "):
+        played(demonstration(name) / "test" / "input", {"local0": form}, tmp_path)
+
+
 def test_inputspec_is_the_same_in_both_places() -> None:
     top = (ROOT / "inputspec.json").read_bytes()
     assert top == (ROOT / "test" / "inputspec.json").read_bytes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import shutil
 import tracemalloc
 from pathlib import Path
@@ -14,15 +15,15 @@ import pytest
 from cape.coinstac.aggregator import gathered
 from cape.coinstac.documents import reply_document
 from cape.computations import load
-from cape.errors import CapeError
+from cape.errors import CapeError, ConfigError
 from cape.flare import rounds
 from cape.flare.rounds import SiteRounds
 from cape.protocol.messages import Masked
 from cape.protocol.phases import Envelope
 from cape.report import add_score
 from cape.simulation.simulate import simulate
-from cape.site.identity import KEY_FILE, ROSTER_FILE, make_key
-from cape.site.policy import SitePolicy
+from cape.site.identity import IDENTITY_VARIABLE, KEY_FILE, ROSTER_FILE, make_key
+from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE, SitePolicy
 from cape.synthetic import compare_with_truth
 from support import consortium as helper
 from support.flare import RUN, Calls, contents
@@ -83,6 +84,32 @@ def test_a_lost_answer_is_repeated_and_costs_nothing(calls, expected):
     assert len(calls.asked) == 2 * state.iteration
     assert calls.asked[1] == ("local1",)
     assert scored(calls) == contents(expected / "consortium")
+
+
+def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
+    """Policy, keys and ledger: a site that names none has its operator's, not another site's."""
+    monkeypatch.setenv(POLICY_VARIABLE, "/its/operator")
+    for name in (HOME_VARIABLE, IDENTITY_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    seen = {}
+
+    def border(who, document):
+        seen[document["state"]["clientId"]] = tuple(map(os.environ.get, rounds.OWN_VARIABLES))
+        raise ConfigError("E010", setting="x", hint="")
+
+    monkeypatch.setattr(rounds, "border", border)
+    policy, runs = calls.own["local0"].policy, {s: own.runs for s, own in calls.own.items()}
+    calls.own["local0"] = dataclasses.replace(calls.own["local0"], identity="/keys", home="/ledger")
+    calls.own["local1"] = dataclasses.replace(calls.own["local1"], policy="")
+    question = rounds.Question(run=RUN, iteration=1, input={})
+    for site in ("local0", "local1"):
+        calls.site(site).answer(rounds.encode(question, rounds.Question), "")
+    assert seen == {
+        "local0": (policy, "/keys", "/ledger"),
+        "local1": ("/its/operator", None, f"{runs['local1']}/.cape-site"),
+    }
+    after = tuple(map(os.environ.get, rounds.OWN_VARIABLES))
+    assert after == ("/its/operator", None, None)
 
 
 class Killed(BaseException):

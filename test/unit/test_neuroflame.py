@@ -21,8 +21,7 @@ from cape.cli import main
 from cape.neuroflame import author_files, steps
 from cape.report import add_score
 from cape.simulation.simulate import simulate
-from cape.site.identity import IDENTITY_VARIABLE
-from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE, SitePolicy, policy_text
+from cape.site.policy import SitePolicy, policy_text
 from cape.synthetic import compare_with_truth
 from support import consortium as helper
 from support.flare import contents
@@ -37,10 +36,8 @@ SETTINGS = helper.settings_of(
 
 @pytest.fixture(autouse=True)
 def one_process_for_all(no_pages: None) -> Iterator[None]:
-    """A process is one party there; here all are, so what a party sets is taken back."""
+    """A process is one party there; here all are, and a run that was cut off leaves them here."""
     yield
-    for name in (POLICY_VARIABLE, HOME_VARIABLE, IDENTITY_VARIABLE):
-        os.environ.pop(name, None)
     steps._SITES.clear()
     steps._AGGREGATORS.clear()
 
@@ -69,8 +66,6 @@ def play(data: Path, out: Path, parameters: dict[str, Any], *, limit: int = 100)
             places = {"data_dir": str(data / site), "output_dir": str(out / site)}
             first = call(steps.begin) if message is None else message
             replies[site] = call(steps.answer, first, **places)
-            os.environ.pop(POLICY_VARIABLE, None)
-            os.environ.pop(HOME_VARIABLE, None)
         known = {"parameters": parameters, "output_dir": str(out / "server")}
         message = call(steps.combine, replies, **known)
         messages.append(message)
