@@ -24,8 +24,11 @@ from cape.config import Config
 from cape.data import load_site, reading
 from cape.data.space import MASKS
 from cape.errors import CapeError
+from cape.privacy.accounting import gdp_mu
+from cape.privacy.cost import Cost
 from cape.protocol import secure_sum, wire
 from cape.simulation.simulate import simulate
+from cape.site.ledger_file import LedgerFile, read_ledger
 from cape.site.policy import POLICY_VARIABLE, SitePolicy
 from support import consortium as helper
 from support import surfaces
@@ -504,6 +507,43 @@ def test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often(
     other.calls = 100
     assert other.ask(min_timepoints=5).startswith("[{")
     assert other.ask(min_timepoints=70).startswith("CAPE-E100 ")
+
+
+def spend(owner: Owner, epsilon: float) -> None:
+    """Charge the one run that was begun there, as its releases would."""
+    file = LedgerFile(path=owner.work / "all-runs.jsonl", site="local1")
+    (begun,) = read_ledger(file.path).runs
+    mu2 = str(Cost.of_mu(gdp_mu(epsilon=epsilon, delta=begun.delta)))
+    assert file.charge(begun.run, {"phase": "pca", "round": 1, "field": "total", "mu2": mu2})
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_the_total_of_all_runs_tells_who_was_in_them_and_not_often(worlds, tmp_path, named) -> None:
+    """Before any release, by an epsilon that the owner chose; with `dataset_id` 0 bits.
+
+    Then every run under that name counts, whoever is listed today.
+    """
+    policy = LEDGER + ('dataset_id = "cohort"\n' if named else "")
+    others = write_people(
+        tmp_path / "others" / "local1", [series(50 + m, 120) for m in range(PEOPLE)]
+    )
+    for path in sorted(others.glob("sub-*.npy")):
+        path.rename(path.with_name(f"other-{path.name[4:]}"))
+    (others / "manifest.csv").unlink()
+    told = []
+    for site in (worlds[0], others):
+        work = tmp_path / f"owner {site.parent.name}"
+        first = Owner(work, worlds[0], policy, owner="bob")
+        assert first.ask(epsilon=0.8).startswith("[{")
+        spend(first, 0.8)
+        owner = Owner(work, site, policy, owner="ann")
+        owner.calls = 100
+        cards = [owner.ask(epsilon=epsilon).startswith("[{") for epsilon in (0.1, 0.9, 0.7, 0.6)]
+        told.append((*cards, owner.ask(epsilon=0.1).startswith("[{")))
+        assert read_ledger(work / "all-runs.jsonl").runs[-1].charges == ()
+    # Who was in that run leaves room for .1, not for .6; three refusals, and no answer more.
+    spent = (True, False, False, False, False)
+    assert told == [spent, spent if named else (True,) * 5]
 
 
 # -- adaptive settings over many runs --------------------------------------------------------------
