@@ -8,7 +8,8 @@
 ``maps``  whole runs (secure sums, exact noise) at G 50 to 400 on the same subjects: mean |r| of the
           maps with the planted networks, matched one to one, and how many are above .5.  `--tree`
           runs the code of another checkout on the same voxels, with its own defaults.
-``test``  the left-right test, from its parts: 1000 runs of noise and 100 of brains at each G.
+``test``  the left-right test, from its parts, at each G: 100 runs of brains, and 1000 of noise of
+          each of four smoothnesses; `noise_mean` is that of the worst.
 ``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
 
 Subjects: `cape.synthetic.two_sided` on the 10 mm mask, 20 networks, 4 of them on one side only.
@@ -187,12 +188,14 @@ def test_at(g: float, R: int) -> dict[str, Any]:
         return float(np.sum(U * (J @ U)))
 
     rng = np.random.default_rng(842)
-    noise = []
-    for sigma, white in OTHER_NOISE:
-        draw = lr.voxel_fields(grid.inside, (10.0,) * 3, sigma)
-        for _ in range(pool // len(OTHER_NOISE)):
+
+    def noise_of(sigma: float, white: float) -> list[float]:
+        draw, found = lr.voxel_fields(grid.inside, (10.0,) * 3, sigma), []
+        for _ in range(pool):
             X = draw(rng, SCANS)
-            noise.append(t_of(X + white * rng.standard_normal(X.shape)))
+            found.append(t_of(X + white * rng.standard_normal(X.shape)))
+        return found
+
     brains = [t_of(study.subject(m, SCANS)) for m in range(pool)]
     std = math.sqrt(2.0 * R) / g * float(np.linalg.norm(J))
     spread = math.hypot(std, null.std / math.sqrt(SUBJECTS))
@@ -201,12 +204,17 @@ def test_at(g: float, R: int) -> dict[str, Any]:
         people = rng.choice(found, (n, SUBJECTS)).mean(axis=1)
         return (people + std * rng.standard_normal(n) - null.mean) / spread
 
-    of_noise, of_brains = z(noise, 1000), z(brains, 100)
+    # All subjects of a run have one smoothness: a mixture would hide the one that fits worst.
+    of_noise = {sigma: z(noise_of(sigma, white), 1000) for sigma, white in OTHER_NOISE}
+    of_brains = z(brains, 100)
+    worst = max(of_noise.values(), key=np.mean)
     return {
-        "g": g, "d": d, "R": R, "noise": 1000, "brains": 100,
-        "noise_passes": int((of_noise >= lr.CLEAR).sum()),
+        "g": g, "d": d, "R": R, "noise": 1000 * len(of_noise), "brains": 100,
+        "noise_passes": int(sum((found >= lr.CLEAR).sum() for found in of_noise.values())),
         "brains_pass": int((of_brains >= lr.CLEAR).sum()),
-        "noise_mean": float(of_noise.mean()), "noise_max": float(of_noise.max()),
+        "noise_mean": float(worst.mean()),
+        "noise_max": float(max(found.max() for found in of_noise.values())),
+        "noise_by_mm": {str(sigma): float(found.mean()) for sigma, found in of_noise.items()},
         "brains_mean": float(of_brains.mean()), "brains_min": float(of_brains.min()),
     }  # fmt: skip
 

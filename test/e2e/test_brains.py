@@ -76,7 +76,7 @@ def test_networks_of_both_sides_are_found_mirrored_and_claimed(brains) -> None:
 def test_smooth_noise_is_called_nothing_and_its_maps_have_another_name(smooth, tmp_path) -> None:
     outcome, _ = smooth
     assert outcome.status == "nothing_found"
-    assert abs(outcome.spatial.test.z) < 4.0
+    assert abs(outcome.spatial.test.z) < 3.0
     assert not outcome.spatial.mirrored
     assert outcome.spatial.claims == ()
     assert outcome.A.shape == (SPACE.n_features, 15)  # maps are written all the same

@@ -170,9 +170,9 @@ def null(space) -> Null:
 
 
 @pytest.mark.parametrize(("kind", "low", "high"), [
-    ("both sides, one time course", 4.0, np.inf),
-    ("both sides, two time courses", -np.inf, 0.0),
-    ("left only", -np.inf, 2.0),
+    ("both sides, one time course", 10.0, np.inf),
+    ("both sides, two time courses", -np.inf, -3.0),
+    ("left only", -np.inf, -1.0),
 ])  # fmt: skip
 def test_only_networks_of_both_sides_are_a_brain(space, mirror, null, kind, low, high) -> None:
     """15 blobs of 15 mm over smooth noise at G 100; z is 18, -8 and -5 on the design's subjects."""
