@@ -418,3 +418,37 @@ def test_two_runs_on_the_same_people_under_other_labels_share_one_budget(tmp_pat
         path.rename(path.with_name(f"patient-{path.name[::-1][4:]}.npy"))
     with pytest.raises(PrivacyBudgetError, match="E154"):
         second.exchange()
+
+
+@pytest.mark.parametrize(
+    ("ledger", "named", "made_anew", "is_found"),
+    [
+        ("../ledger.jsonl", "", False, True),
+        ("../ledger.jsonl", "", True, False),
+        ("../ledger.jsonl", "cohort", True, True),
+        ("ledger.jsonl", "cohort", False, False),
+    ],
+)
+def test_a_site_that_is_called_by_another_id_is_found_by_its_files_or_by_its_data_set(
+    tmp_path, ledger, named, made_anew, is_found
+) -> None:
+    """In the ledger that it had: a ledger beside the output of another id is another one.
+
+    One and a half times epsilon 100 by the charge and the plan, of a limit of 120.
+    """
+    policy = replace(LEDGER, ledger_file=ledger, dataset_id=named, max_total_epsilon=120.0)
+    first = engine_of(tmp_path, "capemean")
+    first.allow(THIEF, policy)
+    first.until("histogram")
+    for site in sorted((tmp_path / "data").iterdir()):
+        moved = site.rename(site.with_name(f"account-{site.name}"))
+        for path in sorted(moved.glob("*.npy")) if made_anew else ():
+            np.save(path, 1.5 * np.load(path))
+    settings = helper.settings_of("capemean", computation="capemean")
+    again = helper.Engine(tmp_path / "work", tmp_path / "data", settings, policy=REAL)
+    again.allow(f"account-{THIEF}", policy)
+    if not is_found:
+        assert b'"n_subjects"' in again.ask(f"account-{THIEF}")
+        return
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        again.ask(f"account-{THIEF}")
