@@ -14,7 +14,7 @@ from typing import Any, Final
 from cape import errors
 from cape.coinstac.demonstrations import N_SITES, inputspec_document, policy_text_of
 from cape.coinstac.display import COMPONENT, MAPS_SUMMARY, SUMMARY
-from cape.computations import load, module_of, names
+from cape.computations import about, load, names
 from cape.config import PRODUCT, VERSION, Config, choices
 from cape.data.issues import IssueCode
 from cape.errors import ConfigError
@@ -175,12 +175,10 @@ def published(folder: Path, image: str) -> list[str]:
 
 def computation_document(name: str, image: str = IMAGE_NAME) -> dict[str, Any]:
     # Of one that is not the product; the docstring of its module describes it to people.
-    module = module_of(name)
-    title, _, rest = (module.__doc__ or "").partition("\n\n")
-    first = " ".join(rest.partition("\n\n")[0].split()).replace("``", "")
+    title, first = about(name)
     return compspec_document(
         load(name).config,
-        title=f"{name}: {title.rstrip('.')}",
+        title=f"{name}: {title}",
         image=image,
         description=first,
         chosen=name,

@@ -5,11 +5,18 @@ from __future__ import annotations
 import math
 
 from cape.cli.common import duration, say, table
+from cape.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.protocol.sizes import MOST_SITES
+from cape.site.policy import SitePolicy
 
-# Measured: what a round takes beside the sums themselves.
-SECONDS_PER_ROUND = {"one computer": 0.03, "COINSTAC": 0.1, "a new process per round": 2.0}
+# Measured: what an exchange takes beside the sums themselves.
+SECONDS_PER_EXCHANGE = {
+    "one computer": 0.03,
+    "COINSTAC": 0.1,
+    "FLARE": 0.1,
+    "a new process per exchange": 2.0,
+}
 
 
 def print_plan(plan: PlannedRun) -> None:
@@ -29,11 +36,19 @@ def print_plan(plan: PlannedRun) -> None:
     )
     _print_epsilon(plan)
     rounds = sum(stage.releases for stage in plan.stages)
-    times = ", ".join(f"{duration(rounds * s)} on {w}" for w, s in SECONDS_PER_ROUND.items())
+    exchanges = sum(traffic.exchanges for traffic in plan.weight.traffic)
+    times = ", ".join(f"{duration(exchanges * s)} on {w}" for w, s in SECONDS_PER_EXCHANGE.items())
     verdict = plan.verdict
     _print_weight(plan)
     say(f"Traffic        {plan.bytes_per_site / 1000:.0f} kB from each site, in {rounds} releases")
     say(f"Waiting        {times}")
+    if plan.weight.document:  # it has no drop-outs
+        theirs = exchanges * EXCHANGE_SECONDS
+        ends = "refused" if theirs > CAP_SECONDS else "beside reading and computing"
+        say(
+            f"NeuroFLAME     {duration(theirs)} of the {duration(CAP_SECONDS)} after which it ends "
+            f"a run: {ends}"
+        )
     if math.isfinite(verdict.map_energy):
         say(f"Map sharpness  E {verdict.map_energy:.2f} (share of the maps' energy that is kept)")
     _print_curve(plan)
@@ -81,6 +96,12 @@ def _print_weight(plan: PlannedRun) -> None:
         say(f"More sites     breaks first at {plan.breaks}: {plan.breaks_by}")
     else:
         say(f"More sites     nothing breaks up to {MOST_SITES}")
+    if plan.n_sites > (most := SitePolicy().max_sites):
+        say(
+            f"Site policies  the shipped one allows {most} sites: every site of this run says "
+            f"max_sites = {plan.n_sites} or more in its own",
+            style="yellow",
+        )
 
 
 def _bytes(n: int) -> str:

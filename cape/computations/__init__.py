@@ -19,7 +19,7 @@ from cape.config import did_you_mean
 from cape.errors import ConfigError
 from cape.protocol.phases import Computation
 
-__all__ = ["load", "module_of", "names"]
+__all__ = ["about", "load", "module_of", "names"]
 
 # Packages whose modules are computations
 PLACES = (__name__, "cape.papers.computations")
@@ -47,6 +47,13 @@ def module_of(name: str) -> ModuleType:
         hint = did_you_mean(name, names()) or f"; allowed {', '.join(names())}"
         raise ConfigError("E010", setting=f"computation={name}", hint=hint)
     return importlib.import_module(_homes()[name])
+
+
+def about(name: str) -> tuple[str, str]:
+    """Return what the docstring of a computation's module says: its title, its first paragraph."""
+    title, _, rest = (module_of(name).__doc__ or "").partition("\n\n")
+    first = " ".join(rest.partition("\n\n")[0].split()).replace("``", "")
+    return title.rstrip("."), first
 
 
 def load(name: str) -> Computation[Any]:

@@ -19,6 +19,7 @@ import base64
 import secrets
 import shutil
 import tempfile
+import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -38,6 +39,13 @@ FRAMEWORK_PARAMETERS: Final = ("site_id_name_map", "log_level")
 CAP_SECONDS: Final = 3600.0
 EXCHANGE_SECONDS: Final = 2.0
 MAX_ITERATIONS: Final = 5000
+# Its simulator stops the processes of sites in turn where it has fewer threads than sites.
+LOST: Final = (
+    "this process does not know the run, as if it had just been started (NeuroFLAME's simulator: "
+    "debugger.py with -t and the number of sites)"
+)
+# Drop-outs, which a framework without them cannot offer
+NOT_IN_NEUROFLAME: Final = ("aggregation", "min_survivors")
 # Beside a site's data: hidden, so that it is not read as data.
 HOME: Final = ".cape-site"
 
@@ -84,7 +92,7 @@ class _Site(_Party):
 class _Aggregator(_Party):
     def __init__(self, settings: Mapping[str, Any]) -> None:
         super().__init__()
-        self.run = secrets.token_hex(16)
+        self.run, self.begun = secrets.token_hex(16), time.monotonic()
         self.rounds = AggregatorRounds(self.run, settings, self.runs)
         self.state: RunState | None = None
 
@@ -106,8 +114,7 @@ def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str,
         return {"nonce": site.nonce}
     known = _SITES.get(output_dir)
     if known is None:  # it was started anew, and its secrets are gone
-        lost = MessageError("E202", problem="this process does not know the run")
-        raise RuntimeError(public_text(lost))
+        raise RuntimeError(public_text(MessageError("E202", problem=LOST)))
     data, home = Path(data_dir).resolve(), known.home(message)
     reply = known.named(message, data).answer(message["question"].encode(), owner="")
     _keep_words(home / "output", Path(output_dir))
@@ -131,6 +138,7 @@ def _combine(
 ) -> dict[str, Any]:
     if all("nonce" in reply for reply in replies.values()):
         settings = {k: v for k, v in parameters.items() if k not in FRAMEWORK_PARAMETERS}
+        check_settings(settings)
         _AGGREGATORS[output_dir] = aggregator = _Aggregator(settings)
         aggregator.state = aggregator.rounds.opening(sorted(replies))
         names = {name: str(reply["nonce"]) for name, reply in replies.items()}
@@ -146,8 +154,16 @@ def _combine(
         _AGGREGATORS.pop(output_dir).close()
         return {"run": aggregator.run, "files": {n: _text(raw) for n, raw in files.items()}}
     if aggregator.state.iteration == 1:
-        _check_time(aggregator.state)  # nothing is charged yet
+        # Nothing is charged yet, and all sites have read their data.
+        _check_time(aggregator.state, time.monotonic() - aggregator.begun)
     return {**_question(aggregator), "names": {}}
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """ConfigError E011 for settings that NeuroFLAME cannot carry out."""
+    if (got := settings.get("aggregation", "all-sites")) != "all-sites":
+        do = "in NeuroFLAME every site must answer to the end."
+        raise ConfigError("E011", setting="aggregation", got=got, allowed="all-sites", do=do)
 
 
 def _question(aggregator: _Aggregator) -> dict[str, Any]:
@@ -159,11 +175,11 @@ def _question(aggregator: _Aggregator) -> dict[str, Any]:
     }
 
 
-def _check_time(state: RunState) -> None:
+def _check_time(state: RunState, spent: float) -> None:
     progress = progress_of(state)
     exchanges = 0 if progress is None else progress.exchanges
     seconds = EXCHANGE_SECONDS * exchanges
-    if seconds > CAP_SECONDS:
+    if spent + seconds > CAP_SECONDS:
         raise ConfigError(
             "E320",
             exchanges=exchanges,

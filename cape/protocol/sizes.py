@@ -50,7 +50,7 @@ class Weight:
     traffic: tuple[Traffic, ...]
     vector: int  # the longest, as 8-byte integers
     state: int  # of every party, at the end of the run
-    document: int  # the longest that holds the replies of all sites
+    document: int  # the longest that holds the replies of all sites; 0 with drop-outs
     broadcast: int  # the longest, with the parts of all sites
     site_memory: int  # messages, vectors and secrets held at once, beside program and data
     aggregator_memory: int
@@ -58,9 +58,12 @@ class Weight:
 
     def limits(self) -> tuple[tuple[str, int, int], ...]:
         """Return what is limited, what it weighs here, and the limit."""
+        # With drop-outs replies come one by one; where they do not, the broadcast of what they hold
+        # is the tighter limit.
+        replies = ("the replies of all sites in one exchange", self.document, wire.MAX_DOCUMENT)
         return (
             ("the state of a party", self.state, wire.MAX_STATE),
-            ("the replies of all sites in one exchange", self.document, wire.MAX_DOCUMENT),
+            *((replies,) if self.document else ()),
             ("one broadcast", self.broadcast, wire.MAX_ANSWER),
             ("one vector", self.vector, wire.MAX_ARRAY),
         )
@@ -76,7 +79,6 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
     # Settings; of each release a letter in the ledger, and a row and a letter in the trace.
     own = _settings(config) + 2 * n_releases + _text(ROW.size * n_releases) + 2 * HEAD
     roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD
-    inline = min(wire.MAX_TEXT, wire.ALL_INLINE // n_sites)
     vectors = [(event.phase, event.size) for event in events]
     traffic = [Traffic(phase="join", exchanges=1, reply=2 * HEAD + _settings(config), told=roster)]
     if secagg:
@@ -100,8 +102,7 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
             Traffic(phase="*.consistency", exchanges=sums // 3, reply=HEAD, told=signed + HEAD),
             Traffic(phase="*.unmask", exchanges=sums // 3, reply=opened, told=released + HEAD),
         ]
-        inside = max((8 * size for _, size in vectors if 8 * size <= inline), default=0)
-        document = n_sites * (max(parcel, _text(inside)) + HEAD)
+        document = 0
         # Keys of all and shares of the partners, sealed and as read; the document of a state.
         site_memory = 3 * (n_sites * keys + parcel) + 3 * state + 4 * 8 * longest
         aggregator_memory = max(3 * book, n_sites * opened) + 3 * state + 6 * 8 * longest
@@ -116,6 +117,7 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
         ]
         traffic += _releases(vectors, lambda size: _text(8 * size) + HEAD, told=released + HEAD)
         # Longer ones travel as files.
+        inline = min(wire.MAX_TEXT, wire.ALL_INLINE // n_sites)
         inside = max((8 * size for _, size in vectors if 8 * size <= inline), default=0)
         document = n_sites * (_text(inside) + HEAD)
         # x, its sum with noise, the masked one and its text.

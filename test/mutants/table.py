@@ -1921,6 +1921,16 @@ MUTANTS = (
         "::test_a_form_that_does_not_name_its_computation_never_runs_another_one[capecca]",
     ),
     Mutant(
+        "a run is charged that NeuroFLAME would cut off, as its sites read long",
+        "cape/neuroflame/steps.py", "if spent + seconds > CAP", "if seconds > CAP",
+        UNIT + "test_neuroflame.py::test_the_time_in_which_sites_read_their_data_counts",
+    ),
+    Mutant(
+        "NeuroFLAME begins a run with drop-outs",
+        "cape/neuroflame/steps.py", "        check_settings(settings)\n", "",
+        UNIT + "test_neuroflame.py::test_drop_outs_are_refused_before_a_site_is_asked",
+    ),
+    Mutant(
         "settings that every computation has run capedjica",
         "cape/coinstac/site.py", " and not set(settings) <= others:", ":",
         UNIT + "test_compspec.py"
@@ -1959,7 +1969,7 @@ MUTANTS = (
     ),
     Mutant(
         "a plan longer than NeuroFLAME's hour begins",
-        "cape/neuroflame/steps.py", "if seconds > CAP_SECONDS:", "if seconds > 1e9:",
+        "cape/neuroflame/steps.py", "if spent + seconds > CAP_SECONDS:", "if seconds > 1e9:",
         UNIT + "test_neuroflame.py"
         "::test_a_plan_beyond_the_frameworks_hour_is_refused_before_anything_is_charged",
     ),

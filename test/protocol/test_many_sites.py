@@ -270,7 +270,7 @@ def test_runs_that_used_to_break_on_their_way_travel(n_sites: int, settings: Any
 
 
 def test_what_cannot_travel_is_refused_by_the_budget_and_in_join(monkeypatch) -> None:
-    with pytest.raises(ConfigError, match=r"E145 the replies .* at 200 sites.* raise min_surv"):
+    with pytest.raises(ConfigError, match=r"E145 one broadcast at 200 sites.* raise min_surv"):
         weight(200, aggregation="secagg")
     monkeypatch.setattr(wire, "MAX_STATE", 5000)
     link, _ = many(33)

@@ -488,6 +488,31 @@ def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str
     assert "No noise: nothing is protected." in capsys.readouterr().out
 
 
+def test_budget_says_how_long_a_run_waits_by_its_exchanges(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With drop-outs they are three times its releases, and NeuroFLAME has none."""
+    assert cli.main([*ASKED, "--epsilon", "1"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Waiting 1 s on one computer, 5 s on COINSTAC, 5 s on FLARE, 92 s on a new" in said
+    assert "NeuroFLAME 92 s of the 60 min after which it ends a run: beside reading" in said
+    assert cli.main([*ASKED, "--epsilon", "1", "--set", "n_rounds=2000"]) == 0
+    assert "of the 60 min after which it ends a run: refused" in capsys.readouterr().out
+    assert cli.main([*ASKED, "--epsilon", "1", "--set", "aggregation=secagg"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Waiting 4 s on one computer, 13 s on COINSTAC, 13 s on FLARE" in said
+    assert "NeuroFLAME" not in said
+
+
+@pytest.mark.parametrize("sites", ["20", "21"])
+def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(
+    capsys: pytest.CaptureFixture[str], sites: str
+) -> None:
+    words = ["budget", "--subjects", "1024", "--sites", sites, "--epsilon", "8"]
+    assert cli.main(words) == 0
+    assert ("max_sites = 21" in capsys.readouterr().out) == (sites == "21")
+
+
 @pytest.mark.parametrize(
     ("more", "text"),
     [

@@ -7,10 +7,13 @@ payload goes through JSON, arguments are filled by name, state is never used.
 from __future__ import annotations
 
 import ast
+import dataclasses
 import inspect
 import json
 import os
+import re
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +21,7 @@ from typing import Any
 import pytest
 
 from cape.cli import main
+from cape.computations import load, names
 from cape.neuroflame import author_files, steps
 from cape.report import add_score
 from cape.simulation.simulate import simulate
@@ -114,8 +118,8 @@ def test_a_site_takes_only_the_name_under_which_its_own_nonce_came(
 ) -> None:
     output = str(tmp_path / "out")
     first = steps.answer({}, data_dir=str(data / "local0"), output_dir=output)
-    for names in ({}, {"local0": "0" * 32}, {n: first["nonce"] for n in SITES}):
-        message = {"run": "0" * 32, "question": "{}", "names": names}
+    for named in ({}, {"local0": "0" * 32}, {n: first["nonce"] for n in SITES}):
+        message = {"run": "0" * 32, "question": "{}", "names": named}
         with pytest.raises(Exception, match="E202"):
             steps.answer(message, data_dir=str(data / "local0"), output_dir=output)
 
@@ -188,7 +192,8 @@ def test_a_sites_own_results_are_its_own_wherever_they_are_written(
 
 
 def test_a_process_that_was_started_anew_says_so(data: Path, tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError, match=r"CAPE-E202 .*does not know the run"):
+    """As the framework's simulator does where it has fewer threads than sites."""
+    with pytest.raises(RuntimeError, match=r"CAPE-E202 .*does not know the run.* -t and the num"):
         steps.answer({"run": "0" * 32}, data_dir=str(data / "local0"), output_dir=str(tmp_path))
 
 
@@ -221,6 +226,32 @@ def test_a_plan_beyond_the_frameworks_hour_is_refused_before_anything_is_charged
     (aggregator,) = steps._AGGREGATORS.values()
     assert aggregator.state is not None
     assert aggregator.state.iteration == 1  # only `join` was answered
+
+
+def test_the_time_in_which_sites_read_their_data_counts(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is part of the framework's hour: a small run after it would be cut off, and charged."""
+    real, begun = time.monotonic, steps._Aggregator
+
+    def late(settings: dict[str, Any]) -> Any:
+        aggregator = begun(settings)
+        aggregator.begun = real() - 3590
+        return aggregator
+
+    monkeypatch.setattr(steps, "_Aggregator", late)
+    with pytest.raises(RuntimeError, match=r"CAPE-E320 \d+ exchanges .* reading of data included"):
+        play(data, tmp_path / "out", SETTINGS)
+    assert not list((tmp_path / "out").rglob("results.json"))
+    (aggregator,) = steps._AGGREGATORS.values()
+    assert aggregator.state is not None
+    assert aggregator.state.iteration == 1
+
+
+def test_drop_outs_are_refused_before_a_site_is_asked(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(RuntimeError, match=r"CAPE-E011 aggregation=secagg: allowed all-sites"):
+        play(data, tmp_path / "out", {**SETTINGS, "aggregation": "secagg"})
+    assert steps._AGGREGATORS == {}
 
 
 # -- author files ---------------------------------------------------------------------------------
@@ -259,8 +290,32 @@ def test_an_owners_settings_take_the_place_of_the_example(checkout: Path, tmp_pa
     words = ["neuroflame", str(checkout), "--settings", str(settings)]
     assert main([*words, "--set", "epsilon=2", "--set", "delta=1e-5"]) == 0
     found = json.loads((checkout / "test_data" / "server" / "parameters.json").read_text())
-    assert found == {"n_components": 7, "n_sites": 3, "epsilon": "2", "delta": "1e-5"}
+    chosen = {"n_components": 7, "n_sites": 3, "epsilon": "2", "delta": "1e-5"}
+    assert found == {"computation": "capedjica", **chosen}
+    before = contents(checkout)
     assert main([*words, "--set", "n_component=2"]) == 2
+    # The framework has no drop-outs.
+    assert main([*words, "--set", "epsilon=2", "--set", "delta=1e-5",
+                 "--set", "aggregation=secagg"]) == 2  # fmt: skip
+    assert contents(checkout) == before
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_leader_finds_the_parameters_of_the_computation(checkout: Path, name: str) -> None:
+    """Notes and description once were those of capedjica whatever the parameters said."""
+    settings = author_files.example_parameters(name)
+    author_files.lay(checkout, settings)
+    notes = (checkout / "display_notes.md").read_text()
+    rows = re.findall(r"^\| `(\w+)` \|", notes, flags=re.MULTILINE)
+    fields = {field.name for field in dataclasses.fields(load(name).config)}
+    assert sorted(rows) == sorted({"computation", *fields} - set(steps.NOT_IN_NEUROFLAME))
+    assert f"| `computation` | (required) | {name} |" in notes
+    text = (checkout / "description.md").read_text()
+    assert f": {name}\n" in text
+    assert ("private time courses" in text) == (name == "capedjica")
+    parameters = json.loads((checkout / "test_data" / "server" / "parameters.json").read_text())
+    assert parameters == settings
+    steps.check_settings(parameters)
 
 
 def test_a_folder_that_is_no_checkout_stays_as_it_is(tmp_path: Path, capsys) -> None:

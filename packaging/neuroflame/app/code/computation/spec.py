@@ -1,4 +1,4 @@
-"""Joint ICA of fMRI, differentially private per subject: coinstac-cape."""
+"""coinstac-cape: statistics of several sites, private for every subject."""
 
 from framework import (
     ComputationSpec,
