@@ -21,7 +21,6 @@ from cape.coinstac.documents import (
     EngineRequest,
     encode_response,
     inline,
-    n_senders,
     offload,
 )
 from cape.errors import CapeError, MessageError, StoppedError, public_text
@@ -44,10 +43,7 @@ def run(
             request.output.mkdir(parents=True, exist_ok=True)
             # A second process for the same party would draw twice for one round.
             with folder_lock(request.output, request.who):
-                answer = _answer(request, arriving)
-                # Replies of all sites make one document, a broadcast is one by itself.
-                senders = n_senders(answer) if role == "local" else 1
-                return {**answer, "output": offload(answer["output"], request.transfer, senders)}
+                return _answer(request, arriving)
         # A full disk or a folder that is gone: nothing left the party, so it may try again.
         except OSError as err:  # not burnt: the same document may come again
             raise StoppedError("E261", party=request.who, detail=str(err)) from err
@@ -72,7 +68,8 @@ def _answer(request: EngineRequest, arriving: Iterable[tuple[str, Document]] | N
         arriving = (
             (site, inline(reply, request.base / site)) for site, reply in request.input.items()
         )
-    return combine_replies(request, arriving)
+    answer = combine_replies(request, arriving)
+    return {**answer, "output": offload(answer["output"], request.transfer)}
 
 
 def write_down(output: Path, err: Exception) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,12 +18,14 @@ from cape.coinstac.documents import (
     decode_envelope,
     decode_run,
     engine_answer,
+    n_senders,
+    offload,
     read_cache,
     reply_document,
 )
 from cape.computations import load
 from cape.config import PRODUCT, Config
-from cape.errors import CapeError, ConfigError, StateLostError, StoppedError
+from cape.errors import ConfigError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.site.context import RUN_SECRET, SiteContext
@@ -36,15 +39,36 @@ if TYPE_CHECKING:  # most rounds find their working arrays
 NOTICE_FILE = "site-notice.txt"
 # The only inputs that a site gives; all else is the owner's.
 SITE_INPUTS = ("data", "manifest", "policy")
+# Ends of a run that depend on nobody's data: too few names on the list, a file that is locked
+NOBODYS = ("CAPE-E153", "CAPE-E263")
 
 
 def answer_request(request: EngineRequest) -> Document:
     # The same request always gets the same bytes.
     store = FileStore(request.output, request.working, request.party)
-    return _join(request, store) if request.cache is None else _next_round(request, store)
+    answer, context = (_join if request.cache is None else _next_round)(request, store)
+    # Replies of all sites make one document.
+    output = offload(answer["output"], request.transfer, n_senders(answer))
+    # Last: a disk that is full at these files tells what else lies there.
+    context.answered()
+    return {**answer, "output": output}
 
 
-def _join(request: EngineRequest, store: FileStore) -> Document:
+@contextmanager
+def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator[None]:
+    """Let every end of the run count that could depend on data: its record stands already.
+
+    `source`: of `join`, where a mistake in the list of files ends a run before any is read.
+    """
+    try:
+        yield
+    except Exception as err:
+        if getattr(err, "code", "") in NOBODYS or (source and not source.is_read):
+            context.answered()
+        raise
+
+
+def _join(request: EngineRequest, store: FileStore) -> tuple[Document, SiteContext]:
     request.expect(1)
     for name in ("site-error.txt", NOTICE_FILE):  # of an earlier run
         (request.output / name).unlink(missing_ok=True)
@@ -61,17 +85,14 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     strict = read_policy(request.base, inputs, request.party).stop_for_data
     open_source = _source_of(request, inputs, config, strict=strict)
     store.data = open_source()
-    context = _context(request, computation, config, open_source, store, inputs)
+    # The run by its folder and question: asked again, it counts once.
+    asked = _digest([str(request.output.resolve()), digest])
+    context = _context(request, computation, config, open_source, store, inputs, asked)
     # Asked again, `join` is another run, with its own secret, nonce and charges: the secret before
     # it is sealed under a key that nobody has any more.
     secret = context.new_run()
-    try:
+    with _counted(context, open_source()):
         state, envelope = advance_site(start(computation.bind(config)), None, context)
-    except Exception:
-        # Whatever it was, its text may depend on data: counted before it leaves.
-        if open_source().is_read:
-            context.count_refusal()
-        raise
     # Nothing was charged or sealed so far: the journal may begin with the nonce of the secret.
     store.begin(envelope.body.nonce, os.urandom(32))
     store.keep(RUN_SECRET, secret)
@@ -86,10 +107,10 @@ def _join(request: EngineRequest, store: FileStore) -> Document:
     if notice := open_source().notice:
         # A file, not stderr: the engine shows that to everybody.
         write_atomically(request.output / NOTICE_FILE, notice.encode("utf-8", "replace"))
-    return _answered(store, computation, state, envelope, digest)
+    return _answered(store, computation, state, envelope, digest), context
 
 
-def _next_round(request: EngineRequest, store: FileStore) -> Document:
+def _next_round(request: EngineRequest, store: FileStore) -> tuple[Document, SiteContext]:
     party = request.who
     # The cache comes from the engine: its types are checked before a field is used.
     cache = read_cache(request.cache, party)
@@ -100,31 +121,31 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     is_last = request.input.get("phase") == state.bound.last
     # The last phase draws nothing and clears the journal: it may be done again without one.
     is_repeated_end = is_last and not _has_receipt(store)
-    if not is_repeated_end:
-        stored = store.answered(state.cursor.seq + 1, digest)
-        if stored is not None:
-            _log(store, state, stored["output"])
-            return _with_key(stored, cache.vault_key_bytes)
-    envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
+    stored = None if is_repeated_end else store.answered(state.cursor.seq + 1, digest)
     # In a repeated end the journal, with its list of files, is gone already.
     inputs = {} if is_repeated_end else store.read_join().inputs
     # What the first round accepted, not what lies there now: `inputs` has its fingerprint.
     open_source = _source_of(request, inputs, state.config)
-    context = _context(request, computation, state.config, open_source, store, inputs)
+    context = _context(request, computation, state.config, open_source, store, inputs, cache.nonce)
+    if stored is not None:
+        _log(store, state, stored["output"])
+        return _with_key(stored, cache.vault_key_bytes), context
+    envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
     state = accept(state, envelope, context)  # a message that does not belong ends nothing
     request.expect(state.cursor.seq)
     if not is_last:  # which draws nothing
         context.told(state.cursor.seq, state.transcript)
-    # From here on something may be charged: a refusal ends the run at this site for good.
+    # From here on something may be charged: an error ends the run at this site for good.
     try:
-        state, reply = respond(state, context)
-    except StoppedError:
+        with _counted(context):
+            state, reply = respond(state, context)
+        if not is_last:
+            return _answered(store, computation, state, reply, digest), context
+    except (StoppedError, OSError):
         raise  # it may be asked again
-    except CapeError:
-        store.burn()  # the run ends here
+    except Exception:  # MemoryError, or whatever else
+        store.burn()
         raise
-    if not is_last:
-        return _answered(store, computation, state, reply, digest)
     answer = engine_answer(
         computation, state, reply_document(reply), cache.nonce, cache.vault_key_bytes
     )
@@ -133,7 +154,7 @@ def _next_round(request: EngineRequest, store: FileStore) -> Document:
     # The results are written: what is left would only be secrets and copies of data.
     store.forget_arrays()
     store.clear()
-    return answer
+    return answer, context
 
 
 def _chosen(settings: dict[str, Any]) -> str:
@@ -212,6 +233,7 @@ def _context(
     open_source: Callable[[], FileSource],
     store: FileStore,
     inputs: dict[str, Any],
+    asked: str,
 ) -> SiteContext:
     policy = read_policy(request.base, inputs, request.party)
     if store.record is not None:
@@ -257,6 +279,7 @@ def _context(
         owner=request.owner,
         open_keys=None if of_run else open_keys,
         all_runs=all_runs,
+        asked=asked,
     )
 
 

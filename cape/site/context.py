@@ -56,6 +56,7 @@ class SiteContext(_Party):
     """One site for one round; `owner`: whose run it is.
 
     `open_keys` finds what outlives the run; without it, as in simulations, keys are of this run.
+    `asked` names the run among those that looked at data; empty: they are not counted.
     """
 
     def __init__(
@@ -70,6 +71,7 @@ class SiteContext(_Party):
         owner: str = "",
         open_keys: Callable[[], IdentityFiles | KnownSites] | None = None,
         all_runs: AllRuns | None = None,
+        asked: str = "",
     ) -> None:
         super().__init__(config)
         self.id, self.parcel = site, None
@@ -77,10 +79,30 @@ class SiteContext(_Party):
         self._open_source = open_source
         self._computation, self._owner = computation, owner
         self.open_keys, self._all_runs = open_keys, all_runs
+        self._asked, self._has_looked = asked, False
 
     @cached_property
     def source(self) -> Source:
+        self._look()
         return self._open_source()
+
+    def _look(self) -> None:
+        """Put on record that data are about to be looked at, before they are.
+
+        PrivacyBudgetError in `join` if too many runs of this owner did, and never answered.
+        """
+        if self._all_runs is None or not self._asked or self._has_looked:
+            return
+        # Later rounds are of a run that was let in.
+        most = self.policy.max_refusals if self.store.card is None else 0
+        if not self._all_runs.look(self._owner, self._asked, most=most):
+            raise self.policy.too_often(self.id)
+        self._has_looked = True
+
+    def answered(self) -> None:
+        """Take that back: the exchange is answered, or ended by what depends on nobody's data."""
+        if self._all_runs is not None:
+            self._all_runs.answered(self._owner, self._asked)
 
     def new_run(self) -> bytes:
         """Draw the secret of this run; the caller stores it as `RUN_SECRET`."""
@@ -116,6 +138,7 @@ class SiteContext(_Party):
         return self.open_keys().known(self.id, shown, self.card.nonce)
 
     def cached(self, name: str, key: str | Sequence[Array], build: Callable[[], Stacks]) -> Stacks:
+        self._look()
         if not isinstance(key, str):
             key = hashlib.sha256(b"".join(array.tobytes() for array in key)).hexdigest()
         stacks = self.store.arrays(name, key)
@@ -147,11 +170,6 @@ class SiteContext(_Party):
         # Last: a charge that could not be written down is none, and nothing is drawn for it.
         self.ledger = ledger
 
-    def count_refusal(self) -> None:
-        """Put on record that a run ended at this site after data were read."""
-        if self._all_runs is not None:
-            self._all_runs.count_refusal(self._owner)
-
     def told(self, seq: int, transcript: bytes) -> None:
         """Refuse another question for a round, also to a folder that was set back meanwhile."""
         if self._all_runs is not None:
@@ -160,8 +178,6 @@ class SiteContext(_Party):
     def admit(self, facts: object) -> None:
         self.policy.check_origin(self.id, owner=self._owner, digests=software(self.policy))
         self.policy.check_settings(self.id, self._computation, self.config)
-        if facts is None and self._all_runs is not None:
-            self.policy.check_refusals(self.id, self._all_runs.refusals(self._owner))
         if isinstance(facts, SiteCard):
             self._admit_card(facts)
         if isinstance(facts, Roster):
@@ -202,6 +218,7 @@ class SiteContext(_Party):
             n_sites=roster.n_sites,
         )
         if self._all_runs is not None:
+            self._look()  # whose earlier runs count depends on who is here
             promised = self.config.private and not roster.seeded
             if not self._all_runs.go_on(self.card.nonce, self.config, promised=promised):
                 raise self.policy.over_total(self.id)

@@ -33,7 +33,7 @@ from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, RunSpending, Spending, Total
 from cape.protocol import wire
 from cape.site.policy import NO_LEDGER, SitePolicy, unusable_policy
-from cape.site.store import appending, write_atomically
+from cape.site.store import appending, folder_lock, sync_folder, write_atomically
 
 # Of a line. In format 1, which is still read, a person is one digest, of all files as one; who
 # knows no other format must not go on with a ledger that this one wrote: it would find nobody.
@@ -120,17 +120,37 @@ class LedgerFile:
             if run is not None and run.promised:
                 append(unpromised_line(nonce, lines))
 
-    def refuse(self, owner: str, dataset: str) -> None:
-        """Write down that a run of this owner ended here after data were read."""
-        self._make_place()
-        with self._held() as (_, lines, append):
-            append(refusal_line(owner, dataset, lines))
+    def look(self, whose: str, run: str, *, most: int = 0) -> bool:
+        """Write down, once, that a run is about to look at data; False if `most` others did.
 
-    def refusals(self, owner: str, dataset: str) -> int:
-        if not self.path.exists():
-            return 0
-        with self._held() as (_, lines, _):
-            return count_refusals(lines, owner, dataset)
+        It stands until `answered` takes it away, so whatever ends a process in between is counted:
+        an error, a full disk, the end of its memory.
+        """
+        self._make_place()
+        self._unanswered.mkdir(mode=0o700, exist_ok=True)
+        # Under a lock: of runs that begin side by side each sees those before it.
+        with folder_lock(self._unanswered, f"the ledger of site {self.site}"):
+            if 0 < most <= self.refusals(whose, but=run):
+                return False
+            (self._unanswered / f"{whose}-{run}").touch(mode=0o600)
+            sync_folder(self._unanswered)
+        return True
+
+    def answered(self, whose: str, run: str) -> None:
+        path = self._unanswered / f"{whose}-{run}"
+        if path.exists():
+            path.unlink()
+            sync_folder(self._unanswered)
+
+    def refusals(self, whose: str, *, but: str = "") -> int:
+        """Return how many runs looked at data and never answered, `but` one."""
+        own = f"{whose}-{but}"
+        names = os.listdir(self._unanswered) if self._unanswered.is_dir() else []
+        return sum(name.startswith(f"{whose}-") and name != own for name in names)
+
+    @property
+    def _unanswered(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.unanswered")
 
     def find(self, nonce: str) -> RunSpending:
         run = self._spending().find(nonce)
@@ -275,22 +295,22 @@ class AllRuns:
             self.file.unpromised(nonce)
         return self._fits(self.file.find(nonce), config)
 
-    def count_refusal(self, owner: str) -> None:
-        self.file.refuse(_digest_of(owner), self.dataset_id)
+    def look(self, owner: str, run: str, *, most: int = 0) -> bool:
+        return self.file.look(self._whose(owner), run, most=most)
 
-    def refusals(self, owner: str) -> int:
-        # By the name of the data set, not by its data: those were not read yet.
-        return self.file.refusals(_digest_of(owner), self.dataset_id)
+    def answered(self, owner: str, run: str) -> None:
+        self.file.answered(self._whose(owner), run)
+
+    def _whose(self, owner: str) -> str:
+        # By the name of the data set, not by its data: those were not read yet.  Whatever an engine
+        # names its owner by, it takes one short word of a file's name.
+        parts = wire.dumps([self.file.site, owner, self.dataset_id])
+        return hashlib.sha256(parts).hexdigest()[:DIGITS]
 
     def _fits(self, run: RunSpending, config: Config) -> bool:
         if not run.promised:
             return self.file.allows(run, INFINITE)
         return self.file.allows(run, Budget.of(epsilon=config.epsilon, delta=config.delta).cost)
-
-
-def _digest_of(owner: str) -> str:
-    # Whatever an engine names its owner by, it takes one short word of a line.
-    return hashlib.sha256(owner.encode("utf-8", "surrogatepass")).hexdigest()[:DIGITS]
 
 
 def read_ledger(path: Path) -> Spending:
@@ -401,20 +421,7 @@ class ChargeLine:
         return Charge.of(phase=self.phase, round=self.round, field=self.field, mu2=self.mu2)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class RefusalLine:
-    """A run ended at this site after data were read: its text told others something about them."""
-
-    v: Literal[2]
-    seq: int
-    prev: str
-    kind: Literal["refusal"]
-    owner: str  # digest of what the engine names the owner by
-    dataset: str
-    date: str
-
-
-LINE_TYPES: Final = RunLine | UnpromisedLine | ChargeLine | RefusalLine
+LINE_TYPES: Final = RunLine | UnpromisedLine | ChargeLine
 
 
 def read_lines(lines: Sequence[bytes]) -> Spending:
@@ -466,25 +473,12 @@ def charge_line(run: str, charge: Charge, lines: Sequence[bytes]) -> bytes:
     return _text(ChargeLine(**_place(lines), kind="charge", run=run, **fields))
 
 
-def refusal_line(owner: str, dataset: str, lines: Sequence[bytes]) -> bytes:
-    today = datetime.date.today().isoformat()
-    return _text(
-        RefusalLine(**_place(lines), kind="refusal", owner=owner, dataset=dataset, date=today)
-    )
-
-
-def count_refusals(lines: Sequence[bytes], owner: str, dataset: str) -> int:
-    """Return how many runs of an owner ended at this site; the lines have been read before."""
-    wanted = {"kind": "refusal", "owner": owner, "dataset": dataset}
-    return sum(wanted.items() <= wire.loads(line).items() for line in lines)
-
-
 def _place(lines: Sequence[bytes]) -> dict[str, Any]:
     previous = hashlib.sha256(lines[-1]).hexdigest() if lines else FIRST_LINK
     return {"v": LINE_FORMAT, "seq": len(lines) + 1, "prev": previous}
 
 
-def _text(line: RunLine | UnpromisedLine | ChargeLine | RefusalLine) -> bytes:
+def _text(line: RunLine | UnpromisedLine | ChargeLine) -> bytes:
     document = wire.encode(line, type(line))
     # Not `wire.dumps`: people read this file, and lines of older versions look like this.
     return json.dumps(document, sort_keys=True, allow_nan=False).encode("ascii")

@@ -69,8 +69,8 @@ class SitePolicy:
     simulation_seed: int = -1
     # Whether content of people's files may end a run where `cape validate` finds the site not ready
     stop_for_data: bool = False
-    # Most runs of one owner on `dataset_id` that may end here after data were read, counted in
-    # `ledger_file`; 0 = any number
+    # Most runs of one owner on `dataset_id` that may look at data here and not answer, counted
+    # beside `ledger_file`; 0 = any number
     max_refusals: int = 3
     # Whether a refusal may say which number of this policy refused
     share_policy_numbers: bool = False
@@ -197,9 +197,8 @@ class SitePolicy:
                 raise self._refused(site, "min_subjects", got="fewer")
             raise DataError("E153", site=site, detail=detail)
 
-    def check_refusals(self, site: str, n_refusals: int) -> None:
-        if 0 < self.max_refusals <= n_refusals:
-            raise self._refused(site, "max_refusals")
+    def too_often(self, site: str) -> PrivacyBudgetError:
+        return self._refused(site, "max_refusals")
 
     def over_total(self, site: str) -> PrivacyBudgetError:
         return self._refused(site, "max_total_epsilon", got="more, with earlier runs")

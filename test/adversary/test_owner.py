@@ -8,7 +8,10 @@ learns 0 bits, however he chooses the next value.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,16 +21,19 @@ import nibabel as nib
 import numpy as np
 import pytest
 
+import cape.data
+from cape.coinstac import site as border
 from cape.coinstac.computation import run
 from cape.computations import load
 from cape.config import Config
 from cape.data import load_site, reading
 from cape.data.space import MASKS
-from cape.errors import CapeError
+from cape.errors import CapeError, DataError, PrivacyBudgetError, StoppedError
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import Cost
 from cape.protocol import secure_sum, wire
 from cape.simulation.simulate import simulate
+from cape.site import store
 from cape.site.ledger_file import LedgerFile, read_ledger
 from cape.site.policy import POLICY_VARIABLE, SitePolicy
 from support import consortium as helper
@@ -544,6 +550,143 @@ def test_the_total_of_all_runs_tells_who_was_in_them_and_not_often(worlds, tmp_p
     # Who was in that run leaves room for .1, not for .6; three refusals, and no answer more.
     spent = (True, False, False, False, False)
     assert told == [spent, spent if named else (True,) * 5]
+
+
+class Killed(BaseException):
+    """As a SIGKILL: nothing that catches errors sees it."""
+
+
+def full(*given: Any) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize(
+    "end", [Killed(), OSError(errno.ENOSPC, "full"), KeyError("ours")], ids=repr
+)
+def test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered(
+    end, worlds, tmp_path
+) -> None:
+    """Also of a process that can write nothing any more; one run counts once."""
+    owner = Owner(tmp_path / "owner", worlds[0], LEDGER + "max_refusals = 2\n")
+
+    def ends(call: int, **asked: object) -> None:
+        owner.calls = call  # the output folder of that run
+        with pytest.MonkeyPatch.context() as patch:
+
+            def load(*given: object, before_reading: Any, **more: object) -> None:
+                before_reading()
+                for name in ("write", "fsync", "replace", "mkdir"):
+                    patch.setattr(os, name, full)
+                raise end
+
+            patch.setattr(cape.data, "load_site", load)
+            with contextlib.suppress(Killed, KeyError):
+                assert owner.ask(**asked).startswith("CAPE-E261 ")
+
+    def asks(call: int, **asked: object) -> str:
+        owner.calls = call
+        return owner.ask(**asked)
+
+    for _ in range(3):  # the same exchange, asked again
+        ends(1, min_timepoints=5)
+    assert asks(2).startswith("[{")
+    ends(3, min_timepoints=6)
+    assert asks(4).startswith("CAPE-E154 ")
+    # There is room again: what is answered after all told no more than another run does.
+    assert asks(1, min_timepoints=5).startswith("[{")
+    assert asks(4).startswith("[{")
+
+
+def test_runs_side_by_side_are_counted_before_they_read(worlds, tmp_path, monkeypatch) -> None:
+    """Each begun while the one before it reads: none of them has ended yet."""
+    owner = Owner(tmp_path / "owner", worlds[0], LEDGER + "max_refusals = 2\n")
+    real, told = cape.data.load_site, []
+
+    def load(*given: Any, **more: Any) -> Any:
+        if owner.calls < 4:
+            told.append(owner.ask())
+        return real(*given, **more)
+
+    monkeypatch.setattr(cape.data, "load_site", load)
+    assert owner.ask().startswith("[{")
+    # The third found two that were reading; these two have answered.
+    assert [text[:9] for text in told] == ["CAPE-E154", '[{"body":']
+    owner.calls = 4
+    assert owner.ask().startswith("[{")
+
+
+def test_what_depends_on_nobodys_data_is_not_counted(worlds, tmp_path, monkeypatch) -> None:
+    owner = Owner(tmp_path / "owner", worlds[0], LEDGER + "max_refusals = 1\n")
+    assert owner.ask(epsilon=9.0).startswith("CAPE-E260 ")
+    assert owner.ask(n_sites=None).startswith("CAPE-E013 ")
+    owner.policy.write_text(
+        owner.policy.read_text().replace("min_subjects = 3", "min_subjects = 9")
+    )
+    assert owner.ask().startswith("CAPE-E153 ")
+    owner.policy.write_text(
+        owner.policy.read_text().replace("min_subjects = 9", "min_subjects = 3")
+    )
+    monkeypatch.setattr(store, "PATIENCE", 0.0)
+    with store.appending(owner.work / "all-runs.jsonl", "another process"):
+        assert owner.ask().startswith("CAPE-E263 ")
+    assert owner.ask().startswith("[{")
+
+
+class OfOwner(helper.Engine):
+    """An engine whose sites keep one ledger over all runs in its folder."""
+
+    @classmethod
+    def run(cls, folder: Path, run: str) -> OfOwner:
+        data = folder / "data"
+        if not data.exists():
+            helper.write_data(data)
+        policy = SitePolicy.of_simulation(ledger_file=str(folder / "ledger.jsonl"), max_refusals=1)
+        settings = helper.settings_of("capemean", computation="capemean", n_sites=3)
+        return cls(folder / run, data, settings, policy=policy)
+
+
+@pytest.mark.parametrize("phase", ["mean", "histogram"])
+@pytest.mark.parametrize(
+    "end",
+    [MemoryError(), Killed(), DataError("E161", site="local0")],
+    ids=["memory", "kill", "E161"],
+)
+def test_a_run_that_ends_at_a_release_counts_and_its_secrets_are_gone(
+    phase, end, tmp_path, monkeypatch
+) -> None:
+    """Memory that a release needs depends on the owner's settings and on who is how long."""
+    engine = OfOwner.run(tmp_path, "one").until(phase)
+
+    def ends(*given: object) -> None:
+        raise end
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(secure_sum, "clipped_sum", ends)
+        with pytest.raises(type(end)):
+            engine.ask("local0")
+    # Who was killed may be asked again, from the same secrets; all others have ended here.
+    assert bool(list(engine.journal("local0").glob("vault-*"))) is isinstance(end, Killed)
+    other = OfOwner.run(tmp_path, "two")
+    with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site local0"):
+        other.ask("local0")
+    other.ask("local1")
+    if isinstance(end, Killed):
+        engine.ask("local0")
+        other.ask("local0")
+
+
+def test_an_answer_that_finds_no_room_counts_until_it_is_sent(tmp_path) -> None:
+    """It was stored, but the files beside it are part of it, and a site's data fill its disk."""
+    engine = OfOwner.run(tmp_path, "one").until("mean")
+    other = OfOwner.run(tmp_path, "two")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(border, "offload", full)
+        with pytest.raises(StoppedError, match="E261"):
+            engine.ask("local0")
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        other.ask("local0")
+    engine.ask("local0")
+    other.ask("local0")
 
 
 # -- adaptive settings over many runs --------------------------------------------------------------

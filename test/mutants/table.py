@@ -915,8 +915,8 @@ MUTANTS = (
     ),
     Mutant(
         "the aggregator holds the vectors of all sites",
-        "cape/coinstac/computation.py", "    return combine_replies(request, arriving)",
-        "    return combine_replies(request, list(arriving))",
+        "cape/coinstac/computation.py", "answer = combine_replies(request, arriving)",
+        "answer = combine_replies(request, list(arriving))",
         PROTOCOL + "test_transfer.py"
         "::test_the_aggregator_reads_the_files_of_sites_one_after_the_other",
     ),
@@ -1162,8 +1162,8 @@ MUTANTS = (
     ),
     Mutant(
         "a stored answer is forgotten and drawn again",
-        "cape/coinstac/site.py", "        if stored is not None:\n            _log(",
-        "        if stored == 0:\n            _log(",
+        "cape/coinstac/site.py", "    if stored is not None:\n        _log(",
+        "    if stored == 0:\n        _log(",
         PROTOCOL + "test_engine.py"
         "::test_g6_an_answered_round_asked_again_returns_the_stored_bytes",
     ),
@@ -1443,9 +1443,63 @@ MUTANTS = (
         OWNER + "test_a_binary_search_for_the_shortest_series_reads_nothing",
     ),
     Mutant(
-        "runs that end at a site after data were read are not counted",
-        "cape/coinstac/site.py", "if open_source().is_read:", "if not open_source().is_read:",
+        "a run is on record only once its data were read",
+        "cape/site/context.py", "        self._look()\n        return self._open_source()\n",
+        "        return self._open_source()\n",
+        OWNER + "test_runs_side_by_side_are_counted_before_they_read",
+    ),
+    Mutant(
+        "max_refusals of a policy is not looked at",
+        "cape/site/context.py",
+        "most = self.policy.max_refusals if self.store.card is None else 0", "most = 0",
         OWNER + "test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often",
+    ),
+    Mutant(
+        "one run more than max_refusals looks at data",
+        "cape/site/ledger_file.py", "if 0 < most <= self.refusals(", "if 0 < most < self.refusals(",
+        OWNER + "test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often",
+    ),
+    Mutant(
+        "a run that is asked again counts against itself",
+        "cape/site/ledger_file.py", 'startswith(f"{whose}-") and name != own',
+        'startswith(f"{whose}-") and bool(own)',
+        OWNER + "test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered",
+    ),
+    Mutant(
+        "runs that end at a release are not counted",
+        "cape/site/context.py", "        self._look()\n        if not isinstance(key, str)",
+        "        if not isinstance(key, str)",
+        OWNER + "test_a_run_that_ends_at_a_release_counts_and_its_secrets_are_gone",
+    ),
+    Mutant(
+        "every run counts as one that did not answer",
+        "cape/site/ledger_file.py", "            path.unlink()\n            sync_folder(",
+        "            sync_folder(",
+        OWNER + "test_runs_side_by_side_are_counted_before_they_read",
+    ),
+    Mutant(
+        "an error that names nobody's data counts",
+        "cape/coinstac/site.py", '"code", "") in NOBODYS or', '"code", "") in () or',
+        OWNER + "test_what_depends_on_nobodys_data_is_not_counted",
+    ),
+    Mutant(
+        "an answer is taken for sent before there is room for its files",
+        "cape/coinstac/site.py", "    output = offload(",
+        "    context.answered()\n    output = offload(",
+        OWNER + "test_an_answer_that_finds_no_room_counts_until_it_is_sent",
+    ),
+    Mutant(
+        "secrets stay after an end that has no code",
+        "cape/coinstac/site.py", "    except Exception:  # MemoryError",
+        "    except CapeError:  # MemoryError",
+        OWNER + "test_a_run_that_ends_at_a_release_counts_and_its_secrets_are_gone",
+    ),
+    Mutant(
+        "a round of secagg that finds no room has used up what it started from",
+        "cape/site/store.py", "        self._sealed.add(name)\n",
+        "        self._sealed.add(name)\n        for older, path in self._versions(name):\n"
+        "            path.unlink() if older < self.seq else None\n",
+        "test/faults/test_faults.py::test_a_fault_has_its_declared_outcome[secagg-disk-full]",
     ),
     Mutant(
         "who fails is not charged in the ledger of all runs",
