@@ -31,6 +31,8 @@ if TYPE_CHECKING:  # most rounds ask for no identity key
 
 # Vault entry of the secret that a site's draws are functions of
 RUN_SECRET = "run"  # noqa: S105 - the name of a vault entry
+# Ends the name of a run that the total of all runs refused
+OVER_TOTAL = "-total"
 # Messages asked for last, with digests.  Parties of one process share messages; every round asks
 # for the roster's, with the plan of all rounds: to encode that costs more than all else.
 _DIGESTED: deque[tuple[object, bytes]] = deque(maxlen=4)
@@ -163,9 +165,9 @@ class SiteContext(_Party):
         *earlier, line = ledger.entries()
         # The ledger of all runs comes first: what its limit refuses leaves no line of this run.
         if self._all_runs:
-            file = self._all_runs.file
-            if not file.charge(self.card.nonce, line, earlier=earlier):
-                raise self.policy.over_total(self.id)
+            self._check_waiting(self._all_runs)
+            if not self._all_runs.file.charge(self.card.nonce, line, earlier=earlier):
+                raise self._over_total(self._all_runs)
         self.store.charge(line)
         # Last: a charge that could not be written down is none, and nothing is drawn for it.
         self.ledger = ledger
@@ -192,7 +194,7 @@ class SiteContext(_Party):
             promised = self.config.private and card.noise != "seeded"
             begin = self._all_runs.begin
             if not begin(card.nonce, self._computation, self.config, promised=promised):
-                raise self.policy.over_total(self.id)
+                raise self._over_total(self._all_runs)
 
     def _admit_roster(self, roster: Roster) -> None:
         """Refuse a roster that does not say of this site what it said, or mixes in seeded noise."""
@@ -218,10 +220,25 @@ class SiteContext(_Party):
             n_sites=roster.n_sites,
         )
         if self._all_runs is not None:
-            self._look()  # whose earlier runs count depends on who is here
+            self._check_waiting(self._all_runs)
             promised = self.config.private and not roster.seeded
             if not self._all_runs.go_on(self.card.nonce, self.config, promised=promised):
-                raise self.policy.over_total(self.id)
+                raise self._over_total(self._all_runs)
+
+    def _over_total(self, all_runs: AllRuns) -> PrivacyBudgetError:
+        """Put on record, for good, that what earlier runs cost refuses this one; its error."""
+        # Whose runs count depends on who is here; an answer that says "refused" takes back nothing.
+        all_runs.look(self._owner, f"{self._asked}{OVER_TOTAL}")
+        self.answered()
+        return self.policy.over_total(self.id)
+
+    def _check_waiting(self, all_runs: AllRuns) -> None:
+        """Refuse a run that was let in before too many of its owner were refused by the total.
+
+        Any number of runs could wait until one has spent, and each ask, at no cost, how much.
+        """
+        if 0 < self.policy.max_refusals <= all_runs.refusals(self._owner, OVER_TOTAL):
+            raise self.policy.too_often(self.id)
 
     def publish(self, result: object) -> None:
         if not isinstance(result, SiteOutcome):

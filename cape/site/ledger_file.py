@@ -142,11 +142,11 @@ class LedgerFile:
             path.unlink()
             sync_folder(self._unanswered)
 
-    def refusals(self, whose: str, *, but: str = "") -> int:
-        """Return how many runs looked at data and never answered, `but` one."""
-        own = f"{whose}-{but}"
+    def refusals(self, whose: str, *, but: str = "", end: str = "") -> int:
+        """Return how many runs looked at data and never answered, `but` one; whose names so end."""
+        head, own = f"{whose}-", f"{whose}-{but}"
         names = os.listdir(self._unanswered) if self._unanswered.is_dir() else []
-        return sum(name.startswith(f"{whose}-") and name != own for name in names)
+        return sum(n.startswith(head) and n.endswith(end) and n != own for n in names)
 
     @property
     def _unanswered(self) -> Path:
@@ -300,6 +300,9 @@ class AllRuns:
 
     def answered(self, owner: str, run: str) -> None:
         self.file.answered(self._whose(owner), run)
+
+    def refusals(self, owner: str, end: str) -> int:
+        return self.file.refusals(self._whose(owner), end=end)
 
     def _whose(self, owner: str) -> str:
         # By the name of the data set, not by its data: those were not read yet.  Whatever an engine

@@ -99,6 +99,34 @@ def test_runs_add_up_over_output_folders_until_the_shipped_total_refuses(folder)
     bare(folder, "four", epsilon=1.0).play()
 
 
+@pytest.mark.parametrize("phase", ["zero-sum", "mean"])
+def test_runs_that_joined_before_the_total_was_spent_are_refused_and_counted(folder, phase) -> None:
+    """All fit in `join`, when nothing was spent: each then asks, at no cost, what others cost."""
+    waiting = [bare(folder, name, epsilon=8.0).until(phase) for name in ("one", "two", "three")]
+    fits = bare(folder, "fits", epsilon=1.0).until(phase)
+    bare(folder, "spent", epsilon=8.0).play()
+    for engine in (*waiting, fits):
+        for _ in range(2 if phase == "mean" else 1):  # asked again, it counts once
+            assert is_refused(engine)
+        spent = read_ledger(home(folder) / "ledger.jsonl").find(nonce_of(engine))
+        assert spent is not None
+        assert not spent.charges
+    with pytest.raises(PrivacyBudgetError, match="E154") as refused:
+        bare(folder, "next", epsilon=1.0).ask("local0")
+    assert "max_refusals = 3" in str(refused.value.detail)
+
+
+def is_refused(engine: Bare, site: str = "local0") -> bool:
+    try:
+        return bool(json.loads(engine.ask(site))["output"]["body"]["refused"])
+    except PrivacyBudgetError:
+        return True
+
+
+def nonce_of(engine: Bare, site: str = "local0") -> str:
+    return str(engine.caches[site]["cape"]["nonce"])
+
+
 @pytest.mark.parametrize(
     ("changed", "line"),
     [

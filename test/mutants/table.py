@@ -1320,8 +1320,8 @@ MUTANTS = (
     ),
     Mutant(
         "charges of a run are not written into the ledger of all runs",
-        "cape/site/context.py", "        if self._all_runs:\n            file",
-        "        if not self._all_runs:\n            file",
+        "cape/site/context.py", "            if not self._all_runs.file.charge(",
+        "            if not self._all_runs and not self._all_runs.file.charge(",
         UNIT + "test_parties.py"
         "::test_every_charge_of_a_run_is_one_in_the_ledger_of_all_runs",
     ),
@@ -1461,8 +1461,8 @@ MUTANTS = (
     ),
     Mutant(
         "a run that is asked again counts against itself",
-        "cape/site/ledger_file.py", 'startswith(f"{whose}-") and name != own',
-        'startswith(f"{whose}-") and bool(own)',
+        "cape/site/ledger_file.py", "n.endswith(end) and n != own",
+        "n.endswith(end) and bool(own)",
         OWNER + "test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered",
     ),
     Mutant(
@@ -1470,6 +1470,19 @@ MUTANTS = (
         "cape/site/context.py", "        self._look()\n        if not isinstance(key, str)",
         "        if not isinstance(key, str)",
         OWNER + "test_a_run_that_ends_at_a_release_counts_and_its_secrets_are_gone",
+    ),
+    Mutant(
+        "a release that the total of all runs refuses is not counted",
+        "cape/site/context.py", "lier):\n                raise self._over_total(self._all_runs)",
+        "lier):\n                raise self.policy.over_total(self.id)",
+        "test/e2e/test_shipped_policy.py"
+        "::test_runs_that_joined_before_the_total_was_spent_are_refused_and_counted",
+    ),
+    Mutant(
+        "any number of runs may wait for what others spend",
+        "cape/site/context.py", "if 0 < self.policy.max_refusals <= all_runs", "if 0 > all_runs",
+        "test/e2e/test_shipped_policy.py"
+        "::test_runs_that_joined_before_the_total_was_spent_are_refused_and_counted",
     ),
     Mutant(
         "every run counts as one that did not answer",
