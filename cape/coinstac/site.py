@@ -29,7 +29,7 @@ from cape.errors import ConfigError, StateLostError, StoppedError
 from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.site.context import RUN_SECRET, SiteContext
-from cape.site.policy import NO_LEDGER, policy_path, read_policy, site_home
+from cape.site.policy import NO_LEDGER, policies_below, policy_path, read_policy, site_home
 from cape.site.store import FileStore, JoinRecord, ReplyEntry, write_atomically
 
 if TYPE_CHECKING:  # most rounds find their working arrays
@@ -75,6 +75,7 @@ def _join(request: EngineRequest, store: FileStore) -> tuple[Document, SiteConte
     # Other files are another request: an answer from before must not stand for them.
     digest = _digest([request.input, _listing(request.base)])
     inputs = {name: request.input[name] for name in SITE_INPUTS if name in request.input}
+    inputs["beside"] = policies_below(request.base)
     settings = {
         name: value for name, value in request.input.items() if name not in (*SITE_INPUTS, "start")
     }

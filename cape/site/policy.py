@@ -277,8 +277,8 @@ def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
     """Return what holds at a site: its own file, tightened by every other one that it has.
 
     Its own is the one that the environment names, else the one that it mapped: as `policy`, or
-    among its `data`.  A file that only lies beside the data may forbid more and allow nothing: it
-    could be one that an aggregator sent into that folder.
+    among its `data`.  A file that only lies beside the data (`given`: where `policies_below` found
+    one) may forbid more and allow nothing: it could be one that an aggregator sent into a folder.
     """
     mapped = _mapped(base, given)
     own = policy_path(base, given)
@@ -288,17 +288,27 @@ def read_policy(base: Path, given: Mapping[str, Any], site: str) -> SitePolicy:
         raise unusable_policy(site, err) from err
     if mapped not in (None, own):
         policy = _tightened_by(mapped, policy, site)
-    is_read = base / POLICY_FILE in (own, mapped)
-    return policy if is_read else tightened_beside(policy, base, site)
+    for name in dict.fromkeys((POLICY_FILE, *given.get("beside", ()))):
+        if base / name not in (own, mapped) and os.path.lexists(base / name):
+            policy = _tightened_by(base / name, policy, site)
+    return policy
+
+
+def policies_below(base: Path) -> tuple[str, ...]:
+    """Return every file of a policy in a site's folder: data may lie beside each, or lead there."""
+    found = (Path(folder, POLICY_FILE) for folder, *inside in os.walk(base)
+             if any(POLICY_FILE in names for names in inside))  # fmt: skip
+    return tuple(sorted(path.relative_to(base).as_posix() for path in found))
 
 
 def tightened_beside(policy: SitePolicy, base: Path, site: str) -> SitePolicy:
-    """Return a policy tightened by the one that lies in a site's folder of data, if there is one.
+    """Return a policy tightened by those that lie in a site's folder of data, at any depth.
 
     ConfigError E266 or E267 as for a mapped one: no such file is ever passed over.
     """
-    path = base / POLICY_FILE
-    return _tightened_by(path, policy, site) if os.path.lexists(path) else policy
+    for name in policies_below(base):
+        policy = _tightened_by(base / name, policy, site)
+    return policy
 
 
 def _tightened_by(path: Path, policy: SitePolicy, site: str) -> SitePolicy:

@@ -80,11 +80,12 @@ class JoinRecord:
     data: Any = None
     manifest: Any = None
     policy: Any = None
+    beside: tuple[str, ...] = ()  # policies among the files
     contents: str = ""
 
     @property
     def inputs(self) -> dict[str, Any]:
-        names = ("data", "manifest", "policy", "contents")
+        names = ("data", "manifest", "policy", "beside", "contents")
         return {name: value for name in names if (value := getattr(self, name))}
 
 

@@ -18,6 +18,7 @@ import pytest
 
 from cape.cli import main
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
+from cape.simulation.simulate import simulate
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy, load_policy
 from support import consortium as helper
@@ -183,6 +184,51 @@ def test_a_policy_that_only_lies_beside_the_data_forbids_and_never_allows(folder
     path.symlink_to("nowhere")
     with pytest.raises(ConfigError, match="E267"):
         engine.ask("local0")
+
+
+@pytest.mark.parametrize("where", ["sub", "deriv/sub", "behind a link", "of the list"])
+def test_a_policy_that_lies_beside_the_files_that_are_read_is_never_ignored(folder, where) -> None:
+    """In `join` at any depth; and read again in every later round."""
+    engine = bare(folder)
+    base = engine.data / "local0"
+    inside = base / {"behind a link": "store", "of the list": "lists"}.get(where, where)
+    inside.mkdir(parents=True)
+    names = sorted(path.name for path in base.glob("*.npy"))
+    for name in names if where != "of the list" else ():
+        shutil.move(base / name, inside / name)
+    shown = inside
+    if where == "behind a link":
+        shown = base / "shown"
+        shown.symlink_to("store")
+    engine.mapped = {"data": [(shown / name).relative_to(base).as_posix() for name in names]}
+    if where == "of the list":
+        rows = ["file", *names]
+        (inside / "manifest.csv").write_text("\n".join(rows) + "\n")
+        engine.mapped = {"manifest": "lists/manifest.csv"}
+    path = inside / "site-policy.toml"
+    path.write_text("veto = true")
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        engine.ask("local0")
+    path.write_text("max_epsilon = ")
+    with pytest.raises(ConfigError, match="E267"):
+        engine.ask("local0")
+    path.write_text("max_epsilon = 1000")
+    mapped, engine.mapped = engine.mapped, {}
+    others = {site: engine.ask(site) for site in engine.sites[1:]}
+    engine.mapped = mapped
+    answers = {"local0": engine.ask("local0"), **others}
+    engine.finish({site: engine.take(site, text) for site, text in answers.items()})
+    path.write_text("veto = true")
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        engine.ask("local0")
+
+
+def test_a_simulated_site_has_the_policies_beside_its_files(folder) -> None:
+    data = helper.write_data(folder / "data")
+    (data / "local1" / "deriv").mkdir()
+    (data / "local1" / "deriv" / "site-policy.toml").write_text("veto = true")
+    with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site local1"):
+        simulate(data, out=folder / "out", settings=SETTINGS)
 
 
 def test_a_policy_that_arrives_during_a_run_allows_nothing(folder) -> None:

@@ -1241,6 +1241,18 @@ MUTANTS = (
         UNIT + "test_policy.py::test_a_mapped_policy_names_no_other_seed_data_set_or_ledger",
     ),
     Mutant(
+        "a policy beside files in a folder below is passed over",
+        "cape/coinstac/site.py", '    inputs["beside"] = policies_below(request.base)\n', "",
+        "test/e2e/test_shipped_policy.py"
+        "::test_a_policy_that_lies_beside_the_files_that_are_read_is_never_ignored",
+    ),
+    Mutant(
+        "policies in folders below are read in the first round only",
+        "cape/site/store.py", '"policy", "beside", "contents")', '"policy", "contents")',
+        "test/e2e/test_shipped_policy.py"
+        "::test_a_policy_that_lies_beside_the_files_that_are_read_is_never_ignored",
+    ),
+    Mutant(
         "a veto is ignored",
         "cape/site/policy.py",
         "        if self.veto:\n", "        if self.veto and not self.max_sites:\n",
@@ -1283,8 +1295,8 @@ MUTANTS = (
     ),
     Mutant(
         "a policy beside the data is passed over",
-        "cape/site/policy.py", "if os.path.lexists(path) else policy\n",
-        "if not os.path.lexists(path) else policy\n",
+        "cape/site/policy.py", "and os.path.lexists(base / name):",
+        "and not os.path.lexists(base / name):",
         "test/e2e/test_shipped_policy.py"
         "::test_a_policy_that_only_lies_beside_the_data_forbids_and_never_allows",
     ),
