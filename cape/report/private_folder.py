@@ -69,6 +69,9 @@ class SiteFacts:
     delta: float | None
     # None where the site keeps no ledger of all runs.
     all_runs: SpentByAllRuns | None
+    # None unless the run had ``key_trust=first-use``; the epsilon None where none was promised
+    met_first: tuple[str, ...] | None = None
+    epsilon_if_invented: float | None = None
     releases: Mapping[str, int]
     policy: Mapping[str, Any]
     # Of this computer: the day in UTC, and the versions of what computes
@@ -134,6 +137,8 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         epsilon_allowed=None if budget is None else budget.epsilon,
         delta=None if budget is None else budget.delta,
         all_runs=all_runs,
+        met_first=site.met_first,
+        epsilon_if_invented=site.epsilon_if_invented,
         releases={phase: phases.count(phase) for phase in dict.fromkeys(phases)},
         policy=dict(summary.policy),
         date=software.today(),

@@ -1253,6 +1253,13 @@ MUTANTS = (
         "::test_a_policy_that_lies_beside_the_files_that_are_read_is_never_ignored",
     ),
     Mutant(
+        "the page of a site does not say what hung on whom it met first",
+        "cape/report/private_folder.py",
+        "        epsilon_if_invented=site.epsilon_if_invented,\n", "",
+        UNIT + "test_report_site.py"
+        "::test_the_page_says_whom_the_site_met_first_and_what_hung_on_them",
+    ),
+    Mutant(
         "a veto is ignored",
         "cape/site/policy.py",
         "        if self.veto:\n", "        if self.veto and not self.max_sites:\n",

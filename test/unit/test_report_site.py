@@ -235,6 +235,28 @@ def test_the_page_of_a_site_of_which_nobody_passes_says_so(tmp_path):
 
 
 @pytest.mark.usefixtures("_no_pictures")
+def test_the_page_says_whom_the_site_met_first_and_what_hung_on_them(tmp_path):
+    made = example.outcome()
+
+    def page(name: str, **changed) -> str:
+        site = dataclasses.replace(example.site_outcome(made, LABELS), **changed)
+        cape.report.write_site(tmp_path / name, site, example.inside(made, LABELS))
+        return " ".join((tmp_path / name / "private" / "index.html").read_text().split())
+
+    two = page("two", met_first=("B <i>", "C"), epsilon_if_invented=2.34567)
+    assert "by keys that only the aggregator vouched for: B &lt;i&gt;, C." in two
+    delta = f"{made.ledger.budget.delta:g}"
+    assert f"the epsilon of this site's people is 2.34567 at delta {delta}. Ask" in two
+    assert "If it invented them, the noise was smaller" in two
+    one = page("one", met_first=("B",), epsilon_if_invented=None)
+    assert "vouched for: B. Ask there, not through the aggregator" in one
+    assert "Nobody was met for the first time in this run" in page("none", met_first=())
+    other = page("other")  # of a run with pinned or relayed keys
+    assert "first time" not in other
+    assert "invented" not in other
+
+
+@pytest.mark.usefixtures("_no_pictures")
 def test_files_of_an_earlier_run_do_not_stay(tmp_path):
     private = written(tmp_path, labels=("sub-01", "sub-77"))
     assert (private / "sub-77_maps.nii.gz").exists()
