@@ -228,8 +228,9 @@ class SiteContext(_Party):
     def _over_total(self, all_runs: AllRuns) -> PrivacyBudgetError:
         """Put on record, for good, that what earlier runs cost refuses this one; its error."""
         # Whose runs count depends on who is here; an answer that says "refused" takes back nothing.
-        all_runs.look(self._owner, f"{self._asked}{OVER_TOTAL}")
-        self.answered()
+        if self._asked:
+            all_runs.look(self._owner, f"{self._asked}{OVER_TOTAL}")
+            self.answered()
         return self.policy.over_total(self.id)
 
     def _check_waiting(self, all_runs: AllRuns) -> None:

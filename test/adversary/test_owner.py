@@ -713,6 +713,8 @@ def test_who_fails_is_charged_so_thresholds_that_wander_over_runs_pay(tmp_path) 
     np.save(one / short.name, np.load(short))
     with pytest.raises(CapeError, match="E154"):
         simulate(tmp_path / "one", out=tmp_path / "b", settings=settings | alone, policy=policy)
+    # A simulation asks nobody else's site: it is not counted among the runs of an owner.
+    assert not (tmp_path / "ledger.jsonl.unanswered").exists()
 
 
 # -- the zero vector, at the door ------------------------------------------------------------------
