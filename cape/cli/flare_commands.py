@@ -78,7 +78,7 @@ def job_command(
         json_line({"event": "result", "run": plan.run, "job": str(folder)})
         return
     say(f"{folder}: run {plan.run}")
-    say(f"next: nvflare job submit -j {folder}")
+    say(f"next: nvflare job submit -j {folder} --startup-kit KIT")
 
 
 @flare.command("site")

@@ -8,16 +8,37 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import typing
 from collections.abc import Mapping
+from dataclasses import Field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from cape.coinstac.site import SITE_INPUTS
 from cape.computations import load
-from cape.config import PRODUCT, VERSION, Config, Value
+from cape.config import PRODUCT, VERSION, Config, Value, choices
 from cape.errors import ConfigError, MessageError
 from cape.protocol import wire
 from cape.protocol.phases import Computation
+
+# What no choice of can matter in COINSTAC, which gives every site's files flat and ends a run when
+# a site is gone.
+NOT_IN_COINSTAC: Final = ("bids_filter", "bids_exclude", "aggregation", "min_survivors")
+# What acts on images, which a computation of matrices alone never reads.
+OF_IMAGES: Final = ("space", "smoothing_fwhm", "resample")
+
+
+def has_input(spec: Field[Any], hints: Mapping[str, object]) -> bool:
+    """Whether a setting is in the form of its computation; `hints`: types of all its settings."""
+    if spec.name in NOT_IN_COINSTAC:
+        return False
+    if spec.name in OF_IMAGES and choices(hints["feature_space"]) == ("matrix",):
+        return False
+    if spec.metadata["when"] is None:
+        return True
+    name, value = spec.metadata["when"]
+    # Such as the mask of a computation that reads matrices only.
+    return value in choices(hints[name])
 
 
 def read_form(path: Path) -> object:
@@ -43,9 +64,23 @@ def settings_text(form: object) -> str:
 
 
 def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
-    """Return the inputs of the form for settings of a file; ConfigError E010 to E013."""
+    """Return the inputs of the form for settings of a file.
+
+    ConfigError E010 to E013, E011 too for a setting that the form does not have: it would be lost.
+    """
     computation, config = _checked(settings)
-    values = {"computation": computation.name, **_chosen(config)}
+    chosen, hints = _chosen(config), typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        if field.name in chosen and not has_input(field, hints):
+            do = f"the form of {computation.name} in COINSTAC has no such input; leave it out."
+            raise ConfigError(
+                "E011",
+                setting=field.name,
+                got=chosen[field.name],
+                allowed=field.default,
+                do=do,
+            )
+    values = {"computation": computation.name, **chosen}
     return {name: {"value": value} for name, value in values.items()}
 
 

@@ -2017,6 +2017,11 @@ MUTANTS = (
         UNIT + "test_neuroflame.py::test_drop_outs_are_refused_before_a_site_is_asked",
     ),
     Mutant(
+        "a setting is written into a form that has no such input",
+        "cape/coinstac/form.py", "if field.name in chosen and not has_input(", "if not chosen and (",
+        UNIT + "test_coinstac_display.py::test_a_setting_that_the_form_does_not_have_is_refused",
+    ),
+    Mutant(
         "settings that every computation has run capedjica",
         "cape/coinstac/site.py", " and not set(settings) <= others:", ":",
         UNIT + "test_compspec.py"

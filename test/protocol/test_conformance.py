@@ -26,7 +26,8 @@ from hypothesis import strategies as st
 
 from cape.coinstac import computation as coinstac
 from cape.coinstac.documents import decode_run, encode_run
-from cape.compspec import NOT_IN_COINSTAC, compspec_document
+from cape.coinstac.form import NOT_IN_COINSTAC, OF_IMAGES
+from cape.compspec import compspec_document
 from cape.computations import load, names
 from cape.config import PRODUCT, choices
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
@@ -584,9 +585,12 @@ def test_j_settings_survive_the_way_through_the_form(name) -> None:
     # Which computation it is; and what can do nothing there is left out, so it keeps its default.
     assert owner.pop("computation")["values"] == ["capedjica"]
     assert set(owner) <= set(fields)
-    assert {key for key in set(fields) - set(owner) if fields[key].metadata["when"] is None} <= set(
-        NOT_IN_COINSTAC
-    )
+    useless = {
+        *NOT_IN_COINSTAC,
+        *(OF_IMAGES if owner["feature_space"]["values"] == ["matrix"] else ()),
+    }
+    left_out = set(fields) - set(owner)
+    assert {key for key in left_out if fields[key].metadata["when"] is None} <= useless
     defaults = {key: spec["default"] for key, spec in owner.items() if "default" in spec}
     given_ = {"epsilon": 1.0, "delta": 1e-5}
     assert set(owner) - set(defaults) == set(given_)

@@ -76,6 +76,25 @@ def test_the_command_turns_forms_into_settings_and_back(tmp_path: Path, capsys) 
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        'aggregation = "secagg"',
+        'bids_filter = "task-rest"',
+        'computation = "capecca"\nsmoothing_fwhm = 5',
+    ],
+)
+def test_a_setting_that_the_form_does_not_have_is_refused(
+    line: str, tmp_path: Path, capsys
+) -> None:
+    """It once was written into a form that has no such input, and lost there."""
+    target = tmp_path / "settings.toml"
+    target.write_text(f"{line}\nepsilon = 1\ndelta = 1e-5\nn_sites = 4\n")
+    assert main(["settings", str(target)]) == 2
+    name = line.rpartition("\n")[2].partition(" ")[0]
+    assert f"CAPE-E011 {name}=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
     ("document", "code"),
     [
         ([], "E011"),

@@ -16,6 +16,7 @@ from cape import compspec
 from cape.cli import main
 from cape.coinstac.computation import run
 from cape.coinstac.demonstrations import inputspec_document
+from cape.coinstac.form import NOT_IN_COINSTAC
 from cape.computations import load, names
 from cape.config import VERSION, Config, choices
 from cape.errors import CATALOGUE, ConfigError
@@ -137,8 +138,8 @@ def test_every_setting_that_matters_in_coinstac_is_an_input_and_comes_back_with_
     inputs = form_inputs(config)
     owner = {name: spec for name, spec in inputs.items() if spec["source"] == "owner"}
     settings = {spec.name for spec in dataclasses.fields(config)}
-    assert set(owner) == (settings - set(compspec.NOT_IN_COINSTAC)) | {"computation"}
-    assert settings >= set(compspec.NOT_IN_COINSTAC)
+    assert set(owner) == (settings - set(NOT_IN_COINSTAC)) | {"computation"}
+    assert settings >= set(NOT_IN_COINSTAC)
     assert set(inputs) - set(owner) == {"data", "policy"}
     assert [spec["order"] for spec in inputs.values()] == list(range(len(inputs)))
     defaults = {name: spec["default"] for name, spec in owner.items() if "default" in spec}
@@ -205,11 +206,19 @@ def test_a_setting_that_needs_another_one_names_a_setting_and_a_value_of_it() ->
                 assert spec.metadata["when"][0] in hints, spec.name
 
 
-def test_the_sign_beside_a_label_says_more_than_the_line_below_it() -> None:
-    for name, spec in form_inputs(CONFIGS[-1]).items():
+@pytest.mark.parametrize("name", names())
+def test_the_sign_beside_a_label_says_more_than_the_line_below_it(name: str) -> None:
+    for one, spec in compspec.compspec_of(name)["computation"]["input"].items():
         if spec["source"] == "owner":
-            assert len(spec["tooltip"]) > len(spec["description"]), name
-            assert f"In settings.toml: {name}" in spec["tooltip"]
+            assert len(spec["tooltip"]) > len(spec["description"]), one
+            assert f"In settings.toml: {one}" in spec["tooltip"]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_computation_of_matrices_alone_asks_for_nothing_that_acts_on_images(name: str) -> None:
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    asked = {"space", "smoothing_fwhm", "resample", "mask", "atlas"} & set(inputs)
+    assert len(asked) == (0 if inputs["feature_space"]["values"] == ["matrix"] else 5)
 
 
 def test_both_sides_are_the_scripts_of_the_image() -> None:
