@@ -239,7 +239,7 @@ Ask = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
 
 
 class AggregatorRounds:
-    """A run named `run`; `settings` are the owner's, with the computation's name among them."""
+    """A run named `run`; `settings` are the owner's, of the product if they name no computation."""
 
     def __init__(self, run: str, settings: Mapping[str, Any], runs: Path) -> None:
         if not RUN_NAME.fullmatch(run):
@@ -247,7 +247,8 @@ class AggregatorRounds:
         values = dict(settings)
         computation = load(str(values.pop("computation", PRODUCT)))
         self._config = computation.config.from_input(values)
-        self._run, self._settings = run, dict(settings)
+        # Sites take no computation for granted.
+        self._run, self._settings = run, {"computation": computation.name, **settings}
         self.home = runs / run
 
     def state(self) -> RunState | None:

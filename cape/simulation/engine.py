@@ -160,13 +160,13 @@ def simulate_in_engine(
 ) -> None:
     """Leave results as other ways do; compspec `version` 1: a process per round, 2: the service."""
     folder = work / "engine"
+    name = str(settings.get("computation", PRODUCT))
     inputs = {}
     for site, data in sites.items():
         base = folder / "input" / site / RUN
         shutil.copytree(data, base, copy_function=_link_or_copy)
         (base / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
-        inputs[site] = {**settings, "policy": ["site-policy.toml"]}
-    name = str(settings.get("computation", PRODUCT))
+        inputs[site] = {"computation": name, **settings, "policy": ["site-policy.toml"]}
     chosen = adapted(compspec.compspec_of(name), image=image or DEFAULT_IMAGE, version=version)
     try:
         ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))

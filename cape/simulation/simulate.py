@@ -348,7 +348,9 @@ def _link(
             limits = {name: value for name, value in options.items() if value}
             logs = work.parent / CONTAINER_LOGS
             call = stack.enter_context(Containers(sites, work, logs, **limits))
-        documents = DocumentTransport(sites, setup.settings, work, call, active)
+        # Sites take no computation for granted.
+        named = {"computation": computation.name, **setup.settings}
+        documents = DocumentTransport(sites, named, work, call, active)
         restore(documents, state, work)
         yield documents
 

@@ -152,7 +152,11 @@ def document(folder: Path, **changed: str) -> dict[str, object]:
     places = {f"{name}Directory": str(folder / name)
               for name in ("base", "output", "cache", "transfer")}  # fmt: skip
     state = {**places, **changed, "clientId": "local1", "iteration": 1}
-    return {"input": {"epsilon": 1, "delta": 1e-5}, "cache": {}, "state": state}
+    return {
+        "input": {"computation": "capedjica", "epsilon": 1, "delta": 1e-5},
+        "cache": {},
+        "state": state,
+    }
 
 
 def test_the_service_opens_no_folder_outside_its_mounts(tmp_path, monkeypatch) -> None:

@@ -63,7 +63,8 @@ def document(folder: Path) -> dict:
     state = {name: str(folder / name) for name in places}
     for place in state.values():
         Path(place).mkdir(exist_ok=True)
-    return {"input": {"epsilon": 1, "delta": 1e-5, "n_sites": 3}, "cache": {},
+    return {"input": {"computation": "capedjica", "epsilon": 1, "delta": 1e-5, "n_sites": 3},
+            "cache": {},
             "state": {**state, "clientId": "local0", "iteration": 1}}  # fmt: skip
 
 

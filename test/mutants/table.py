@@ -2018,7 +2018,8 @@ MUTANTS = (
     ),
     Mutant(
         "a setting is written into a form that has no such input",
-        "cape/coinstac/form.py", "if field.name in chosen and not has_input(", "if not chosen and (",
+        "cape/coinstac/form.py",
+        "if field.name in chosen and not has_input(", "if not chosen and (",
         UNIT + "test_coinstac_display.py::test_a_setting_that_the_form_does_not_have_is_refused",
     ),
     Mutant(

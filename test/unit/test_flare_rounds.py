@@ -78,6 +78,17 @@ def test_the_same_seed_gives_the_files_of_memory(calls, expected):
         assert contents(private / "private") == contents(expected / site / "private")
 
 
+def test_settings_that_every_computation_has_run_the_product(calls):
+    """The owner of a job need not name it; a site is asked by its name."""
+    common = {"epsilon": 8, "delta": 1e-5, "feature_space": "matrix", "basis": "none",
+              "n_components": 2, "min_timepoints": 10}  # fmt: skip
+    rounds = calls.aggregator(common)
+    state = rounds.opening(sorted(calls.own))
+    blobs = dict.fromkeys(calls.own, rounds.question(state))
+    for _, raw in calls.ask(blobs, 1.0):
+        assert not json.loads(raw)["error"]
+
+
 def test_a_lost_answer_is_repeated_and_costs_nothing(calls, expected):
     calls.lose = lambda call, site: site == "local1" and call % 2 == 1
     state = calls.play(SETTINGS)

@@ -54,6 +54,17 @@ def test_a_site_is_not_called_like_a_folder_of_results(name: str, tmp_path: Path
         check_places({name: tmp_path / "data" / name}, tmp_path / "out")
 
 
+def test_an_owner_of_a_simulation_need_not_name_the_product(data: Path, tmp_path: Path) -> None:
+    """Not even with settings that every computation has: sites are told its name."""
+
+    def stop(line: object) -> None:
+        raise KeyboardInterrupt
+
+    settings = {**QUICK, "epsilon": 8, "delta": 1e-5, "accept_low_quality": True}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(data, out=tmp_path / "out", settings=settings, through="wire", on_progress=stop)
+
+
 @pytest.mark.usefixtures("no_pages")
 def test_a_run_without_noise_needs_no_epsilon_on_any_way(data: Path, tmp_path: Path) -> None:
     # Epsilon 0 of such a run was refused when its settings came back from a document.
