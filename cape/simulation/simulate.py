@@ -187,6 +187,7 @@ def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object
     # All sites are at hand here; a real owner counts and names them.
     chosen.setdefault("n_sites", len(sites))
     chosen.setdefault("site_names", ",".join(sites))
+    chosen.setdefault("computation", PRODUCT)  # of real sites the owner must say it
     return chosen
 
 
