@@ -64,7 +64,7 @@ def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator
         yield
     except Exception as err:
         if getattr(err, "code", "") in NOBODYS or (source and not source.is_read):
-            context.answered()
+            context.told_nothing()
         raise
 
 

@@ -81,7 +81,7 @@ class SiteContext(_Party):
         self._open_source = open_source
         self._computation, self._owner = computation, owner
         self.open_keys, self._all_runs = open_keys, all_runs
-        self._asked, self._has_looked = asked, False
+        self._asked, self._has_looked, self._is_first = asked, False, False
 
     @cached_property
     def source(self) -> Source:
@@ -95,6 +95,7 @@ class SiteContext(_Party):
         """
         if self._all_runs is None or not self._asked or self._has_looked:
             return
+        self._is_first = not self._all_runs.has_looked(self._owner, self._asked)
         # Later rounds are of a run that was let in.
         most = self.policy.max_refusals if self.store.card is None else 0
         if not self._all_runs.look(self._owner, self._asked, most=most):
@@ -102,9 +103,17 @@ class SiteContext(_Party):
         self._has_looked = True
 
     def answered(self) -> None:
-        """Take that back: the exchange is answered, or ended by what depends on nobody's data."""
+        """Take that back: the exchange is answered."""
         if self._all_runs is not None:
             self._all_runs.answered(self._owner, self._asked)
+
+    def told_nothing(self) -> None:
+        """Take it back where what ended the exchange depends on nobody's data.
+
+        It stays if the exchange was asked before: that ended otherwise.
+        """
+        if self._is_first:
+            self.answered()
 
     def new_run(self) -> bytes:
         """Draw the secret of this run; the caller stores it as `RUN_SECRET`."""

@@ -136,6 +136,9 @@ class LedgerFile:
             sync_folder(self._unanswered)
         return True
 
+    def has_looked(self, whose: str, run: str) -> bool:
+        return (self._unanswered / f"{whose}-{run}").exists()
+
     def answered(self, whose: str, run: str) -> None:
         path = self._unanswered / f"{whose}-{run}"
         if path.exists():
@@ -297,6 +300,9 @@ class AllRuns:
 
     def look(self, owner: str, run: str, *, most: int = 0) -> bool:
         return self.file.look(self._whose(owner), run, most=most)
+
+    def has_looked(self, owner: str, run: str) -> bool:
+        return self.file.has_looked(self._whose(owner), run)
 
     def answered(self, owner: str, run: str) -> None:
         self.file.answered(self._whose(owner), run)

@@ -556,7 +556,7 @@ class Killed(BaseException):
     """As a SIGKILL: nothing that catches errors sees it."""
 
 
-def full(*given: Any) -> None:
+def full(*given: Any, **more: Any) -> None:
     raise OSError(errno.ENOSPC, "No space left on device")
 
 
@@ -590,6 +590,9 @@ def test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered(
     for _ in range(3):  # the same exchange, asked again
         ends(1, min_timepoints=5)
     assert asks(2).startswith("[{")
+    with pytest.MonkeyPatch.context() as patch:  # nor does it count less by ending earlier
+        patch.setattr(cape.data, "load_site", full)
+        assert asks(1, min_timepoints=5).startswith("CAPE-E261 ")
     ends(3, min_timepoints=6)
     assert asks(4).startswith("CAPE-E154 ")
     # There is room again: what is answered after all told no more than another run does.

@@ -1479,6 +1479,11 @@ MUTANTS = (
         OWNER + "test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often",
     ),
     Mutant(
+        "an exchange that is asked again takes back how it ended before",
+        "cape/site/context.py", "        if self._is_first:\n", "        if self._asked:\n",
+        OWNER + "test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered",
+    ),
+    Mutant(
         "a run that is asked again counts against itself",
         "cape/site/ledger_file.py", "n.endswith(end) and n != own",
         "n.endswith(end) and bool(own)",
