@@ -237,8 +237,11 @@ class Consortium:
         # Voxels of the caller's own mask: none of the masks that the package brings.
         if self.space.kind == "mask":
             return {"mask": "file"}
-        flat = self.space.kind == "matrix" and self.space.shape
-        return {"image_shape": ",".join(map(str, self.space.shape))} if flat else {}
+        if self.space.kind != "matrix":
+            return {}
+        if self.space.shape:
+            return {"image_shape": ",".join(map(str, self.space.shape))}
+        return {"n_features": self.space.n_features}
 
 
 def simulate_folder(

@@ -340,7 +340,9 @@ class Config:
         "Features of array files",
         low=0,
         group="Data",
-        help="0: what most files of a site have, which others then learn.",
+        help="Of files of one person each; image_shape or columns say it, too.  A private run of "
+        "such files without any of them is refused: what most files have depends on people.  A "
+        "table of records says it by itself.",
         when=("feature_space", "matrix"),
     )
     image_shape: str = option(
@@ -348,6 +350,14 @@ class Config:
         "Shape of 2-D images held in a matrix",
         group="Data",
         help="Such as 30,30.",
+        when=("feature_space", "matrix"),
+    )
+    columns: str = option(
+        "",
+        "Names of the features",
+        group="Data",
+        help="In the order of the files, separated by commas.  Whose table has another header "
+        "counts as zeros.  Empty: headers are not compared in a private run.",
         when=("feature_space", "matrix"),
     )
     orientation: Literal["time_by_feature", "feature_by_time"] = option(
@@ -521,6 +531,16 @@ class Config:
         return self.basis == "templates"
 
     @property
+    def said_columns(self) -> tuple[str, ...]:
+        return tuple(name.strip() for name in self.columns.split(",") if self.columns)
+
+    @property
+    def said_features(self) -> int:
+        """D of array files as the owner said it; 0 = not said."""
+        pixels = math.prod(parse_shape(self.image_shape)) if self.image_shape else 0
+        return self.n_features or pixels or len(self.said_columns)
+
+    @property
     def most_components(self) -> int:
         """Return the largest R that the settings may mean; 0 without components."""
         return int(getattr(self, "n_components", 0))
@@ -554,8 +574,7 @@ class Config:
             raise out_of_range("atlas", self.atlas, "a name that begins with atlas")
         if not re.fullmatch(r"[A-Za-z0-9]*", self.space):
             raise out_of_range("space", self.space, "letters and digits, as after space- in a name")
-        if self.image_shape:
-            parse_shape(self.image_shape)
+        self._check_layout()
         if 0 < self.low_pass <= self.high_pass:
             raise out_of_range("low_pass", self.low_pass, f"above high_pass = {self.high_pass}")
         # It becomes the name of a member of an archive: no path, no separator.
@@ -569,6 +588,19 @@ class Config:
             do = "smooth on the surface before, such as with wb_command -cifti-smoothing."
             raise ConfigError("E012", problem=problem, do=do)
         parse_exclusions(self.bids_exclude)
+
+    def _check_layout(self) -> None:
+        names = self.said_columns
+        if not all(names) or len(set(names)) < len(names):
+            raise out_of_range(
+                "columns", self.columns[:60], "different names, such as dmn,salience"
+            )
+        pixels = math.prod(parse_shape(self.image_shape)) if self.image_shape else 0
+        said = {"n_features": self.n_features, "image_shape": pixels, "columns": len(names)}
+        said = {name: n for name, n in said.items() if n}
+        if len(set(said.values())) > 1:
+            problem = " and ".join(f"{name} says {n} features" for name, n in said.items())
+            raise ConfigError("E012", problem=problem, do="count the features again.")
 
     def _check_roster(self) -> None:
         names = self.expected_names

@@ -37,6 +37,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
         "epsilon": 4,
         "delta": 1e-5,
         "feature_space": "matrix",
+        "n_features": 12,
         "min_timepoints": 30,
         "low": -3,
         "high": 3,
@@ -61,6 +62,7 @@ SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     },
     "dpdjica": {
         "feature_space": "matrix",
+        "n_features": 12,
         "basis": "none",
         "n_components": 3,
         "n_rounds": 10,

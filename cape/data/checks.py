@@ -1,7 +1,7 @@
 """The checks that need the content of a subject, or several subjects of a site.
 
-Acceptance looks at one subject and public limits: it must not depend on other people's data, but
-for the layout (features and their names) that most files of the site have.
+Acceptance looks at one subject and public limits: it must not depend on other people's data.  The
+layout (features and their names) is the owner's; only without noise it is what most people have.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 import numpy as np
 
-from cape.config import Config, parse_shape
+from cape.config import Config
 from cape.data.cleaning import UNREAD, Quality
 from cape.data.issues import Findings, IssueCode, Severity
 from cape.data.runs import RunFile
@@ -60,6 +60,7 @@ class RunShape:
     """Shape of one run, and the digest of its values; empty if they were not read."""
 
     name: str
+    person: str  # label
     n_features: int
     n_timepoints: int
     values_digest: str
@@ -195,38 +196,51 @@ def check_equal_values(shapes: Sequence[RunShape], findings: Findings) -> None:
         first.setdefault(shape.values_digest, shape.name)
 
 
-def column_names(shapes: Sequence[RunShape], findings: Findings) -> tuple[str, ...]:
-    """Return the names of features that most tables have (none if there are none)."""
-    named = [shape for shape in shapes if shape.columns]
-    if not named:
-        return ()
+def voters(shapes: Sequence[RunShape]) -> list[RunShape]:
+    """Return the first run of each person: who has four runs is no four people."""
+    first: dict[str, RunShape] = {}
+    for shape in shapes:
+        first.setdefault(shape.person, shape)
+    return list(first.values())
+
+
+def most_columns(shapes: Sequence[RunShape]) -> tuple[str, ...]:
+    """Return the names of features that most people's tables have (none if there are none)."""
+    named = [shape.columns for shape in voters([shape for shape in shapes if shape.columns])]
     # Of the most, not of the first: one odd table fails, not all others.
-    wanted = Counter(shape.columns for shape in named).most_common(1)[0][0]
-    first = next(shape.name for shape in named if shape.columns == wanted)
-    for shape in named:
+    return Counter(named).most_common(1)[0][0] if named else ()
+
+
+def note_columns(
+    shapes: Sequence[RunShape], wanted: tuple[str, ...], code: IssueCode, findings: Findings
+) -> None:
+    """Note tables of as many columns that have other names; the number is another finding."""
+    alike = (shape.name for shape in shapes if shape.columns == wanted)
+    first = next(alike, "the owner's setting columns")
+    for shape in shapes:
         if len(shape.columns) != len(wanted) or shape.columns == wanted:
             continue
         pairs = enumerate(zip(shape.columns, wanted, strict=True), start=1)
         i, (name, there) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
         place = f"{shape.name}: column {i} is '{name[:20]}'"
-        findings.add(IssueCode.COLUMNS_DIFFER, place, wanted=there[:20], first=first)
+        findings.add(code, place, wanted=there[:20], first=first)
+
+
+def most_features(shapes: Sequence[RunShape]) -> int:
+    """Return D as most people's array files have it; 0 if unknown."""
+    people = voters(shapes)
+    if not people:
+        return 0
+    wanted, votes = Counter(shape.n_features for shape in people).most_common(1)[0]
+    other, other_votes = Counter(shape.n_timepoints for shape in people).most_common(1)[0]
+    # Scans differ in length, not in features: the axis that is equal everywhere is theirs.
+    # But where most agree the odd one is odd, whatever its length.
+    if 3 * votes <= 2 * len(people) and len(people) > 1 and other_votes == len(people):
+        return other
     return wanted
 
 
-def count_features(shapes: Sequence[RunShape], config: Config, findings: Findings) -> int:
-    """Return D of array files (0 if unknown): `n_features`, `image_shape`, else what most have."""
-    if config.n_features or config.image_shape:
-        # Of the owner: then nothing about D comes from anybody's files.
-        wanted = config.n_features or int(np.prod(parse_shape(config.image_shape)))
-    elif not shapes:
-        return 0
-    else:
-        wanted, votes = Counter(shape.n_features for shape in shapes).most_common(1)[0]
-        other, other_votes = Counter(shape.n_timepoints for shape in shapes).most_common(1)[0]
-        # Scans differ in length, not in features: the axis that is equal everywhere is theirs.
-        # But where most agree the odd one is odd, whatever its length.
-        if 3 * votes <= 2 * len(shapes) and len(shapes) > 1 and other_votes == len(shapes):
-            wanted = other
+def note_features(shapes: Sequence[RunShape], wanted: int, findings: Findings) -> None:
     for shape in shapes:
         if shape.n_features == wanted:
             continue
@@ -235,4 +249,3 @@ def count_features(shapes: Sequence[RunShape], config: Config, findings: Finding
             findings.add(IssueCode.TRANSPOSED, place, n_features=wanted)
         else:
             findings.add(IssueCode.FEATURES_DIFFER, place, n_features=wanted)
-    return wanted

@@ -81,7 +81,11 @@ def discover(
         records = [name for name in RECORDS if (base / name).is_file()]
         chosen = {"data": records} if records else {}
     subjects = _grouped(base, _listed_runs(base, chosen, config, findings), findings)
-    return _expand_records(subjects, findings) if config.feature_space == "matrix" else subjects
+    return (
+        _expand_records(subjects, config, findings)
+        if config.feature_space == "matrix"
+        else subjects
+    )
 
 
 def _listed_runs(
@@ -310,7 +314,9 @@ def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> Non
         findings.add(IssueCode.FILE_MISSING, f"{entry}{hint}", base=base)
 
 
-def _expand_records(listed: Sequence[SubjectFiles], findings: Findings) -> tuple[SubjectFiles, ...]:
+def _expand_records(
+    listed: Sequence[SubjectFiles], config: Config, findings: Findings
+) -> tuple[SubjectFiles, ...]:
     subjects: list[SubjectFiles] = []
     headers: dict[tuple[str, ...], str] = {}
     for files in listed:
@@ -326,6 +332,8 @@ def _expand_records(listed: Sequence[SubjectFiles], findings: Findings) -> tuple
             except OSError as err:
                 findings.add(IssueCode.FILE_UNREADABLE, f"{run.name}: {err.strerror}")
                 continue
+            if config.said_columns:
+                headers.setdefault(config.said_columns, "the owner's setting columns")
             headers.setdefault(table.names, run.name)
             subjects += [
                 SubjectFiles(label=label, runs=(replace(run, row=i),))

@@ -117,6 +117,7 @@ class IssueCode(Enum):
     TRANSPOSED = (43, "X", "A matrix seems to be transposed", "{n_features} features", "transpose it, or ask the owner for the other orientation")
     FEATURES_DIFFER = (44, "X", "A matrix has another number of features than the others", "{n_features} features", "use the same features everywhere")
     COLUMNS_DIFFER = (44, "X", "The columns of a table have other names than those of the others", "'{wanted}' as in {first}", "use the same header everywhere, in the same order")
+    COLUMNS_UNEQUAL = (44, "W", "The columns of a table have other names than those of the others; nobody compares them, as the owner names no columns", "'{wanted}' as in {first}", "ask the owner to name the columns (setting columns), or use the same header everywhere")
     RECORDS_DIFFER = (44, "E", "Tables of one site have other columns", "the same header", "use the same columns, in the same order")
     # ---- tables of text
     TABLE_NOT_UTF8 = (38, "E", "A table is not UTF-8 text", "UTF-8", _RESAVE)

@@ -33,10 +33,12 @@ from cape.data.checks import (
     RunShape,
     Subject,
     check_equal_values,
-    column_names,
-    count_features,
     judge,
     judge_site,
+    most_columns,
+    most_features,
+    note_columns,
+    note_features,
 )
 from cape.data.cifti import read_structure
 from cape.data.cleaning import UNREAD, rank_of
@@ -55,7 +57,7 @@ from cape.data.runs import RunFile, Series, SubjectFiles, unread
 from cape.data.space import Grid, check_feature_count, grid_of, read_space, with_templates
 from cape.data.strategies import has_nilearn
 from cape.data.tables import read_records
-from cape.errors import CapeError, DataError
+from cape.errors import CapeError, ConfigError, DataError
 from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.public_basis import Basis, basis_kind, public_basis, widest_basis
@@ -115,7 +117,8 @@ class SiteScan:
     config: Config
     listed: tuple[SubjectFiles, ...]
     findings: Findings
-    space: FeatureSpace | None  # None for matrices, and where the mask could not be read
+    # None where the mask could not be read, and of matrices whose layout nobody said
+    space: FeatureSpace | None
     subjects: list[Subject] = field(default_factory=list)  # that could be read
     accepted: list[Subject] = field(default_factory=list)  # that passed
     shapes: list[RunShape] = field(default_factory=list)  # of every run
@@ -130,7 +133,7 @@ def load_site(
     site: str,
     working: Path | None = None,
     strict: bool = False,
-    before_reading: Callable[[], None] = lambda: None,
+    before_reading: Callable[[SiteScan], None] = lambda scan: None,
     on_subject: OnSubject | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
     """Check all data of a site; return its people, and label and Y_m (d, T_m) of each.
@@ -142,7 +145,7 @@ def load_site(
     """
     scan = start_scan(base, listing, config, site=site, strict=strict)
     scan.findings.raise_if_blocked()
-    before_reading()
+    before_reading(scan)
     bases = WidestBases(scan, base)
     # The only pass over the voxels: whoever reads a file twice pays for it in hours at a site.
     read = accepted_subjects(scan, bases, on_subject=on_subject, headers_only=False)
@@ -205,7 +208,44 @@ def start_scan(
         strategy = config.confound_strategy
         findings.add(IssueCode.NO_NILEARN, public=public, strategy=strategy)
     listed = discover(base, listing, config, findings)
+    if config.feature_space == "matrix":
+        space = _said_space(listed, config, findings)
     return SiteScan(config=config, listed=listed, findings=findings, space=space)
+
+
+def _said_space(
+    listed: Sequence[SubjectFiles], config: Config, findings: Findings
+) -> FeatureSpace | None:
+    """Return the space of matrices from settings and tables of records; None if people vote."""
+    tables = (run.path for files in listed for run in files.runs if run.row >= 0)
+    table = next(tables, None)
+    # Without noise the names in the headers of most people's files are part of the space.
+    if not (config.private or config.said_columns or table):
+        return None
+    names = () if table is None else read_records(table).names
+    n_features = config.said_features or len(names)
+    if n_features == 0:
+        return None
+    check_feature_count(n_features, config, findings)
+    return _space_of(n_features, config.said_columns or names, config)
+
+
+def _space_of(n_features: int, names: tuple[str, ...], config: Config) -> FeatureSpace:
+    shape = parse_shape(config.image_shape) if config.image_shape else ()
+    return FeatureSpace.of_matrix(n_features, shape, names)
+
+
+def check_layout_is_said(listed: Sequence[SubjectFiles | Subject], config: Config) -> None:
+    """Raise ConfigError E013 if the files of single people would say what the features are.
+
+    Else one person could move what leaves in `join`, and who else counts, in a private run.
+    """
+    of_files = any(run.row < 0 for files in listed for run in files.runs)
+    if config.feature_space == "matrix" and config.private and of_files:
+        if not config.said_features:
+            do = "so that nobody's file decides it: how many features the array files have; or "
+            do += "columns, their names."
+            raise ConfigError("E013", setting="n_features", do=do)
 
 
 def scan_of_arrays(
@@ -412,7 +452,7 @@ def read_subject(
         series = _read_noting(run, scan, notes, headers_only=headers_only)
         if series is None:
             continue
-        shapes.append(_shape(run, series))
+        shapes.append(_shape(files.label, run, series))
         stored, left = volumes_left(series, run, scan.config)
         n_scrubbed += stored - left
         seconds.append(left * (series.tr or scan.config.tr))
@@ -485,7 +525,7 @@ def _grid_of(run: RunFile, space: FeatureSpace | None) -> Grid | FeatureSpace | 
     return space if space.of_cifti else grid_of(space)
 
 
-def _shape(run: RunFile, series: Series) -> RunShape:
+def _shape(person: str, run: RunFile, series: Series) -> RunShape:
     n_features, n_times = series.values.shape
     digest = ""
     if series.digest:
@@ -495,6 +535,7 @@ def _shape(run: RunFile, series: Series) -> RunShape:
         digest = hashlib.sha256(values).hexdigest()
     return RunShape(
         name=run.name,
+        person=person,
         n_features=n_features,
         n_timepoints=n_times,
         values_digest=digest,
@@ -583,8 +624,8 @@ def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     """Return what a finished pass brought to light, after the checks of the site as a whole."""
     config, findings = scan.config, scan.findings
     space = scan.space
-    if config.feature_space == "matrix" and space is None:
-        space = _matrix_space(scan)
+    if config.feature_space == "matrix":
+        space = _leave_odd_out(scan)
     copies = _leave_copies_out(scan)
     check_equal_values([s for s in scan.shapes if s.name not in copies], findings)
     # Without the mask nobody could be read: that all subjects fail would only hide the reason.
@@ -658,22 +699,45 @@ def _leave_copies_out(scan: SiteScan) -> set[str]:
     return {name for names in twice.values() for name in names}
 
 
-def _matrix_space(scan: SiteScan) -> FeatureSpace | None:
-    config = scan.config
-    n_features = count_features(scan.shapes, config, scan.findings)
-    if n_features == 0:
-        return None
-    check_feature_count(n_features, config, scan.findings)
-    shape = parse_shape(config.image_shape) if config.image_shape else ()
-    records = (run.path for files in scan.listed for run in files.runs if run.row >= 0)
-    table = next(records, None)
-    names = () if table is None else read_records(table).names
-    names = names or column_names(scan.shapes, scan.findings)
-    # Features of other files than most have fail with their subject.
+def _leave_odd_out(scan: SiteScan) -> FeatureSpace | None:
+    """Leave out who has other features than the space; return it.  None: nobody can say."""
+    config, shapes, findings = scan.config, scan.shapes, scan.findings
+    space, names = scan.space, config.said_columns
+    if space is None:
+        n_features = config.said_features or most_features(shapes)
+        if n_features == 0:
+            return None
+        check_feature_count(n_features, config, findings)
+        if not (names or config.private):
+            names = most_columns(shapes)
+        space = _space_of(n_features, names, config)
+    note_features(shapes, space.n_features, findings)
+    if names:
+        note_columns(shapes, names, IssueCode.COLUMNS_DIFFER, findings)
+    else:
+        note_columns(shapes, most_columns(shapes), IssueCode.COLUMNS_UNEQUAL, findings)
     odd = {
-        shape.name
-        for shape in scan.shapes
-        if shape.n_features != n_features or shape.columns not in ((), names)
+        shape.person
+        for shape in shapes
+        if shape.n_features != space.n_features or (names and shape.columns not in ((), names))
     }
-    scan.accepted[:] = [s for s in scan.accepted if not odd & {run.name for run in s.runs}]
-    return FeatureSpace.of_matrix(n_features, shape, names)
+    scan.accepted[:] = [subject for subject in scan.accepted if subject.label not in odd]
+    return space
+
+
+def layout_of(base: Path, config: Config) -> dict[str, object]:
+    """Return settings of the layout that most people of a folder have; for who may see all data."""
+    if config.feature_space != "matrix" or config.said_features:
+        return {}
+    scan = start_scan(base, {}, config, site=base.name)
+    if scan.space is not None:
+        return {}
+    for _ in accepted_subjects(scan, headers_only=True):
+        pass
+    n_features, names = most_features(scan.shapes), most_columns(scan.shapes)
+    said: dict[str, object] = {"n_features": n_features} if n_features else {}
+    # A setting cannot hold every name that a header can.
+    different = len(set(names)) == len(names) == n_features
+    if names and different and not any("," in name or not name for name in names):
+        said["columns"] = ",".join(names)
+    return said

@@ -230,6 +230,7 @@ def _read_subject(document: dict[str, Any], files: SubjectFiles, site: str, Y: D
     shapes = [
         RunShape(
             name=run.name,
+            person=files.label,
             n_features=n,
             n_timepoints=t,
             values_digest=digest,

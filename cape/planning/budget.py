@@ -171,8 +171,8 @@ def _features(config: Config) -> FeatureSpace:
     if config.image_shape:
         shape = parse_shape(config.image_shape)
         return FeatureSpace.of_matrix(math.prod(shape), shape)
-    # Nobody has seen the data yet: as many features as the settings allow.
-    return FeatureSpace.of_matrix(config.n_basis or config.max_features)
+    # Nobody has seen the data yet: as many features as the settings say, or allow.
+    return FeatureSpace.of_matrix(config.said_features or config.n_basis or config.max_features)
 
 
 def _stages(events: Sequence[Event], *, n_sites: int, n_subjects: int) -> tuple[StageSummary, ...]:

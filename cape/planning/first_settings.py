@@ -6,6 +6,7 @@ sites, so it holds names of spaces, tasks and columns, and no number but how man
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -24,7 +25,7 @@ from cape.data.discovery import (
     natural_key,
     subject_of,
 )
-from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES
+from cape.data.file_type import CIFTI_SERIES, IMAGE_SUFFIXES, MATRIX_SUFFIXES, TABLES, suffix_of
 from cape.data.images import read_image_header
 from cape.data.issues import Findings, UnusableFile
 from cape.data.matrices import read_matrix_header
@@ -444,18 +445,32 @@ def _of_matrices(sites: Mapping[str, Path]) -> tuple[dict[str, int], list[str], 
     sure = (len(rows) == 1) != (len(columns) == 1)
     by_row = len(rows) == 1
     orientation = "feature_by_time" if by_row else "time_by_feature"
-    features = (rows if by_row else columns) if sure else set()
+    features = rows if by_row else columns
     said = "the axis that is equal in all files" if sure else "CHECK THIS: both axes could be"
+    n_features = f"n_features = {min(features)}" if len(features) == 1 else "# n_features = 100"
     text = [
         'computation = "capedjica"',
         'feature_space = "matrix"',
         f"# Features are {said}.",
         f'orientation = "{orientation}"',
-        *[f"n_features = {n}" for n in features],
+        n_features,
+        *([] if by_row else _feature_names(runs)),
         "",
         *_components(sum(people.values())),
     ]
     return people, text, counts
+
+
+def _feature_names(runs: Sequence[RunFile]) -> list[str]:
+    """Return the names that the headers of all text tables have, as the setting."""
+    texts = [run for run in runs if suffix_of(run.path.name) in TABLES]
+    headers = _headers(texts, lambda run: read_matrix_header(run, "time_by_feature", "X"))
+    if len({header.columns for header in headers}) != 1:
+        return []
+    names = headers[0].columns
+    if len(set(names)) < len(names) or any("," in name or not name for name in names):
+        return []
+    return ["columns = " + json.dumps(",".join(names), ensure_ascii=False)]
 
 
 def _range(numbers: set[int]) -> str:

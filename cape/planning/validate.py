@@ -19,7 +19,8 @@ from cape.consortium_folder import (
 from cape.data import Finding, Inspection, inspect_site
 from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
-from cape.errors import CapeError, DataError, PrivacyBudgetError
+from cape.data.pipeline import check_layout_is_said
+from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.protocol.join import CARD_NONCE_BYTES, check_roster_is_said, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
@@ -158,13 +159,27 @@ def check_site(
         headers_only=headers_only,
     )
     inspection = _with_templates(inspection, base, owner.config, site)
-    findings = (*inspection.findings, *_refusals(site, policy, owner, inspection))
+    unsaid = _unsaid_layout(owner, inspection)
+    findings = (*inspection.findings, *_refusals(site, policy, owner, inspection), *unsaid)
     return SiteCheck(
         site=site,
         inspection=inspection,
         findings=tuple(sorted(findings, key=lambda finding: "EXW".index(finding.severity))),
         seconds=time.monotonic() - began,
     )
+
+
+def _unsaid_layout(owner: OwnerSettings, inspection: Inspection) -> tuple[Finding, ...]:
+    """Return what a run would end with; here the files may say what the owner did not."""
+    if not owner.has_budget:
+        return ()
+    space = None if inspection.accepted is None else inspection.accepted.space
+    try:
+        check_layout_is_said(inspection.subjects, owner.config)
+    except ConfigError as err:
+        most = "" if space is None else f"; most people here have n_features = {space.n_features}"
+        return (_finding(err, f"Ask the owner to say it{most}."),)
+    return ()
 
 
 def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:

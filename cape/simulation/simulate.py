@@ -188,7 +188,23 @@ def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object
     chosen.setdefault("n_sites", len(sites))
     chosen.setdefault("site_names", ",".join(sites))
     chosen.setdefault("computation", PRODUCT)  # of real sites the owner must say it
-    return chosen
+    return {**chosen, **_layout(sites, chosen)}
+
+
+def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str, object]:
+    """Return what an owner says of array files; {} if it is said, or if there are none."""
+    settings = dict(chosen)
+    computation = load(str(settings.pop("computation", PRODUCT)))
+    if str(settings.get("feature_space", "matrix")) != "matrix":
+        return {}
+    from cape.data.pipeline import layout_of
+
+    try:
+        config = computation.config.from_input(settings)
+        # Without noise nobody has to say it.
+        return layout_of(next(iter(sites.values())), config) if config.private else {}
+    except CapeError:  # the run itself says it
+        return {}
 
 
 def _check_enough(chosen: Mapping[str, object]) -> None:

@@ -69,8 +69,10 @@ class FileSource:
         if self._accepted is None:
             # Here, not above: a round that finds its working arrays imports no reader of files.
             from cape.data import load_site
+            from cape.data.pipeline import SiteScan, check_layout_is_said
 
-            def reading() -> None:
+            def reading(scan: SiteScan) -> None:
+                check_layout_is_said(scan.listed, self.config)
                 self.is_read = True
 
             accepted, self._reduced = load_site(

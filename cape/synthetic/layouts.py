@@ -85,7 +85,12 @@ def layout_settings(layout: Layout, tr: float) -> list[str]:
             'confounds = "motion6"',
             f"high_pass = {0.01 / tr:.6g}",
         ],
-        "matrix": ['feature_space = "matrix"', 'orientation = "time_by_feature"', *no_basis],
+        "matrix": [
+            'feature_space = "matrix"',
+            f"n_features = {N_PARCELS}",
+            'orientation = "time_by_feature"',
+            *no_basis,
+        ],
         "atlas": ['feature_space = "atlas"', 'atlas = "atlas.nii.gz"', *no_basis],
     }[layout]
 

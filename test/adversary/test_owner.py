@@ -172,6 +172,7 @@ CHECKS: dict[str, list[dict[str, object]]] = {
     "min_minutes": [{"min_minutes": least, "tr": 2.0} for least in (0.5, 2.5, 60.0)],
     "variable": [{"variable": "age"}],
     "orientation": [{"orientation": "time_by_feature"}],
+    "columns": [{"columns": ",".join("abcdefghijkl"[:n])} for n in (3, 12)],
     "n_features": [{"n_features": n} for n in (2, 11, 12, 80, 120)],
     "image_shape": [{"image_shape": "3,4", "n_features": None}, {"image_shape": "10,8"}],
     "basis": [{"basis": "dct", "image_shape": "3,4", "n_basis": 9}, {"basis": "kernel"}],
@@ -282,16 +283,87 @@ def test_every_setting_of_the_data_is_played_or_reaches_no_check() -> None:
     assert common <= played | UNREAD, common - played - UNREAD
 
 
-def test_what_most_files_look_like_is_learnt_and_one_person_does_not_move_it(tmp_path) -> None:
-    """What is left (docs/promise.md): without `n_features` the layout of most files is told."""
-    arrays = [series(m, 80) for m in range(PEOPLE)]
-    site = write_people(tmp_path / "local1", arrays)
+def write_tables(folder: Path, arrays: list[np.ndarray], headers: list[str]) -> Path:
+    """One CSV a person, time by feature; a header of letters, such as "abc"."""
+    folder.mkdir(parents=True)
+    for m, (X, names) in enumerate(zip(arrays, headers, strict=True)):
+        lines = [",".join(names), *(",".join(map(repr, row)) for row in X.T.tolist())]
+        (folder / f"sub-{m:02d}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+ALPHABET = "abcdefghijklmnop"
+# Votes that one person decided: who has how many features and time points, and which header.
+LAYOUTS: dict[str, list[list[tuple[int, int, str]]]] = {
+    "headers": [
+        [(12, 80, name) for name in headers]
+        for headers in ("aaabb", "aabbb", "bbbbb", "aaaaa")
+    ],
+    "features": [
+        [(n, 80, "a") for n in sizes]
+        for sizes in ((12, 12, 13, 13, 13), (12, 12, 12, 13, 13), (13,) * 5, (11,) * 5)
+    ],
+    "lengths": [
+        [(12, 50, "a")] * 2 + [(13, 50, "a"), (13, n, "a"), (12, n, "a")] for n in (50, 51)
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LAYOUTS)
+def test_no_file_of_one_person_says_what_the_features_are(name, tmp_path) -> None:
+    """Votes once said it: one person moved D, the digest of names, and who else counts."""
+    asked = {"orientation": "time_by_feature", "min_timepoints": 5}
+    columns = {"n_features": None, "columns": ",".join(ALPHABET[:12])}
+    every = ({"n_features": 12}, {"n_features": None}, {"max_features": 12}, columns)
+    for k, said in enumerate(every):
+        answers, counts = set(), []
+        for w, people in enumerate(LAYOUTS[name]):
+            arrays = [np.random.default_rng(m).standard_normal((n, T))
+                      for m, (n, T, _) in enumerate(people)]  # fmt: skip
+            headers = [ALPHABET[: n - 1] + ("p" if h == "b" else ALPHABET[n - 1])
+                       for n, _, h in people]  # fmt: skip
+            site = write_tables(tmp_path / f"{k} {w}" / "local1", arrays, headers)
+            answers.add(Owner(tmp_path / f"owner {k} {w}", site).ask(**{**asked, **said}))
+            if "E013" in min(answers):
+                continue
+            given = {n: v for n, v in {**MATRIX, **asked, **said}.items() if v is not None}
+            _, reduced = load_site(site, {}, load("capedjica").config(**given), site="local1")
+            counts.append([Y.shape[1] > 0 for _, Y in reduced])
+            # Who counts follows from each person's own file alone.
+            right = [n == 12 and (h == "a" or "columns" not in said) for n, _, h in people]
+            assert counts[-1] == right
+        assert len(answers) == 1, answers
+        answer = answers.pop()
+        if said == {"n_features": None}:
+            assert answer.startswith("CAPE-E013 setting 'n_features' is required; so that nobody's")
+        else:
+            assert json.loads(answer)[0]["body"]["n_subjects"] == 5
+
+
+def test_headers_that_differ_are_told_to_the_site_alone(tmp_path) -> None:
+    X = [series(m, 40)[:3] for m in range(4)]
+    site = write_tables(tmp_path / "local1", X, ["abc", "abc", "abc", "abx"])
+    asked = {**MATRIX, "n_features": 3, "orientation": "time_by_feature"}
+    data, _ = load_site(site, {}, load("capedjica").config(**asked), site="local1")
+    (told,) = (f for f in data.findings if f.code == "CAPE-W144")
+    assert "sub-03.csv: column 3 is 'x'. Expected 'c' as in sub-00.csv." in told.private
+    assert (told.public, data.failed) == ("", ())
+    data, _ = load_site(
+        site, {}, load("capedjica").config(**{**asked, "columns": "a,b,c"}), site="local1"
+    )
+    assert data.failed == ("sub-03",)
+
+
+def test_a_table_of_records_whose_header_is_not_the_owners_is_refused_by_its_header(
+    tmp_path,
+) -> None:
+    site = tmp_path / "local1"
+    site.mkdir()
+    (site / "records.csv").write_text("who,a,b\n" + "".join(f"s{m},{m},1\n" for m in range(5)))
     owner = Owner(tmp_path / "owner", site)
-    before = owner.ask(n_features=0)
-    assert json.loads(before)[0]["body"]["space"]["n_features"] == D
-    for other in (series(3, 80)[1:], series(3, 45), np.zeros((0, 0))):
-        np.save(site / "sub-03.npy", other)
-        assert owner.ask(n_features=0) == before
+    asked = {**helper.settings_of("capepca"), "computation": "capepca", "n_features": None}
+    assert owner.ask(**of_capedjica({**asked, "columns": "a,c"})).startswith("CAPE-E144 ")
+    assert owner.ask(**of_capedjica({**asked, "columns": "a, b"})).startswith("[{")
 
 
 def test_a_row_of_a_table_of_records_is_asked_nothing(tmp_path) -> None:
@@ -454,15 +526,6 @@ def test_an_atlas_cannot_be_the_image_of_a_person(worlds, tmp_path) -> None:
 # -- one person, one contribution ------------------------------------------------------------------
 
 
-def write_tables(folder: Path, arrays: list[np.ndarray], headers: list[str]) -> Path:
-    """One CSV a person, time by feature; a header of letters, such as "abc"."""
-    folder.mkdir(parents=True)
-    for m, (X, names) in enumerate(zip(arrays, headers, strict=True)):
-        lines = [",".join(names), *(",".join(map(repr, row)) for row in X.T.tolist())]
-        (folder / f"sub-{m:02d}.csv").write_text("\n".join(lines) + "\n")
-    return folder
-
-
 def test_who_is_a_copy_is_asked_last_so_one_person_moves_one_contribution(tmp_path) -> None:
     """A copy under an odd header once left the site, and its original with it.
 
@@ -472,7 +535,8 @@ def test_who_is_a_copy_is_asked_last_so_one_person_moves_one_contribution(tmp_pa
     normal, odd = ["abc"] * 4, ["abx", *["abc"] * 3]
     pairs = {"copy": ([X[1], *X[1:]], odd), "other": ([-2.0 * X[1], *X[1:]], normal)}
     config = Config(epsilon=1.0, delta=1e-5, feature_space="matrix", min_timepoints=5,
-                    orientation="time_by_feature", private=False, standardize="demean")  # fmt: skip
+                    columns="a,b,c", orientation="time_by_feature",
+                    standardize="demean")  # fmt: skip
     sums = {}
     for name, (arrays, headers) in pairs.items():
         site = write_tables(tmp_path / name, arrays, headers)

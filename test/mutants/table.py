@@ -1578,9 +1578,32 @@ MUTANTS = (
     Mutant(
         "copies are looked for before people of other features have left",
         "cape/data/pipeline.py",
-        "        space = _matrix_space(scan)\n    copies = _leave_copies_out(scan)\n",
-        "        copies = _leave_copies_out(scan)\n        space = _matrix_space(scan)\n",
+        "        space = _leave_odd_out(scan)\n    copies = _leave_copies_out(scan)\n",
+        "        copies = _leave_copies_out(scan)\n        space = _leave_odd_out(scan)\n",
         OWNER + "test_who_is_a_copy_is_asked_last_so_one_person_moves_one_contribution",
+    ),
+    Mutant(
+        "what most files look like is told in a private run",
+        "cape/site/site_data.py",
+        "                check_layout_is_said(scan.listed, self.config)\n", "",
+        OWNER + "test_no_file_of_one_person_says_what_the_features_are[features]",
+    ),
+    Mutant(
+        "headers vote where the owner names no columns",
+        "cape/data/pipeline.py", "    if names:\n        note_columns(",
+        "    names = names or most_columns(shapes)\n    if names:\n        note_columns(",
+        OWNER + "test_no_file_of_one_person_says_what_the_features_are[headers]",
+    ),
+    Mutant(
+        "a header that is not the owner's counts",
+        "cape/data/pipeline.py", "(names and shape.columns not in ((), names))", "False",
+        OWNER + "test_no_file_of_one_person_says_what_the_features_are[headers]",
+    ),
+    Mutant(
+        "who has four runs has four votes on what the features are",
+        "cape/data/checks.py", "        first.setdefault(shape.person, shape)\n",
+        "        first.setdefault(shape.name, shape)\n",
+        UNIT + "test_data_formats.py::test_without_noise_every_person_has_one_vote",
     ),
     Mutant(
         "a hard link is another file",
@@ -1602,13 +1625,13 @@ MUTANTS = (
     ),
     Mutant(
         "a mistyped list counts as a run that read data",
-        "cape/data/pipeline.py", "    scan.findings.raise_if_blocked()\n    before_reading()\n",
-        "    before_reading()\n    scan.findings.raise_if_blocked()\n",
+        "cape/data/pipeline.py", "    scan.findings.raise_if_blocked()\n    before_reading(scan)\n",
+        "    before_reading(scan)\n    scan.findings.raise_if_blocked()\n",
         OWNER + "test_a_list_with_a_wrong_name_locks_nobody_out",
     ),
     Mutant(
         "one odd file turns all others into transposed ones",
-        "cape/data/checks.py", "3 * votes <= 2 * len(shapes)", "votes < len(shapes)",
+        "cape/data/checks.py", "3 * votes <= 2 * len(people)", "votes < len(people)",
         UNIT + "test_data_formats.py"
         "::test_of_three_files_with_12_features_and_one_with_13_the_one_is_named",
     ),

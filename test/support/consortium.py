@@ -36,13 +36,15 @@ from cape.site.policy import SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import MemoryStore
 
+N_FEATURES = 12
+MATRIX: dict[str, Any] = {"feature_space": "matrix", "n_features": N_FEATURES}
 COMMON: dict[str, Any] = {"epsilon": 100.0, "delta": 1e-5}
 SMALL: dict[str, dict[str, Any]] = {
     "capedjica": {
-        "n_components": 3, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
+        "n_components": 3, **MATRIX, "min_timepoints": 30, "n_rounds": 2,
         "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
     },
-    "capemean": {"feature_space": "matrix", "min_timepoints": 30, "low": -3.0, "high": 3.0},
+    "capemean": {**MATRIX, "min_timepoints": 30, "low": -3.0, "high": 3.0},
     "capecca": {"min_timepoints": 30},
     "capepca": {"min_timepoints": 30},
     "dpdispca": {"min_timepoints": 30},
@@ -51,7 +53,7 @@ SMALL: dict[str, dict[str, Any]] = {
         "standardize": "demean", "batch": "block",
     },
     "dpdjica": {
-        "n_components": 3, "n_local": 3, "feature_space": "matrix", "min_timepoints": 30,
+        "n_components": 3, "n_local": 3, **MATRIX, "min_timepoints": 30,
         "n_rounds": 2, "standardize": "demean",
     },
 }  # fmt: skip
@@ -64,7 +66,6 @@ SHORTER: dict[str, dict[str, Any]] = {
 }
 """For tests that start a process per round."""
 
-N_FEATURES = 12
 SIZES = (3, 4, 3)
 SEED = 11
 POLICY = SitePolicy.of_simulation(simulation_seed=SEED)

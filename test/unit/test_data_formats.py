@@ -383,6 +383,16 @@ def test_the_sidecar_of_fmriprep_gives_the_repetition_time(tmp_path):
     assert read_image(run, grid).tr == 0.72
 
 
+def test_without_noise_every_person_has_one_vote(tmp_path):
+    rng = np.random.default_rng(1)
+    for name, n in (("sub-0_run-1", 13), ("sub-0_run-2", 13), ("sub-1", 12), ("sub-2", 12)):
+        np.save(tmp_path / f"{name}.npy", rng.standard_normal((n, 80 + (name == "sub-1"))))
+    np.save(tmp_path / "sub-0_run-3.npy", rng.standard_normal((13, 80)))
+    config = replace(MATRIX, private=False)
+    site, _ = cape.data.load_site(tmp_path, {}, config, site="B")
+    assert (site.space.n_features, site.failed) == (12, ("sub-0",))
+
+
 def test_of_three_files_with_12_features_and_one_with_13_the_one_is_named(tmp_path):
     rng = np.random.default_rng(1)
     for m, n_features in enumerate((13, 12, 12, 12)):

@@ -271,7 +271,7 @@ def table(path: Path, n_rows: int, *, first_empty: bool = True, **cells: tuple[i
 def matrix_site(folder: Path, n_rows: int = T, **cells: tuple[int, str]) -> Config:
     np.save(folder / "sub-1_task-rest_bold.npy", signals(7)[0].T)
     table(folder / "sub-1_task-rest_desc-confounds_timeseries.tsv", n_rows, **cells)
-    return replace(CONFIG, feature_space="matrix")
+    return replace(CONFIG, feature_space="matrix", n_features=signals(7)[0].shape[1])
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_every_figure_of_the_attacks_comes_from_the_code() -> None:
         f"epsilon {learned_behind(2)} at S = 4",
         f"epsilon {learned_behind(1, 2)} at S = 4, at most",
         f"epsilon {learned_of_runs(2)} for two", f"{learned_of_runs(20)} for 20",
-        f"{bits_of_refusals(1000)} bits", "the layout of most files",
+        f"{bits_of_refusals(1000)} bits",
         f"epsilon {shipped.max_total_epsilon:g} over all", "epsilon 1, as claimed", "0 bits",
     }  # fmt: skip
     assert shipped.max_sites == 20

@@ -17,6 +17,7 @@ from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.errors import ConfigError
 from cape.planning.first_settings import propose
+from cape.simulation.simulate import simulate
 
 MM = 8.0
 COLUMNS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z", "framewise_displacement")
@@ -93,7 +94,37 @@ def test_matrices_and_tables_of_people(tmp_path):
         np.save(path, np.zeros((40, 7)))
     said, text, _ = settings(tmp_path / "m")
     assert "CHECK THIS" in text
-    assert "n_features" not in said
+    assert said["n_features"] == 40
+
+
+def test_the_layout_of_tables_is_written_asked_for_and_filled_in(tmp_path, capsys):
+    for site in "abc":
+        (tmp_path / "study" / site).mkdir(parents=True)
+        for m in range(4):
+            rows = np.random.default_rng([ord(site), m]).standard_normal((30 + m, 3))
+            # One odd header: the vote of a simulation, and nothing that can be proposed to others.
+            head = "a,b,x" if (site, m) == ("a", 0) else "a,b,c"
+            np.savetxt(tmp_path / "study" / site / f"sub-{m}.csv", rows, delimiter=",",
+                       header=head, comments="")  # fmt: skip
+    assert "columns" not in settings(tmp_path / "study")[0]
+    assert settings(tmp_path / "study" / "b")[0]["columns"] == "a,b,c"
+    asked = {"epsilon": 4.0, "delta": 1e-5, "computation": "capemean", "feature_space": "matrix",
+             "orientation": "time_by_feature", "min_timepoints": 5, "n_sites": 3}  # fmt: skip
+    file = tmp_path / "study" / "settings.toml"
+    file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in asked.items()))
+    unsaid = file.read_text()
+    for more, said in (("n_features = 3\n", 0), ("", 1)):
+        file.write_text(unsaid + more)
+        assert (main(["validate", str(tmp_path / "study" / "b")]) != 0) == bool(said)
+        text = " ".join(capsys.readouterr().out.split())
+        assert text.count("CAPE-E013 setting 'n_features' is required") == said
+        assert text.count("most people here have n_features = 3.") == said
+    simulate(tmp_path / "study", out=tmp_path / "out", seed=1)
+    used = json.loads((tmp_path / "out" / "consortium" / "settings.json").read_text())["settings"]
+    assert (used["n_features"], used["columns"]) == (3, "a,b,c")
+    simulate(tmp_path / "study", out=tmp_path / "out", seed=1, settings={"private": False})
+    used = json.loads((tmp_path / "out" / "consortium" / "settings.json").read_text())["settings"]
+    assert used.get("n_features", 0) == 0
 
 
 def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(tmp_path, capsys):

@@ -135,7 +135,7 @@ def test_a_choice_of_runs_makes_no_other_people_of_the_same_files(tmp_path) -> N
     names = [f"sub-{m}_run-{r}.npy" for m in (1, 2) for r in (1, 2)]
     for name in names:
         np.save(tmp_path / name, rng.standard_normal((6, 400)))
-    config = Config(epsilon=1.0, delta=DELTA, feature_space="matrix")
+    config = Config(epsilon=1.0, delta=DELTA, feature_space="matrix", n_features=6)
     first, second, both = (
         FileSource(tmp_path, {"data": chosen}, config, "B").people
         for chosen in (names[::2], names[1::2], names)

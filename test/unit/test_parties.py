@@ -401,7 +401,7 @@ def test_a_source_is_the_folder_that_it_names(tmp_path) -> None:
     rng = np.random.default_rng(0)
     for m in range(3):
         np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((6, 9)))
-    config = replace(CONFIG, mask="MNI152-8mm")
+    config = replace(CONFIG, mask="MNI152-8mm", n_features=6)
     source = FileSource(tmp_path, {}, config, "B")
     stacks = list(source.reduced(4))
     assert [label for label, _ in stacks] == ["sub-0", "sub-1", "sub-2"]
