@@ -194,6 +194,63 @@ def test_version_1_and_2_give_the_same_answer_to_recorded_rounds(programs, recor
     assert wire.dumps(json.loads(found["stdout"])) == wire.dumps(second)
 
 
+IN_THE_IMAGE = """#!/bin/sh
+[ "$*" = "-m cape.coinstac.service" ] || exit 9
+exec {python} -c '
+import asyncio
+from pathlib import Path
+from cape.coinstac import service
+service.PROGRAM_FOLDER = Path("{root}")
+service.service.__kwdefaults__["port"] = {port}
+asyncio.run(service.main())'
+"""
+
+
+def test_the_images_node_is_the_service_of_version_1(programs, tmp_path):
+    """COINSTAC's server, which always sets LOGLEVEL, starts `node /server/index.js {..}`."""
+    port, folder = free_port(), tmp_path / "bin"
+    folder.mkdir()
+    python = folder / "python"
+    python.write_text(IN_THE_IMAGE.format(python=sys.executable, root=ROOT, port=port))
+    python.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "LOGLEVEL": "info"}
+    node = subprocess.Popen(
+        [ROOT / "packaging" / "node", "/server/index.js", '{"level":"info"}'],
+        env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    first = {"command": "python", "args": ["/computation/local.py"]}
+    (tmp_path / "site").mkdir()
+    text = json.dumps(document(tmp_path / "site"))
+
+    async def round_of_version_1():
+        until = time.monotonic() + 30
+        while True:
+            try:
+                return await dialogue(f"ws://127.0.0.1:{port}", first, [text])
+            except OSError:  # nobody listens yet
+                assert node.poll() is None
+                assert time.monotonic() < until
+                await asyncio.sleep(0.1)
+
+    try:
+        found, ends, last = streams(asyncio.run(round_of_version_1()))
+    finally:
+        node.terminate()
+        node.wait(10)
+    assert last == {"type": "close", "code": 1}
+    assert ends == ["stderr", "stdout"]
+    assert found["stderr"].startswith("CAPE-E104 ")
+
+
+@pytest.mark.parametrize("words", [[], ["--version"], ["/server/other.js"], ["-e", "1"]])
+def test_the_images_node_is_no_node(words):
+    done = subprocess.run(
+        [ROOT / "packaging" / "node", *words], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 127
+    assert "this image has no node" in done.stderr
+
+
 def test_version_1_does_not_collect_more_than_a_document(programs, monkeypatch):
     monkeypatch.setattr(serve, "MAX_DOCUMENT", 100)
     first = {"command": "python", "args": ["/computation/local.py"]}
