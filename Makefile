@@ -153,6 +153,7 @@ $(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python
 	$(BIN)/python -m venv $(VENV)-lower
 	$(VENV)-lower/bin/python -m pip --disable-pip-version-check --no-input install --quiet \
 		--require-hashes -r requirements/lower.txt
+	$(VENV)-lower/bin/python -m pip --disable-pip-version-check check
 	@touch $@
 
 # The supply chain is that of the newest: its locks, builds and licences.

@@ -32,7 +32,7 @@ MARKS: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
 # Of the package with pages that have pictures; its pins allow no nilearn.
 WANTED: Final = (f"coinstac-cape=={VERSION}", "matplotlib>=3.8,<3.10", "scipy>=1.10,<1.12")
 
-SPEC: Final = f'''"""coinstac-cape: statistics of several sites, private for every subject."""
+SPEC: Final = f'''"""coinstac-cape: statistics of several sites."""
 
 from framework import (
     ComputationSpec,

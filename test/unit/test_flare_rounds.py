@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tracemalloc
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -168,6 +169,28 @@ def test_a_site_goes_on_that_was_killed_before_it_wrote_down_its_cache(
             continue
     assert state.ended
     assert len(killed) == 4 * state.iteration
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_a_run_goes_on_when_a_stopped_process_lets_go_of_its_sites_folder(
+    calls, expected, monkeypatch
+):
+    """E263: until then the new process of the site cannot answer, and nothing is lost by asking."""
+    monkeypatch.setattr("cape.site.store.PATIENCE", 0.0)
+    stopped, home = ExitStack(), calls.work / "local1" / RUN
+
+    def stop(call: int, site: str) -> bool:
+        if site == "local1" and call == 3:
+            stopped.enter_context(rounds.folder_lock(home, "the stopped process"))
+        return False
+
+    calls.hang = stop
+    for _ in range(2):  # a new job comes as far as the one before it
+        with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 is missing"):
+            calls.play(SETTINGS)
+        assert b"CAPE-E263 " in calls.said[-1]
+    stopped.close()
+    assert calls.play(SETTINGS).ended
     assert scored(calls) == contents(expected / "consortium")
 
 

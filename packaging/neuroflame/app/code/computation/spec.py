@@ -1,4 +1,4 @@
-"""coinstac-cape: statistics of several sites, private for every subject."""
+"""coinstac-cape: statistics of several sites."""
 
 from framework import (
     ComputationSpec,
