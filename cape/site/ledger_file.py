@@ -33,7 +33,7 @@ from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, RunSpending, Spending, Total
 from cape.protocol import wire
 from cape.site.policy import NO_LEDGER, SitePolicy, unusable_policy
-from cape.site.store import appending, folder_lock, sync_folder, write_atomically
+from cape.site.store import appending, folder_lock, write_atomically
 
 # Of a line. In format 1, which is still read, a person is one digest, of all files as one; who
 # knows no other format must not go on with a ledger that this one wrote: it would find nobody.
@@ -132,18 +132,15 @@ class LedgerFile:
         with folder_lock(self._unanswered, f"the ledger of site {self.site}"):
             if 0 < most <= self.refusals(whose, but=run):
                 return False
+            # Not synced, in every round: what ends a process takes no file, only a power cut does.
             (self._unanswered / f"{whose}-{run}").touch(mode=0o600)
-            sync_folder(self._unanswered)
         return True
 
     def has_looked(self, whose: str, run: str) -> bool:
         return (self._unanswered / f"{whose}-{run}").exists()
 
     def answered(self, whose: str, run: str) -> None:
-        path = self._unanswered / f"{whose}-{run}"
-        if path.exists():
-            path.unlink()
-            sync_folder(self._unanswered)
+        (self._unanswered / f"{whose}-{run}").unlink(missing_ok=True)
 
     def refusals(self, whose: str, *, but: str = "", end: str = "") -> int:
         """Return how many runs looked at data and never answered, `but` one; whose names so end."""
