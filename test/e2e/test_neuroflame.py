@@ -82,6 +82,13 @@ def equal(found: dict[str, bytes], wanted: dict[str, bytes], party: str) -> None
     assert {**theirs, "simulation": True} == ours
 
 
+def test_its_pins_and_ours_install_together() -> None:
+    done = subprocess.run(
+        [PYTHON, "-m", "pip", "check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_run_in_its_simulator_leaves_the_bytes_of_memory(study) -> None:
     checkout, data, wanted = study
     for site in SITES:
