@@ -73,9 +73,9 @@ Q_AT: Final[dict[float, float]] = {
 # What synthetic data with each answer gave (docs/results.md)
 SYNTHETIC: Final[dict[Answer, str]] = {
     "no": "On synthetic data most runs below the smaller G ended with an error q above .1.",
-    "perhaps": "On synthetic data 45 of 50 runs at G 110 and 170 (R 20) had q < .1 where maps were "
-    "focal, 3 of 6 where they were smooth.",
-    "yes": "On synthetic data 47 of 47 runs at G 240 (R 20) had q < .1 that had something "
+    "perhaps": "On synthetic data 65 of 70 runs at G 110 and 170 (R 20) had q < .1 where maps were "
+    "focal, 1 of 4 where they were smooth.",
+    "yes": "On synthetic data 70 of 70 runs at G 240 (R 20) had q < .1 that had something "
     "to separate in time.",
 }
 
