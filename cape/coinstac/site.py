@@ -50,7 +50,8 @@ def answer_request(request: EngineRequest) -> Document:
     # Replies of all sites make one document.
     output = offload(answer["output"], request.transfer, n_senders(answer))
     # Last: a disk that is full at these files tells what else lies there.
-    context.answered()
+    if context is not None:
+        context.answered()
     return {**answer, "output": output}
 
 
@@ -111,7 +112,7 @@ def _join(request: EngineRequest, store: FileStore) -> tuple[Document, SiteConte
     return _answered(store, computation, state, envelope, digest), context
 
 
-def _next_round(request: EngineRequest, store: FileStore) -> tuple[Document, SiteContext]:
+def _next_round(request: EngineRequest, store: FileStore) -> tuple[Document, SiteContext | None]:
     party = request.who
     # The cache comes from the engine: its types are checked before a field is used.
     cache = read_cache(request.cache, party)
@@ -123,14 +124,21 @@ def _next_round(request: EngineRequest, store: FileStore) -> tuple[Document, Sit
     # The last phase draws nothing and clears the journal: it may be done again without one.
     is_repeated_end = is_last and not _has_receipt(store)
     stored = None if is_repeated_end else store.answered(state.cursor.seq + 1, digest)
-    # In a repeated end the journal, with its list of files, is gone already.
-    inputs = {} if is_repeated_end else store.read_join().inputs
+    if stored is not None:
+        _log(store, state, stored["output"])
+        stored = _with_key(stored, cache.vault_key_bytes)
+    try:
+        # In a repeated end the journal, with its list of files, is gone already.
+        inputs = {} if is_repeated_end else store.read_join().inputs
+    except StateLostError:
+        if stored is None:
+            raise
+        return stored, None  # only the mark that data were looked at stays
     # What the first round accepted, not what lies there now: `inputs` has its fingerprint.
     open_source = _source_of(request, inputs, state.config)
     context = _context(request, computation, state.config, open_source, store, inputs, cache.nonce)
     if stored is not None:
-        _log(store, state, stored["output"])
-        return _with_key(stored, cache.vault_key_bytes), context
+        return stored, context
     envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
     state = accept(state, envelope, context)  # a message that does not belong ends nothing
     request.expect(state.cursor.seq)
