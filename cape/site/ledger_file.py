@@ -427,7 +427,21 @@ class ChargeLine:
         return Charge.of(phase=self.phase, round=self.round, field=self.field, mu2=self.mu2)
 
 
-LINE_TYPES: Final = RunLine | UnpromisedLine | ChargeLine
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RefusalLine:
+    """Of an earlier version, and passed over: a run ended here after data were read."""
+
+    v: Literal[2]
+    seq: int
+    prev: str
+    kind: Literal["refusal"]
+    owner: str
+    dataset: str
+    date: str
+
+
+# Lines of the last kind are read and never written.
+LINE_TYPES: Final = RunLine | UnpromisedLine | ChargeLine | RefusalLine
 
 
 def read_lines(lines: Sequence[bytes]) -> Spending:

@@ -185,6 +185,22 @@ def test_lines_say_that_they_are_not_of_the_format_without_names(tmp_path) -> No
     assert formats == [1, 1, 2, 2]
 
 
+def test_a_ledger_with_refusals_of_an_earlier_version_goes_on(tmp_path) -> None:
+    """They were lines of format 2 once; what is charged around them counts as before."""
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), rounds=1)
+    refused = {"kind": "refusal", "owner": "0" * 32, "dataset": "", "date": "2026-11-22"}
+    with file._held() as (_, lines, append):
+        append(json.dumps({**ledger_file._place(lines), **refused}, sort_keys=True).encode())
+    spend(file, run("two", "a"), rounds=1)
+    total = file.total("two")
+    assert total is not None
+    assert total.runs == 2
+    assert read_ledger(file.path).runs[0].charges == read_ledger(file.path).runs[1].charges
+    kinds = [json.loads(line)["kind"] for line in file.path.read_text().splitlines()]
+    assert kinds == ["run", "charge", "refusal", "run", "charge"]
+
+
 def test_reading_a_long_run_looks_at_every_charge_a_few_times_only(tmp_path, monkeypatch) -> None:
     """It was read before every release, and each line was compared with all lines of its run."""
     file, asked = ledger(tmp_path), []
