@@ -725,19 +725,32 @@ def _leave_odd_out(scan: SiteScan) -> FeatureSpace | None:
     return space
 
 
-def layout_of(base: Path, config: Config) -> dict[str, object]:
-    """Return settings of the layout that most people of a folder have; for who may see all data."""
-    if config.feature_space != "matrix" or config.said_features:
-        return {}
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Layout:
+    """What the array files of a folder look like; 0 features: nobody can say."""
+
+    n_features: int
+    columns: tuple[str, ...]
+    of_records: bool  # said by a table of records, not by files of one person each
+
+    @property
+    def settings(self) -> dict[str, object]:
+        said: dict[str, object] = {"n_features": self.n_features}
+        # A setting cannot hold every name that a header can.
+        different = len(set(self.columns)) == len(self.columns) == self.n_features
+        if different and not any("," in name or not name for name in self.columns):
+            said["columns"] = ",".join(self.columns)
+        return said
+
+
+def layout_of(base: Path, config: Config) -> Layout:
+    """Return the layout that most people of a folder have; for who may see all data."""
     scan = start_scan(base, {}, config, site=base.name)
-    if scan.space is not None:
-        return {}
+    tables = [run.path for files in scan.listed for run in files.runs if run.row >= 0]
+    if tables:
+        names = read_records(tables[0]).names
+        return Layout(n_features=len(names), columns=names, of_records=True)
     for _ in accepted_subjects(scan, headers_only=True):
         pass
     n_features, names = most_features(scan.shapes), most_columns(scan.shapes)
-    said: dict[str, object] = {"n_features": n_features} if n_features else {}
-    # A setting cannot hold every name that a header can.
-    different = len(set(names)) == len(names) == n_features
-    if names and different and not any("," in name or not name for name in names):
-        said["columns"] = ",".join(names)
-    return said
+    return Layout(n_features=n_features, columns=names, of_records=False)

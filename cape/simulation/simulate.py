@@ -23,7 +23,14 @@ from pathlib import Path
 from cape.computations import capedjica, load
 from cape.config import PRODUCT
 from cape.consortium_folder import merged, read_file, site_folders
-from cape.errors import CapeError, ConfigError, NoiseWarning, PrivacyBudgetError
+from cape.errors import (
+    CapeError,
+    ConfigError,
+    ConsortiumError,
+    NoiseWarning,
+    PrivacyBudgetError,
+)
+from cape.feature_space import FeatureSpace
 from cape.forecast.rule import WORDS
 from cape.protocol.outcome import IcaOutcome
 from cape.report import add_score, files, render
@@ -92,6 +99,7 @@ def simulate(
     chosen = _chosen(directory, settings or {})
     out = out.resolve()
     check_places(sites, out)
+    chosen |= _layout(sites, chosen)
     # Comparisons that protect nobody never run with noise that looks real.
     if seed is None and load(str(chosen.get("computation", PRODUCT))).simulation_only:
         seed = secrets.randbelow(2**31)  # the seed is what marks a simulation
@@ -188,11 +196,14 @@ def _chosen(directory: Path, settings: Mapping[str, object]) -> dict[str, object
     chosen.setdefault("n_sites", len(sites))
     chosen.setdefault("site_names", ",".join(sites))
     chosen.setdefault("computation", PRODUCT)  # of real sites the owner must say it
-    return {**chosen, **_layout(sites, chosen)}
+    return chosen
 
 
 def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str, object]:
-    """Return what an owner says of array files; {} if it is said, or if there are none."""
+    """Return what an owner says of array files; {} if it is said, or if there are none.
+
+    ConsortiumError if sites differ, E144 or E250: what one has would make zeros of the other.
+    """
     settings = dict(chosen)
     computation = load(str(settings.pop("computation", PRODUCT)))
     if str(settings.get("feature_space", "matrix")) != "matrix":
@@ -202,9 +213,28 @@ def _layout(sites: Mapping[str, Path], chosen: Mapping[str, object]) -> dict[str
     try:
         config = computation.config.from_input(settings)
         # Without noise nobody has to say it.
-        return layout_of(next(iter(sites.values())), config) if config.private else {}
+        if config.feature_space != "matrix" or not config.private or config.said_features:
+            return {}
+        layouts = {site: layout_of(path, config) for site, path in sites.items()}
     except CapeError:  # the run itself says it
         return {}
+    layouts = {site: layout for site, layout in layouts.items() if layout.n_features}
+    if all(layout.of_records for layout in layouts.values()):
+        return {}  # the tables say it in `join`, and are compared there
+    _check_equal("E144", {site: str(layout.n_features) for site, layout in layouts.items()})
+    named = {site: layout for site, layout in layouts.items() if layout.columns}
+    # Names may be long and many: as in `join`, sites are told apart by a digest.
+    digests = {
+        s: FeatureSpace.of_matrix(x.n_features, (), x.columns).digest for s, x in named.items()
+    }
+    _check_equal("E250", digests)
+    return next(iter((named or layouts).values())).settings
+
+
+def _check_equal(code: str, got: Mapping[str, str]) -> None:
+    if len(set(got.values())) > 1:
+        each = ", ".join(f"{site} has {value}" for site, value in got.items())
+        raise ConsortiumError(code, sites=each)
 
 
 def _check_enough(chosen: Mapping[str, object]) -> None:

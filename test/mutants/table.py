@@ -1606,6 +1606,18 @@ MUTANTS = (
         UNIT + "test_data_formats.py::test_without_noise_every_person_has_one_vote",
     ),
     Mutant(
+        "a simulation makes zeros of a site with another number of features",
+        "cape/simulation/simulate.py", '_check_equal("E144", {', '({',
+        UNIT + "test_bad_consortium.py"
+        "::test_another_number_of_features_at_one_site_names_both",
+    ),
+    Mutant(
+        "a simulation makes zeros of a site with other columns",
+        "cape/simulation/simulate.py", '    _check_equal("E250", digests)\n', "",
+        UNIT + "test_bad_consortium.py"
+        "::test_other_names_of_columns_are_found_within_a_site_and_between_sites",
+    ),
+    Mutant(
         "a hard link is another file",
         "cape/data/discovery.py", "        if state.st_ino:\n", "        if not state.st_ino:\n",
         UNIT + "test_data_site.py"

@@ -263,7 +263,7 @@ def test_another_number_of_features_at_one_site_names_both(tmp_path):
         np.save(path, matrix(m, n_features=11))
     refused(
         folder, "E144", "local0 has 12, local1 has 11, local2 has 12",
-        "use the same features everywhere", private=False,
+        "use the same features everywhere",
     )  # fmt: skip
 
 
@@ -279,10 +279,10 @@ def test_other_names_of_columns_are_found_within_a_site_and_between_sites(tmp_pa
             rows = "\n".join(",".join(f"{v:.4f}" for v in row) for row in matrix(10 * s + m).T)
             path = folder / site / f"sub-{CANARY}{s}{m}.csv"
             path.write_text(",".join(names) + "\n" + rows + "\n")
+    settings = {"orientation": "time_by_feature"}
     # With noise names are the owner's, and nobody's file is compared with others for acceptance.
-    settings = {"orientation": "time_by_feature", "private": False}
     error = stopped(
-        folder / "local2", config(**settings), "E144", "column 5 is 'hippocampus'",
+        folder / "local2", config(**settings, private=False), "E144", "column 5 is 'hippocampus'",
         f"'roi4' as in sub-{CANARY}20.csv", "use the same header everywhere",
     )  # fmt: skip
     assert "hippocampus" not in str(error)
