@@ -140,7 +140,9 @@ class LedgerFile:
         return (self._unanswered / f"{whose}-{run}").exists()
 
     def answered(self, whose: str, run: str) -> None:
-        (self._unanswered / f"{whose}-{run}").unlink(missing_ok=True)
+        path = self._unanswered / f"{whose}-{run}"
+        if path.exists():  # the place may be no folder
+            path.unlink(missing_ok=True)
 
     def refusals(self, whose: str, *, but: str = "", end: str = "") -> int:
         """Return how many runs looked at data and never answered, `but` one; whose names so end."""

@@ -15,6 +15,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import nibabel as nib
@@ -638,7 +639,7 @@ def test_every_end_of_a_run_that_looked_at_data_counts_until_it_is_answered(
         with pytest.MonkeyPatch.context() as patch:
 
             def load(*given: object, before_reading: Any, **more: object) -> None:
-                before_reading()
+                before_reading(SimpleNamespace(listed=()))
                 for name in ("write", "fsync", "replace", "mkdir"):
                     patch.setattr(os, name, full)
                 raise end

@@ -1510,8 +1510,8 @@ MUTANTS = (
     ),
     Mutant(
         "every run counts as one that did not answer",
-        "cape/site/ledger_file.py", ".unlink(missing_ok=True)\n\n    def refusals(",
-        ".exists()\n\n    def refusals(",
+        "cape/site/ledger_file.py", "            path.unlink(missing_ok=True)\n\n    def refusals(",
+        "            pass\n\n    def refusals(",
         OWNER + "test_runs_side_by_side_are_counted_before_they_read",
     ),
     Mutant(

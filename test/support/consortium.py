@@ -45,9 +45,9 @@ SMALL: dict[str, dict[str, Any]] = {
         "n_looks": 1, "standardize": "demean", "accept_low_quality": True,
     },
     "capemean": {**MATRIX, "min_timepoints": 30, "low": -3.0, "high": 3.0},
-    "capecca": {"min_timepoints": 30},
-    "capepca": {"min_timepoints": 30},
-    "dpdispca": {"min_timepoints": 30},
+    "capecca": {"n_features": N_FEATURES, "min_timepoints": 30},
+    "capepca": {"n_features": N_FEATURES, "min_timepoints": 30},
+    "dpdispca": {"n_features": N_FEATURES, "min_timepoints": 30},
     "djica": {
         "n_components": 3, "feature_space": "matrix", "min_timepoints": 30, "n_rounds": 2,
         "standardize": "demean", "batch": "block",

@@ -243,7 +243,7 @@ def test_settings_of_another_computation_in_the_file_are_left_out(consortium, tm
 def test_the_engine_gets_flat_numbers(consortium, tmp_path):
     sites = {f"local{s}": consortium / f"local{s}" for s in range(len(SIZES))}
     settings = {"computation": "capemean", "epsilon": 8, "delta": 1e-5, "feature_space": "matrix",
-                "min_timepoints": 3, "n_sites": len(SIZES)}  # fmt: skip
+                "n_features": 3, "min_timepoints": 3, "n_sites": len(SIZES)}  # fmt: skip
     work = tmp_path / "work"
     everybody = ActiveSites(list(sites), [], survives=False)
     policy = SitePolicy.of_simulation()

@@ -82,7 +82,7 @@ def test_the_same_seed_gives_the_files_of_memory(calls, expected):
 def test_settings_that_every_computation_has_run_the_product(calls):
     """The owner of a job need not name it; a site is asked by its name."""
     common = {"epsilon": 8, "delta": 1e-5, "feature_space": "matrix", "basis": "none",
-              "n_components": 2, "min_timepoints": 10}  # fmt: skip
+              "n_features": helper.N_FEATURES, "n_components": 2, "min_timepoints": 10}  # fmt: skip
     rounds = calls.aggregator(common)
     state = rounds.opening(sorted(calls.own))
     blobs = dict.fromkeys(calls.own, rounds.question(state))
