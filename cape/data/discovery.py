@@ -10,7 +10,7 @@ import difflib
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path, PurePath
 from typing import Final
@@ -62,9 +62,16 @@ class ListedRun:
 
 
 def discover(
-    base: Path, listing: Mapping[str, object], config: Config, findings: Findings
+    base: Path,
+    listing: Mapping[str, object],
+    config: Config,
+    findings: Findings,
+    before_records: Callable[[], None] = lambda: None,
 ) -> tuple[SubjectFiles, ...]:
-    """Return subjects in natural order; None counts as not given, only `base` is opened."""
+    """Return subjects in natural order; None counts as not given, only `base` is opened.
+
+    `before_records` is called before a table of records is: its rows are data of people.
+    """
     chosen = {name: value for name, value in listing.items() if value is not None and value != ""}
     for name in chosen:
         if name not in SOURCES:
@@ -82,7 +89,7 @@ def discover(
         chosen = {"data": records} if records else {}
     subjects = _grouped(base, _listed_runs(base, chosen, config, findings), findings)
     return (
-        _expand_records(subjects, config, findings)
+        _expand_records(subjects, config, findings, before_records)
         if config.feature_space == "matrix"
         else subjects
     )
@@ -315,7 +322,10 @@ def _note_missing(base: Path, missing: Sequence[str], findings: Findings) -> Non
 
 
 def _expand_records(
-    listed: Sequence[SubjectFiles], config: Config, findings: Findings
+    listed: Sequence[SubjectFiles],
+    config: Config,
+    findings: Findings,
+    before_records: Callable[[], None],
 ) -> tuple[SubjectFiles, ...]:
     subjects: list[SubjectFiles] = []
     headers: dict[tuple[str, ...], str] = {}
@@ -324,6 +334,8 @@ def _expand_records(
             subjects.append(files)
             continue
         for run in files.runs:
+            if run.path.is_file():
+                before_records()
             try:
                 table = read_records(run.path)
             except UnusableFile as verdict:

@@ -133,6 +133,7 @@ def load_site(
     site: str,
     working: Path | None = None,
     strict: bool = False,
+    before_records: Callable[[], None] = lambda: None,
     before_reading: Callable[[SiteScan], None] = lambda scan: None,
     on_subject: OnSubject | None = None,
 ) -> tuple[SiteData, list[tuple[str, Data]]]:
@@ -140,10 +141,13 @@ def load_site(
 
     `listing` is as for `discover`, `working` the folder whose disk must hold the working files.
     Who fails has T_m = 0.  DataError has the public text of the worst finding, for a list, mask or
-    table that cannot be used, raised before `before_reading` is called and any series is read;
+    table that cannot be used, raised before `before_reading` is called and any series is read
+    (`before_records`: before a table of records is, which says who is listed);
     `strict`: for content, too.  Its detail holds all private texts.
     """
-    scan = start_scan(base, listing, config, site=site, strict=strict)
+    scan = start_scan(
+        base, listing, config, site=site, strict=strict, before_records=before_records
+    )
     scan.findings.raise_if_blocked()
     before_reading(scan)
     bases = WidestBases(scan, base)
@@ -197,9 +201,15 @@ def inspect_site(
 
 
 def start_scan(
-    base: Path, listing: Mapping[str, object], config: Config, *, site: str, strict: bool = False
+    base: Path,
+    listing: Mapping[str, object],
+    config: Config,
+    *,
+    site: str,
+    strict: bool = False,
+    before_records: Callable[[], None] = lambda: None,
 ) -> SiteScan:
-    """Find the files of a site and its feature space; looks at no data of a subject."""
+    """Find the files of a site and its feature space; of people's data opens tables of records."""
     findings = Findings(site, strict=strict)
     read = read_structure if config.of_cifti else read_space
     space = read(config, base, findings)
@@ -207,7 +217,7 @@ def start_scan(
         public = {"site": site}
         strategy = config.confound_strategy
         findings.add(IssueCode.NO_NILEARN, public=public, strategy=strategy)
-    listed = discover(base, listing, config, findings)
+    listed = discover(base, listing, config, findings, before_records)
     if config.feature_space == "matrix":
         space = _said_space(listed, config, findings)
     return SiteScan(config=config, listed=listed, findings=findings, space=space)

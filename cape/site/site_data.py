@@ -71,9 +71,12 @@ class FileSource:
             from cape.data import load_site
             from cape.data.pipeline import SiteScan, check_layout_is_said
 
+            def opened() -> None:
+                self.is_read = True
+
             def reading(scan: SiteScan) -> None:
                 check_layout_is_said(scan.listed, self.config)
-                self.is_read = True
+                opened()
 
             accepted, self._reduced = load_site(
                 self._base,
@@ -82,6 +85,7 @@ class FileSource:
                 site=self._site,
                 working=self._working,
                 strict=self._strict,
+                before_records=opened,
                 before_reading=reading,
                 on_subject=lambda done, total: self.on_subject("read", done),
             )

@@ -27,7 +27,7 @@ from cape.coinstac import site as border
 from cape.coinstac.computation import run
 from cape.computations import load
 from cape.config import Config
-from cape.data import load_site, reading
+from cape.data import load_site, reading, tables
 from cape.data.space import MASKS
 from cape.errors import CapeError, DataError, PrivacyBudgetError, StoppedError
 from cape.privacy.accounting import gdp_mu
@@ -561,6 +561,39 @@ def test_a_list_with_a_wrong_name_locks_nobody_out(worlds, tmp_path) -> None:
         assert owner.ask().startswith("CAPE-E101 ")
     manifest.write_text(right)
     assert owner.ask().startswith("[{")
+
+
+@pytest.mark.parametrize("end", ["too large", "out of memory"])
+def test_a_table_of_records_that_ends_a_run_is_a_question_that_counts(
+    tmp_path, monkeypatch, end
+) -> None:
+    """One person's row may be what makes the table too much; a list of names is none."""
+    (tmp_path / "site").mkdir()
+    rows = [f"s{m},{m}.25,{-m}" for m in range(7)]
+    (tmp_path / "site" / "records.csv").write_text("\n".join(["who,a,b", *rows]) + "\n")
+
+    def breaks(*given: Any, **named: Any) -> Any:
+        raise MemoryError
+
+    if end == "too large":
+        monkeypatch.setattr(tables, "MOST_BYTES", 50)
+    else:
+        monkeypatch.setattr(tables, "table_lines", breaks)
+    tables._read_records.cache_clear()
+    owner = Owner(tmp_path / "owner", tmp_path / "site", LEDGER + "max_refusals = 2\n")
+    settings = {**helper.settings_of("capecca"), "computation": "capecca", "n_pairs": 1}
+    asked = of_capedjica({**settings, "n_features": None})
+
+    def ask() -> str:
+        try:
+            return owner.ask(**asked)
+        except MemoryError:
+            return "stopped"
+
+    told = [ask() for _ in range(3)]
+    assert not told[0].startswith(("[{", "CAPE-E154"))
+    assert told[1] == told[0]
+    assert told[2].startswith("CAPE-E154 ")
 
 
 def test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often(

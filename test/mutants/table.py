@@ -1642,6 +1642,11 @@ MUTANTS = (
         OWNER + "test_a_list_with_a_wrong_name_locks_nobody_out",
     ),
     Mutant(
+        "a table of records that ends a run was no question",
+        "cape/site/site_data.py", "before_records=opened,", "before_records=lambda: None,",
+        OWNER + "test_a_table_of_records_that_ends_a_run_is_a_question_that_counts[too large]",
+    ),
+    Mutant(
         "one odd file turns all others into transposed ones",
         "cape/data/checks.py", "3 * votes <= 2 * len(people)", "votes < len(people)",
         UNIT + "test_data_formats.py"
