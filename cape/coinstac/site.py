@@ -278,6 +278,7 @@ def _context(
             home=home,
             mapped=request.base,
         )
+    is_join = request.cache is None
     return SiteContext(
         site=request.party,
         computation=computation.name,
@@ -289,6 +290,9 @@ def _context(
         open_keys=None if of_run else open_keys,
         all_runs=all_runs,
         asked=asked,
+        # In a repeated end the list of files is gone, and with it a policy that the site mapped,
+        # which may name another ledger.
+        counted=is_join or store.record is not None,
     )
 
 

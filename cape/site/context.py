@@ -58,7 +58,8 @@ class SiteContext(_Party):
     """One site for one round; `owner`: whose run it is.
 
     `open_keys` finds what outlives the run; without it, as in simulations, keys are of this run.
-    `asked` names the run among those that looked at data; empty: they are not counted.
+    `asked` names the run among those that looked at data; empty: they are not counted.  Nor is one
+    that is not `counted`: an answer takes back what an earlier one left.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class SiteContext(_Party):
         open_keys: Callable[[], IdentityFiles | KnownSites] | None = None,
         all_runs: AllRuns | None = None,
         asked: str = "",
+        counted: bool = True,
     ) -> None:
         super().__init__(config)
         self.id, self.parcel = site, None
@@ -81,7 +83,8 @@ class SiteContext(_Party):
         self._open_source = open_source
         self._computation, self._owner = computation, owner
         self.open_keys, self._all_runs = open_keys, all_runs
-        self._asked, self._has_looked, self._is_first = asked, False, False
+        self._asked, self._counted = asked, counted
+        self._has_looked, self._is_first = False, False
 
     @cached_property
     def source(self) -> Source:
@@ -93,11 +96,11 @@ class SiteContext(_Party):
 
         PrivacyBudgetError in `join` if too many runs of this owner did, and never answered.
         """
-        if self._all_runs is None or not self._asked or self._has_looked:
+        if self._all_runs is None or not self._asked or not self._counted or self._has_looked:
             return
         self._is_first = not self._all_runs.has_looked(self._owner, self._asked)
         # Later rounds are of a run that was let in.
-        most = self.policy.max_refusals if self.store.card is None else 0
+        most = self.policy.max_refusals if self.cursor.phase == "join" else 0
         if not self._all_runs.look(self._owner, self._asked, most=most):
             raise self.policy.too_often(self.id)
         self._has_looked = True

@@ -790,6 +790,35 @@ def test_an_answer_that_finds_no_room_counts_until_it_is_sent(tmp_path) -> None:
     other.ask("local0")
 
 
+def test_the_end_of_a_finished_run_asked_again_is_not_counted(tmp_path, monkeypatch) -> None:
+    """Its list of files is gone: it looks at nothing, and waits for no other run."""
+    engine = OfOwner.run(tmp_path, "one")
+    policy = SitePolicy.of_simulation(
+        ledger_file=str(tmp_path / "ledger.jsonl"), max_refusals=1, private_results=True
+    )
+    engine.allow("local0", policy)
+    engine.until("report")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(border, "offload", full)
+        with pytest.raises(StoppedError, match="E261"):
+            engine.ask("local0")
+    marks = tmp_path / "ledger.jsonl.unanswered"
+    (mark,) = marks.iterdir()
+    (marks / f"{mark.name[:32]}-other").touch()  # another run of this owner, under way
+    real, looks = LedgerFile.look, []
+
+    def look(self: LedgerFile, whose: str, run: str, *, most: int = 0) -> bool:
+        looks.append(run)
+        return real(self, whose, run, most=most)
+
+    monkeypatch.setattr(LedgerFile, "look", look)
+    first = engine.ask("local0")
+    assert engine.ask("local0") == first
+    assert not looks
+    # The end that found no room is answered.
+    assert [path.name[33:] for path in marks.iterdir()] == ["other"]
+
+
 # -- adaptive settings over many runs --------------------------------------------------------------
 
 

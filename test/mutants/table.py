@@ -1470,8 +1470,13 @@ MUTANTS = (
     Mutant(
         "max_refusals of a policy is not looked at",
         "cape/site/context.py",
-        "most = self.policy.max_refusals if self.store.card is None else 0", "most = 0",
+        'most = self.policy.max_refusals if self.cursor.phase == "join" else 0', "most = 0",
         OWNER + "test_a_site_that_lets_content_stop_a_run_tells_one_sentence_and_not_often",
+    ),
+    Mutant(
+        "a finished run whose end is asked again counts as one that looks at data",
+        "cape/coinstac/site.py", "counted=is_join or store.record is not None", "counted=True",
+        OWNER + "test_the_end_of_a_finished_run_asked_again_is_not_counted",
     ),
     Mutant(
         "one run more than max_refusals looks at data",
