@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from cape.algorithms.estimators import Array
 from cape.config import Config
-from cape.errors import ConfigError, PrivacyBudgetError, StateLostError
+from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
 from cape.privacy.noise import NoiseSource
@@ -199,7 +199,12 @@ class SiteContext(_Party):
 
     def _admit_card(self, card: SiteCard) -> None:
         # Before the card leaves: even the number of subjects may be too small to be said.
-        self.policy.check_size(self.id, card.n_subjects)
+        try:
+            self.policy.check_size(self.id, card.n_subjects)
+        except CapeError:
+            # Names on a list decide it, whichever error a policy lets it be.
+            self.told_nothing()
+            raise
         labels = self.source.space.packed
         self.store.card = Card(card.nonce, card.n_subjects, _outline(card.space), labels)
         if self._all_runs is not None:

@@ -720,13 +720,14 @@ def test_what_depends_on_nobodys_data_is_not_counted(worlds, tmp_path, monkeypat
     owner = Owner(tmp_path / "owner", worlds[0], LEDGER + "max_refusals = 1\n")
     assert owner.ask(epsilon=9.0).startswith("CAPE-E260 ")
     assert owner.ask(n_sites=None).startswith("CAPE-E013 ")
-    owner.policy.write_text(
-        owner.policy.read_text().replace("min_subjects = 3", "min_subjects = 9")
-    )
-    assert owner.ask().startswith("CAPE-E153 ")
-    owner.policy.write_text(
-        owner.policy.read_text().replace("min_subjects = 9", "min_subjects = 3")
-    )
+    text = owner.policy.read_text()
+    strict = text.replace("min_subjects = 3", "min_subjects = 9")
+    # Too few names on the list, whether or not the site says which limit that is.
+    for policy, code in ((strict, "E153"), (strict + "share_policy_numbers = true\n", "E260")):
+        owner.policy.write_text(policy)
+        assert owner.ask().startswith(f"CAPE-{code} ")
+        assert list((owner.work / "all-runs.jsonl.unanswered").iterdir()) == []
+    owner.policy.write_text(text)
     monkeypatch.setattr(store, "PATIENCE", 0.0)
     with store.appending(owner.work / "all-runs.jsonl", "another process"):
         assert owner.ask().startswith("CAPE-E263 ")

@@ -1525,6 +1525,12 @@ MUTANTS = (
         OWNER + "test_what_depends_on_nobodys_data_is_not_counted",
     ),
     Mutant(
+        "a list with too few names counts",
+        "cape/site/context.py", "            self.told_nothing()\n            raise\n",
+        "            raise\n",
+        OWNER + "test_what_depends_on_nobodys_data_is_not_counted",
+    ),
+    Mutant(
         "an answer is taken for sent before there is room for its files",
         "cape/coinstac/site.py", "    output = offload(",
         "    context.answered()\n    output = offload(",
