@@ -163,10 +163,11 @@ def _read_records(path: Path, _changed: int, _size: int) -> Records:
     values = np.full((len(lines), len(names)), np.nan)
     problems: dict[int, Issue] = {}
     for i, line in enumerate(lines):
-        labels.append(line.text.partition(line.delimiter)[0].strip())
+        labels.append(_label_of(line, path.name))
         try:
             cells = cells_of(line)
-            labels[-1] = cells[0]
+            if len(cells) == 1 + len(names):
+                labels[-1] = cells[0]
             if not line.is_utf8:
                 raise UnusableFile(IssueCode.TABLE_NOT_UTF8, str(line))
             _check_width(line, cells, 1 + len(names))
@@ -176,6 +177,13 @@ def _read_records(path: Path, _changed: int, _size: int) -> Records:
     with np.errstate(over="ignore"):  # past float32 is infinite, and counted as such
         table = values.astype(np.float32)
     return Records(names=names, labels=tuple(labels), values=table, problems=problems)
+
+
+def _label_of(line: Line, table: str) -> str:
+    """Return whose a row is that has not the cells of the header; never its values."""
+    # Not its first cell: after a quote without end, or with another separator, that is the row.
+    label, separator, _ = line.text.partition(line.delimiter)
+    return label.strip().strip('"').strip() if separator else f"line {line.number} of {table}"
 
 
 def _record(cell: str, line: Line) -> float:

@@ -396,6 +396,15 @@ def test_a_row_that_cannot_be_decoded_is_the_zero_vector_of_its_own_person(tmp_p
     assert {label: Y.shape[1] for label, Y in reduced}["s1"] == 0
 
 
+def test_the_name_of_a_person_whose_row_cannot_be_read_is_never_its_values(tmp_path) -> None:
+    rows = ('"s0,0.123,4', "s1;0.123;4", '"s2,0.123,"4,5', '"Doe, Jane",1,2', "s4,0.123",
+            "s5,0.123," + "9" * 200_000, '"s6",0.123,4,5')  # fmt: skip
+    (tmp_path / "records.csv").write_text("\n".join(["who,a,b", *rows]) + "\n")
+    table = tables.read_records(tmp_path / "records.csv")
+    assert table.labels == ("s0", "line 3 of records.csv", "s2", "Doe, Jane", "s4", "s5", "s6")
+    assert set(table.problems) == {0, 1, 2, 4, 5, 6}
+
+
 ASKED_OF_FOLDERS = {"feature_space": "mask", "mask": "MNI152-10mm", "n_features": None}
 
 

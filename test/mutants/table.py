@@ -1647,6 +1647,12 @@ MUTANTS = (
         OWNER + "test_a_row_of_a_table_of_records_is_asked_nothing",
     ),
     Mutant(
+        "values of a row become the name of its person",
+        "cape/data/tables.py", "            if len(cells) == 1 + len(names):\n",
+        "            if cells:\n",
+        OWNER + "test_the_name_of_a_person_whose_row_cannot_be_read_is_never_its_values",
+    ),
+    Mutant(
         "a mistyped list counts as a run that read data",
         "cape/data/pipeline.py", "    scan.findings.raise_if_blocked()\n    before_reading(scan)\n",
         "    before_reading(scan)\n    scan.findings.raise_if_blocked()\n",
