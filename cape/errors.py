@@ -143,7 +143,7 @@ CATALOGUE: Final[dict[str, str]] = {
     "E311": "The own file of site {site} for FLARE is missing or cannot be used; write it there with cape flare site.",
     "E312": "{problem}; {do}",
     # 32n: NeuroFLAME
-    "E320": "{exchanges} exchanges take about {minutes} minutes in NeuroFLAME, which ends a run after {limit}, reading of data included; lower n_rounds.",
+    "E320": "{exchanges} exchanges take about {minutes} minutes in NeuroFLAME, with the reading so far ({reading}) {total}; it ends a run after {limit}: lower n_rounds, or have sites read less.",
     "E321": "that is no checkout of NeuroFLAME's boilerplate; name the folder that has makeJob.py and app/code/framework.",
 }
 

@@ -16,6 +16,7 @@ The framework fills the arguments `parameters`, `data_dir` and `output_dir` by t
 from __future__ import annotations
 
 import base64
+import math
 import secrets
 import shutil
 import tempfile
@@ -183,7 +184,9 @@ def _check_time(state: RunState, spent: float) -> None:
         raise ConfigError(
             "E320",
             exchanges=exchanges,
-            minutes=round(seconds / 60),
+            minutes=math.ceil(seconds / 60),
+            reading=round(spent / 60),
+            total=math.ceil((spent + seconds) / 60),  # never the limit itself
             limit=round(CAP_SECONDS / 60),
         )
 

@@ -2074,6 +2074,11 @@ MUTANTS = (
         UNIT + "test_neuroflame.py::test_the_time_in_which_sites_read_their_data_counts",
     ),
     Mutant(
+        "NeuroFLAME's hour is said to be over for its exchanges where it was the reading",
+        "cape/neuroflame/steps.py", "reading=round(spent / 60),", "reading=0,",
+        UNIT + "test_neuroflame.py::test_the_time_in_which_sites_read_their_data_counts",
+    ),
+    Mutant(
         "NeuroFLAME begins a run with drop-outs",
         "cape/neuroflame/steps.py", "        check_settings(settings)\n", "",
         UNIT + "test_neuroflame.py::test_drop_outs_are_refused_before_a_site_is_asked",

@@ -10,6 +10,7 @@ import ast
 import dataclasses
 import inspect
 import json
+import math
 import os
 import re
 import tempfile
@@ -217,12 +218,25 @@ def test_a_refusal_of_a_site_is_told_by_its_public_text_and_kept_at_the_site(
         policy.write_text(before)
 
 
+def numbers_of_e320(err: Exception) -> tuple[int, ...]:
+    found = re.search(
+        r"(\d+) exchanges take about (\d+) minutes in NeuroFLAME, with the reading so far "
+        r"\((\d+)\) (\d+); it ends a run after (\d+): lower n_rounds, or have sites read less\.",
+        str(err),
+    )
+    assert found is not None, err
+    return tuple(map(int, found.groups()))
+
+
 def test_a_plan_beyond_the_frameworks_hour_is_refused_before_anything_is_charged(
     data: Path, tmp_path: Path
 ) -> None:
     """Two seconds an exchange as it is shipped: 2,000 rounds would be cut off after 1,790."""
-    with pytest.raises(RuntimeError, match=r"CAPE-E320 2\d{3} exchanges take about \d+ minutes"):
+    with pytest.raises(RuntimeError, match=r"CAPE-E320 2\d{3} exchanges .*") as caught:
         play(data, tmp_path / "out", {**SETTINGS, "n_rounds": 2000})
+    exchanges, minutes, reading, total, limit = numbers_of_e320(caught.value)
+    assert (minutes, reading, limit) == (math.ceil(exchanges / 30), 0, 60)
+    assert minutes <= total <= minutes + 1
     (aggregator,) = steps._AGGREGATORS.values()
     assert aggregator.state is not None
     assert aggregator.state.iteration == 1  # only `join` was answered
@@ -240,8 +254,13 @@ def test_the_time_in_which_sites_read_their_data_counts(
         return aggregator
 
     monkeypatch.setattr(steps, "_Aggregator", late)
-    with pytest.raises(RuntimeError, match=r"CAPE-E320 \d+ exchanges .* reading of data included"):
+    with pytest.raises(RuntimeError, match="CAPE-E320 ") as caught:
         play(data, tmp_path / "out", SETTINGS)
+    # A small plan is not the cause, and says so.
+    _, minutes, reading, total, limit = numbers_of_e320(caught.value)
+    assert minutes < 5
+    assert (reading, limit) == (60, 60)
+    assert limit < total <= reading + minutes
     assert not list((tmp_path / "out").rglob("results.json"))
     (aggregator,) = steps._AGGREGATORS.values()
     assert aggregator.state is not None
