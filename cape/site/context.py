@@ -102,7 +102,7 @@ class SiteContext(_Party):
         # Later rounds are of a run that was let in.
         most = self.policy.max_refusals if self.cursor.phase == "join" else 0
         if not self._all_runs.look(self._owner, self._asked, most=most):
-            raise self.policy.too_often(self.id)
+            raise self.policy.too_often(self.id, self._all_runs.unanswered(self._owner))
         self._has_looked = True
 
     def answered(self) -> None:
@@ -256,7 +256,7 @@ class SiteContext(_Party):
         Any number of runs could wait until one has spent, and each ask, at no cost, how much.
         """
         if 0 < self.policy.max_refusals <= all_runs.refusals(self._owner, OVER_TOTAL):
-            raise self.policy.too_often(self.id)
+            raise self.policy.too_often(self.id, all_runs.unanswered(self._owner))
 
     def publish(self, result: object) -> None:
         if not isinstance(result, SiteOutcome):

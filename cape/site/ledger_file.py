@@ -127,31 +127,31 @@ class LedgerFile:
         an error, a full disk, the end of its memory.
         """
         self._make_place()
-        self._unanswered.mkdir(mode=0o700, exist_ok=True)
+        self.unanswered.mkdir(mode=0o700, exist_ok=True)
         # Under a lock: of runs that begin side by side each sees those before it.
-        with folder_lock(self._unanswered, f"the ledger of site {self.site}"):
+        with folder_lock(self.unanswered, f"the ledger of site {self.site}"):
             if 0 < most <= self.refusals(whose, but=run):
                 return False
             # Not synced, in every round: what ends a process takes no file, only a power cut does.
-            (self._unanswered / f"{whose}-{run}").touch(mode=0o600)
+            (self.unanswered / f"{whose}-{run}").touch(mode=0o600)
         return True
 
     def has_looked(self, whose: str, run: str) -> bool:
-        return (self._unanswered / f"{whose}-{run}").exists()
+        return (self.unanswered / f"{whose}-{run}").exists()
 
     def answered(self, whose: str, run: str) -> None:
-        path = self._unanswered / f"{whose}-{run}"
+        path = self.unanswered / f"{whose}-{run}"
         if path.exists():  # the place may be no folder
             path.unlink(missing_ok=True)
 
     def refusals(self, whose: str, *, but: str = "", end: str = "") -> int:
         """Return how many runs looked at data and never answered, `but` one; whose names so end."""
         head, own = f"{whose}-", f"{whose}-{but}"
-        names = os.listdir(self._unanswered) if self._unanswered.is_dir() else []
+        names = os.listdir(self.unanswered) if self.unanswered.is_dir() else []
         return sum(n.startswith(head) and n.endswith(end) and n != own for n in names)
 
     @property
-    def _unanswered(self) -> Path:
+    def unanswered(self) -> Path:
         return self.path.with_name(f"{self.path.name}.unanswered")
 
     def find(self, nonce: str) -> RunSpending:
@@ -308,6 +308,11 @@ class AllRuns:
 
     def refusals(self, owner: str, end: str) -> int:
         return self.file.refusals(self._whose(owner), end=end)
+
+    def unanswered(self, owner: str) -> str:
+        """Return how many there are and which files stand for them, for the site alone."""
+        whose = self._whose(owner)
+        return f"{self.file.refusals(whose)} ({self.file.unanswered / whose}-*)"
 
     def _whose(self, owner: str) -> str:
         # By the name of the data set, not by its data: those were not read yet.  Whatever an engine

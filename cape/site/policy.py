@@ -69,8 +69,8 @@ class SitePolicy:
     simulation_seed: int = -1
     # Whether content of people's files may end a run where `cape validate` finds the site not ready
     stop_for_data: bool = False
-    # Most runs of one owner on `dataset_id` that may look at data here and not answer, counted
-    # beside `ledger_file`; 0 = any number
+    # No run of an owner begins where so many others of theirs on `dataset_id` look at data, or did
+    # and never answered; counted beside `ledger_file`; 0 = any number
     max_refusals: int = 3
     # Whether a refusal may say which number of this policy refused
     share_policy_numbers: bool = False
@@ -197,8 +197,14 @@ class SitePolicy:
                 raise self._refused(site, "min_subjects", got="fewer")
             raise DataError("E153", site=site, detail=detail)
 
-    def too_often(self, site: str) -> PrivacyBudgetError:
-        return self._refused(site, "max_refusals")
+    def too_often(self, site: str, unanswered: str) -> PrivacyBudgetError:
+        """`unanswered`: how many of the owner's exchanges are, and their files."""
+        detail = (
+            f"max_refusals = {self.max_refusals}; exchanges of this owner that are under way, were "
+            f"never answered, or were refused by max_total_epsilon: {unanswered}. Wait for those "
+            "under way; delete the files of those that you know to have told nothing."
+        )
+        return PrivacyBudgetError("E154", site=site, detail=detail)
 
     def over_total(self, site: str) -> PrivacyBudgetError:
         return self._refused(site, "max_total_epsilon", got="more, with earlier runs")

@@ -721,6 +721,14 @@ def test_runs_side_by_side_are_counted_before_they_read(worlds, tmp_path, monkey
     assert owner.ask().startswith("[{")
     # The third found two that were reading; these two have answered.
     assert [text[:9] for text in told] == ["CAPE-E154", '[{"body":']
+    # The site reads why, and what to do: nobody is at fault.
+    (error,) = owner.work.glob("*/output/site-error.txt")
+    text = error.read_text()
+    found = re.search(r"under way, .*: (\d+) \((.*)-\*\)\. Wait .* delete the files", text)
+    assert found is not None, text
+    assert found[1] == "2"
+    assert Path(found[2]).parent == owner.work / "all-runs.jsonl.unanswered"
+    assert "all-runs" not in told[0]
     owner.calls = 4
     assert owner.ask().startswith("[{")
 

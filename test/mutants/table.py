@@ -1525,6 +1525,11 @@ MUTANTS = (
         OWNER + "test_what_depends_on_nobodys_data_is_not_counted",
     ),
     Mutant(
+        "a site that lets no run begin does not say what is unanswered",
+        "cape/site/policy.py", "max_total_epsilon: {unanswered}. Wait", "max_total_epsilon. Wait",
+        OWNER + "test_runs_side_by_side_are_counted_before_they_read",
+    ),
+    Mutant(
         "a list with too few names counts",
         "cape/site/context.py", "            self.told_nothing()\n            raise\n",
         "            raise\n",
