@@ -351,7 +351,7 @@ def test_a_source_reads_when_first_asked_and_once(tmp_path, monkeypatch) -> None
     loads: list[Any] = []
     data = SimpleNamespace(space=FeatureSpace.of_matrix(6), n_subjects=2, fingerprint="f")
 
-    def load(base, given, config, *, site, working, strict, before_reading, on_subject):
+    def load(base, given, config, *, site, working, strict, on_subject, **before):
         assert not strict
         on_subject(1, 2)  # nobody listens
         loads.append((base, given, site))
