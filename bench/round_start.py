@@ -33,7 +33,8 @@ ALLOWED = 2.0
 SITES = ("site0", "site1", "site2")
 PHASE = "iterate"
 SETTINGS = {
-    "n_components": 3, "min_timepoints": 10, "feature_space": "matrix", "n_features": 12,
+    "computation": "capedjica", "n_components": 3, "min_timepoints": 10,
+    "feature_space": "matrix", "n_features": 12,
     "detrend": "none",
     "epsilon": 8.0, "delta": 1e-3, "accept_low_quality": True, "n_sites": 3,
 }  # fmt: skip

@@ -149,6 +149,7 @@ def check_asked_twice_is_answered_once(folder: Path) -> None:
         sites[site.name] = site
     settings = {
         **wiretap.budget(1.0), "computation": "capemean", "feature_space": "matrix",
+        "n_features": 2,
         "min_timepoints": 3, "n_sites": 3,
     }  # fmt: skip
     work = folder / "work"
