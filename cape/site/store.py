@@ -294,6 +294,9 @@ class FileStore:
         if self._root.exists():
             import shutil  # and all its archive formats: only rounds that clear pay for them
 
+            # First: a `report` that finds it is done anew, from all the rest, also after a kill
+            # half-way; one that does not, is repeated and needs none of it.
+            (self._root / RECEIPT).unlink(missing_ok=True)
             shutil.rmtree(self._root, ignore_errors=True)
 
     # -- working arrays: one file per name, made again if it is lost or damaged

@@ -270,6 +270,32 @@ def test_nothing_stays_in_the_working_folder_after_a_run(tmp_path) -> None:
     assert not (before.work / "local0" / "output" / "private").exists()
 
 
+@pytest.mark.usefixtures("no_pages")
+@pytest.mark.parametrize("left", ["receipt.jsonl", "given.json", "ledger.jsonl"])
+def test_a_site_killed_while_it_clears_its_files_is_asked_again(
+    recording, tmp_path, monkeypatch, left
+) -> None:
+    """It answers the same bytes, whichever was the last to go: once a run of all ended there."""
+    engine = recording.at(("report", 1), tmp_path / "work")
+    files: list[Path] = []
+
+    def killed(path: Path, *, ignore_errors: bool) -> None:
+        files.extend(found for found in path.rglob("*") if found.is_file())
+        for found in files:
+            if found.name != left:
+                found.unlink()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", killed)
+        with pytest.raises(KeyboardInterrupt):
+            engine.ask("local0")
+    assert len(files) > 3
+    first = recording.answers["report", 1]["local0"]
+    assert helper.repeated(engine.ask("local0")) == helper.repeated(first)
+    assert not (engine.work / "local0" / "output" / ".cape").exists()
+
+
 STATE = {
     "receipt": "output/.cape/receipt.jsonl",
     "vault": "output/.cape/*/vault-agreed.*",

@@ -1174,6 +1174,11 @@ MUTANTS = (
         "::test_g13_the_vault_key_and_the_vault_never_lie_in_one_folder",
     ),
     Mutant(
+        "the end of a run clears its files in any order",
+        "cape/site/store.py", "            (self._root / RECEIPT).unlink(missing_ok=True)\n", "",
+        "test/e2e/test_drivers.py::test_a_site_killed_while_it_clears_its_files_is_asked_again",
+    ),
+    Mutant(
         "working files stay after a run",
         "cape/coinstac/site.py",
         "    store.forget_arrays()\n    store.clear()\n", "    store.clear()\n",
