@@ -5,6 +5,7 @@ Each matrix is kept in bands: rows that belong together see few of the columns.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import numpy as np
@@ -38,12 +39,17 @@ class AxisProducts:
     steps: tuple[Array, Array, Array]
 
     @classmethod
-    def of(cls, first: Array, second: Array, third: Array) -> AxisProducts:
+    def of(
+        cls, first: Array, second: Array, third: Array, *, work: tuple[Array, Array] | None = None
+    ) -> AxisProducts:
+        """`work`: memory for the products in turn; the volume may lie in the other one."""
         (x, _), (y, old_y), (z, old_z) = first.shape, second.shape, third.shape
-        return cls(
-            bands=(_bands(first), _bands(second), _bands(third)),
-            steps=(np.empty((x, old_y, old_z)), np.empty((x, y, old_z)), np.empty((x, y, z))),
-        )
+        shapes = (x, old_y, old_z), (x, y, old_z), (x, y, z)
+        if work is None:
+            one, two, three = (np.empty(shape) for shape in shapes)
+        else:
+            one, two, three = map(start_of, (*work, work[0]), shapes)
+        return cls(bands=(_bands(first), _bands(second), _bands(third)), steps=(one, two, three))
 
     def of_volume(self, volume: Array) -> Array:
         """Return the product with a finite, contiguous volume; it lasts until the next one."""
@@ -58,6 +64,11 @@ class AxisProducts:
         for band in self.bands[2]:
             np.matmul(old[:, band.old], band.weights.T, out=new[:, band.new])
         return third
+
+
+def start_of(memory: Array, shape: tuple[int, ...]) -> Array:
+    """Return the first entries of a contiguous array as one of `shape`."""
+    return memory[: math.prod(shape)].reshape(shape)
 
 
 def support(matrix: Array) -> slice:

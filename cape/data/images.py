@@ -24,6 +24,7 @@ from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.data.parallel_axes import parallel_axes
 from cape.data.runs import RunFile, Series, unread
 from cape.data.space import Grid, one_space, space_of
+from cape.data.turned_axes import turned_axes
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.feature_space import MOST_LABELS
 from cape.frozen import dataclass
@@ -292,21 +293,16 @@ def _picker(layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resam
     general = _general_picker(layout, alignment, grid, how)
     if grid is None or (alignment.index is not None and not how.smoothing_fwhm):
         return general
-    parallel = parallel_axes(
-        (layout.shape[0], layout.shape[1], layout.shape[2]),
-        alignment.affine,
-        grid,
-        index=alignment.index,
-        smoothing_fwhm=how.smoothing_fwhm,
-    )
-    if parallel is None:
-        return general
+    shape, fwhm = (layout.shape[0], layout.shape[1], layout.shape[2]), how.smoothing_fwhm
+    quick = parallel_axes(
+        shape, alignment.affine, grid, index=alignment.index, smoothing_fwhm=fwhm
+    ) or turned_axes(shape, alignment.affine, grid, smoothing_fwhm=fwhm)
 
     def pick(stored: npt.NDArray[np.generic]) -> Array:
         # An entry that is not finite would spoil all that one product makes of its row.
         if stored.dtype.kind == "f" and not np.isfinite(stored).all():
             return general(stored)
-        return parallel.voxels(stored.reshape(layout.shape[2::-1]), layout.slope, layout.inter)
+        return quick.voxels(stored.reshape(layout.shape[2::-1]), layout.slope, layout.inter)
 
     return pick
 

@@ -50,7 +50,7 @@ def parallel_axes(
     """
     if index is not None:
         sds = smoothing_fwhm * SD_PER_FWHM / edges_of(affine)
-        matrices = [_smoothing(n, sd) for n, sd in zip(shape, sds, strict=True)]
+        matrices = [smoothing_matrix(n, sd) for n, sd in zip(shape, sds, strict=True)]
         inside = index
         return _banded(matrices, inside)
     matrix = voxel_map(affine, grid.affine, grid.shape)
@@ -62,8 +62,8 @@ def parallel_axes(
     matrices = []
     for old, new in zip(range(3), along, strict=True):
         places = matrix[old, 3] + np.arange(grid.shape[new]) * matrix[old, new]
-        steps = _interpolation(shape[old], places) @ _smoothing(shape[old], before[old])
-        matrices.append(_smoothing(grid.shape[new], after[new]) @ steps)
+        steps = _interpolation(shape[old], places) @ smoothing_matrix(shape[old], before[old])
+        matrices.append(smoothing_matrix(grid.shape[new], after[new]) @ steps)
     # Where a voxel of the mask comes out: the new volume has the axes of the stored one.
     sizes = tuple(grid.shape[new] for new in along)
     positions = np.arange(int(np.prod(sizes)), dtype=np.intp).reshape(sizes, order="F")
@@ -71,7 +71,7 @@ def parallel_axes(
     return _banded(matrices, inside)
 
 
-def _smoothing(n: int, sd: float) -> Array:
+def smoothing_matrix(n: int, sd: float) -> Array:
     """Gaussian of one axis of n voxels, shape (n, n); borders are repeated."""
     from scipy import ndimage
 

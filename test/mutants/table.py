@@ -1753,11 +1753,28 @@ MUTANTS = (
         "::test_axes_stored_in_any_order_and_direction_give_the_bits_of_the_general_form",
     ),
     Mutant(
+        "interpolation between turned grids goes on past the last voxel of an image",
+        "cape/data/turned_axes.py", "        new[self.outside] = 0.0\n", "",
+        UNIT + "test_data_parallel_axes.py"
+        "::test_what_lies_on_the_last_voxel_is_inside_and_what_lies_behind_is_zero",
+    ),
+    Mutant(
+        "what a Gaussian of a turned grid reaches beyond the mask is not interpolated",
+        "cape/data/turned_axes.py", "points += np.array([[old.start] for old in reached]",
+        "points += np.array([[old.start] for old in made]",
+        UNIT + "test_data_parallel_axes.py::test_a_turned_grid_gives_the_bits_of_the_general_form",
+    ),
+    Mutant(
+        "a volume between turned grids is not smoothed before it becomes coarser",
+        "cape/data/turned_axes.py", "    if wide.any():\n", "    if wide.min() > 1e9:\n",
+        UNIT + "test_data_parallel_axes.py::test_a_turned_grid_gives_the_bits_of_the_general_form",
+    ),
+    Mutant(
         "a NaN spreads along the axes of its volume",
         "cape/data/images.py",
         'stored.dtype.kind == "f" and not', 'stored.dtype.kind == "c" and not',
         UNIT + "test_data_parallel_axes.py"
-        "::test_a_volume_with_nan_and_a_turned_grid_take_the_general_form",
+        "::test_a_volume_with_nan_takes_the_general_form",
     ),
     Mutant(
         "an interpolated basis is orthonormal on its nodes, not on the voxels",

@@ -1,4 +1,4 @@
-"""Three matrices a volume give the bits of the form for any grid; gzip by either package."""
+"""The two quick forms give the bits of the form for any volume; gzip by either package."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ import pytest
 
 from cape.data import RunFile, grid_of, images, unpacking
 from cape.data.images import Resampling, read_image
-from cape.data.parallel_axes import ParallelAxes, parallel_axes
+from cape.data.parallel_axes import ParallelAxes
 from cape.data.space import Grid
+from cape.data.turned_axes import TurnedAxes
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.feature_space import FeatureSpace
 
@@ -43,11 +44,11 @@ def image_of(dtype: type = np.int16, times: int = 3, affine: np.ndarray = FINE) 
 
 
 def both(path: Path, grid: Grid, how: Resampling, monkeypatch: pytest.MonkeyPatch):
-    """Return the values as read, and as read by the form for any grid."""
+    """Return the values as read, and as read by the form for any volume."""
     run = RunFile(path=path, name="run")
     quick = read_image(run, grid, how)
     with monkeypatch.context() as patch:
-        patch.setattr(images, "parallel_axes", lambda *given, **named: None)
+        patch.setattr(images, "_picker", images._general_picker)
         plain = read_image(run, grid, how)
     assert quick.digest == plain.digest
     return quick.values, plain.values
@@ -56,14 +57,24 @@ def both(path: Path, grid: Grid, how: Resampling, monkeypatch: pytest.MonkeyPatc
 @pytest.fixture
 def volumes_multiplied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """A list that grows by one for each volume that goes through three matrices."""
-    seen: list[int] = []
-    whole = ParallelAxes.voxels
+    return counted(ParallelAxes, monkeypatch)
 
-    def counted(self, stored, slope, inter):
+
+@pytest.fixture
+def volumes_turned(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """A list that grows by one for each volume that is brought to a turned grid the quick way."""
+    return counted(TurnedAxes, monkeypatch)
+
+
+def counted(kind: type, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    seen: list[int] = []
+    whole = kind.voxels
+
+    def voxels(self, stored, slope, inter):
         seen.append(1)
         return whole(self, stored, slope, inter)
 
-    monkeypatch.setattr(ParallelAxes, "voxels", counted)
+    monkeypatch.setattr(kind, "voxels", voxels)
     return seen
 
 
@@ -119,9 +130,7 @@ def test_smoothing_on_the_masks_own_grid_gives_the_bits_of_the_general_form(
     assert len(volumes_multiplied) == 6
 
 
-def test_a_volume_with_nan_and_a_turned_grid_take_the_general_form(
-    tmp_path, monkeypatch, volumes_multiplied
-):
+def test_a_volume_with_nan_takes_the_general_form(tmp_path, monkeypatch, volumes_multiplied):
     values = np.array(image_of(np.float32).dataobj)
     values[8:12, 9:13, 6:9, 1] = np.nan
     nib.save(nib.Nifti1Image(values, FINE), tmp_path / "run.nii")
@@ -131,14 +140,112 @@ def test_a_volume_with_nan_and_a_turned_grid_take_the_general_form(
     assert len(volumes_multiplied) == 2
     assert np.isnan(quick[:, 1]).any()
     assert np.isfinite(quick[:, [0, 2]]).all()
-    angle = 0.1
-    turn = np.eye(4)
-    turn[:2, :2] = [[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]
-    assert parallel_axes(SHAPE, turn @ FINE, grid(), index=None, smoothing_fwhm=0.0) is None
 
 
-def test_an_image_that_the_mask_does_not_reach_is_zero_in_both_forms(tmp_path, monkeypatch):
-    nib.save(image_of(), tmp_path / "run.nii")
+# ------------------------------------------------------------------------------- turned grids
+
+
+def turn(*degrees: float) -> np.ndarray:
+    """Return a turn about x, then y, then z, (4, 4), about a place within the image."""
+    matrix = np.eye(4)
+    for axis, angle in enumerate(np.deg2rad(degrees)):
+        one, (a, b) = np.eye(4), [k for k in range(3) if k != axis]
+        one[[a, a, b, b], [a, b, a, b]] = (
+            np.cos(angle),
+            -np.sin(angle),
+            np.sin(angle),
+            np.cos(angle),
+        )
+        matrix = one @ matrix
+    return matrix
+
+
+def shear(part: float) -> np.ndarray:
+    matrix = np.eye(4)
+    matrix[0, 1] = part
+    return matrix
+
+
+MOVED = np.eye(4)
+MOVED[:3, 3] = 11.0, -17.0, 9.0
+TURNED = {
+    "turned": turn(4, -3, 7) @ FINE,
+    "about one axis": turn(0, 0, 9) @ FINE,
+    "far": turn(35, 60, -20) @ FINE,
+    "sheared": shear(0.2) @ FINE,
+    "partly outside": MOVED @ turn(4, -3, 7) @ FINE,
+    "coarser": turn(4, -3, 7) @ FINE @ np.diag([2.5, 2.5, 2, 1]),
+}
+
+
+@pytest.mark.parametrize("fwhm", [0.0, 6.0])
+@pytest.mark.parametrize("affine", TURNED.values(), ids=TURNED)
+def test_a_turned_grid_gives_the_bits_of_the_general_form(
+    tmp_path, monkeypatch, volumes_turned, affine, fwhm
+):
+    image = image_of(affine=affine)
+    image.header.set_slope_inter(0.37, -12.5)
+    floats = nib.Nifti1Image(np.asarray(image.dataobj).astype(np.float32) / 7, affine)
+    where, how = tmp_path / "run.nii", Resampling(resample="to_mask", smoothing_fwhm=fwhm)
+    for each in (image, floats, turned(image, (2, 0, 1), (-1, 1, -1))):
+        nib.save(each, where)
+        quick, plain = both(where, grid(), how, monkeypatch)
+        np.testing.assert_array_equal(quick, plain)
+        assert np.ptp(plain) > 0
+    assert len(volumes_turned) == 9
+
+
+@pytest.mark.parametrize("shape", [(9, 12, 8), (9, 12, 1), (1, 12, 8)])
+def test_what_lies_on_the_last_voxel_is_inside_and_what_lies_behind_is_zero(
+    tmp_path, monkeypatch, volumes_turned, shape
+):
+    own = grid()
+    # Places are halves, without rounding: the mask's voxels lie on the first and the last ones.
+    affine = own.affine @ shear(0.5)
+    values = np.random.default_rng(4).normal(100, 9, (*shape, 2)).astype(np.float32)
+    nib.save(nib.Nifti1Image(values, affine), tmp_path / "run.nii")
+    how = Resampling(resample="to_mask")
+    quick, plain = both(tmp_path / "run.nii", own, how, monkeypatch)
+    np.testing.assert_array_equal(quick, plain)
+    zeros = np.count_nonzero(plain == 0)
+    assert 0 < zeros < plain.size
+    assert len(volumes_turned) == 2
+
+
+def test_of_a_turned_image_too_a_volume_with_nan_takes_the_general_form(
+    tmp_path, monkeypatch, volumes_turned
+):
+    values = np.array(image_of(np.float32).dataobj)
+    values[8:12, 9:13, 6:9, 1] = np.nan
+    nib.save(nib.Nifti1Image(values, TURNED["turned"]), tmp_path / "run.nii")
+    how = Resampling(resample="to_mask")
+    quick, plain = both(tmp_path / "run.nii", grid(), how, monkeypatch)
+    np.testing.assert_array_equal(quick, plain)
+    assert len(volumes_turned) == 2
+    assert np.isnan(quick[:, 1]).any()
+    assert np.isfinite(quick[:, [0, 2]]).all()
+
+
+@pytest.mark.parametrize("fwhm", [0.0, 6.0])
+def test_a_turned_grid_takes_no_more_memory_than_the_general_form(
+    tmp_path, monkeypatch, peak_of, fwhm
+):
+    along = np.meshgrid(*(np.linspace(-1, 1, n) for n in (60, 70, 60)), indexing="ij")
+    labels = (sum(x**2 for x in along) < 0.8).astype(np.int32)  # a brain in a field
+    own = grid_of(FeatureSpace.of_labels("mask", labels, grid(2.5).affine))
+    rng = np.random.default_rng(9)
+    values = rng.integers(0, 999, (80, 84, 54, 1), dtype=np.int16)
+    nib.save(nib.Nifti1Image(values, turn(4, -3, 7) @ FINE), tmp_path / "run.nii")
+    how = Resampling(resample="to_mask", smoothing_fwhm=fwhm)
+    run = RunFile(path=tmp_path / "run.nii", name="run")
+    quick = peak_of(lambda: read_image(run, own, how))
+    monkeypatch.setattr(images, "_picker", images._general_picker)
+    assert quick < peak_of(lambda: read_image(run, own, how))
+
+
+@pytest.mark.parametrize("affine", [FINE, TURNED["turned"]], ids=["parallel", "turned"])
+def test_an_image_that_the_mask_does_not_reach_is_zero_in_both_forms(tmp_path, monkeypatch, affine):
+    nib.save(image_of(affine=affine), tmp_path / "run.nii")
     far = grid(shift=300.0)
     quick, plain = both(tmp_path / "run.nii", far, Resampling(resample="to_mask"), monkeypatch)
     np.testing.assert_array_equal(quick, np.zeros_like(quick))
