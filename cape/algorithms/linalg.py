@@ -6,11 +6,19 @@ a vector symmetric noise on a matrix (section III of capeDJICA, Imtiaz et al.).
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import isqrt
 
 import numpy as np
+import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
+
+
+@lru_cache(maxsize=8)  # a run has few sizes, and a round asks for them again and again
+def above_diagonal(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
+    """Rows and columns of the entries i < j of an (n, n) matrix, row by row."""
+    return np.triu_indices(n, 1)
 
 
 def svec(matrix: Array) -> Array:
@@ -20,7 +28,7 @@ def svec(matrix: Array) -> Array:
     stay, and independent noise is GOE noise on the matrix.
     """
     n = matrix.shape[-1]
-    rows, columns = np.triu_indices(n, 1)
+    rows, columns = above_diagonal(n)
     vector = np.empty((*matrix.shape[:-2], n * (n + 1) // 2))
     vector[..., :n] = np.diagonal(matrix, axis1=-2, axis2=-1)
     vector[..., n:] = matrix[..., rows, columns]
@@ -31,7 +39,7 @@ def svec(matrix: Array) -> Array:
 def smat(vector: Array) -> Array:
     """Symmetric matrices of isometric vectors: inverse of `svec`; ValueError for other sizes."""
     n = order_of_svec(vector.shape[-1])
-    rows, columns = np.triu_indices(n, 1)
+    rows, columns = above_diagonal(n)
     matrix = np.zeros((*vector.shape[:-1], n, n))
     upper = vector[..., n:] / np.sqrt(2.0)
     matrix[..., rows, columns] = upper
@@ -52,7 +60,7 @@ def order_of_svec(length: int) -> int:
 def skew(upper: Array, n: int) -> Array:
     """Skew-symmetric matrix (n, n) with `upper`, entries i < j row by row, above its diagonal."""
     matrix = np.zeros((n, n))
-    matrix[np.triu_indices(n, 1)] = upper
+    matrix[above_diagonal(n)] = upper
     return matrix - matrix.T
 
 

@@ -31,7 +31,7 @@ from cape.algorithms.estimators import (
     clip_rows,
     step_record,
 )
-from cape.algorithms.linalg import polar, skew, skew_exp
+from cape.algorithms.linalg import above_diagonal, polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
 from cape.algorithms.verdict import judge
 from cape.frozen import dataclass
@@ -159,7 +159,7 @@ def turned(W: Array, turn: Array) -> Array:
     By the Cayley transform ``(I - D/2)^-1 (I + D/2)``: a rotation, exp(D) up to its third order.
     """
     half = np.zeros_like(W)
-    half[np.triu_indices(len(W), 1)] = turn / 2.0
+    half[above_diagonal(len(W))] = turn / 2.0
     half -= half.T
     one = np.eye(len(W))
     return np.asarray(np.linalg.solve(one - half, (one + half) @ W))
@@ -227,7 +227,7 @@ def score(y: Floats, name: Score) -> Floats:
 @functools.lru_cache(maxsize=4)
 def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Places of the entries ij and ji, i < j row by row, in a flat (R, R) matrix."""
-    upper, right = np.triu_indices(R, 1)
+    upper, right = above_diagonal(R)
     return upper * R + right, right * R + upper
 
 

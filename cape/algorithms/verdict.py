@@ -15,6 +15,7 @@ from typing import Final, Literal
 import numpy as np
 
 from cape.algorithms.estimators import Array
+from cape.algorithms.linalg import above_diagonal
 from cape.frozen import dataclass
 
 RunVerdict = Literal["converged", "unconfirmed", "not_separated"]
@@ -91,7 +92,7 @@ def judge(
     R, pairs = n_components, len(response)
     scale = max(information, np.finfo(float).tiny)
     of_pairs = np.zeros((R, R))
-    of_pairs[np.triu_indices(R, 1)] = response
+    of_pairs[above_diagonal(R)] = response
     by_component = (of_pairs + of_pairs.T).sum(axis=1)
     c = float(response.sum()) / (scale * max(pairs, 1))
     z = float(response.sum()) / float(np.sqrt(scale * max(pairs, 1)))

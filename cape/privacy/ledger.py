@@ -139,6 +139,10 @@ class Ledger:
         head = next_head(self.head, len(self.events) + 1, event)
         return Ledger(budget=self.budget, events=(*self.events, event), head=head)
 
+    def entry(self, event: Event) -> LedgerEntry:
+        """Entry of a release that is charged next."""
+        return _entry(len(self.events) + 1, self.head, event)
+
     def entries(self) -> tuple[LedgerEntry, ...]:
         """Entries for JSON, in order; `read_entries` checks them."""
         return write_entries(self.events)

@@ -169,7 +169,7 @@ class Probe:
             agreed = _agree(site, model)
             if signs(site.config):
                 signature = keys.sign(site.identity_secret(), agreed.roster).hex()
-            masked = _masked(site, agreed, zeros, self.field)
+            masked = _masked(site, model, agreed, zeros, self.field)
         return Masked(total=masked, refused=False, signature=signature)
 
     def combine(
@@ -265,14 +265,16 @@ def hide(site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str) -> 
     if not agreed.signed:
         _check_signatures(model, key_roster(joined(model), model.keys), agreed.roster)
         _keep(site, replace(agreed, signed=True))
-    return _masked(site, agreed, noisy, field)
+    return _masked(site, model, agreed, noisy, field)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class AgreedKeys:
     """What the key exchange left a site, in its vault: made once, as it takes time with S."""
 
-    pairs: Mapping[str, bytes] = field(repr=False)  # pair key by site
+    # Pair keys of all others in the order of the roster, joined: a text for each would cost every
+    # round S of them
+    pairs: bytes = field(repr=False)
     roster: bytes  # digest of the key roster
     # Whether all sites are known to have the same roster, where their signatures can prove it
     signed: bool
@@ -293,8 +295,9 @@ def _agree(site: Site, model: Model) -> AgreedKeys:
     if own is None or own.public_key != ring.public_key:
         raise SecureAggregationError("E220", problem=f"the key of {site.id} was changed")
     keys.check_roster(entries, own=own, sizes=sizes)
+    pairs = keys.pair_keys(ring, entries, salt=_salt(site, model)).keys
     agreed = AgreedKeys(
-        pairs=keys.pair_keys(ring, entries, salt=_salt(site, model)).keys,
+        pairs=b"".join(pairs.values()),
         roster=keys.roster_digest(entries),
         signed=not signs(site.config),
     )
@@ -302,7 +305,9 @@ def _agree(site: Site, model: Model) -> AgreedKeys:
     return agreed
 
 
-def _masked(site: Site, agreed: AgreedKeys, noisy: npt.NDArray[np.int64], field: str) -> RingVector:
+def _masked(
+    site: Site, model: Model, agreed: AgreedKeys, noisy: npt.NDArray[np.int64], field: str
+) -> RingVector:
     """Add zero-sum noise e_s of this site for the present phase and round, (size,) uint64.
 
     Bound to all that was broadcast so far: told different things, masks do not cancel, and two
@@ -315,7 +320,10 @@ def _masked(site: Site, agreed: AgreedKeys, noisy: npt.NDArray[np.int64], field:
         size=noisy.size,
         transcript=site.transcript,
     )
-    pairs = keys.PairKeys(site=site.id, keys=agreed.pairs)
+    others = (entry.site for entry in broadcast_roster(model).sites if entry.site != site.id)
+    n = keys.KEY_BYTES
+    shared = {peer: agreed.pairs[i * n : (i + 1) * n] for i, peer in enumerate(others)}
+    pairs = keys.PairKeys(site=site.id, keys=shared)
     return noisy.view(np.uint64) + keys.zero_sum_mask(pairs, label)
 
 

@@ -150,6 +150,10 @@ class MaskLabel:
         phase, name = lp(self.phase.encode()), lp(self.field.encode())
         return phase + u64(self.round) + name + u64(self.size) + self.transcript
 
+    def info(self) -> bytes:
+        """Return what `stream_key` binds every key of these masks to."""
+        return lp(b"cape/1/mask") + self.to_bytes()
+
 
 def lp(value: bytes) -> bytes:
     """Length of `value` (4 bytes, little endian), then `value`."""
@@ -270,35 +274,33 @@ def zero_sum_mask(pairs: PairKeys, label: MaskLabel) -> Ring:
     ``sum(P_sj, j > s) - sum(P_js, j < s)``, P the stream of a pair.  Never use a label twice.
     """
     total = np.zeros(label.size, dtype=np.uint64)
+    info, own = label.info(), pairs.site.encode()  # once, not for each of S - 1 peers
     for peer, key in pairs.keys.items():
         # One end of a pair adds the stream, the other subtracts it: they agree by their order.
-        if pairs.site.encode() < peer.encode():
-            add_stream(total, key, label)
-        else:
-            subtract_stream(total, key, label)
+        operation = np.add if own < peer.encode() else np.subtract
+        _apply_stream(operation, total, key, info)
     return total
 
 
-def stream_key(key: bytes, label: MaskLabel) -> bytes:
-    """Key of one stream: HKDF-Expand of `key` bound to the label."""
+def stream_key(key: bytes, info: bytes) -> bytes:
+    """Key of one stream: HKDF-Expand of `key` bound to `MaskLabel.info`."""
     # Pair keys are uniform already, so Extract is not needed again; a key for each label lets
     # every stream start at counter zero.
-    info = lp(b"cape/1/mask") + label.to_bytes()
     return HKDFExpand(algorithm=SHA256(), length=KEY_BYTES, info=info).derive(key)
 
 
 def add_stream(total: Ring, key: bytes, label: MaskLabel) -> None:
     """Add the key stream P of `key` and `label` to `total`, in place, modulo 2^64."""
-    _apply_stream(np.add, total, key, label)
+    _apply_stream(np.add, total, key, label.info())
 
 
 def subtract_stream(total: Ring, key: bytes, label: MaskLabel) -> None:
-    _apply_stream(np.subtract, total, key, label)
+    _apply_stream(np.subtract, total, key, label.info())
 
 
-def _apply_stream(operation: np.ufunc, total: Ring, key: bytes, label: MaskLabel) -> None:
+def _apply_stream(operation: np.ufunc, total: Ring, key: bytes, info: bytes) -> None:
     # Counter and nonce are zero, as each key has one use.
-    cipher = Cipher(algorithms.ChaCha20(stream_key(key, label), bytes(16)), mode=None).encryptor()
+    cipher = Cipher(algorithms.ChaCha20(stream_key(key, info), bytes(16)), mode=None).encryptor()
     buffer = bytearray(8 * min(_CHUNK, total.size))
     words = np.frombuffer(buffer, dtype="<u8")
     zeros = memoryview(_ZEROS)

@@ -173,11 +173,11 @@ class SiteContext(_Party):
             raise StateLostError("E210", site=f"site {self.id}", what="ledger")
         self.policy.check_settings(self.id, self._computation, self.config)
         # In memory first, so that a budget that is used up leaves no line.
-        ledger = self.ledger.charge(event)
-        *earlier, line = ledger.entries()
+        ledger, line = self.ledger.charge(event), self.ledger.entry(event)
         # The ledger of all runs comes first: what its limit refuses leaves no line of this run.
         if self._all_runs:
             self._check_waiting(self._all_runs)
+            earlier = self.ledger.entries()
             if not self._all_runs.file.charge(self.card.nonce, line, earlier=earlier):
                 raise self._over_total(self._all_runs)
         self.store.charge(line)

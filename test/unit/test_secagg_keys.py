@@ -58,7 +58,7 @@ def test_the_known_answer_of_the_byte_layout_holds():
     assert keys.roster_fingerprint(roster) == "48989766c1daaa70"
     k_ab = keys.pair_keys(rings["site-a"], entries, salt=SALT).keys["site-b"]
     assert k_ab.hex().startswith("b0fb5f42f3da0987")
-    assert keys.stream_key(k_ab, LABEL).hex().startswith("0227dd8a2870a45a")
+    assert keys.stream_key(k_ab, LABEL.info()).hex().startswith("0227dd8a2870a45a")
     stream = np.zeros(4, dtype=np.uint64)
     keys.add_stream(stream, k_ab, LABEL)
     assert int(stream[0]) == 0x79959646E04A2808
@@ -75,7 +75,7 @@ def test_the_known_answer_of_the_byte_layout_holds():
 
 def test_the_key_stream_is_chacha20_of_rfc_8439(monkeypatch):
     """Appendix A.1, test vector 1: key, counter and nonce zero."""
-    monkeypatch.setattr(keys, "stream_key", lambda _key, _label: bytes(32))
+    monkeypatch.setattr(keys, "stream_key", lambda _key, _info: bytes(32))
     stream = np.zeros(4, dtype=np.uint64)
     keys.add_stream(stream, b"", LABEL)
     assert stream.astype("<u8").tobytes() == bytes.fromhex(
