@@ -1,6 +1,6 @@
 """One table of speed: measure, ours, floor or peer, ratio, target, met or not.
 
-    python bench/all.py [--only kernels,round,reading,run,sites,subjects,state] [--quick] [--json]
+    python bench/all.py [--only kernels,round,reading,run,sites,subjects,state,files] [--quick] [--json]
     python bench/all.py --only sites --tree ../before
 
 Runs the other benches, each in processes of its own, and puts their ratios beside the targets.
@@ -208,6 +208,16 @@ def state(arguments: argparse.Namespace) -> Iterator[Row]:
     )  # fmt: skip
 
 
+def files(arguments: argparse.Namespace) -> Iterator[Row]:
+    """A round of a site that finds its working arrays in a file."""
+    words = ("--subjects", "250", "--repeats", "3") if arguments.quick else ()
+    found = of_bench("side_files", *words)
+    yield Row(
+        measure=f"round of {found['subjects']} subjects from its file", ours=found["with_file_ms"],
+        beside=found["arithmetic_ms"], what="in memory", ratio=found["ratio"], target=1.05,
+    )  # fmt: skip
+
+
 def elsewhere(arguments: argparse.Namespace) -> Iterator[Row]:
     """What this computer or these benches do not measure."""
     del arguments
@@ -223,6 +233,7 @@ PARTS: dict[str, Callable[[argparse.Namespace], Iterator[Row]]] = {
     "sites": sites,
     "subjects": subjects,
     "state": state,
+    "files": files,
     "elsewhere": elsewhere,
 }
 
