@@ -1,6 +1,7 @@
 """One table of speed: measure, ours, floor or peer, ratio, target, met or not.
 
-    python bench/all.py [--only kernels,round,reading,run,sites,subjects,state,files] [--quick] [--json]
+    python bench/all.py [--only kernels,round,reading,run,sites,subjects,state,files]
+                        [--quick] [--json]
     python bench/all.py --only sites --tree ../before
 
 Runs the other benches, each in processes of its own, and puts their ratios beside the targets.

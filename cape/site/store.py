@@ -16,16 +16,18 @@ docs/decisions.md says why these are files and no database.
 from __future__ import annotations
 
 import binascii
+import contextlib
 import dataclasses
 import errno
 import hashlib
 import itertools
 import json
 import math
+import mmap
 import os
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeVar
 
@@ -56,6 +58,12 @@ T = TypeVar("T")
 RECEIPT = "receipt.jsonl"
 # Bytes of a stored answer: what the engine takes.
 MAX_STORED = 100 * 2**20
+# Hex digits in front of a file of arrays: the CRC-32 of all that follows.
+CHECKSUM = 8
+# Arrays in a file begin at multiples of this: elsewhere BLAS would be given a copy.
+ALIGNED = 64
+# Seconds after which the time of a file would tell another write.
+SETTLED = 2.0
 # Windows turns line ends without the first, and has no second.
 BINARY = getattr(os, "O_BINARY", 0)
 PLAIN = BINARY | getattr(os, "O_NOFOLLOW", 0)
@@ -311,16 +319,24 @@ class FileStore:
         return "" if self.data is None else self.data.contents
 
     def arrays(self, name: str, key: str) -> Stacks | None:
-        """None if they are lost, or were made of anything else."""
+        """Return the arrays, read-only, as the file has them; pages are read when they are used.
+
+        None if they are lost, or were made of anything else.
+        """
+        path = self._path(name)
+        seen = path.with_suffix(".seen")
         try:
-            with self._path(name).open("rb") as file:
-                # The engine's cache may be a folder for everybody: what others put there is not
-                # what this site computed.
-                if hasattr(os, "geteuid") and os.fstat(file.fileno()).st_uid != os.geteuid():
-                    return None
-                return _read_arrays(file, key, self._contents)
+            with _own_regular_file(path) as (file, found):
+                this = _identity(found)
+                is_checked = _content(seen) == this
+                stacks = _read_arrays(file, key, self._contents, is_checked=is_checked)
         except Exception:  # gone, or damaged in whatever way: it is made again
             return None
+        # Summed up once: later rounds take what nobody has written since as it is.
+        if stacks and not is_checked and time.time() - found.st_ctime > SETTLED:
+            with contextlib.suppress(OSError), _own_file(seen) as file:
+                file.write(this)
+        return stacks
 
     def put_arrays(self, name: str, key: str, stacks: Stacks) -> None:
         self._working.mkdir(parents=True, exist_ok=True)
@@ -367,39 +383,79 @@ def _write_arrays(file: BinaryIO, key: str, contents: str, stacks: Stacks) -> No
         dtypes=tuple(array.dtype.newbyteorder("<").str for array in stacks.arrays),
         orders=tuple("F" if fortran else "C" for fortran in is_fortran),
     )
-    line = json.dumps(wire.encode(head, ArraysHead)).encode("ascii") + b"\n"
-    pairs = zip(stacks.arrays, is_fortran, strict=True)
-    flat = [_bytes_of(np.ascontiguousarray(a.T if fortran else a)) for a, fortran in pairs]
-    checksum = binascii.crc32(line)
-    for raw in flat:
-        checksum = binascii.crc32(raw, checksum)
-    file.write(b"%08x" % checksum + line)
-    for raw in flat:
-        file.write(raw)
+    parts: list[bytes | memoryview] = [json.dumps(wire.encode(head, ArraysHead)).encode() + b"\n"]
+    at = CHECKSUM + len(parts[0])
+    for array, fortran in zip(stacks.arrays, is_fortran, strict=True):
+        parts.append(bytes(-at % ALIGNED))
+        parts.append(_bytes_of(np.ascontiguousarray(array.T if fortran else array)))
+        at += len(parts[-2]) + len(parts[-1])
+    checksum = 0
+    for part in parts:
+        checksum = binascii.crc32(part, checksum)
+    file.write(b"%0*x" % (CHECKSUM, checksum))
+    for part in parts:
+        file.write(part)
 
 
-def _read_arrays(file: BinaryIO, key: str, contents: str) -> Stacks | None:
+def _read_arrays(file: BinaryIO, key: str, contents: str, *, is_checked: bool) -> Stacks | None:
     """Return the arrays, or None if they are of another key, other data, or damaged."""
-    expected, line = int(file.read(8), 16), file.readline()
+    expected, line = int(file.read(CHECKSUM), 16), file.readline()
     head: ArraysHead = wire.decode(parse_json(line), ArraysHead)
     if (head.key, head.contents) != (key, contents):
         return None
-    left = os.fstat(file.fileno()).st_size - file.tell()
-    checksum, arrays = binascii.crc32(line), []
+    at, whole, arrays = file.tell(), _mapped(file), []
     for shape, kind, order in zip(head.shapes, head.dtypes, head.orders, strict=True):
         dtype = np.dtype(kind)
-        left -= math.prod(shape) * dtype.itemsize
-        # Before memory is taken: a damaged head may declare any size.
-        if dtype.kind != "f" or min(shape, default=0) < 0 or left < 0:
+        at += -at % ALIGNED
+        size = math.prod(shape)
+        # A damaged head may declare any size.
+        if dtype.kind != "f" or min(shape, default=0) < 0:
             return None
-        array = np.empty(shape, dtype, order=order)
-        raw = _bytes_of(array if order == "C" else array.T)
-        if file.readinto(raw) != len(raw):  # type: ignore[attr-defined]
+        if at + size * dtype.itemsize > len(whole):
             return None
-        checksum = binascii.crc32(raw, checksum)
-        arrays.append(array)
-    is_whole = left == 0 and checksum == expected
-    return Stacks(arrays=tuple(arrays), labels=head.labels) if is_whole else None
+        flat = np.frombuffer(whole, dtype, count=size, offset=at)
+        arrays.append(flat.reshape(shape, order=order))
+        at += flat.nbytes
+    if at != len(whole) or not (is_checked or binascii.crc32(whole[CHECKSUM:]) == expected):
+        return None
+    return Stacks(arrays=tuple(arrays), labels=head.labels)
+
+
+def _mapped(file: BinaryIO) -> memoryview:
+    """Map a file that is replaced whole and never written into."""
+    if not POSIX:  # Windows replaces and removes no file that is mapped
+        file.seek(0)
+        return memoryview(file.read())
+    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
+@contextlib.contextmanager
+def _own_regular_file(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
+    """Yield a file that this user wrote; OSError for everything else."""
+    # The engine's cache may be a folder for everybody: what others put there is not what this site
+    # computed, and a pipe without a writer would never open.
+    handle = os.open(path, os.O_RDONLY | PLAIN | getattr(os, "O_NONBLOCK", 0))
+    with os.fdopen(handle, "rb") as file:
+        found = os.fstat(handle)
+        is_own = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+        if not (stat.S_ISREG(found.st_mode) and is_own):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+        yield file, found
+
+
+def _content(path: Path) -> bytes:
+    try:
+        with _own_regular_file(path) as (file, _):
+            return file.read()
+    except OSError:
+        return b""
+
+
+def _identity(found: os.stat_result) -> bytes:
+    """Tell a file from every other, and from itself after a write."""
+    # The last of these times is the file system's: no program sets it.
+    times = (found.st_mtime_ns, found.st_ctime_ns)
+    return repr((found.st_dev, found.st_ino, found.st_size, *times)).encode()
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:
@@ -572,7 +628,7 @@ def sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-@contextmanager
+@contextlib.contextmanager
 def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
     """Yield a held file's lines and a durable append; StoppedError (E263) after `PATIENCE`."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY, 0o600)
@@ -601,7 +657,7 @@ def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[b
         yield whole.split(b"\n")[:-1], append
 
 
-@contextmanager
+@contextlib.contextmanager
 def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
     """Hold a folder for this process; StoppedError (E263) after `patience` s, else `PATIENCE`."""
     handle = os.open(folder, os.O_RDONLY) if POSIX else _lock_file(folder)

@@ -145,6 +145,21 @@ def test_working_arrays_that_somebody_else_put_there_are_made_again(tmp_path) ->
     assert store.arrays("basis", "key") is None
 
 
+def test_a_pipe_or_link_in_place_of_working_arrays_holds_no_site_up(tmp_path) -> None:
+    store = FileStore(tmp_path / "output", tmp_path / "cache", "local1")
+    stacks = Stacks(arrays=(np.ones((1, 2, 3), dtype=np.float32),), labels=(("sub-1",),))
+    store.put_arrays("basis", "key", stacks)
+    (path,) = (tmp_path / "cache").iterdir()
+    os.mkfifo(path.with_suffix(".seen"))
+    assert store.arrays("basis", "key") is not None
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert store.arrays("basis", "key") is None
+    path.unlink()
+    os.mkfifo(path)
+    assert store.arrays("basis", "key") is None
+
+
 # -- the service of the image ----------------------------------------------------------------------
 
 

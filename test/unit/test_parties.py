@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import binascii
+import os
+import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -128,6 +132,64 @@ def test_a_damaged_side_file_is_lost_or_whole(data, side_file) -> None:
     path.write_bytes(bytes(damaged))
     found = store.arrays("basis", "k")
     assert found is None or same(found, STACKS)
+
+
+def settled_side_file(folder: Path, stacks: Stacks = STACKS) -> tuple[FileStore, Path]:
+    """A store whose file was read, summed up and found whole: `.seen` says so."""
+    store = side_store(folder)
+    store.put_arrays("basis", "k", stacks)
+    (path,) = folder.iterdir()
+    with pytest.MonkeyPatch.context() as patch:
+        later = time.time() + 60.0
+        patch.setattr(time, "time", lambda: later)
+        assert same(store.arrays("basis", "k"), stacks)
+    assert path.with_suffix(".seen").stat().st_mode & 0o777 == 0o600
+    return store, path
+
+
+@pytest.mark.parametrize("how", ["in place", "another file", "its times set back", "a copy"])
+def test_a_side_file_that_was_found_whole_is_summed_up_again_once_it_changed(tmp_path, how) -> None:
+    store, path = settled_side_file(tmp_path)
+    before, damaged = path.stat(), bytearray(path.read_bytes())
+    damaged[-1] ^= 1
+    if how == "in place":
+        with path.open("r+b") as file:
+            file.write(damaged)
+    else:
+        other = tmp_path / "other"
+        other.write_bytes(damaged)
+        if how != "another file":
+            os.utime(other, ns=(before.st_atime_ns, before.st_mtime_ns))
+        if how == "a copy":
+            shutil.copy2(other, path)
+        else:
+            other.replace(path)
+    assert path.stat().st_size == before.st_size
+    assert store.arrays("basis", "k") is None
+
+
+def test_a_side_file_is_summed_up_once_and_never_copied(tmp_path, monkeypatch) -> None:
+    """The plain way, a copy of all that is there in every round, gives the same."""
+    store, _ = settled_side_file(tmp_path)
+    monkeypatch.setattr(binascii, "crc32", None)
+    found = store.arrays("basis", "k")
+    assert same(found, STACKS)
+    for array, plain in zip(found.arrays, STACKS.arrays, strict=True):
+        assert array.flags.aligned
+        assert array.ctypes.data % 64 == 0
+        assert not array.flags.writeable
+        assert array.flags.f_contiguous == plain.flags.f_contiguous
+    store.forget_arrays()
+    assert list(tmp_path.iterdir()) == []
+    assert same(found, STACKS)  # whoever holds arrays keeps them
+
+
+def test_a_side_file_that_was_written_just_now_is_not_taken_as_it_is(tmp_path) -> None:
+    """Another write within one tick of the file system's clock would have the same times."""
+    store = side_store(tmp_path)
+    store.put_arrays("basis", "k", STACKS)
+    assert same(store.arrays("basis", "k"), STACKS)
+    assert not list(tmp_path.glob("*.seen"))
 
 
 def test_a_side_file_of_something_else_is_lost(tmp_path) -> None:
