@@ -203,4 +203,4 @@ def test_the_planted_number_is_suggested_where_the_spectrum_has_a_gap(preset, as
     found = confidence.hint(
         outcome.eigenvalues, {"n_components": asked}, edge=outcome.edge, n_components=kept, g=370.0
     )
-    assert found.suggested == 20
+    assert found.suggested == wanted
