@@ -10,7 +10,8 @@ import numpy as np
 
 from cape.config import Config
 from cape.errors import ConfigError, PrivacyBudgetError
-from cape.protocol.ports import Site, Stacks
+from cape.protocol.ports import Site, Stacks, View
+from cape.protocol.secure_sum import chunks
 
 
 def check_not_private(name: str, config: Config) -> None:
@@ -39,14 +40,16 @@ def refuse_real_data(name: str, site: Site) -> None:
         raise PrivacyBudgetError("E256", computation=name, site=site.id)
 
 
-def as_one_record(stacks: Stacks, label: str, *, weighted: bool, n_subjects: int = 1) -> Stacks:
+def as_one_record(
+    subjects: Stacks | View, label: str, *, weighted: bool, n_subjects: int = 1
+) -> Stacks:
     """Return all subjects (n, rows, T) of a site as one record (1, rows, N_s), side by side.
 
     `weighted` scales a subject's columns by 1/sqrt(T_m M), so that X X' is its part of the mean of
     all subjects' second moments.
     """
     parts = []
-    for array in stacks.arrays:
+    for array in chunks(subjects):
         # A NumPy double would turn the array into doubles, of twice the memory.
         scale = np.float32(1.0 / np.sqrt(max(array.shape[2], 1) * n_subjects)) if weighted else 1
         parts.append((array * np.float32(scale)).swapaxes(0, 1).reshape(array.shape[1], -1))

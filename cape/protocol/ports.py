@@ -22,6 +22,14 @@ class Stacks:
     labels: tuple[tuple[str, ...], ...]
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class View:
+    """Stacks as a stage sees them: `one` of each subject, made when it is asked for, never kept."""
+
+    stacks: Stacks
+    one: Callable[[Data], Data]  # (rows, T) to (k, T)
+
+
 class Described(Protocol):
     """What a site's card says of its data: all that `join` asks of them."""
 

@@ -19,7 +19,7 @@ from cape.protocol.model import Model, attendance, broadcast_roster, joined, rec
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
 from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Site
-from cape.protocol.secure_sum import SecureSum, chunks
+from cape.protocol.secure_sum import SecureSum, chunks, kept
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 
 M = TypeVar("M", bound=Model)
@@ -141,8 +141,8 @@ def clip_scales(site: Site, model: Model, stages: Sequence[SecureSum[Any]]) -> S
         estimator = stage.estimator(site.config, model)
         if getattr(estimator, "within_bound", False):
             # The norm of a projector is known without taking every subject apart once more.
-            sizes = (len(part) for part in chunks(stage.input(site, model)) if part.shape[2])
-            found.append((stage.name, (1.0,) * sum(sizes)))
+            arrays = kept(stage.input(site, model)).arrays
+            found.append((stage.name, (1.0,) * sum(len(a) for a in arrays if a.shape[2])))
             continue
         # The clip that the integers stand for, not the one that was asked: they differ in rounding.
         clip = events[-1].clip_int / events[-1].gamma

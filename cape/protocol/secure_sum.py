@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -43,7 +43,8 @@ from cape.protocol.model import (
 )
 from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.plan import FIELD
-from cape.protocol.ports import Aggregator, Site, Stacks
+from cape.protocol.ports import Aggregator, Site, Stacks, View
+from cape.protocol.subject_views import of_each
 from cape.protocol.zero_sum import hide, opening_phase
 from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.secagg.keys import DIGEST_BYTES
@@ -83,7 +84,7 @@ class SecureSum(Generic[M]):
     estimator: Callable[[Any, M], Estimator[Any]]
     rows: Callable[[M], int]  # ``rows(model)``: number of rows of what `input` gives
     # ``input(site, model)``: the subjects, as this stage asks them
-    input: Callable[[Site, M], Stacks]
+    input: Callable[[Site, M], Stacks | View]
     # Stages that may follow, in order; the first one that is not done opens next
     successors: tuple[SecureSum[M], ...] = ()
     # ``close(config, model)``: last state of the run, for the stage that opens `report`
@@ -334,7 +335,7 @@ def same_form(first: Any, state: Any, *, most: int = 0) -> bool:
     return True
 
 
-def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> npt.NDArray[np.int64]:
+def clipped_sum(stacks: Iterable[Data], query: SubjectQuery, event: Event) -> npt.NDArray[np.int64]:
     """Exact sum (size,) of bounded integer answers; PrivacyBudgetError for one of another form."""
     total = np.zeros(query.size, dtype=np.int64)
     for stack in stacks:
@@ -350,10 +351,16 @@ def clipped_sum(stacks: Iterator[Data], query: SubjectQuery, event: Event) -> np
     return total
 
 
-def chunks(stacks: Stacks) -> Iterator[Data]:
-    for array in stacks.arrays:
+def kept(subjects: Stacks | View) -> Stacks:
+    """Return the stacks behind a view: as many subjects, as long."""
+    return subjects.stacks if isinstance(subjects, View) else subjects
+
+
+def chunks(subjects: Stacks | View) -> Iterator[Data]:
+    for array in kept(subjects).arrays:
         for first in range(0, len(array), SUBJECTS_AT_ONCE):
-            yield array[first : first + SUBJECTS_AT_ONCE]
+            part = array[first : first + SUBJECTS_AT_ONCE]
+            yield of_each(part, subjects.one) if isinstance(subjects, View) else part
 
 
 def check_query(event: Event, query: SubjectQuery) -> None:
@@ -363,12 +370,12 @@ def check_query(event: Event, query: SubjectQuery) -> None:
     verify_event(event, query.clip)
 
 
-def check_subjects(event: Event, subjects: Stacks, n_subjects: int) -> None:
+def check_subjects(event: Event, subjects: Stacks | View, n_subjects: int) -> None:
     """Raise PrivacyBudgetError unless every subject enters a sum once, which its bound counts on.
 
     The working arrays follow from broadcasts: they must not make two subjects out of one.
     """
-    if sum(len(array) for array in subjects.arrays) != n_subjects:
+    if sum(len(array) for array in kept(subjects).arrays) != n_subjects:
         raise _uncovered(event, f"does not ask each of {n_subjects} subjects once")
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from cape.algorithms.estimators import Array, Data
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, joined
-from cape.protocol.ports import Site, Stacks
+from cape.protocol.ports import Site, Stacks, View
 from cape.public_basis import widest_basis
 
 # Norm of a volume, in medians of its subject, from which it is left out of temporal rounds:
@@ -37,11 +37,17 @@ def unchanged(site: Site, model: Model) -> Stacks:
     return prepared(site, joined(model).space)
 
 
-def raw(site: Site, model: Model) -> Stacks:
+def raw(site: Site, model: Model) -> View:
     """Return Y_m (d, T_m): no time mean, trace of the covariance 1; zeros if not finite."""
     roster = joined(model)
     d = roster.n_basis
-    return each_subject(prepared(site, roster.space), lambda Y: unit_trace(Y[:d]))
+    return View(stacks=prepared(site, roster.space), one=lambda Y: unit_trace(Y[:d]))
+
+
+def steady(site: Site, model: Model) -> View:
+    """Return `raw` without spikes."""
+    seen = raw(site, model)
+    return View(stacks=seen.stacks, one=lambda Y: without_spikes(seen.one(Y)))
 
 
 def mapped(site: Site, model: Model, name: str, rows: Array) -> Stacks:
@@ -94,13 +100,17 @@ def stacked(subjects: Iterator[tuple[str, Data]]) -> Stacks:
     return Stacks(arrays=tuple(arrays), labels=tuple(labels))
 
 
-def each_subject(stacks: Stacks, function: Callable[[Data], Data]) -> Stacks:
+def each_subject(subjects: Stacks | View, function: Callable[[Data], Data]) -> Stacks:
     """Apply `function` to every subject; stacks and labels stay."""
-    arrays = tuple(_each(array, function) for array in stacks.arrays)
-    return Stacks(arrays=arrays, labels=stacks.labels)
+    if isinstance(subjects, View):
+        stacks, one = subjects.stacks, subjects.one
+        return each_subject(stacks, lambda Y: function(one(Y)))
+    arrays = tuple(of_each(array, function) for array in subjects.arrays)
+    return Stacks(arrays=arrays, labels=subjects.labels)
 
 
-def _each(array: Data, function: Callable[[Data], Data]) -> Data:
+def of_each(array: Data, function: Callable[[Data], Data]) -> Data:
+    """Return a stack (n, k, T) of what `function` makes of every subject of a stack."""
     first = function(array[0])
     # Filled one by one: a list of all results beside their stack would be the data twice.
     found = np.empty((len(array), *first.shape), dtype=first.dtype)

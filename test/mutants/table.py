@@ -394,7 +394,7 @@ MUTANTS = (
     ),
     Mutant(
         "masks of two sites have the same sign",
-        "cape/secagg/keys.py", "if pairs.site.encode() < peer.encode():", "if peer:",
+        "cape/secagg/keys.py", "if own < peer.encode() else", "if peer else",
         UNIT + "test_secagg_keys.py::test_the_terms_of_all_sites_cancel_exactly",
     ),
     Mutant(
@@ -674,7 +674,7 @@ MUTANTS = (
         "        query = self._query(model)\n        event = self.event(site, model)\n",
         "        whitener = getattr(model, 'whitener', None)\n"
         "        if whitener is not None:\n"
-        "            own = float(self.stage.input(site, model).arrays[0].ravel()[0]) > 0.0\n"
+        "            own = float(next(chunks(self.stage.input(site, model))).ravel()[0]) > 0.0\n"
         "            model = replace(model, whitener=replace(whitener, gate=own))\n"
         "        query = self._query(model)\n        event = self.event(site, model)\n",
         PROTOCOL + "test_dither.py::test_all_parties_ask_the_same_question_in_every_round",
@@ -764,7 +764,8 @@ MUTANTS = (
     ),
     Mutant(
         "volumes of moved heads count like others in the subspace",
-        "cape/computations/capedjica/temporal.py", "    input=_steady,\n", "    input=raw,\n",
+        "cape/computations/capedjica/temporal.py",
+        "    input=subject_views.steady,\n", "    input=subject_views.raw,\n",
         "test/e2e/test_quality.py::test_volumes_of_moved_heads_lose_no_network",
     ),
     Mutant(
@@ -1072,8 +1073,8 @@ MUTANTS = (
     Mutant(
         "a subject may be asked twice in one release",
         "cape/protocol/secure_sum.py",
-        "if sum(len(array) for array in subjects.arrays) != n_subjects:",
-        "if sum(len(array) for array in subjects.arrays) < n_subjects:",
+        "if sum(len(array) for array in kept(subjects).arrays) != n_subjects:",
+        "if sum(len(array) for array in kept(subjects).arrays) < n_subjects:",
         PROTOCOL + "test_broadcasts.py"
         "::test_a_site_that_would_ask_a_subject_twice_releases_nothing",
     ),
@@ -1172,6 +1173,23 @@ MUTANTS = (
         "cape/coinstac/site.py", 'digest, _with_key(answer, b""))', "digest, answer)",
         PROTOCOL + "test_engine.py"
         "::test_g13_the_vault_key_and_the_vault_never_lie_in_one_folder",
+    ),
+    Mutant(
+        "working arrays that were found whole once are never summed up again",
+        "cape/site/store.py", "is_checked = _content(seen) == this", "is_checked = seen.exists()",
+        "test/unit/test_parties.py"
+        "::test_a_side_file_that_was_found_whole_is_summed_up_again_once_it_changed",
+    ),
+    Mutant(
+        "working arrays are believed within a tick of their writing",
+        "cape/site/store.py", " and time.time() - found.st_ctime > SETTLED:", ":",
+        "test/unit/test_parties.py"
+        "::test_a_side_file_that_was_written_just_now_is_not_taken_as_it_is",
+    ),
+    Mutant(
+        "working arrays lie anywhere in their file",
+        "cape/site/store.py", "ALIGNED = 64\n", "ALIGNED = 1\n",
+        "test/unit/test_parties.py::test_a_side_file_is_summed_up_once_and_never_copied",
     ),
     Mutant(
         "the end of a run clears its files in any order",

@@ -23,7 +23,7 @@ from cape.computations import names
 from cape.errors import CapeError, ConfigError, MessageError, PrivacyBudgetError
 from cape.privacy.mechanisms import plan_event
 from cape.protocol import secure_sum, wire
-from cape.protocol.ports import Stacks
+from cape.protocol.ports import Stacks, View
 from cape.protocol.secure_sum import SecureSum, check_subjects, clipped_sum, same_form
 from cape.site.identity import IdentityFiles, make_key
 from support import consortium as helper
@@ -135,8 +135,10 @@ def test_a_site_that_would_ask_a_subject_twice_releases_nothing(name, monkeypatc
 
     def doubled(self, site, model):
         def sees(party, known):
-            stacks = self.stage.input(party, known)
-            return Stacks(arrays=stacks.arrays * 2, labels=stacks.labels * 2)
+            subjects = self.stage.input(party, known)
+            stacks = secure_sum.kept(subjects)
+            twice = Stacks(arrays=stacks.arrays * 2, labels=stacks.labels * 2)
+            return replace(subjects, stacks=twice) if isinstance(subjects, View) else twice
 
         asked = replace(self, stage=replace(self.stage, input=sees))
         return real(asked, site, model)

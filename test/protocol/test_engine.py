@@ -36,7 +36,7 @@ from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.protocol.messages import Done, Masked, PublicKey, Roster
 from cape.protocol.phases import One, Phase, check_table
-from cape.protocol.secure_sum import SecureSum
+from cape.protocol.secure_sum import SecureSum, chunks
 from cape.secagg import keys
 from cape.site import store
 from cape.site.store import FileStore
@@ -867,7 +867,7 @@ def test_an_estimator_gets_the_mean_over_all_subjects_and_the_true_noise(
     answers = []
     for site in party.parties.values():
         stacks = entry.input(site, party.state.model)
-        answers += [query.answer(array) for array in stacks.arrays]
+        answers += [query.answer(array) for array in chunks(stacks)]
     honest = np.concatenate(answers)
     assert len(honest) == 10
     party.exchange()

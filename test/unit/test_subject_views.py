@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 
 from cape.algorithms.pca import leading_projector
-from cape.protocol.ports import Stacks
+from cape.protocol.ports import Stacks, View
+from cape.protocol.secure_sum import chunks, kept
 from cape.protocol.subject_views import SPIKE, each_subject, unit_trace, without_spikes
 from cape.synthetic import PRESETS, generate
 
@@ -75,3 +76,17 @@ def test_results_are_not_held_twice() -> None:
     finally:
         tracemalloc.stop()
     assert peak < 1.2 * size
+
+
+def test_a_view_makes_of_every_subject_what_a_stack_of_all_would_hold() -> None:
+    """Bit for bit, chunk by chunk, so that no site holds its data twice."""
+    seen = View(stacks=stacks(70), one=lambda Y: without_spikes(unit_trace(Y[:2])))
+    whole = each_subject(seen.stacks, seen.one)
+    parts = list(chunks(seen))
+    assert [len(part) for part in parts] == [32, 32, 6, 2]
+    assert np.concatenate(parts[:3]).tobytes() == whole.arrays[0].tobytes()
+    assert parts[3].tobytes() == whole.arrays[1].tobytes()
+    after = each_subject(seen, lambda Y: 2 * Y)
+    assert after.labels == seen.stacks.labels
+    assert [a.tobytes() for a in after.arrays] == [(2 * a).tobytes() for a in whole.arrays]
+    assert kept(seen) is seen.stacks

@@ -26,11 +26,12 @@ from cape.config import Config
 from cape.errors import ConfigError
 from cape.feature_space import FeatureSpace
 from cape.forecast.rule import ForecastRule
-from cape.protocol.model import Model, joined, n_basis, settings_of
+from cape.protocol import subject_views
+from cape.protocol.model import joined, n_basis, settings_of
 from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
-from cape.protocol.subject_views import each_subject, prepared, unit_trace, without_spikes
+from cape.protocol.subject_views import each_subject
 from cape.public_basis import basis_kind, public_basis, widest_basis
 
 # -- the algorithm of each stage -----------------------------------------------------------------
@@ -119,14 +120,6 @@ def n_directions(model: IcaModel) -> int:
     return int(subspace(model).V.shape[1])
 
 
-def _steady(site: Site, model: Model) -> Stacks:
-    """Return Y_m (d, T) without spikes: no time mean, trace of the covariance 1."""
-    roster = joined(model)
-    # In one step for each subject: `raw` of all of them would be held beside this.
-    one = prepared(site, roster.space)
-    return each_subject(one, lambda Y: without_spikes(unit_trace(Y[: roster.n_basis])))
-
-
 def _reduced(site: Site, model: IcaModel) -> Stacks:
     """Return Z0_m = V'Y_m (k, T), filtered in time and scaled to unit trace."""
     V = subspace(model).V
@@ -134,7 +127,8 @@ def _reduced(site: Site, model: IcaModel) -> Stacks:
 
     def build() -> Stacks:
         return each_subject(
-            _steady(site, model), lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten)
+            subject_views.steady(site, model),
+            lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten),
         )
 
     return site.cached("reduced", (V,), build)
@@ -234,7 +228,7 @@ PCA = SecureSum(
     may_reduce_rank=True,
     estimator=make_pca,
     rows=n_basis,
-    input=_steady,
+    input=subject_views.steady,
     successors=(WHITENING, ITERATE),
     hand_over=_with_free_set,
     enabled_if=separates("temporal"),

@@ -40,7 +40,7 @@ from cape.protocol.phases import Computation
 from cape.protocol.plan import PlannedStage, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
-from cape.protocol.secure_sum import SecureSum
+from cape.protocol.secure_sum import SecureSum, chunks
 from cape.protocol.zero_sum import ZeroSum
 from cape.public_basis import widest_basis
 
@@ -193,7 +193,7 @@ def _second_moment(site: Site, model: DpDjicaModel) -> Stacks:
     record = np.zeros((1, d, 3 * d + 2), dtype=np.float32)
     if visited(site, model) == site.id:
         moment = np.zeros((d, d))
-        for array in subject_views.raw(site, model).arrays:
+        for array in chunks(subject_views.raw(site, model)):
             for X in bounded_columns(array, dpdjica_settings(site.config).norm_clip).astype(
                 np.float64
             ):
