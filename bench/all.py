@@ -95,7 +95,7 @@ def round_start(arguments: argparse.Namespace) -> Iterator[Row]:
 
 def reading(arguments: argparse.Namespace) -> Iterator[Row]:
     """Reading and resampling of one run of images."""
-    words = ("--timepoints", "10", "--repeats", "1", "--fine", "1") if arguments.quick else ()
+    words = ("--timepoints", "40", "--repeats", "1", "--fine", "1") if arguments.quick else ()
     found = of_bench("reading", *words)
     tasks, ratios = found["tasks"], found["ratios"]
     for peer, target in (("gunzip", 1.6), ("nilearn", 0.12), ("general", None)):
