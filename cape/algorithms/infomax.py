@@ -25,6 +25,7 @@ from cape.algorithms.estimators import (
     clip_rows,
     step_record,
 )
+from cape.algorithms.linalg import aligned
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 from cape.frozen import dataclass
 
@@ -67,7 +68,7 @@ class Channels:
 
     def pair(self) -> tuple[Floats, Floats]:
         """Make an array, shape (R, n T), and its view, shape (n, R, T)."""
-        flat = np.zeros((self.R, self.n * self.T), dtype=self.kind)
+        flat = aligned(self.R * self.n * self.T, self.kind).reshape(self.R, self.n * self.T)
         return flat, flat.reshape(self.R, self.n, self.T).swapaxes(0, 1)
 
 
@@ -97,7 +98,8 @@ def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
         np.tanh(half, out=y)
         np.matmul(y_m[:m], half_m[:m].swapaxes(1, 2), out=H[part])
         np.matmul(y_m[:m], ones, out=h[part])
-    matrix = H.astype(np.float64) * (-2.0 / T)
+    matrix = H.astype(np.float64)
+    matrix *= -2.0 / T
     matrix += np.eye(R)
     return Moments(matrix=matrix, vector=h[..., 0].astype(np.float64) / -T)
 
@@ -138,7 +140,8 @@ def clipped_gradients(W: Array, b: Array, stack: Floats, bounds: tuple[float, fl
         weights[part] = c.reshape(work.n, T)[:m].sum(axis=1, dtype=np.float64)
         y *= c
         np.matmul(y_m[:m], half_m[:m].swapaxes(1, 2), out=sums[part])
-    matrix = sums.astype(np.float64) * (-2.0 / T)
+    matrix = sums.astype(np.float64)
+    matrix *= -2.0 / T
     matrix += (weights / T)[:, None, None] * np.eye(R)
     return Moments(matrix=matrix @ W, vector=h[..., 0].astype(np.float64) / -T)
 
@@ -219,8 +222,8 @@ class Infomax:
         else:
             moments = relative_gradients(state.W, state.b, stack)
         rows = np.empty((len(stack), R * R + R))
-        rows[:, : R * R] = moments.matrix.reshape(-1, R * R) / scale_G
-        rows[:, R * R :] = moments.vector / scale_h
+        np.divide(moments.matrix.reshape(-1, R * R), scale_G, out=rows[:, : R * R])
+        np.divide(moments.vector, scale_h, out=rows[:, R * R :])
         return rows
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:

@@ -31,7 +31,7 @@ from cape.algorithms.estimators import (
     clip_rows,
     step_record,
 )
-from cape.algorithms.linalg import above_diagonal, polar, skew, skew_exp
+from cape.algorithms.linalg import above_diagonal, aligned, polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
 from cape.algorithms.verdict import judge
 from cape.frozen import dataclass
@@ -184,21 +184,27 @@ class Windows:
 
     def __init__(self, shape: tuple[int, int, int], kind: npt.DTypeLike) -> None:
         n_subjects, R, T = shape
-        shape = (n_subjects, R, T + 2 * HALF_WINDOW)
-        self._padded = np.zeros(shape, dtype=kind)
-        self._psi = np.zeros(shape, dtype=kind)
-        n = self._padded.size
-        self._power, self._pair = np.empty(n, dtype=kind), np.empty(n - 1, dtype=kind)
-        self._four, self._window = np.empty(n - 3, dtype=kind), np.empty(n - 10, dtype=kind)
-        self.y = self._padded[..., HALF_WINDOW:-HALF_WINDOW]
-        self.psi = self._psi[..., HALF_WINDOW:-HALF_WINDOW]
+        h, shape = HALF_WINDOW, (n_subjects, R, T + 2 * HALF_WINDOW)
+        n = math.prod(shape)
+        self._flat, self._flat_psi = aligned(n, kind), aligned(n, kind, at=h)
+        self._power, self._pair = aligned(n, kind), aligned(n - 1, kind)
+        self._four, self._window = aligned(n - 3, kind), aligned(n - 10, kind)
+        self._padded = self._flat.reshape(shape)
+        self.y = self._padded[..., h:-h]
+        self.psi = self._flat_psi.reshape(shape)[..., h:-h]
+
+    def tanh(self) -> None:
+        """Fill `psi` with tanh(y), from `y`; both (n_subjects, R, T)."""
+        h = HALF_WINDOW
+        # Over what lies between two rows, too: zeros.
+        np.tanh(self._flat[h:-h], out=self._flat_psi[h:-h])
 
     def score(self) -> None:
         """Fill `psi` with y / (nu + v), divided by 11, from `y`; both (n_subjects, R, T)."""
         h = HALF_WINDOW
         self._padded[..., :h] = self._padded[..., h : h + 1]
         self._padded[..., -h:] = self._padded[..., -h - 1 : -h]
-        flat, window = self._padded.reshape(-1), self._window
+        flat, window = self._flat, self._window
         n = len(flat)
         np.multiply(flat, flat, out=self._power)
         np.add(self._power[:-1], self._power[1:], out=self._pair)
@@ -207,7 +213,7 @@ class Windows:
         window += self._pair[8 : n - 2]
         window += self._power[10:]
         window += (2 * h + 1) * NU
-        np.divide(flat[h:-h], window, out=self._psi.reshape(-1)[h:-h])
+        np.divide(flat[h:-h], window, out=self._flat_psi[h:-h])
 
 
 def score(y: Floats, name: Score) -> Floats:
@@ -252,7 +258,7 @@ def skew_moments(W: Array, stack: Floats, name: Score) -> Array:
         if name == "volatility":
             windows.score()
         else:
-            np.tanh(y, out=psi)
+            windows.tanh()
         np.matmul(psi, y.swapaxes(1, 2), out=moments[first : first + step])
     taps = 2 * HALF_WINDOW + 1 if name == "volatility" else 1
     flat, (upper, lower) = moments.reshape(n_subjects, R * R), _mirrored(R)

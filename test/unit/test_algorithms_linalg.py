@@ -75,3 +75,15 @@ def test_the_polar_factor_is_orthogonal_and_nearest() -> None:
     rotation = np.linalg.qr(rng.standard_normal((5, 5)))[0]
     s = symmetric(rng, 5, 5)
     np.testing.assert_allclose(linalg.polar((s @ s + np.eye(5)) @ rotation), rotation, atol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["f4", "f8"])
+@pytest.mark.parametrize("at", [0, 5, 21])
+def test_working_arrays_begin_where_a_line_of_the_cache_does(kind: str, at: int) -> None:
+    held = [
+        linalg.aligned(n, kind, at=at) for n in range(1, 200)
+    ]  # wherever the allocator puts them
+    for n, array in enumerate(held, start=1):
+        assert array.shape == (n,)
+        assert not array.any()
+        assert (array.ctypes.data + at * array.itemsize) % 64 == 0

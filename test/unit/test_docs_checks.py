@@ -53,6 +53,7 @@ class CoarseNormal:
 
 REAL_RNG, REAL_INV, REAL_FIND = np.random.default_rng, np.linalg.inv, accountants.accountant_named
 REAL_DELTA, REAL_FACTOR = accounting.gdp_delta, correlated.view_factor
+REAL_STREAM = keys._apply_stream
 
 
 def paper_factor(**sites: int) -> Fraction:
@@ -71,7 +72,7 @@ WRONG = {  # script: module, name, what takes its place
     "drop_outs": (correlated, "dropout_factor", lambda **_: Fraction(1)),
     "exact_accountant": (accounting, "gdp_delta", lambda **x: 1.001 * REAL_DELTA(**x)),
     "float_noise": (np.random, "default_rng", CoarseNormal),
-    "masked_replies": (keys, "subtract_stream", lambda *_: None),
+    "masked_replies": (keys, "_apply_stream", lambda _, *rest: REAL_STREAM(np.add, *rest)),
     "moments_sign": (
         formulas, "moments_epsilon", formulas.moments_epsilon_printed,
     ),
