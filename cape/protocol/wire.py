@@ -90,10 +90,20 @@ Json = Any
 T = TypeVar("T")
 # Fields of a record: exactly its own; those with a default may be missing; others besides
 Form = Literal["message", "document", "open"]
+# Path of a value in a document: a text, or that of what holds it, and its field or place there.
+# Written out where something is refused, not for each of a thousand values of a round.
+_Where = str | tuple[Any, str | int]
 
 
-def _refuse(where: str, problem: str) -> MessageError:
-    return MessageError("E202", problem=f"{where or 'message'}: {problem}")
+def _refuse(where: _Where, problem: str) -> MessageError:
+    return MessageError("E202", problem=f"{_path(where) or 'message'}: {problem}")
+
+
+def _path(where: _Where) -> str:
+    if isinstance(where, str):
+        return where
+    above, step = where
+    return _path(above) + (f".{step}" if isinstance(step, str) else f"[{step}]")
 
 
 def dumps(document: Json) -> bytes:
@@ -225,6 +235,14 @@ def _fields(cls: type) -> tuple[_Field, ...]:
 
 
 @functools.cache
+def _keys(cls: type, form: Form) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the keys that a document may have, and those that it must."""
+    known = _fields(cls)
+    needed = (f.key for f in known if not (f.added if form == "message" else f.optional))
+    return frozenset(f.key for f in known), frozenset(needed)
+
+
+@functools.cache
 def _shape(hint: Any) -> _Shape:
     if typing.get_origin(hint) is typing.Annotated:
         hint = hint.__origin__
@@ -269,7 +287,7 @@ def encode(value: Any, hint: Any, where: str = "") -> Json:
     return _encode(value, _shape(hint), where)
 
 
-def _encode(value: Any, shape: _Shape, where: str) -> Json:
+def _encode(value: Any, shape: _Shape, where: _Where) -> Json:
     tag, kind, items = shape
     if tag == "scalar":
         return _scalar(value, kind, where)
@@ -279,7 +297,7 @@ def _encode(value: Any, shape: _Shape, where: str) -> Json:
             raise _refuse(where, f"{type(value).__name__} instead of {kind.__name__}")
         where = where or kind.__name__
         return {
-            f.key: _encode(getattr(value, f.name), f.shape, f"{where}.{f.key}")
+            f.key: _encode(getattr(value, f.name), f.shape, (where, f.key))
             for f in fields
             if not (f.added and _is_default(getattr(value, f.name), f.default))
         }
@@ -287,7 +305,7 @@ def _encode(value: Any, shape: _Shape, where: str) -> Json:
         return _encode_array(value, kind, where)
     if tag in ("tuple", "list"):
         pairs = zip(value, _item_shapes(shape, value, where), strict=True)
-        return [_encode(item, sub, f"{where}[{i}]") for i, (item, sub) in enumerate(pairs)]
+        return [_encode(item, sub, (where, i)) for i, (item, sub) in enumerate(pairs)]
     if tag == "mapping":
         if not isinstance(value, Mapping) or len(value) > MAX_ITEMS:
             raise _refuse(where, "not a mapping of allowed size")
@@ -302,7 +320,7 @@ def decode(document: Json, hint: Any, where: str = "", *, form: Form = "message"
     return _decode(document, _shape(hint), where, form)
 
 
-def _decode(document: Json, shape: _Shape, where: str, form: Form) -> Any:
+def _decode(document: Json, shape: _Shape, where: _Where, form: Form) -> Any:
     tag, kind, items = shape
     if tag == "scalar":
         return _scalar_back(document, kind, where)
@@ -314,7 +332,7 @@ def _decode(document: Json, shape: _Shape, where: str, form: Form) -> Any:
         if not isinstance(document, list):
             raise _refuse(where, "not a list")
         pairs = zip(document, _item_shapes(shape, document, where), strict=True)
-        return tuple(_decode(d, sub, f"{where}[{i}]", form) for i, (d, sub) in enumerate(pairs))
+        return tuple(_decode(d, sub, (where, i), form) for i, (d, sub) in enumerate(pairs))
     if tag == "mapping":
         if not isinstance(document, dict) or len(document) > MAX_ITEMS:
             raise _refuse(where, "not a mapping of allowed size")
@@ -325,19 +343,17 @@ def _decode(document: Json, shape: _Shape, where: str, form: Form) -> Any:
     return document
 
 
-def _decode_record(document: Json, kind: Any, where: str, form: Form) -> Any:
-    declared = _fields(kind)
-    known = {f.key for f in declared}
-    given = set(document) if isinstance(document, dict) else set()
-    needed = {f.key for f in declared if not (f.added if form == "message" else f.optional)}
-    strange = given - known if form != "open" else set()
-    if not isinstance(document, dict) or strange or not needed <= given:
+def _decode_record(document: Json, kind: Any, where: _Where, form: Form) -> Any:
+    known, needed = _keys(kind, form)
+    given = document.keys() if isinstance(document, dict) else set()
+    is_strange = form != "open" and not given <= known
+    if not isinstance(document, dict) or is_strange or not needed <= given:
         # The names of unknown fields are not ours: they may hold anything, so they are not shown.
         lacking = f"; missing {sorted(needed - given)}" if needed - given else ""
         raise _refuse(where, f"the fields of {kind.__name__} are {sorted(known)}{lacking}")
     values = {
-        f.name: _decode(document[f.key], f.shape, f"{where}.{f.key}", form)
-        for f in declared
+        f.name: _decode(document[f.key], f.shape, (where, f.key), form)
+        for f in _fields(kind)
         if f.key in document
     }
     try:
@@ -363,7 +379,9 @@ def decode_document(
     return record
 
 
-def _any_of(read: Callable[..., Any], value: Any, members: tuple[_Shape, ...], where: str) -> Any:
+def _any_of(
+    read: Callable[..., Any], value: Any, members: tuple[_Shape, ...], where: _Where
+) -> Any:
     """Read by the first member of a union that fits; what fits none is refused by the last."""
     *others, last = members
     for member in others:
@@ -372,13 +390,13 @@ def _any_of(read: Callable[..., Any], value: Any, members: tuple[_Shape, ...], w
     return read(value, last, where)
 
 
-def _key(key: object, where: str) -> str:
+def _key(key: object, where: _Where) -> str:
     if not isinstance(key, str):
         raise _refuse(where, "a key is not a text")
     return key
 
 
-def _item_shapes(shape: _Shape, value: Any, where: str) -> tuple[_Shape, ...]:
+def _item_shapes(shape: _Shape, value: Any, where: _Where) -> tuple[_Shape, ...]:
     if not isinstance(value, tuple | list) or len(value) > MAX_ITEMS:
         raise _refuse(where, "not a list of allowed size")
     if shape.tag == "list":
@@ -388,11 +406,7 @@ def _item_shapes(shape: _Shape, value: Any, where: str) -> tuple[_Shape, ...]:
     return shape.items
 
 
-def _scalar(value: Any, hint: Any, where: str) -> Json:
-    if typing.get_origin(hint) is Literal:
-        if value not in typing.get_args(hint):
-            raise _refuse(where, f"allowed {typing.get_args(hint)}")
-        return value
+def _scalar(value: Any, hint: Any, where: _Where) -> Json:
     if hint is float:
         if isinstance(value, bool) or not isinstance(value, int | float | np.floating):
             raise _refuse(where, "not a number")
@@ -407,10 +421,17 @@ def _scalar(value: Any, hint: Any, where: str) -> Json:
         return value
     if hint is bytes and type(value) is bytes:
         return base64.b64encode(value).decode("ascii")
+    if typing.get_origin(hint) is Literal:
+        if value not in typing.get_args(hint):
+            raise _refuse(where, f"allowed {typing.get_args(hint)}")
+        return value
     raise _refuse(where, f"{type(value).__name__} instead of {getattr(hint, '__name__', hint)}")
 
 
-def _scalar_back(document: Json, hint: Any, where: str) -> Any:
+def _scalar_back(document: Json, hint: Any, where: _Where) -> Any:
+    # Nearly all of a document: what is the same here and there.
+    if type(document) is hint and (hint in (str, bool) or (hint is int and _is_safe(document))):
+        return document
     if hint is float:
         return _scalar(document, float, where)  # JavaScript prints 1e20 and 2.0 as whole numbers
     if hint is int and isinstance(document, float) and document.is_integer():
@@ -430,6 +451,10 @@ def _scalar_back(document: Json, hint: Any, where: str) -> Any:
     return document
 
 
+def _is_safe(number: int) -> bool:
+    return -SAFE_INT <= number <= SAFE_INT
+
+
 def _is_finite(value: Any) -> bool:
     try:
         return math.isfinite(value)
@@ -437,7 +462,7 @@ def _is_finite(value: Any) -> bool:
         return False
 
 
-def _bytes_back(document: Json, where: str) -> bytes:
+def _bytes_back(document: Json, where: _Where) -> bytes:
     try:
         raw = base64.b64decode(document, validate=True)
     except (binascii.Error, TypeError, ValueError) as err:
@@ -448,7 +473,7 @@ def _bytes_back(document: Json, where: str) -> bytes:
     return raw
 
 
-def _encode_array(value: Any, dtype: np.dtype[Any], where: str) -> Json:
+def _encode_array(value: Any, dtype: np.dtype[Any], where: _Where) -> Json:
     if not isinstance(value, np.ndarray) or value.dtype != dtype:
         raise _refuse(where, f"not an array of {dtype.name}")
     if dtype.kind == "f" and not np.all(np.isfinite(value)):
@@ -459,7 +484,7 @@ def _encode_array(value: Any, dtype: np.dtype[Any], where: str) -> Json:
     return {"base64": base64.b64encode(raw).decode("ascii"), "shape": list(value.shape)}
 
 
-def _decode_array(document: Json, dtype: np.dtype[Any], where: str) -> Any:
+def _decode_array(document: Json, dtype: np.dtype[Any], where: _Where) -> Any:
     if not isinstance(document, dict) or set(document) != {"base64", "shape"}:
         raise _refuse(where, "not an array")
     shape, text = document["shape"], document["base64"]
