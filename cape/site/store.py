@@ -422,11 +422,12 @@ def _read_arrays(file: BinaryIO, key: str, contents: str, *, is_checked: bool) -
 
 
 def _mapped(file: BinaryIO) -> memoryview:
-    """Map a file that is replaced whole and never written into."""
-    if not POSIX:  # Windows replaces and removes no file that is mapped
-        file.seek(0)
-        return memoryview(file.read())
-    return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    """Map a file that is replaced whole and never written into; where that cannot be, read it."""
+    if POSIX:  # Windows replaces and removes no file that is mapped
+        with contextlib.suppress(OSError):  # some file systems of other computers map nothing
+            return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+    file.seek(0)
+    return memoryview(file.read())
 
 
 @contextlib.contextmanager

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import binascii
+import errno
+import mmap
 import os
 import shutil
 import time
@@ -182,6 +184,19 @@ def test_a_side_file_is_summed_up_once_and_never_copied(tmp_path, monkeypatch) -
     store.forget_arrays()
     assert list(tmp_path.iterdir()) == []
     assert same(found, STACKS)  # whoever holds arrays keeps them
+
+
+def test_a_side_file_is_read_where_it_cannot_be_mapped(tmp_path, monkeypatch) -> None:
+    """Else a site whose cache lies on such a file system would read its data in every round."""
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.ENODEV, os.strerror(errno.ENODEV))
+
+    store, path = settled_side_file(tmp_path)
+    monkeypatch.setattr(mmap, "mmap", refused)
+    assert same(store.arrays("basis", "k"), STACKS)
+    path.write_bytes(path.read_bytes()[:-1])
+    assert store.arrays("basis", "k") is None
 
 
 def test_a_side_file_that_was_written_just_now_is_not_taken_as_it_is(tmp_path) -> None:
