@@ -4,7 +4,7 @@
 
 `subjects` of 250 time points, 20 components, as `FileStore.arrays` finds them in a later round, and
 the score moments that the round makes of them; the arrays come from the file in every repeat.
-`copied` is the plain way: read and summed up every time.  Minima of CPU ms.
+`copied` is the plain way: summed up and copied every time.  Minima of CPU ms.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ ALIGNED = 64  # bytes of a line of the cache, and of the longest vectors
 @lru_cache(maxsize=8)  # a run has few sizes, and a round asks for them again and again
 def above_diagonal(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Rows and columns of the entries i < j of an (n, n) matrix, row by row."""
-    return np.triu_indices(n, 1)
+    rows, columns = np.triu_indices(n, 1)
+    rows.flags.writeable = columns.flags.writeable = False  # shared by all who ask again
+    return rows, columns
 
 
 def aligned(n: int, kind: npt.DTypeLike, *, at: int = 0) -> npt.NDArray[np.floating]:

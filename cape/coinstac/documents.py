@@ -29,7 +29,7 @@ M = TypeVar("M")
 # What stands in every envelope beside its body.
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
 MAX_CACHE = wire.MAX_STATE
-STATE = 3  # version of a party's state
+STATE = 4  # version of a party's state
 
 # One JSON document of the engine.
 Document = dict[str, Any]

@@ -289,11 +289,17 @@ def _read_volumes(image: _OpenImage, pick: Picker, grid: Grid | None) -> Data:
     return values
 
 
+# Voxels of an axis for which a matrix of its smoothing is made: 18 MB.
+LONGEST_AXIS = 1500
+
+
 def _picker(layout: _Layout, alignment: Alignment, grid: Grid | None, how: Resampling) -> Picker:
     general = _general_picker(layout, alignment, grid, how)
     if grid is None or (alignment.index is not None and not how.smoothing_fwhm):
         return general
     shape, fwhm = (layout.shape[0], layout.shape[1], layout.shape[2]), how.smoothing_fwhm
+    if max(*shape, *grid.shape) > LONGEST_AXIS:
+        return general
     quick = parallel_axes(
         shape, alignment.affine, grid, index=alignment.index, smoothing_fwhm=fwhm
     ) or turned_axes(shape, alignment.affine, grid, smoothing_fwhm=fwhm)

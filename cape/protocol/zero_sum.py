@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.config import Config
-from cape.errors import ConfigError, SecureAggregationError
+from cape.errors import ConfigError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
@@ -320,8 +320,10 @@ def _masked(
         size=noisy.size,
         transcript=site.transcript,
     )
-    others = (entry.site for entry in broadcast_roster(model).sites if entry.site != site.id)
+    others = [entry.site for entry in broadcast_roster(model).sites if entry.site != site.id]
     n = keys.KEY_BYTES
+    if len(agreed.pairs) != n * len(others):  # of another roster: a key short of bytes is no key
+        raise StateLostError("E210", site=f"site {site.id}", what="keys of all other sites")
     shared = {peer: agreed.pairs[i * n : (i + 1) * n] for i, peer in enumerate(others)}
     pairs = keys.PairKeys(site=site.id, keys=shared)
     return noisy.view(np.uint64) + keys.zero_sum_mask(pairs, label)

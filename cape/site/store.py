@@ -60,7 +60,7 @@ RECEIPT = "receipt.jsonl"
 MAX_STORED = 100 * 2**20
 # Hex digits in front of a file of arrays: the CRC-32 of all that follows.
 CHECKSUM = 8
-# Arrays in a file begin at multiples of this: elsewhere BLAS would be given a copy.
+# Arrays in a file begin at multiples of this, a line of the cache.
 ALIGNED = 64
 # Seconds after which the time of a file would tell another write.
 SETTLED = 2.0
@@ -299,12 +299,16 @@ class FileStore:
             path.unlink(missing_ok=True)
 
     def clear(self) -> None:
+        if self._root.is_symlink():
+            self._root.unlink()  # what it leads to is not ours
         if self._root.exists():
             import shutil  # and all its archive formats: only rounds that clear pay for them
 
             # First: a `report` that finds it is done anew, from all the rest, also after a kill
             # half-way; one that does not, is repeated and needs none of it.
-            (self._root / RECEIPT).unlink(missing_ok=True)
+            with contextlib.suppress(OSError):
+                (self._root / RECEIPT).unlink(missing_ok=True)
+                sync_folder(self._root)
             shutil.rmtree(self._root, ignore_errors=True)
 
     # -- working arrays: one file per name, made again if it is lost or damaged
@@ -330,12 +334,13 @@ class FileStore:
                 this = _identity(found)
                 is_checked = _content(seen) == this
                 stacks = _read_arrays(file, key, self._contents, is_checked=is_checked)
+                # Summed up once: later rounds take what nobody has written since as it is.
+                if stacks and not is_checked and _is_settled(found):
+                    with contextlib.suppress(OSError):
+                        os.fsync(file.fileno())  # a power cut must not take what is believed
+                        _write(seen, this)
         except Exception:  # gone, or damaged in whatever way: it is made again
             return None
-        # Summed up once: later rounds take what nobody has written since as it is.
-        if stacks and not is_checked and time.time() - found.st_ctime > SETTLED:
-            with contextlib.suppress(OSError), _own_file(seen) as file:
-                file.write(this)
         return stacks
 
     def put_arrays(self, name: str, key: str, stacks: Stacks) -> None:
@@ -347,7 +352,8 @@ class FileStore:
 
     def forget_arrays(self) -> None:
         for path in self._working.glob(f"{self._prefix}-*"):
-            path.unlink(missing_ok=True)
+            with contextlib.suppress(OSError):  # a folder that a neighbour put there
+                path.unlink(missing_ok=True)
 
     # -- results
 
@@ -436,11 +442,12 @@ def _own_regular_file(path: Path) -> Iterator[tuple[BinaryIO, os.stat_result]]:
     # The engine's cache may be a folder for everybody: what others put there is not what this site
     # computed, and a pipe without a writer would never open.
     handle = os.open(path, os.O_RDONLY | PLAIN | getattr(os, "O_NONBLOCK", 0))
+    found = os.fstat(handle)
+    is_own = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
+    if not (stat.S_ISREG(found.st_mode) and is_own):
+        os.close(handle)
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM))
     with os.fdopen(handle, "rb") as file:
-        found = os.fstat(handle)
-        is_own = not hasattr(os, "geteuid") or found.st_uid == os.geteuid()
-        if not (stat.S_ISREG(found.st_mode) and is_own):
-            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         yield file, found
 
 
@@ -452,9 +459,19 @@ def _content(path: Path) -> bytes:
         return b""
 
 
+def _write(path: Path, data: bytes) -> None:
+    with _own_file(path) as file:
+        file.write(data)
+
+
+def _is_settled(found: os.stat_result) -> bool:
+    """Whether another write of a file would show in its times; never on Windows, which reads it."""
+    return POSIX and time.time() - max(found.st_mtime, found.st_ctime) > SETTLED
+
+
 def _identity(found: os.stat_result) -> bytes:
     """Tell a file from every other, and from itself after a write."""
-    # The last of these times is the file system's: no program sets it.
+    # The last of these times is the file system's, on POSIX: no program sets it.
     times = (found.st_mtime_ns, found.st_ctime_ns)
     return repr((found.st_dev, found.st_ino, found.st_size, *times)).encode()
 

@@ -113,9 +113,11 @@ def test_links_that_somebody_planted_are_not_followed(tmp_path) -> None:
     for name in ("cape-site.json", "cape-site.json.partial", "site-error.txt"):
         (output / name).symlink_to(victim / "diary")
     (output / "private").symlink_to(victim)
+    (victim / "receipt.jsonl").write_text("of another run")
+    (output / ".cape").symlink_to(victim)
     engine.play()
     assert (victim / "diary").read_text() == "mine"
-    assert [path.name for path in victim.iterdir()] == ["diary"]
+    assert sorted(path.name for path in victim.iterdir()) == ["diary", "receipt.jsonl"]
     assert mode(victim) == 0o755
     assert (output / "private" / "index.html").is_file()
     assert not (output / "private").is_symlink()
@@ -158,6 +160,12 @@ def test_a_pipe_or_link_in_place_of_working_arrays_holds_no_site_up(tmp_path) ->
     path.unlink()
     os.mkfifo(path)
     assert store.arrays("basis", "key") is None
+    path.unlink()
+    path.mkdir()
+    before = len(os.listdir("/dev/fd"))
+    assert store.arrays("basis", "key") is None
+    assert len(os.listdir("/dev/fd")) == before
+    store.forget_arrays()
 
 
 # -- the service of the image ----------------------------------------------------------------------

@@ -1182,9 +1182,28 @@ MUTANTS = (
     ),
     Mutant(
         "working arrays are believed within a tick of their writing",
-        "cape/site/store.py", " and time.time() - found.st_ctime > SETTLED:", ":",
+        "cape/site/store.py", " and _is_settled(found):", ":",
         "test/unit/test_parties.py"
         "::test_a_side_file_that_was_written_just_now_is_not_taken_as_it_is",
+    ),
+    Mutant(
+        "what a link in place of the journal leads to is cleared",
+        "cape/site/store.py",
+        "        if self._root.is_symlink():\n", "        if False:\n",
+        "test/adversary/test_neighbour.py::test_links_that_somebody_planted_are_not_followed",
+    ),
+    Mutant(
+        "pair keys of another roster make a mask",
+        "cape/protocol/zero_sum.py",
+        "if len(agreed.pairs) != n * len(others):", "if False:",
+        PROTOCOL + "test_engine.py::test_g13_keys_of_another_roster_make_no_mask",
+    ),
+    Mutant(
+        "an axis of any length is smoothed by a matrix",
+        "cape/data/images.py",
+        "if max(*shape, *grid.shape) > LONGEST_AXIS:", "if False:",
+        UNIT + "test_data_parallel_axes.py"
+        "::test_an_axis_too_long_for_a_matrix_takes_the_general_form",
     ),
     Mutant(
         "working arrays that cannot be mapped are lost",

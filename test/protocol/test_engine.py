@@ -33,7 +33,7 @@ from cape.errors import (
     StateLostError,
 )
 from cape.privacy.noise import SecureNoise
-from cape.protocol import wire
+from cape.protocol import wire, zero_sum
 from cape.protocol.messages import Done, Masked, PublicKey, Roster
 from cape.protocol.phases import One, Phase, check_table
 from cape.protocol.secure_sum import SecureSum, chunks
@@ -689,6 +689,20 @@ def test_g13_a_used_up_secret_is_gone(recording, tmp_path) -> None:
     with pytest.raises(StateLostError, match="key of this run is missing or damaged"):
         broken.ask("local0")
     assert not list(broken.journal("local0").glob("vault-*"))  # the run is over: burnt
+
+
+@pytest.mark.parametrize("cut", [1, 32])
+def test_g13_keys_of_another_roster_make_no_mask(recording, tmp_path, monkeypatch, cut) -> None:
+    """One that is short of bytes would be known to everybody."""
+    broken = recording.at(("iterate", 1), tmp_path / "work")
+    real = zero_sum._masked
+
+    def shortened(site, model, agreed, *rest):
+        return real(site, model, dataclasses.replace(agreed, pairs=agreed.pairs[:-cut]), *rest)
+
+    monkeypatch.setattr(zero_sum, "_masked", shortened)
+    with pytest.raises(StateLostError, match="keys of all other sites"):
+        broken.ask("local0")
 
 
 def test_g13_errors_and_reprs_hold_no_key_bytes() -> None:

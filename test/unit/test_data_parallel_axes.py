@@ -243,6 +243,17 @@ def test_a_turned_grid_takes_no_more_memory_than_the_general_form(
     assert quick < peak_of(lambda: read_image(run, own, how))
 
 
+def test_an_axis_too_long_for_a_matrix_takes_the_general_form(
+    tmp_path, monkeypatch, volumes_multiplied, volumes_turned
+):
+    """A file of 640 kB, 20,000 voxels long, asked for 3 GB."""
+    monkeypatch.setattr(images, "LONGEST_AXIS", 24)
+    path = tmp_path / "run.nii.gz"
+    nib.save(image_of(), path)
+    read_image(RunFile(path=path, name="run"), grid(), Resampling(resample="to_mask"))
+    assert volumes_multiplied == volumes_turned == []
+
+
 @pytest.mark.parametrize("affine", [FINE, TURNED["turned"]], ids=["parallel", "turned"])
 def test_an_image_that_the_mask_does_not_reach_is_zero_in_both_forms(tmp_path, monkeypatch, affine):
     nib.save(image_of(affine=affine), tmp_path / "run.nii")

@@ -146,6 +146,7 @@ def settled_side_file(folder: Path, stacks: Stacks = STACKS) -> tuple[FileStore,
         patch.setattr(time, "time", lambda: later)
         assert same(store.arrays("basis", "k"), stacks)
     assert path.with_suffix(".seen").stat().st_mode & 0o777 == 0o600
+    time.sleep(0.05)  # some kernels' clock of files ticks every 10 ms
     return store, path
 
 
