@@ -22,10 +22,10 @@ from cape.algorithms.estimators import (
     Floats,
     PlannedRelease,
     SubjectQuery,
+    aligned,
     clip_rows,
     step_record,
 )
-from cape.algorithms.linalg import aligned
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance, beginning
 from cape.frozen import dataclass
 

@@ -14,8 +14,6 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 
-ALIGNED = 64  # bytes of a line of the cache, and of the longest vectors
-
 
 @lru_cache(maxsize=8)  # a run has few sizes, and a round asks for them again and again
 def above_diagonal(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
@@ -23,18 +21,6 @@ def above_diagonal(n: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     rows, columns = np.triu_indices(n, 1)
     rows.flags.writeable = columns.flags.writeable = False  # shared by all who ask again
     return rows, columns
-
-
-def aligned(n: int, kind: npt.DTypeLike, *, at: int = 0) -> npt.NDArray[np.floating]:
-    """Zeros (n,) in memory whose entry `at` begins at a multiple of 64 bytes.
-
-    NumPy promises 16: then a vector of 64 bytes lies across two lines, and a pass over arrays that
-    fit the cache takes twice as long.
-    """
-    size = np.dtype(kind).itemsize
-    memory = np.zeros(n + ALIGNED // size, dtype=kind)
-    first = (-(memory.ctypes.data // size) - at) % (ALIGNED // size)
-    return memory[first : first + n]
 
 
 def svec(matrix: Array) -> Array:

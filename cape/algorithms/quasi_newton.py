@@ -28,10 +28,11 @@ from cape.algorithms.estimators import (
     Floats,
     PlannedRelease,
     SubjectQuery,
+    aligned,
     clip_rows,
     step_record,
 )
-from cape.algorithms.linalg import above_diagonal, aligned, polar, skew, skew_exp
+from cape.algorithms.linalg import above_diagonal, polar, skew, skew_exp
 from cape.algorithms.unmixing import Step, StopRule, Unmixing, advance
 from cape.algorithms.verdict import judge
 from cape.frozen import dataclass
@@ -233,7 +234,7 @@ def score(y: Floats, name: Score) -> Floats:
 @functools.lru_cache(maxsize=4)
 def _mirrored(R: int) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
     """Places of the entries ij and ji, i < j row by row, in a flat (R, R) matrix."""
-    upper, right = above_diagonal(R)
+    upper, right = np.triu_indices(R, 1)
     return upper * R + right, right * R + upper
 
 

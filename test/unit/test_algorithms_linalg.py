@@ -7,6 +7,7 @@ import pytest
 from scipy.linalg import expm, logm
 
 from cape.algorithms import linalg
+from cape.algorithms.estimators import aligned
 
 
 def symmetric(rng: np.random.Generator, *shape: int) -> np.ndarray:
@@ -80,9 +81,7 @@ def test_the_polar_factor_is_orthogonal_and_nearest() -> None:
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 @pytest.mark.parametrize("at", [0, 5, 21])
 def test_working_arrays_begin_where_a_line_of_the_cache_does(kind: str, at: int) -> None:
-    held = [
-        linalg.aligned(n, kind, at=at) for n in range(1, 200)
-    ]  # wherever the allocator puts them
+    held = [aligned(n, kind, at=at) for n in range(1, 200)]  # wherever the allocator puts them
     for n, array in enumerate(held, start=1):
         assert array.shape == (n,)
         assert not array.any()
