@@ -49,10 +49,25 @@ _CHUNK = 160_000
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Moments:
-    """Means over time: matrix of shape (n_subjects, R, R), vector of shape (n_subjects, R)."""
+    """Means over time, a row of every subject: a matrix row by row, then a vector."""
 
-    matrix: Array
-    vector: Array
+    rows: Array  # (n_subjects, R R + R)
+    R: int
+
+    @property
+    def matrix(self) -> Array:
+        """View of shape (n_subjects, R, R)."""
+        return self.rows[:, : self.R**2].reshape(-1, self.R, self.R)
+
+    @property
+    def vector(self) -> Array:
+        """View of shape (n_subjects, R)."""
+        return self.rows[:, self.R**2 :]
+
+    @property
+    def diagonal(self) -> Array:
+        """View of the matrix's diagonal, shape (n_subjects, R)."""
+        return self.rows[:, : self.R**2 : self.R + 1]
 
 
 class Channels:
@@ -98,10 +113,9 @@ def relative_gradients(W: Array, b: Array, stack: Floats) -> Moments:
         np.tanh(half, out=y)
         np.matmul(y_m[:m], half_m[:m].swapaxes(1, 2), out=H[part])
         np.matmul(y_m[:m], ones, out=h[part])
-    matrix = H.astype(np.float64)
-    matrix *= -2.0 / T
-    matrix += np.eye(R)
-    return Moments(matrix=matrix, vector=h[..., 0].astype(np.float64) / -T)
+    moments = _means(H, h, T)
+    moments.diagonal[...] += 1.0
+    return moments
 
 
 def clipped_gradients(W: Array, b: Array, stack: Floats, bounds: tuple[float, float]) -> Moments:
@@ -140,10 +154,22 @@ def clipped_gradients(W: Array, b: Array, stack: Floats, bounds: tuple[float, fl
         weights[part] = c.reshape(work.n, T)[:m].sum(axis=1, dtype=np.float64)
         y *= c
         np.matmul(y_m[:m], half_m[:m].swapaxes(1, 2), out=sums[part])
-    matrix = sums.astype(np.float64)
-    matrix *= -2.0 / T
-    matrix += (weights / T)[:, None, None] * np.eye(R)
-    return Moments(matrix=matrix @ W, vector=h[..., 0].astype(np.float64) / -T)
+    moments = _means(sums, h, T)
+    moments.diagonal[...] += (weights / T)[:, None]
+    moments.matrix[...] = moments.matrix @ W
+    return moments
+
+
+def _means(H: Floats, h: Floats, T: int) -> Moments:
+    """-2/T H and -1/T h in float64, from sums over time (n_subjects, R, R) and (n_subjects, R, 1).
+
+    Straight into the rows of an answer: passes over their float64 cost as much as a product.
+    """
+    n_subjects, R, _ = H.shape
+    moments = Moments(rows=np.empty((n_subjects, R * R + R)), R=R)
+    np.multiply(H, -2.0 / T, out=moments.matrix, dtype=np.float64)
+    np.divide(h[..., 0], -T, out=moments.vector, dtype=np.float64)
+    return moments
 
 
 def _shrink(norm2: Floats, bound: float) -> Floats:
@@ -214,17 +240,14 @@ class Infomax:
         return release.query(answer)
 
     def _gradients(self, state: Unmixing, stack: Data) -> Array:
-        R = len(state.b)
-        scale_G, scale_h = 1.0, 1.0
-        if self._by_time_point:
-            scale_G, scale_h = self._bounds(R)
-            moments = clipped_gradients(state.W, state.b, stack, (scale_G, scale_h))
-        else:
-            moments = relative_gradients(state.W, state.b, stack)
-        rows = np.empty((len(stack), R * R + R))
-        np.divide(moments.matrix.reshape(-1, R * R), scale_G, out=rows[:, : R * R])
-        np.divide(moments.vector, scale_h, out=rows[:, R * R :])
-        return rows
+        """Rows [G_m ; h_m] of every subject; over their bounds where time points are clipped."""
+        if not self._by_time_point:
+            return relative_gradients(state.W, state.b, stack).rows
+        scale_G, scale_h = bounds = self._bounds(len(state.b))
+        moments = clipped_gradients(state.W, state.b, stack, bounds)
+        moments.matrix[...] /= scale_G
+        moments.vector[...] /= scale_h
+        return moments.rows
 
     def step(self, state: Unmixing, mean: Array, noise_std: float) -> Unmixing:
         """W += rho G, b += rho h (Alg. 4, lines 10-11)."""

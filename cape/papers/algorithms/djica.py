@@ -265,10 +265,7 @@ class DjicaInfomax:
         def answer(stack: Data) -> Array:
             chosen = self._next_block(state.round, stack) if self.block else stack
             with np.errstate(all="ignore"):
-                moments = relative_gradients(state.W, state.b, chosen)
-                rows = np.concatenate(
-                    [moments.matrix.reshape(len(chosen), -1), moments.vector], axis=1
-                )
+                rows = relative_gradients(state.W, state.b, chosen).rows
             return clip_rows(rows, release.clip)
 
         return SubjectQuery(
