@@ -413,7 +413,7 @@ def test_g8_journal_and_receipt_are_on_disk_before_any_byte_leaves(
     # The charge, then receipt and answer, then the list of what was sent; working arrays, which can
     # be made again, take their place before the charge.
     arrays = disk.log[0]
-    assert arrays.endswith("-whitened.arrays")
+    assert arrays.endswith("-subspace.arrays")
     assert disk.log == [arrays, "fsync", *stored, "fsync"]
 
 

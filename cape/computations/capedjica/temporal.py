@@ -108,6 +108,9 @@ def make_solver(
 
 # -- what a site answers from ---------------------------------------------------------------------
 
+# Working arrays of both later stages: once whitened, nobody asks for what they were made of.
+IN_SUBSPACE = "subspace"
+
 
 def subspace(model: IcaModel) -> Subspace:
     if model.subspace is None:
@@ -131,7 +134,7 @@ def _reduced(site: Site, model: IcaModel) -> Stacks:
             lambda Y: whitening.reduce_subject(V, Y, prewhiten=prewhiten),
         )
 
-    return site.cached("reduced", (V,), build)
+    return site.cached(IN_SUBSPACE, (V,), build)
 
 
 def _whitened(site: Site, model: IcaModel) -> Stacks:
@@ -145,7 +148,7 @@ def _whitened(site: Site, model: IcaModel) -> Stacks:
         arrays = tuple(whitening.whiten(U, array) for array in stacks.arrays)
         return Stacks(arrays=arrays, labels=stacks.labels)
 
-    return site.cached("whitened", (subspace(model).V, U), build)
+    return site.cached(IN_SUBSPACE, (subspace(model).V, U), build)
 
 
 # -- the stages ----------------------------------------------------------------------------------
