@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -32,6 +33,7 @@ class Killer:
         self.chance, self.rng = chance, np.random.default_rng()
         self.started: Counter[str] = Counter()
         self.killed: Counter[str] = Counter()
+        self.lasted: dict[str, float] = {}  # s, of the last process that was left alone
         self.lock = threading.Lock()
         self.just_killed: set[bytes] = set()
 
@@ -40,8 +42,10 @@ class Killer:
         with self.lock:
             # A step that is killed three times in a row ends a run, as it should.
             doomed = self.rng.random() < self.chance and input not in self.just_killed
-            delay = float(self.rng.uniform(0.0, 0.5))
+            # At any moment of its life: on a fast computer a fixed delay comes after its end.
+            delay = float(self.rng.uniform(0.0, self.lasted.get(role, 0.1)))
             self.started[role] += 1
+        began = time.monotonic()
         process = subprocess.Popen(
             command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -58,6 +62,8 @@ class Killer:
             if process.returncode < 0:
                 self.killed[role] += 1
                 self.just_killed.add(input)
+            elif not doomed:
+                self.lasted[role] = time.monotonic() - began
         return subprocess.CompletedProcess(command, process.returncode, out, err)
 
 
