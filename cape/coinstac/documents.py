@@ -7,6 +7,7 @@ wait for ever once a site says ``success``: such an answer becomes an error, whi
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 import json
 import re
@@ -21,7 +22,7 @@ from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Budget, Ledger
 from cape.protocol import wire
-from cape.protocol.messages import Cursor, Progress
+from cape.protocol.messages import Cursor, Progress, Roster
 from cape.protocol.phases import AnyEnvelope, Computation, Envelope, Run
 
 M = TypeVar("M")
@@ -29,7 +30,7 @@ M = TypeVar("M")
 # What stands in every envelope beside its body.
 HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
 MAX_CACHE = wire.MAX_STATE
-STATE = 4  # version of a party's state
+STATE = 5  # version of a party's state
 
 # One JSON document of the engine.
 Document = dict[str, Any]
@@ -198,6 +199,8 @@ def decode_run(
     )
 
 
+# A process that answers more than once reads the settings of a run once.
+@functools.lru_cache(maxsize=16)
 def decode_settings(computation: Computation[M], text: str) -> Config:
     settings: dict[str, Any] = wire.decode(wire.loads(text), dict[str, Any], "settings")
     return computation.config.from_input(settings)
@@ -340,10 +343,8 @@ FILE_NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a
 
 def n_senders(answer: Document) -> int:
     """How many such messages the engine puts into one document: all sites', once they are known."""
-    try:
-        return len(answer["cache"]["cape"]["model"]["roster"]["sites"])
-    except (KeyError, TypeError):  # of `join`, which sends no array
-        return 1
+    roster = wire.decode_constant(answer["cache"]["cape"]["model"]["roster"], Roster | None)
+    return 1 if roster is None else roster.n_sites  # of `join`, which sends no array
 
 
 def offload(output: Any, folder: Path, senders: int = 1) -> Any:

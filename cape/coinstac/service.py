@@ -99,15 +99,14 @@ def _refused(connection: ServerConnection, request: Request) -> Response | None:
 def check_mounts(document: Any) -> None:
     """MessageError for a folder that is not below what is mounted."""
     named = os.environ.get(MOUNTS_VARIABLE, "")
-    mounts = [Path(text).resolve() for text in named.split(os.pathsep) if text] or [
-        Path(text) for text in MOUNTS
-    ]
+    mounts = [os.path.realpath(text) for text in named.split(os.pathsep) if text] or MOUNTS
     state = document.get("state") if isinstance(document, dict) else None
     for name, text in state.items() if isinstance(state, dict) else ():
         if not name.endswith("Directory") or not isinstance(text, str) or "\0" in text:
             continue  # what is no text is refused where it is read
         # Behind all links: what a name says is not where it leads.
-        if not any(Path(text).resolve().is_relative_to(mount) for mount in mounts):
+        there = os.path.realpath(text)
+        if not any(os.path.commonpath((there, mount)) == mount for mount in mounts):
             raise MessageError("E158", problem=f"{name} lies outside what is mounted")
 
 

@@ -84,7 +84,8 @@ class Model:
     A computation adds a field per stage, its estimator's state; None before the first release.
     """
 
-    roster: Roster | None = None  # from `join`
+    # From `join`
+    roster: Roster | None = field(default=None, metadata={"constant": True})
     keys: KeyBook | None = None  # from `zero-sum`
     fingerprint: str = ""  # from `zero-sum.probe`
     trace: Trace | None = None  # what the releases showed; None before the first

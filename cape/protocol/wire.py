@@ -25,9 +25,10 @@ to write one.  Declare what is needed as a record and let it be read::
 
 Declarations may use ``str``, ``bool``, ``int``, ``float``, ``bytes``, ``Literal``, tuples,
 mappings with text keys, records, NumPy arrays, ``X | None``, unions such as ``str | int``, and
-``Any``, which passes as it came.  ``metadata={KEY: "clientId"}`` gives a key that is no name of
-ours.  Checks beyond the type stand in ``__post_init__`` of the record; a CapeError of theirs
-becomes part of the refusal.
+``Any``, which passes as it came.  Checks beyond the type stand in ``__post_init__`` of the record;
+a CapeError of theirs becomes part of the refusal.  Metadata of a field: ``{KEY: "clientId"}`` gives
+a key that is no name of ours; ``{CONSTANT: True}`` makes one compressed text of what stays the same
+for a run, so that a state is short and a process that answers many rounds reads that once.
 
 COINSTAC passes documents through JavaScript: whole numbers beyond 2^53 travel as text, -0.0 as
 0.0, and a float that JavaScript printed without its point is still a float here.
@@ -45,6 +46,7 @@ import math
 import re
 import types
 import typing
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
@@ -77,6 +79,12 @@ MAX_PARTS: Final = 2**20
 SAFE_INT: Final = 2**53 - 1
 # Key of the metadata of a field that older messages do not have
 ADDED: Final = "added"
+
+# Key of the metadata of a field that stays the same for a whole run, of a type that can be hashed:
+# one compressed text, which a process that answers more than once writes and reads once
+CONSTANT: Final = "constant"
+# Of how many runs at a time
+KEPT_CONSTANTS: Final = 8
 
 # Escape of half of a character; two of them make one
 SURROGATE: Final = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -196,7 +204,9 @@ def digest(value: object) -> bytes:
 class _Shape(NamedTuple):
     """A declared type, taken apart: a round asks for a thousand values of some thirty types."""
 
-    tag: Literal["record", "array", "tuple", "list", "mapping", "union", "any", "scalar"]
+    tag: Literal[
+        "record", "array", "tuple", "list", "mapping", "union", "any", "scalar", "constant"
+    ]
     # Class of a record, dtype of an array, type of a scalar
     kind: Any = None
     items: tuple[_Shape, ...] = ()
@@ -225,13 +235,18 @@ def _fields(cls: type) -> tuple[_Field, ...]:
         _Field(
             name=f.name,
             key=f.metadata.get(KEY, f.name),
-            shape=_shape(_hints(cls)[f.name]),
+            shape=_shape_of(f, _hints(cls)[f.name]),
             default=f.default,
             added=bool(f.metadata.get(ADDED)),
             optional=(f.default, f.default_factory) != (missing, missing),
         )
         for f in dataclasses.fields(cls)
     )
+
+
+def _shape_of(f: dataclasses.Field[Any], hint: Any) -> _Shape:
+    shape = _shape(hint)
+    return _Shape("constant", items=(shape,)) if f.metadata.get(CONSTANT) else shape
 
 
 @functools.cache
@@ -312,6 +327,8 @@ def _encode(value: Any, shape: _Shape, where: _Where) -> Json:
         return {_key(key, where): _encode(item, items[0], where) for key, item in value.items()}
     if tag == "union":
         return None if value is None else _any_of(_encode, value, items, where)
+    if tag == "constant":
+        return _encode_constant(value, items[0], where)
     return value
 
 
@@ -340,6 +357,8 @@ def _decode(document: Json, shape: _Shape, where: _Where, form: Form) -> Any:
     if tag == "union":
         read = functools.partial(_decode, form=form)
         return None if document is None else _any_of(read, document, items, where)
+    if tag == "constant":
+        return _decode_constant(document, items[0], where, form)
     return document
 
 
@@ -388,6 +407,46 @@ def _any_of(
         with contextlib.suppress(MessageError):
             return read(value, member, where)
     return read(value, last, where)
+
+
+def _encode_constant(value: Any, shape: _Shape, where: _Where) -> str:
+    try:
+        return _written(value, shape)
+    except MessageError as err:
+        raise _refuse(where, str(err.fields["problem"])) from err
+
+
+@functools.lru_cache(maxsize=KEPT_CONSTANTS)
+def _written(value: Any, shape: _Shape) -> str:
+    text = dumps(_encode(value, shape, ""))
+    return base64.b64encode(zlib.compress(text)).decode("ascii")
+
+
+def decode_constant(document: Json, hint: Any, where: str = "") -> Any:
+    """Return what `encode` wrote for a field that is marked as constant."""
+    return _decode_constant(document, _shape(hint), where, "message")
+
+
+def _decode_constant(document: Json, shape: _Shape, where: _Where, form: Form) -> Any:
+    if not isinstance(document, str):
+        raise _refuse(where, "not a text")
+    try:
+        return _read(document, shape, form)
+    except MessageError as err:
+        raise _refuse(where, str(err.fields["problem"])) from err
+
+
+@functools.lru_cache(maxsize=KEPT_CONSTANTS)
+def _read(document: str, shape: _Shape, form: Form) -> Any:
+    inflater = zlib.decompressobj()
+    try:
+        # A short text can stand for one that fills the memory.
+        text = inflater.decompress(_bytes_back(document, ""), MAX_STATE)
+    except zlib.error as err:
+        raise _refuse("", "not compressed text") from err
+    if not inflater.eof or inflater.unused_data:
+        raise _refuse("", "not compressed text of allowed size")
+    return _decode(loads(text, MAX_STATE), shape, "", form)
 
 
 def _key(key: object, where: _Where) -> str:

@@ -30,6 +30,8 @@ import pytest
 from cape.errors import CapeError, PrivacyBudgetError
 from cape.privacy.mechanisms import plan_event
 from cape.privacy.noise import discrete_gaussian
+from cape.protocol import wire
+from cape.protocol.messages import Roster
 from cape.protocol.phases import advance_site
 from cape.protocol.secagg_stages import kept
 from cape.protocol.secure_sum import noise_stream
@@ -385,8 +387,9 @@ def test_a_machine_that_is_set_back_as_a_whole_answers_anew_every_time(tmp_path)
         ]  # fmt: skip
         assert [len(run.charges) for run in runs] == [1]
     assert len(nonces) == 4
-    roster = json.loads(engine.document(THIEF, engine.input))["cache"]["cape"]["model"]["roster"]
-    seen = np.var(answers, axis=0, ddof=1).mean() / roster["plan"][0]["variance"]
+    state = json.loads(engine.document(THIEF, engine.input))["cache"]["cape"]
+    roster = wire.decode_constant(state["model"]["roster"], Roster)
+    seen = np.var(answers, axis=0, ddof=1).mean() / roster.plan[0].variance
     say(f"4 machines set back: noise of {seen:.2f} of one share's variance between their answers")
     assert 0.2 < seen < 3
 

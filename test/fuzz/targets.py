@@ -115,6 +115,16 @@ def cache(data: bytes) -> None:
     assert encode_run(load(name), run) == encode_run(load(name), run)
 
 
+def constant(data: bytes) -> None:
+    """The roster in a state: compressed by the fuzzer's text, or as it came."""
+    kind, text = chosen(data, ("text", "compressed"))
+    if kind == "text":
+        wire.decode_constant(text.decode("latin-1"), Roster | None)
+    else:
+        packed = base64.b64encode(zlib.compress(text)).decode("ascii")
+        wire.decode_constant(packed, Roster | None)
+
+
 def call(data: bytes) -> None:
     """Standard input; and the first documents of sites at the aggregator."""
     document = parse_document(data)
@@ -508,6 +518,11 @@ TARGETS: dict[str, Fuzzed] = {
     "cache": Fuzzed(
         cache,
         (bytes([names().index("capemean")]) + _state(), b"\0[" + b"[" * 900 + b"]" * 901),
+    ),
+    "constant": Fuzzed(
+        constant,
+        (b"\1null", b"\0" + base64.b64encode(zlib.compress(bytes(10**8))),
+         *(b"\1" + seed[1:] for seed in _seeds_of_messages() if seed[:1] == _KINDS[Roster])),
     ),
     "call": Fuzzed(
         call,

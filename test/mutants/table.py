@@ -496,6 +496,19 @@ MUTANTS = (
         UNIT + "test_wire.py::test_an_array_that_is_not_finite_does_not_arrive",
     ),
     Mutant(
+        "a short text of a state fills the memory",
+        "cape/protocol/wire.py",
+        "inflater.decompress(_bytes_back(document, \"\"), MAX_STATE)",
+        "inflater.decompress(_bytes_back(document, \"\"))",
+        UNIT + "test_wire.py::test_a_constant_that_would_fill_the_memory_is_refused_first",
+    ),
+    Mutant(
+        "half of a compressed text is read",
+        "cape/protocol/wire.py",
+        "if not inflater.eof or inflater.unused_data:", "if inflater.unused_data:",
+        UNIT + "test_wire.py::test_a_constant_of_another_form_is_refused_by_its_path",
+    ),
+    Mutant(
         "one message has several forms of base64",
         "cape/protocol/wire.py",
         'if base64.b64encode(raw).decode("ascii") != document:', "if raw is None:",

@@ -12,6 +12,8 @@ import pytest
 from cape.coinstac import aggregator, documents
 from cape.errors import MessageError
 from cape.protocol import wire
+from cape.protocol.messages import FeatureSpace, Roster, RosterEntry
+from cape.protocol.model import Model
 from support import consortium as helper
 
 Engine, settings_of = helper.Engine, helper.settings_of
@@ -193,16 +195,23 @@ def test_what_stays_inside_a_message_follows_from_the_number_of_sites(
     tmp_path, monkeypatch, n_sites, beside
 ):
     """All replies are one document: 40 of 1 MiB each would pass it, so they travel as files."""
-    sites = [{"site": f"site{i}"} for i in range(n_sites)]
-    answer = {"cache": {"cape": {"model": {"roster": {"sites": sites}}}}}
-    senders = documents.n_senders(answer)
+    sites = tuple(RosterEntry(site=f"site{i}", nonce="0", n_subjects=3) for i in range(n_sites))
+    roster = Roster(
+        sites=sites, config="", space=FeatureSpace.of_matrix(3), n_basis=3, colluders=0,
+        survivors=n_sites, seeded=False, plan=(), warnings=(),
+    )  # fmt: skip
+
+    def answer(model: Model) -> documents.Document:
+        return {"cache": {"cape": {"model": wire.encode(model, Model)}}}
+
+    senders = documents.n_senders(answer(Model(roster=roster)))
     assert senders == n_sites
     array = wire.encode(np.zeros(2**17, dtype=np.uint64), wire._hints(Sample)["x"])
     message = {"run": "0a" * 16, "seq": 3, "phase": "pca", "round": 1, "body": {"x": array}}
     offloaded = documents.offload(message, tmp_path, senders)
     assert ("file" in offloaded["body"]["x"]) == beside
     assert senders * len(wire.dumps(offloaded)) < documents.MAX_DOCUMENT
-    assert documents.n_senders({"cache": {"cape": {"model": {"roster": None}}}}) == 1  # in `join`
+    assert documents.n_senders(answer(Model())) == 1  # in `join`
 
 
 def test_the_aggregator_reads_the_files_of_sites_one_after_the_other(tmp_path, monkeypatch):

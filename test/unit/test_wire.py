@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import tracemalloc
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal, TypeVar
@@ -457,3 +458,62 @@ def test_an_engine_may_add_keys_where_they_are_ignored() -> None:
     assert wire.decode_document(document, Call, unknown="ignore").state.party == "c"
     with pytest.raises(MessageError, match="the fields of Call"):
         wire.decode_document(document, Call)
+
+
+# -- what stays the same for a run -----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Settled:
+    point: Point | None = field(default=None, metadata={wire.CONSTANT: True})
+    points: tuple[Point, ...] = field(default=(), metadata={wire.CONSTANT: True, wire.ADDED: True})
+
+
+def test_a_constant_is_one_short_text_that_comes_back() -> None:
+    for value in (Settled(), Settled(point=Point(x=0.1, n=3))):
+        document = wire.encode(value, Settled)
+        assert isinstance(document["point"], str)
+        assert wire.decode(document, Settled) == value
+        assert wire.decode_constant(document["point"], Point | None) == value.point
+    plan = tuple(Point(x=0.1, n=n) for n in range(40))
+    text = wire.encode(Settled(points=plan), Settled)["points"]
+    assert len(text) < len(wire.dumps(wire.encode(plan, tuple[Point, ...]))) / 2
+
+
+def test_a_constant_is_read_and_written_once() -> None:
+    document = wire.encode(Settled(point=Point(x=4.25, n=77)), Settled)
+    first, second = (wire.decode(document, Settled).point for _ in range(2))
+    assert first is second
+    assert wire.encode(Settled(point=first), Settled) == document
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (7, "not a text"),
+        ("?", "not base64"),
+        (base64.b64encode(b"plain").decode(), "not compressed text"),
+        (base64.b64encode(zlib.compress(b"null")[:-1]).decode(), "of allowed size"),
+        (base64.b64encode(zlib.compress(b"null") + b"x").decode(), "of allowed size"),
+        (base64.b64encode(zlib.compress(b"{")).decode(), "not JSON"),
+        (base64.b64encode(zlib.compress(b'{"x":1.0,"n":2.5}')).decode(), r"Point\.n.*whole number"),
+    ],
+)
+def test_a_constant_of_another_form_is_refused_by_its_path(text: object, problem: str) -> None:
+    with pytest.raises(MessageError, match=rf"Settled\.point: .*{problem}"):
+        wire.decode({"point": text}, Settled)
+
+
+def test_a_constant_that_does_not_fit_its_type_does_not_leave() -> None:
+    with pytest.raises(MessageError, match=r"Settled\.point: .*not a whole number"):
+        wire.encode(Settled(point=Point(x=0.0, n=2.5)), Settled)  # type: ignore[arg-type]
+
+
+def test_a_constant_that_would_fill_the_memory_is_refused_first() -> None:
+    bomb = base64.b64encode(zlib.compress(bytes(10**8))).decode()
+    tracemalloc.start()
+    with pytest.raises(MessageError, match="not compressed text of allowed size"):
+        wire.decode({"point": bomb}, Settled)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 4 * wire.MAX_STATE
