@@ -200,6 +200,10 @@ class Event:
         if type(self.phase) is not str or type(self.field) is not str:
             raise impossible("phase and field of a release are not texts")
 
+    def __hash__(self) -> int:
+        # Every round looks up all charges before it: by what tells the events of a run apart.
+        return hash((self.phase, self.round))
+
     @property
     def name(self) -> str:
         return f"{self.phase} round {self.round} ({self.field})"

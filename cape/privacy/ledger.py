@@ -257,7 +257,8 @@ def read_entries(
     return tuple(events)
 
 
-def chain_head(events: Sequence[Event]) -> str:
+@lru_cache(maxsize=256)  # a state that was written here is read here
+def chain_head(events: tuple[Event, ...]) -> str:
     """Digest of the last entry; `GENESIS` without events."""
     head = GENESIS
     for seq, event in enumerate(events, start=1):
