@@ -348,12 +348,15 @@ class QuasiNewton:
         R = len(state.W)
         size, bound = R * (R - 1) // 2, self.clip(state.round)
 
-        def answer(stack: Data) -> Array:
+        @functools.cache  # the same for all stacks, and not made where only the size is asked
+        def asked() -> Array:
             turn = self.turn(state.round, size)
             # Any matrix may be asked about: the clip bounds a subject whatever it is.
-            W = state.W if turn is None else turned(state.W, turn)
+            return state.W if turn is None else turned(state.W, turn)
+
+        def answer(stack: Data) -> Array:
             with np.errstate(all="ignore"):
-                return clip_rows(skew_moments(W, stack, self.score), bound)
+                return clip_rows(skew_moments(asked(), stack, self.score), bound)
 
         return SubjectQuery(size=size, clip=bound, shape="ball", answer=answer)
 

@@ -105,8 +105,8 @@ def check_mounts(document: Any) -> None:
         if not name.endswith("Directory") or not isinstance(text, str) or "\0" in text:
             continue  # what is no text is refused where it is read
         # Behind all links: what a name says is not where it leads.
-        there = os.path.realpath(text)
-        if not any(os.path.commonpath((there, mount)) == mount for mount in mounts):
+        there = os.path.join(os.path.realpath(text), "")
+        if not any(there.startswith(os.path.join(mount, "")) for mount in mounts):
             raise MessageError("E158", problem=f"{name} lies outside what is mounted")
 
 
