@@ -159,7 +159,8 @@ def charges_of(ledger: Ledger, plan: Sequence[Event]) -> Charges:
 
 def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
     """Return the ledger; PrivacyBudgetError (E235) unless these lines of the plan give its head."""
-    if len(charges.lines) != len(plan):
+    rounds = {(event.phase, event.round) for event in plan}
+    if not len(charges.lines) == len(plan) == len(rounds):
         raise PrivacyBudgetError("E235", problem="it is not of this plan", do="start a new run.")
     events = tuple(e for e, letter in zip(plan, charges.lines, strict=True) if letter == "1")
     return Ledger(budget=charges.budget, events=events, head=charges.head)
@@ -200,9 +201,11 @@ def decode_run(
 
 
 # A process that answers more than once reads the settings of a run once.
-@functools.lru_cache(maxsize=16)
+@functools.lru_cache(maxsize=8)
 def decode_settings(computation: Computation[M], text: str) -> Config:
-    settings: dict[str, Any] = wire.decode(wire.loads(text), dict[str, Any], "settings")
+    settings: dict[str, Any] = wire.decode(
+        wire.loads(text, wire.MAX_STATE), dict[str, Any], "settings"
+    )
     return computation.config.from_input(settings)
 
 

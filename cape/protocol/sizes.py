@@ -78,7 +78,7 @@ def weight_of(config: Config, events: Sequence[Event], n_sites: int, n_basis: in
     entry = _size(RosterEntry(site="", nonce="0" * 32, n_subjects=10**6)) + NAME + 1
     # Settings; of each release a letter in the ledger, and a row and a letter in the trace.
     own = _settings(config) + 2 * n_releases + _text(ROW.size * n_releases) + 2 * HEAD
-    # As it is sent; a state holds it compressed, to a quarter where sites are few.
+    # As it is sent; a state holds it compressed, to a fifth where sites are few.
     roster = n_sites * entry + sum(_size(event) + 1 for event in events) + HEAD
     vectors = [(event.phase, event.size) for event in events]
     traffic = [Traffic(phase="join", exchanges=1, reply=2 * HEAD + _settings(config), told=roster)]

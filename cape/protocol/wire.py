@@ -28,7 +28,7 @@ mappings with text keys, records, NumPy arrays, ``X | None``, unions such as ``s
 ``Any``, which passes as it came.  Checks beyond the type stand in ``__post_init__`` of the record;
 a CapeError of theirs becomes part of the refusal.  Metadata of a field: ``{KEY: "clientId"}`` gives
 a key that is no name of ours; ``{CONSTANT: True}`` makes one compressed text of what stays the same
-for a run, so that a state is short and a process that answers many rounds reads that once.
+for a run, so that a state is short and a process that answers many rounds reads it once.
 
 COINSTAC passes documents through JavaScript: whole numbers beyond 2^53 travel as text, -0.0 as
 0.0, and a float that JavaScript printed without its point is still a float here.
@@ -83,7 +83,7 @@ ADDED: Final = "added"
 # Key of the metadata of a field that stays the same for a whole run, of a type that can be hashed:
 # one compressed text, which a process that answers more than once writes and reads once
 CONSTANT: Final = "constant"
-# Of how many runs at a time
+# How many such texts are kept, one for a run
 KEPT_CONSTANTS: Final = 8
 
 # Escape of half of a character; two of them make one
@@ -416,9 +416,11 @@ def _encode_constant(value: Any, shape: _Shape, where: _Where) -> str:
         raise _refuse(where, str(err.fields["problem"])) from err
 
 
-@functools.lru_cache(maxsize=KEPT_CONSTANTS)
+@functools.lru_cache(maxsize=KEPT_CONSTANTS)  # equal values have the same text
 def _written(value: Any, shape: _Shape) -> str:
     text = dumps(_encode(value, shape, ""))
+    if len(text) > MAX_STATE:
+        raise _refuse("", f"{len(text)} bytes, allowed {MAX_STATE}")
     return base64.b64encode(zlib.compress(text)).decode("ascii")
 
 
@@ -428,8 +430,9 @@ def decode_constant(document: Json, hint: Any, where: str = "") -> Any:
 
 
 def _decode_constant(document: Json, shape: _Shape, where: _Where, form: Form) -> Any:
-    if not isinstance(document, str):
-        raise _refuse(where, "not a text")
+    # What is read is kept: one that inflates to little may be as long as a document.
+    if not isinstance(document, str) or len(document) > MAX_STATE:
+        raise _refuse(where, "not a text of allowed size")
     try:
         return _read(document, shape, form)
     except MessageError as err:

@@ -183,14 +183,17 @@ def document(folder: Path, **changed: str) -> dict[str, object]:
 
 
 def test_the_service_opens_no_folder_outside_its_mounts(tmp_path, monkeypatch) -> None:
-    inside, outside = tmp_path / "mounted", tmp_path / "home"
+    inside, outside, beside = (tmp_path / name for name in ("mounted", "home", "mounted2"))
     outside.mkdir()
+    beside.mkdir()
     inside.mkdir()
     (inside / "link").symlink_to(outside)
     monkeypatch.setenv(service.MOUNTS_VARIABLE, f"{inside}{os.pathsep}/nowhere")
     service.check_mounts(document(inside))
     for name in ("base", "output", "cache", "transfer"):
-        for where in (str(outside), f"{inside}/../home", str(inside / "link"), "", "/"):
+        for where in (
+            str(outside), f"{inside}/../home", str(inside / "link"), str(beside), "", "/"
+        ):  # fmt: skip
             call = {"mode": "local", "data": document(inside, **{f"{name}Directory": where})}
             frame = json.loads(service.answer(call))
             assert frame["code"] == 1

@@ -503,6 +503,13 @@ MUTANTS = (
         UNIT + "test_wire.py::test_a_constant_that_would_fill_the_memory_is_refused_first",
     ),
     Mutant(
+        "a text of a state of any length is kept",
+        "cape/protocol/wire.py",
+        "if not isinstance(document, str) or len(document) > MAX_STATE:",
+        "if not isinstance(document, str):",
+        UNIT + "test_wire.py::test_a_constant_of_another_form_is_refused_by_its_path",
+    ),
+    Mutant(
         "half of a compressed text is read",
         "cape/protocol/wire.py",
         "if not inflater.eof or inflater.unused_data:", "if inflater.unused_data:",
@@ -1756,9 +1763,21 @@ MUTANTS = (
     ),
     Mutant(
         "the service believes the names of folders",
-        "cape/coinstac/service.py", "Path(text).resolve().is_relative_to(mount)",
-        "Path(text).is_relative_to(mount)",
+        "cape/coinstac/service.py", 'os.path.join(os.path.realpath(text), "")',
+        'os.path.join(os.path.abspath(text), "")',
         NEIGHBOUR + "test_the_service_opens_no_folder_outside_its_mounts",
+    ),
+    Mutant(
+        "a folder whose name begins as that of a mount counts as inside",
+        "cape/coinstac/service.py", 'there.startswith(os.path.join(mount, ""))',
+        "there.startswith(mount)",
+        NEIGHBOUR + "test_the_service_opens_no_folder_outside_its_mounts",
+    ),
+    Mutant(
+        "data of the rounds are taken from before they were whitened",
+        "cape/computations/capedjica/temporal.py", "(subspace(model).V, U), build)",
+        "(subspace(model).V,), build)",
+        "test/protocol/test_dither.py::test_rounds_ask_of_whitened_data",
     ),
     Mutant(
         "any token will do",

@@ -7,7 +7,8 @@ import pytest
 
 from cape.algorithms import spatial_start
 from cape.algorithms.quasi_newton import QuasiNewton, dither_signs
-from cape.computations.capedjica.temporal import ITERATE
+from cape.algorithms.whitening import whiten
+from cape.computations.capedjica.temporal import ITERATE, WHITENING
 from cape.protocol.model import joined
 from support.consortium import Consortium
 
@@ -39,6 +40,20 @@ def test_all_parties_ask_the_same_question_in_every_round(gate, monkeypatch) -> 
     assert {len(questions) for questions in asked.values()} == {1}
     # Every round asked at W turned by what anybody can make: nothing of it was ever sent.
     assert run.outcome.verdict.gate == gate
+
+
+def test_rounds_ask_of_whitened_data() -> None:
+    """They take the place of those they were made of, under the same name."""
+    run = Consortium(**LONGER).until("iterate")
+    party, model = run.parties["local0"], run.state.model
+    made_of = WHITENING.input(party, model)
+    asked = ITERATE.input(party, model)
+    assert asked.labels == made_of.labels
+    for Z, Z0 in zip(asked.arrays, made_of.arrays, strict=True):
+        np.testing.assert_array_equal(Z, whiten(model.whitener.U, Z0))
+        assert not np.array_equal(Z, Z0)
+    assert ITERATE.input(party, model) is asked
+    assert WHITENING.input(party, model) is not made_of  # made again
 
 
 @both_gates

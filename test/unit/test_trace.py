@@ -90,6 +90,9 @@ def test_charges_that_are_not_those_of_the_ledger_are_refused(runs, lines: str) 
     assert documents.ledger_of(charges, plan) == last.ledger
     with pytest.raises(PrivacyBudgetError, match="E235"):
         documents.ledger_of(replace(charges, lines=lines), plan)
+    twice = (plan[0], *plan[:-1])  # two releases of one round, which could be told from no other
+    with pytest.raises(PrivacyBudgetError, match=r"E235 .*not of this plan"):
+        documents.ledger_of(charges, twice)
     document = documents.encode_run(tiny.TINY, last)
     document["head"]["charges"]["lines"] = lines
     with pytest.raises(StateLostError, match="E210"):

@@ -490,7 +490,8 @@ def test_a_constant_is_read_and_written_once() -> None:
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        (7, "not a text"),
+        (7, "not a text of allowed size"),
+        ("A" * (wire.MAX_STATE + 4), "not a text of allowed size"),
         ("?", "not base64"),
         (base64.b64encode(b"plain").decode(), "not compressed text"),
         (base64.b64encode(zlib.compress(b"null")[:-1]).decode(), "of allowed size"),
@@ -507,6 +508,12 @@ def test_a_constant_of_another_form_is_refused_by_its_path(text: object, problem
 def test_a_constant_that_does_not_fit_its_type_does_not_leave() -> None:
     with pytest.raises(MessageError, match=r"Settled\.point: .*not a whole number"):
         wire.encode(Settled(point=Point(x=0.0, n=2.5)), Settled)  # type: ignore[arg-type]
+
+
+def test_a_constant_that_could_not_be_read_is_not_written(monkeypatch) -> None:
+    monkeypatch.setattr(wire, "MAX_STATE", 1000)
+    with pytest.raises(MessageError, match=r"Settled\.points: .* bytes, allowed 1000"):
+        wire.encode(Settled(points=(Point(x=0.0, n=77),) * 100), Settled)
 
 
 def test_a_constant_that_would_fill_the_memory_is_refused_first() -> None:
