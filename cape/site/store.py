@@ -34,6 +34,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from cape.algorithms.estimators import ALIGNED
 from cape.config import parse_json
 from cape.errors import CapeError, ReplayError, StateLostError, StoppedError
 from cape.frozen import dataclass
@@ -60,8 +61,6 @@ RECEIPT = "receipt.jsonl"
 MAX_STORED = 100 * 2**20
 # Hex digits in front of a file of arrays: the CRC-32 of all that follows.
 CHECKSUM = 8
-# Arrays in a file begin at multiples of this, a line of the cache.
-ALIGNED = 64
 # Seconds after which the time of a file would tell another write.
 SETTLED = 2.0
 # Windows turns line ends without the first, and has no second.

@@ -1233,7 +1233,7 @@ MUTANTS = (
     ),
     Mutant(
         "working arrays lie anywhere in their file",
-        "cape/site/store.py", "ALIGNED = 64\n", "ALIGNED = 1\n",
+        "cape/site/store.py", "from cape.algorithms.estimators import ALIGNED\n", "ALIGNED = 1\n",
         "test/unit/test_parties.py::test_a_side_file_is_summed_up_once_and_never_copied",
     ),
     Mutant(
