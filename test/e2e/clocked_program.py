@@ -1,4 +1,4 @@
-"""Runs a program as its process would and writes its CPU time into /output/cpu, 20 times a second.
+"""Runs a program as its process would and writes its CPU time into /output/cpu, 50 times a second.
 
     python clocked_program.py (-m MODULE | FILE)
 
@@ -18,8 +18,9 @@ def write_times():
     os.makedirs("/output/cpu", exist_ok=True)
     with open(f"/output/cpu/{socket.gethostname()}", "w", buffering=1) as file:
         while True:
-            file.write(f"{time.monotonic()} {sum(os.times()[:4])}\n")
-            time.sleep(0.05)
+            ended = sum(os.times()[2:4])  # children; a tick of these is 10 ms long
+            file.write(f"{time.monotonic()} {time.process_time() + ended}\n")
+            time.sleep(0.02)
 
 
 threading.Thread(target=write_times, daemon=True).start()
