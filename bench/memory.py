@@ -107,7 +107,7 @@ def played(folder: Path, sites: Mapping[str, Path], settings: dict[str, Any]) ->
                 asked = json.loads(text)["input"]
                 phase = asked.get("phase", "join") if "body" in asked else "join"
                 peaks[phase] = max(peaks.get(phase, 0.0), float(told.read_text()))
-                kept = sum(p.stat().st_size for p in (work / SITE / "cache").rglob("*.np*"))
+                kept = sum(p.stat().st_size for p in (work / SITE / "cache").rglob("*.arrays"))
                 reduced = max(reduced, kept / MB)
             return done.stdout
 
@@ -165,7 +165,7 @@ def rows_of(folder: Path, asked: argparse.Namespace) -> list[Row]:
     source = made(folder, asked)
     settings: dict[str, Any] = {
         "epsilon": 8.0, "delta": 1e-5, "mask": f"MNI152-{asked.grid}mm", "n_components": 3,
-        "n_basis": asked.basis, "min_sites": 2, "tr": 2.0, "standardize": "demean",
+        "n_basis": asked.basis, "n_sites": 2, "min_sites": 2, "tr": 2.0, "standardize": "demean",
         "n_rounds": 1, "n_looks": 1, "accept_low_quality": True,
     }  # fmt: skip
     rows = []
