@@ -163,7 +163,7 @@ def clipped_gradients(W: Array, b: Array, stack: Floats, bounds: tuple[float, fl
 def _means(H: Floats, h: Floats, T: int) -> Moments:
     """-2/T H and -1/T h in float64, from sums over time (n_subjects, R, R) and (n_subjects, R, 1).
 
-    Straight into the rows of an answer: each further pass over these costs as much as a product.
+    Straight into the rows of an answer: passes over these took up to a twentieth of a round.
     """
     n_subjects, R, _ = H.shape
     moments = Moments(rows=np.empty((n_subjects, R * R + R)), R=R)

@@ -322,6 +322,12 @@ MUTANTS = (
         UNIT + "test_privacy_ledger.py::test_a_release_is_charged_once",
     ),
     Mutant(
+        "the bias of a printed answer keeps its scale",
+        "cape/algorithms/infomax.py", "moments.vector[...] /= scale_h", "pass",
+        UNIT + "test_algorithms_infomax.py"
+        "::test_the_parts_of_a_printed_answer_have_norm_one_at_most",
+    ),
+    Mutant(
         "a ledger that lost an entry is believed",
         "cape/privacy/ledger.py", "if chain_head(self.events) != self.head:", "if not self.head:",
         UNIT + "test_privacy_ledger.py"
