@@ -22,6 +22,8 @@ import venv
 import zipfile
 from pathlib import Path
 
+from pathspec import GitIgnoreSpec  # hatchling's own, so it is where anything is built
+
 TOP = Path(__file__).parents[1]
 # What the environment holds in which the wheel was tried, at the locked versions
 BILL = "coinstac-cape-{version}.cdx.json"
@@ -115,8 +117,8 @@ def problems_of_builds(wheel: Path, sdist: Path) -> list[str]:
 
 
 def build_copy(copy: Path, *, rights: int, time: float, zone: str) -> Path:
-    """Build wheel and sdist from a copy of what git tracks; returns their folder."""
-    for name in files_of_git():
+    """Build wheel and sdist from a copy of the checkout; returns their folder."""
+    for name in files_to_copy():
         (copy / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(TOP / name, copy / name)
         # As a clone has them that was made with another umask
@@ -131,11 +133,19 @@ def build_copy(copy: Path, *, rights: int, time: float, zone: str) -> Path:
     return copy / "dist"
 
 
-def files_of_git() -> list[str]:
-    listing = subprocess.run(
-        ["git", "ls-files"], cwd=TOP, capture_output=True, text=True, check=True
-    )
-    return listing.stdout.splitlines()
+def files_to_copy() -> list[str]:
+    """Return what .gitignore does not name; git itself is not asked: an archive has none."""
+    lines = (TOP / ".gitignore").read_text(encoding="utf-8").splitlines()
+    ignored = GitIgnoreSpec.from_lines([*lines, ".git"])
+    found = []
+    for folder, below, files in os.walk(TOP):
+        here = Path(folder).relative_to(TOP)
+        # An environment has thousands of files: what is ignored is not looked into.
+        below[:] = [
+            name for name in below if not ignored.match_file(f"{(here / name).as_posix()}/")
+        ]
+        found += [(here / name).as_posix() for name in files]
+    return sorted(name for name in found if not ignored.match_file(name))
 
 
 def problems_of_bill(bill: Path) -> list[str]:

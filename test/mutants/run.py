@@ -105,9 +105,6 @@ def main(words: list[str], keep: Path | None = None) -> int:
         free: SimpleQueue[Path] = SimpleQueue()
         for copy in copies:
             shutil.copytree(ROOT, copy, ignore=LEFT_OUT)
-            # Some tests ask git which files belong to the project.
-            for step in (["init", "--quiet"], ["add", "--all"]):
-                subprocess.run(["git", *step], cwd=copy, check=True)
             free.put(copy)
         state, known = state_of(copies[0]), set[str]()
         if keep is not None and keep.is_file():

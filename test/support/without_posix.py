@@ -1,8 +1,8 @@
 """Run ``cape`` as where the system is not POSIX: ``python without_posix.py WORDS [+ WORDS]...``.
 
 What Windows lacks is taken away before `cape` is imported: modules, functions and constants of `os`
-and `signal`, opening a folder, /proc.  `msvcrt` is played by the real locks.  What libraries of
-others need for themselves is loaded before.
+and `signal`, opening a folder, paths below an open folder, /proc.  `msvcrt` is played by the real
+locks.  What libraries of others need for themselves is loaded before.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import os
+import shutil
 import signal
 import sys
 import types
@@ -40,6 +41,9 @@ def take_away() -> None:
     """Leave this process what Windows has."""
     for library in LIBRARIES:
         importlib.import_module(library)
+    # rmtree chooses, as it is loaded, whether it opens folders: on Windows it never does.
+    os.supports_dir_fd.clear()
+    importlib.reload(shutil)
     locks, flags, opened = fcntl.flock, (fcntl.LOCK_EX | fcntl.LOCK_NB), os.open
 
     def locking(handle: int, mode: int, n_bytes: int) -> None:

@@ -137,10 +137,11 @@ def test_a_licence_that_asks_for_more_is_not_allowed(licence: str, fine: bool) -
 
 
 def test_every_bundled_file_has_a_line_in_the_notice() -> None:
-    listing = subprocess.run(
-        ["git", "ls-files", "cape"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    bundled = [name for name in listing.stdout.split() if not name.endswith(".py")]
+    bundled = [
+        file.relative_to(ROOT).as_posix()
+        for file in (ROOT / "cape").rglob("*")
+        if file.is_file() and file.suffix != ".py" and file.parent.name != "__pycache__"
+    ]
     notice = (ROOT / "NOTICE").read_text(encoding="utf-8")
     lines = re.findall(r"^(cape/\S+) ", notice, re.MULTILINE)
     assert len(bundled) > 40
@@ -172,6 +173,22 @@ def test_two_builds_are_equal_byte_for_byte(
     assert [Path(name).suffix for name in files] == [".whl", ".gz"]
     for name in files:
         assert (one / name).read_bytes() == (two / name).read_bytes(), name
+
+
+def test_a_copy_to_build_from_leaves_out_what_git_would(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The listing asks no git: who unpacked an archive has none, and runs these tests too."""
+    check = script("check_release")
+    kept = [".gitignore", "README.md", "cape/a.py", "cape/out.py", "test/outputs/b.txt"]
+    left = [".git/HEAD", ".venv/bin/python", "out/c.nii", "cape/__pycache__/a.cpython-313.pyc",
+            "test/output/d.txt", "coinstac.egg-info/PKG-INFO", ".coverage"]  # fmt: skip
+    for name in kept + left:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / ".gitignore").write_bytes((ROOT / ".gitignore").read_bytes())
+    monkeypatch.setattr(check, "TOP", tmp_path)
+    assert check.files_to_copy() == kept
 
 
 def test_the_wheel_is_tried_and_not_the_clone_it_was_built_from(
