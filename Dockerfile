@@ -46,7 +46,7 @@ COPY compspec.json local.py remote.py ./
 # COINSTAC's second version: documents over a websocket.  Its first version runs
 # `python /computation/local.py` or remote.py per round, through the same server.
 EXPOSE 8881
-CMD ["python", "-m", "cape.coinstac.service"]
+CMD ["python", "-m", "cape.engines.coinstac.service"]
 
 ARG REVISION=unknown
 LABEL org.opencontainers.image.title="coinstac-cape" \

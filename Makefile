@@ -3,7 +3,7 @@
 PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$p && break; done)
 
-VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"$$/\1/p' cape/config.py)
+VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"$$/\1/p' cape/settings/config.py)
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check --no-input
@@ -90,11 +90,11 @@ test: $(DEV)  ## all fast tests, then the statistical ones
 	$(BIN)/python -m pytest $(SIDE) -m "statistical and not trust and not slow"
 
 coverage: $(DEV)  ## every branch of privacy and secagg, by their own tests; fails below 100 %
-	$(BIN)/python -m coverage run -m pytest -q test/unit/test_privacy_*.py test/unit/test_secagg_*.py \
+	$(BIN)/python -m coverage run -m pytest -q test/unit/privacy test/unit/secagg \
 		test/property/test_privacy_*.py test/property/test_secagg_*.py test/protocol/test_many_sites.py
 	$(BIN)/python -m coverage report
 
-mutate: $(DEV)  ## seeded mistakes, each caught by its named test (docs/mutants.md); stopped, it goes on
+mutate: $(DEV)  ## seeded mistakes, each caught by its named test (test/mutants/mutants.toml); stopped, it goes on
 	$(BIN)/python test/mutants/run.py --keep $(OUT)/trust/mutants.txt
 
 # The wheel of the fuzzer exists for Linux and CPython 3.11 to 3.13.
@@ -158,8 +158,8 @@ $(LOWER): requirements/lower.txt pyproject.toml | $(BIN)/python
 
 # The supply chain is that of the newest: its locks, builds and licences.
 test-lower: $(LOWER)  ## the unit tests under the lowest versions that pyproject.toml allows
-	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) test/unit \
-		--ignore test/unit/test_supply.py
+	PYTHONPATH=$(CURDIR) $(VENV)-lower/bin/python -m pytest $(SIDE) test/unit test/project \
+		--ignore test/project/test_supply.py
 
 check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff format --check .

@@ -9,14 +9,14 @@ import gc
 import os
 
 if __name__ == "__main__" and os.environ.get("CAPE_RESIDENT"):  # off unless asked for
-    from cape.coinstac.resident import ask
+    from cape.engines.coinstac.resident import ask
 
     if (code := ask("remote")) is not None:
         raise SystemExit(code)
 
 gc.disable()  # what is imported stays: to look for garbage in it costs a tenth of the start
 
-import cape.coinstac.computation  # noqa: E402
+import cape.engines.coinstac.computation  # noqa: E402
 
 if __name__ == "__main__":
-    cape.coinstac.computation.program("remote")
+    cape.engines.coinstac.computation.program("remote")

@@ -12,7 +12,7 @@
           each of four smoothnesses; `noise_mean` is that of the worst.
 ``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
 
-Subjects: `cape.synthetic.two_sided` on the 10 mm mask, 20 networks, 4 of them on one side only.
+Subjects: `cape.lab.synthetic.two_sided` on the 10 mm mask, 20 networks, 4 of them on one side only.
 """
 
 from __future__ import annotations
@@ -54,8 +54,8 @@ def run(voxels: Path, g: float, n_components: int, seed: int, separation: str) -
     """Return the outcome of a run on the voxels of a file."""
     import separations as bench
     from cape.computations import load
-    from cape.config import Config
     from cape.data import mask_space
+    from cape.settings.config import Config
 
     try:
         from cape.data.cleaning import clean
@@ -76,9 +76,9 @@ def run(voxels: Path, g: float, n_components: int, seed: int, separation: str) -
 
 def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
     """Write (M, D, T) voxels of all subjects with a baseline and slow drifts; return the truth."""
-    from cape.config import Config
     from cape.data import grid_of, mask_space
-    from cape.synthetic import two_sided
+    from cape.lab.synthetic import two_sided
+    from cape.settings.config import Config
 
     space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
     study = two_sided(grid_of(space), N_NETWORKS, seed=seed, networks=networks)
@@ -97,7 +97,7 @@ def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
 
 
 def maps(seeds: list[int], kinds: list[str], tree: Path | None) -> dict[str, Any]:
-    from cape.synthetic import match_maps
+    from cape.algorithms.scores import match_maps
 
     rows = []
     asked = BEFORE if tree else AFTER
@@ -138,7 +138,7 @@ def maps(seeds: list[int], kinds: list[str], tree: Path | None) -> dict[str, Any
 
 def temporal(seeds: list[int]) -> dict[str, Any]:
     """Return r of a temporal run's own maps and of its spatial set, each over its own number."""
-    from cape.synthetic import match_maps
+    from cape.algorithms.scores import match_maps
 
     rows = []
     with tempfile.TemporaryDirectory() as folder:
@@ -171,8 +171,8 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     from cape.computations.capedjica.brains import mirror_of, null_of
     from cape.data import grid_of, mask_space
     from cape.forecast.one_release import spatial_basis
-    from cape.public_basis import public_basis
-    from cape.synthetic import two_sided
+    from cape.lab.synthetic import two_sided
+    from cape.space.public_basis import public_basis
 
     pool = 60
     given = {"separation": "spatial", "mask": MASK, "n_components": R}

@@ -9,7 +9,7 @@ from typing import Any
 
 from nvflare.collab import collab
 
-import cape.flare.collab as ours
+import cape.engines.flare.collab as ours
 
 
 def _now() -> tuple[float, float]:

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 
 from cape.algorithms import surface_kernel
-from cape.config import Config
 from cape.data.pipeline import start_scan
-from cape.public_basis import places_of
 from cape.report.surfaces import read_cifti
+from cape.settings.config import Config
+from cape.space.public_basis import places_of
 
 SIZES = (64, 130, 240, 300, 400)
 SIGMAS = (12.0, 20.0, 30.0)

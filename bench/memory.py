@@ -41,7 +41,7 @@ def peak_mb() -> float:
 
 def child(role: str) -> None:
     """Be ``local.py`` or ``remote.py``, and write down the peak at the end."""
-    from cape.coinstac.computation import answer_once as answer
+    from cape.engines.coinstac.computation import answer_once as answer
 
     code = answer(role)
     with open(os.environ[PEAKS], "a", encoding="utf-8") as told:
@@ -132,7 +132,7 @@ def made(folder: Path, asked: argparse.Namespace) -> Path:
     import nibabel as nib
     import numpy as np
 
-    from cape.synthetic import write_consortium
+    from cape.lab.synthetic import write_consortium
 
     write_consortium(
         folder / "made", preset="brain", site_sizes=(4 * asked.subjects, 2), grid_mm=asked.grid,

@@ -100,7 +100,7 @@ def gunzip(path: Path) -> object:
 
 
 def settings() -> Any:
-    from cape.config import Config
+    from cape.settings.config import Config
 
     columns = ",".join(f"c{k}" for k in range(CONFOUNDS))
     return Config(
@@ -218,7 +218,7 @@ def one_volume(
 
 def fine(n_times: int) -> tuple[float, float]:
     from cape.data import grid_of
-    from cape.feature_space import FeatureSpace
+    from cape.space.feature_space import FeatureSpace
 
     moved = affine(1)
     moved[:3, 3] += 0.5

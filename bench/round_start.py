@@ -41,7 +41,7 @@ SETTINGS = {
 POLICY = 'min_subjects = 1\nallow_not_private = true\nsimulation_seed = 7\nledger_file = "none"\n'
 COMMANDS = {
     "numpy": ["-c", "import numpy"],
-    "imports": ["-c", "import cape.coinstac.computation, cape.computations.capedjica"],
+    "imports": ["-c", "import cape.engines.coinstac.computation, cape.computations.capedjica"],
     "round": [str(ROOT / "local.py")],
     "resident": [str(ROOT / "local.py")],
 }
@@ -129,7 +129,7 @@ def measure(work: Path, repeats: int) -> dict[str, float]:
     env = environment(work, SITES[0])
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
     own = str(work / "resident")
-    start = [sys.executable, "-m", "cape.coinstac.resident", own]
+    start = [sys.executable, "-m", "cape.engines.coinstac.resident", own]
     resident = subprocess.Popen(start, env=env, stdout=subprocess.PIPE, cwd=ROOT)
     try:
         assert resident.stdout is not None

@@ -31,27 +31,27 @@ import numpy as np
 
 from cape.algorithms import kernel
 from cape.algorithms.estimators import Array, Data
+from cape.algorithms.scores import match_maps
 from cape.computations import load
-from cape.config import Config
 from cape.data import grid_of, mask_space
 from cape.forecast.rule import RunSize
-from cape.protocol.messages import FeatureSpace
-from cape.protocol.outcome import IcaOutcome
-from cape.public_basis import public_basis
-from cape.simulation.memory import MemoryTransport
-from cape.simulation.run_loop import run_to_end
-from cape.site.policy import SitePolicy
-from cape.synthetic import (
+from cape.lab.synthetic import (
     NETWORKS,
     PRESETS,
     Scanner,
     correlated_maps,
     garch_sources,
     generate,
-    match_maps,
     network_maps,
     random_fields,
 )
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.outcome import IcaOutcome
+from cape.settings.config import Config
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import run_to_end
+from cape.site.policy import SitePolicy
+from cape.space.public_basis import public_basis
 
 NOISE_SEED = 7_100_000
 DELTA = 1e-5

@@ -30,9 +30,9 @@ from typing import Any
 
 import numpy as np
 
-from cape.coinstac.aggregator import gathered
-from cape.coinstac.documents import encode_broadcast, reply_document
 from cape.computations import load
+from cape.engines.coinstac.aggregator import gathered
+from cape.engines.coinstac.documents import encode_broadcast, reply_document
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.sizes import weight_of

@@ -19,7 +19,7 @@ from unittest import mock
 import numpy as np
 
 import cape
-from cape.coinstac import documents
+from cape.engines.coinstac import documents
 from cape.protocol import wire
 from cape.simulation import memory
 

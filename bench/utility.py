@@ -29,13 +29,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from cape.algorithms.estimators import Data
+from cape.algorithms.scores import isi, match_maps
 from cape.computations import load
+from cape.lab.synthetic import PRESETS, Study, generate
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
-from cape.synthetic import PRESETS, Study, generate, isi, match_maps
 
 NOISE_SEED = 7_000_000
 """Added to the data seed: the noise is another stream than the data."""

@@ -68,8 +68,8 @@ class Reduced:
 def run(job: Path) -> None:
     """Run the protocol on the arrays of a job and write what it released beside it."""
     from cape.computations import load
-    from cape.feature_space import FeatureSpace
     from cape.report.confidence import confidence
+    from cape.space.feature_space import FeatureSpace
 
     try:
         from cape.simulation.memory import MemoryTransport as Link
@@ -128,7 +128,7 @@ class Subjects:
 
 
 def subjects_of(name: str, n_subjects: int, n_components: int, seed: int) -> Subjects:
-    from cape.synthetic import PRESETS, generate
+    from cape.lab.synthetic import PRESETS, generate
 
     if name in NULL:
         data = noise(n_subjects, seed, smooth=name == "smooth-noise")
@@ -142,7 +142,7 @@ def subjects_of(name: str, n_subjects: int, n_components: int, seed: int) -> Sub
 def noise(n_subjects: int, seed: int, *, smooth: bool, n_times: int = 250) -> np.ndarray:
     """Return subjects (M, d, T) of Gaussian noise, AR(1) .4 in time, smooth in space or white."""
     from cape.algorithms.basis import dct_image
-    from cape.synthetic import random_fields
+    from cape.lab.synthetic import random_fields
 
     rng = np.random.default_rng([seed, 8])
     data = rng.standard_normal((n_subjects, D, n_times), dtype=np.float32)
@@ -196,7 +196,7 @@ def measure(
 
 
 def scores(W: np.ndarray, A: np.ndarray, truth: np.ndarray | None) -> dict[str, Any]:
-    from cape.synthetic import isi, match_maps
+    from cape.algorithms.scores import isi, match_maps
 
     if truth is None:
         return {"q": None, "r": None, "worst": None, "true": []}
@@ -280,7 +280,7 @@ def by_draws(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    from cape.synthetic import PRESETS
+    from cape.lab.synthetic import PRESETS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)

@@ -11,42 +11,42 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from cape import datasets
-    from cape.api import Consortium, Result, budget
-    from cape.api import simulate_folder as simulate
-    from cape.comparison import Comparison, compare
     from cape.computations import load, names
-    from cape.config import VERSION as __version__  # noqa: N811 - the usual name of a version
-    from cape.config import Config
     from cape.errors import CapeError, CapeWarning, NoiseWarning, PrivacyWarning, SubjectsWarning
-    from cape.estimator import JointICA
-    from cape.feature_space import FeatureSpace
+    from cape.lab import datasets
     from cape.planning.validate import validate
-    from cape.progress_bar import ProgressBar
+    from cape.python.api import Consortium, Result, budget
+    from cape.python.api import simulate_folder as simulate
+    from cape.python.comparison import Comparison, compare
+    from cape.python.estimator import JointICA
+    from cape.python.progress_bar import ProgressBar
+    from cape.settings.config import VERSION as __version__  # noqa: N811 - the usual name of a version
+    from cape.settings.config import Config
     from cape.simulation.simulate import resume
+    from cape.space.feature_space import FeatureSpace
 
 # Public name -> (module, name there); a module itself has an empty second word.
 _HOMES = {
     "CapeError": ("cape.errors", "CapeError"),
     "CapeWarning": ("cape.errors", "CapeWarning"),
-    "Comparison": ("cape.comparison", "Comparison"),
-    "Config": ("cape.config", "Config"),
-    "Consortium": ("cape.api", "Consortium"),
-    "FeatureSpace": ("cape.feature_space", "FeatureSpace"),
-    "JointICA": ("cape.estimator", "JointICA"),
+    "Comparison": ("cape.python.comparison", "Comparison"),
+    "Config": ("cape.settings.config", "Config"),
+    "Consortium": ("cape.python.api", "Consortium"),
+    "FeatureSpace": ("cape.space.feature_space", "FeatureSpace"),
+    "JointICA": ("cape.python.estimator", "JointICA"),
     "NoiseWarning": ("cape.errors", "NoiseWarning"),
     "PrivacyWarning": ("cape.errors", "PrivacyWarning"),
-    "ProgressBar": ("cape.progress_bar", "ProgressBar"),
-    "Result": ("cape.api", "Result"),
+    "ProgressBar": ("cape.python.progress_bar", "ProgressBar"),
+    "Result": ("cape.python.api", "Result"),
     "SubjectsWarning": ("cape.errors", "SubjectsWarning"),
-    "__version__": ("cape.config", "VERSION"),
-    "compare": ("cape.comparison", "compare"),
-    "datasets": ("cape.datasets", ""),
+    "__version__": ("cape.settings.config", "VERSION"),
+    "compare": ("cape.python.comparison", "compare"),
+    "datasets": ("cape.lab.datasets", ""),
     "load": ("cape.computations", "load"),
     "names": ("cape.computations", "names"),
     "resume": ("cape.simulation.simulate", "resume"),
-    "budget": ("cape.api", "budget"),
-    "simulate": ("cape.api", "simulate_folder"),
+    "budget": ("cape.python.api", "budget"),
+    "simulate": ("cape.python.api", "simulate_folder"),
     "validate": ("cape.planning.validate", "validate"),
 }
 

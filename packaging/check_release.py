@@ -66,13 +66,17 @@ def problems_of_wheel(wheel: Path) -> list[str]:
         info = next(name for name in names if name.endswith(".dist-info/METADATA"))
         metadata = email.message_from_bytes(archive.read(info))
     ours = {name for name in names if ".dist-info/" not in name}
-    version = re.search(r'^VERSION = "(.+)"$', (TOP / "cape/config.py").read_text(), re.MULTILINE)
+    version = re.search(
+        r'^VERSION = "(.+)"$', (TOP / "cape/settings/config.py").read_text(), re.MULTILINE
+    )
     problems = [f"{wheel.name}: lacks {name}" for name in sorted(tracked() - ours)]
     problems += [f"{wheel.name}: holds {name}, not in git" for name in sorted(ours - tracked())]
     if not any(DATA.match(name) for name in ours):
         problems.append(f"{wheel.name}: no masks, templates or engine program; see pyproject.toml")
     if version is None or metadata["Version"] != version[1]:
-        problems.append(f"{wheel.name}: version {metadata['Version']} is not that of cape.config")
+        problems.append(
+            f"{wheel.name}: version {metadata['Version']} is not that of cape.settings.config"
+        )
     for field in ("Summary", "Requires-Python", "License-Expression"):
         if not metadata[field]:
             problems.append(f"{wheel.name}: no {field}; see [project] in pyproject.toml")

@@ -1,4 +1,4 @@
-"""Make the bundled brain masks `cape/masks/MNI152-*mm.nii.gz` from nilearn's MNI152 template.
+"""Make the bundled brain masks `cape/space/masks/MNI152-*mm.nii.gz` from nilearn's MNI152 template.
 
 Run ``python packaging/make_masks.py`` (needs nilearn, no network); ``--check`` compares instead.
 The files are byte for byte reproducible: no file name and no time stamp in the gzip header.

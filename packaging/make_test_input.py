@@ -19,10 +19,10 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
-from cape.coinstac.demonstrations import inputspec_document
 from cape.computations import names
-from cape.config import PRODUCT
-from cape.synthetic import write_consortium
+from cape.engines.coinstac.demonstrations import inputspec_document
+from cape.lab.synthetic import write_consortium
+from cape.settings.config import PRODUCT
 
 ROOT = Path(__file__).resolve().parents[1]
 INPUT = ROOT / "test" / "input"

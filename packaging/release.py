@@ -30,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--without", action="append", default=[], choices=["site", "image"])
     without = parser.parse_args(arguments).without
-    version = said("cape/config.py", r'^VERSION = "(.+)"$')
+    version = said("cape/settings/config.py", r'^VERSION = "(.+)"$')
     missing = unready(version)
     shutil.rmtree(DIST, ignore_errors=True)
     with tempfile.TemporaryDirectory() as place:

@@ -25,7 +25,7 @@ ADOPTED = {
     "SECURITY.md": "security.md",
 }
 # Where words are not looked for: lists, and what was written at a time
-NO_WORDS = ("notation.md", "errors.md", "config.md", "mutants.md", "changelog.md", "api.md")
+NO_WORDS = ("notation.md", "errors.md", "config.md", "changelog.md", "api.md")
 LINK = re.compile(r"\[([^\]]+)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 # Code, and whole links: nothing inside them is looked at for words
 ROW = r"^\| (?!word |---)([^|]+?) \|"

@@ -4,7 +4,7 @@ The run is the demonstration of ``test/input`` with a seed, so the table is the 
 
     python packaging/what_leaves.py
 
-`test/unit/test_docs_what_leaves.py` holds the page to a run.
+`test/project/test_docs_what_leaves.py` holds the page to a run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from cape.computations import load
-from cape.config import PRODUCT
 from cape.markers import OPENED, PUBLIC, RELEASED, RING, SEALED, Marker
+from cape.settings.config import PRODUCT
 from cape.simulation.simulate import simulate
 from cape.site.policy import SitePolicy
 

@@ -67,7 +67,7 @@ install_packages() {
 }
 
 install_node_packages() {
-    local from=cape/simulation/engine_program
+    local from=cape/lab/engines/engine_program
     cmp -s "$from/package-lock.json" "$WORK/npm/installed.json" && return
     echo "engine: installing node packages"
     rm -rf "$WORK/npm"

@@ -208,7 +208,7 @@ def settings_of(figure: Figure, grid: Grid, rows: Sequence[Mapping[str, Any]]) -
     import numpy as np
     import scipy
 
-    from cape.config import VERSION
+    from cape.settings.config import VERSION
 
     points = figure.points(grid)
     names = dict.fromkeys(name for point in points for name in point)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cape.synthetic import match_maps
+from cape.algorithms.scores import match_maps
 from figures_lib import _ica
 from figures_lib._figure import Figure, Grid, Point
 from figures_lib._style import LOOKS, canvas, curve, log_ticks, means

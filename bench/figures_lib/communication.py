@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Data
-from cape.coinstac.documents import encode_broadcast
 from cape.computations import load
+from cape.engines.coinstac.documents import encode_broadcast
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
 from cape.simulation.memory import MemoryTransport

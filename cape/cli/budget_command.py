@@ -37,7 +37,7 @@ def budget_command(
     if check:
         _check_files(check, as_json=as_json)
         return
-    from cape.consortium_folder import merged, read_file
+    from cape.planning.consortium_folder import merged, read_file
 
     in_file = {} if settings is None else read_file(settings)
     sites = sites or int(str(in_file.get("n_sites", 0))) or None

@@ -30,7 +30,7 @@ from cape.cli.site_commands import (
     settings_command,
 )
 from cape.cli.validate_command import validate_command
-from cape.config import VERSION
+from cape.settings.config import VERSION
 
 # Packages that may bring commands of their own.  They are found by name and never imported from
 # here: what compares with the papers can change, or be left out, without a change of the product.
@@ -106,7 +106,7 @@ def compspec_command(
 
     With --image and --out: a compspec of every computation for an image of your own name.
     """
-    from cape.compspec import published, stale, write
+    from cape.engines.compspec import published, stale, write
 
     if bool(image) != (out is not None) or (check and image):
         raise typer.BadParameter("--image NAME and --out FOLDER go together, without --check")

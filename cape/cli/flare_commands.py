@@ -18,7 +18,7 @@ from cape.cli.common import (
 )
 
 if TYPE_CHECKING:
-    from cape.flare.own_file import AggregatorFile, SiteFile
+    from cape.engines.flare.own_file import AggregatorFile, SiteFile
 
 flare = typer.Typer(
     name="flare",
@@ -56,8 +56,8 @@ def job_command(
     """Write a run as a job of FLARE: three JSON files, and no code in them."""
     import dataclasses
 
-    from cape.consortium_folder import merged, read_file
-    from cape.flare.job import JobPlan, new_run, read_job, write_job
+    from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
+    from cape.planning.consortium_folder import merged, read_file
 
     if resume is not None:
         if settings or set_values:
@@ -96,7 +96,7 @@ def site_command(
     as_json: AsJson = False,
 ) -> None:
     """Write the site's own file, and name what its kit must allow."""
-    from cape.flare.own_file import SITE_CLASSES, SiteFile
+    from cape.engines.flare.own_file import SITE_CLASSES, SiteFile
 
     own = SiteFile(
         data=str(data.resolve()),
@@ -111,7 +111,7 @@ def site_command(
 @flare.command("server")
 def server_command(kit: Kit, runs: Runs, allow: Allow = False, as_json: AsJson = False) -> None:
     """Write the aggregator's own file, and name what the server's kit must say."""
-    from cape.flare.own_file import SERVER_CLASSES, AggregatorFile
+    from cape.engines.flare.own_file import SERVER_CLASSES, AggregatorFile
 
     own = AggregatorFile(runs=str(runs.resolve()))
     _prepare(kit, "cape-aggregator.toml", own, SERVER_CLASSES, allow=allow, as_json=as_json)
@@ -126,7 +126,7 @@ def _prepare(
     allow: bool,
     as_json: bool,
 ) -> None:
-    from cape.flare.own_file import (
+    from cape.engines.flare.own_file import (
         AggregatorFile,
         allowing,
         file_text,

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from cape.config import VERSION
+from cape.settings.config import VERSION
 
 # Colours, and the moves of a line that shows progress
 CONTROL = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")

@@ -23,8 +23,8 @@ def neuroflame_command(
     as_json: AsJson = False,
 ) -> None:
     """Lay the author files of this computation into a checkout of NeuroFLAME's boilerplate."""
-    from cape.consortium_folder import merged, read_file, read_settings
-    from cape.neuroflame.author_files import lay
+    from cape.engines.neuroflame.author_files import lay
+    from cape.planning.consortium_folder import merged, read_file, read_settings
 
     parameters = None
     if settings is not None or set_values:

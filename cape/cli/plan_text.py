@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from cape.cli.common import duration, say, table
-from cape.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
+from cape.engines.neuroflame.steps import CAP_SECONDS, EXCHANGE_SECONDS
 from cape.planning.budget import PlannedRun, StageSummary
 from cape.protocol.sizes import MOST_SITES
 from cape.site.policy import SitePolicy

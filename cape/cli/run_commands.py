@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from cape.site.policy import SitePolicy
 
 
-# What typer offers as choices; `cape.simulation` and `cape.synthetic` know what they mean.
+# What typer offers as choices; `cape.simulation` and `cape.lab.synthetic` know what they mean.
 Through = StrEnum("Through", ["MEMORY", "WIRE", "PROCESS", "DOCKER", "COINSTAC", "NVFLARE"])
 SyntheticPreset = StrEnum(
     "SyntheticPreset",
@@ -204,7 +204,7 @@ def synth_command(
     quiet: Quiet = False,
 ) -> None:
     """Write a synthetic consortium whose true maps are known."""
-    from cape.synthetic import write_consortium
+    from cape.lab.synthetic import write_consortium
 
     with working(f"writing {out}", quiet=quiet or as_json) as progress:
         summary = write_consortium(

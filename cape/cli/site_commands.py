@@ -104,8 +104,8 @@ def settings_command(
     as_json: AsJson = False,
 ) -> None:
     """Turn a form's inputs (.json) into the settings.toml for members, and back."""
-    from cape.coinstac.form import form_of, read_form, settings_text
-    from cape.consortium_folder import read_file
+    from cape.engines.coinstac.form import form_of, read_form, settings_text
+    from cape.planning.consortium_folder import read_file
 
     if file.suffix == ".json":
         text = settings_text(read_form(file))
@@ -133,9 +133,9 @@ def pairs_command(
     as_json: AsJson = False,
 ) -> None:
     """Find the left and right labels of an atlas by their names, for the setting label_pairs."""
-    from cape.config import Config
     from cape.data import mask_space
     from cape.planning.label_pairs import compare_places, pair_names, read_label_table
+    from cape.settings.config import Config
 
     names = read_label_table(file)
     found = pair_names(names)

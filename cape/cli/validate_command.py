@@ -23,8 +23,8 @@ from cape.cli.common import (
 from cape.cli.progress import SiteProgress
 
 if TYPE_CHECKING:
-    from cape.consortium_folder import OwnerSettings
     from cape.data import Finding, Subject
+    from cape.planning.consortium_folder import OwnerSettings
     from cape.planning.validate import FolderCheck, SiteCheck
     from cape.site.policy import SitePolicy
 
@@ -75,7 +75,7 @@ def validate_command(
     quiet: Quiet = False,
 ) -> None:
     """Check the data of a site, or of a whole consortium, before anything is spent."""
-    from cape.consortium_folder import read_settings, settings_beside
+    from cape.planning.consortium_folder import read_settings, settings_beside
     from cape.planning.validate import FolderCheck, check_folder, check_site
 
     source = _source([*(data or ()), *(matrix or ())], manifest, bids)

@@ -15,14 +15,14 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 
-from cape.config import did_you_mean
 from cape.errors import ConfigError
 from cape.protocol.phases import Computation
+from cape.settings.config import did_you_mean
 
 __all__ = ["about", "load", "module_of", "names"]
 
 # Packages whose modules are computations
-PLACES = (__name__, "cape.papers.computations")
+PLACES = (__name__, "cape.computations.tables", "cape.papers.computations")
 
 
 @functools.cache
@@ -32,7 +32,7 @@ def _homes() -> Mapping[str, str]:
     for place in PLACES:
         spec = importlib.util.find_spec(place)
         found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
-        homes |= {m.name: f"{place}.{m.name}" for m in found if not m.name.startswith("_")}
+        homes |= {m.name: f"{place}.{m.name}" for m in found if f"{place}.{m.name}" not in PLACES}
     return dict(sorted(homes.items()))
 
 

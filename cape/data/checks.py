@@ -12,11 +12,11 @@ from typing import Final
 
 import numpy as np
 
-from cape.config import Config
 from cape.data.cleaning import UNREAD, Quality
 from cape.data.issues import Findings, IssueCode, Severity
 from cape.data.runs import RunFile
 from cape.frozen import dataclass
+from cape.settings.config import Config
 
 # Fraction of NaN or infinite entries above which a subject fails.
 MOST_BAD: Final = 0.001

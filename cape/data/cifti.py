@@ -16,16 +16,24 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.arrays import MOST_KEPT
-from cape.config import Config
 from cape.data.file_type import CIFTI_SERIES, check_type
 from cape.data.gifti import plain_xml, read_vertices
 from cape.data.images import HashingReader, sidecar_tr
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, Series, unread
 from cape.data.space import STRUCTURE_FILES, check_feature_count, check_hash
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.grayordinates import LEFT, MOST_POINTS, RIGHT, Part, Structure, quantised, structure_of
+from cape.settings.config import Config
+from cape.space.feature_space import FeatureSpace
+from cape.space.grayordinates import (
+    LEFT,
+    MOST_POINTS,
+    RIGHT,
+    Part,
+    Structure,
+    quantised,
+    structure_of,
+)
 
 if TYPE_CHECKING:
     from nibabel.cifti2.cifti2_axes import Axis, BrainModelAxis, ParcelsAxis

@@ -12,9 +12,9 @@ from typing import Final, Self
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config
 from cape.data.runs import Kept
 from cape.frozen import dataclass
+from cape.settings.config import Config
 
 # Numbers of a run that are doubles at a time: 4096 rows of 400 time points, 13 MB.
 BLOCK: Final = 4096 * 400

@@ -15,7 +15,6 @@ from dataclasses import fields, replace
 from pathlib import Path, PurePath
 from typing import Final
 
-from cape.config import Config, did_you_mean, parse_entities, parse_exclusions
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.issues import Findings, Issue, IssueCode, UnusableFile
 from cape.data.runs import RunFile, SubjectFiles
@@ -31,6 +30,7 @@ from cape.data.tables import (
 from cape.delimited import Line, delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
+from cape.settings.config import Config, did_you_mean, parse_entities, parse_exclusions
 
 # Bytes of one part of a path, on all common file systems.
 LONGEST_NAME: Final = 255

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import MOST_KEPT, most_unpacked
-from cape.config import parse_json
 from cape.data.alignment import Alignment, align_to_grid, resample_volume, smooth_volume
 from cape.data.file_type import IMAGE_SUFFIXES, check_type, sniff, suffix_of
 from cape.data.issues import Issue, IssueCode, UnusableFile
@@ -26,8 +25,9 @@ from cape.data.runs import RunFile, Series, unread
 from cape.data.space import Grid, one_space, space_of
 from cape.data.turned_axes import turned_axes
 from cape.data.unpacking import DAMAGED, Unpacked
-from cape.feature_space import MOST_LABELS
 from cape.frozen import dataclass
+from cape.settings.config import parse_json
+from cape.space.feature_space import MOST_LABELS
 
 if TYPE_CHECKING:
     from nibabel.nifti1 import Nifti1Header

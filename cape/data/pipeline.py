@@ -28,7 +28,6 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config, parse_shape, parse_strategy
 from cape.data.checks import (
     RunShape,
     Subject,
@@ -58,9 +57,10 @@ from cape.data.space import Grid, check_feature_count, grid_of, read_space, with
 from cape.data.strategies import has_nilearn
 from cape.data.tables import read_records
 from cape.errors import CapeError, ConfigError, DataError
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.public_basis import Basis, basis_kind, public_basis, widest_basis
+from cape.settings.config import Config, parse_shape, parse_strategy
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import Basis, basis_kind, public_basis, widest_basis
 
 # Rows of a subject that are projected at a time: 8192 x 400 doubles are 26 MB.
 ROWS: Final = 8192

@@ -10,7 +10,6 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config, confound_columns, parse_strategy
 from cape.data.cifti import read_series, read_series_header
 from cape.data.cleaning import Quality, clean, design, nuisance
 from cape.data.images import Resampling, read_image, read_image_header
@@ -20,7 +19,8 @@ from cape.data.runs import Kept, RunFile, Series
 from cape.data.space import Grid
 from cape.data.strategies import strategy_confounds
 from cape.data.tables import read_confounds, read_records
-from cape.feature_space import FeatureSpace
+from cape.settings.config import Config, confound_columns, parse_strategy
+from cape.space.feature_space import FeatureSpace
 
 DISPLACEMENT: Final = "framewise_displacement"
 # Time points that regression must leave over.

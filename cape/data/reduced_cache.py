@@ -24,14 +24,14 @@ from typing import Any, Final
 import numpy as np
 
 from cape.algorithms.estimators import Data
-from cape.config import VERSION, Config, parse_json, parse_strategy
 from cape.data.checks import RunShape, Subject
 from cape.data.cleaning import Quality
 from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
 from cape.data.runs import RunFile, SubjectFiles
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
+from cape.settings.config import VERSION, Config, parse_json, parse_strategy
+from cape.space.feature_space import FeatureSpace
 
 VARIABLE: Final = "CAPE_CACHE"
 MAGIC: Final = b"cape-reduced-1\n"

@@ -10,9 +10,9 @@ from typing import Final
 
 from cape.data.checks import Subject
 from cape.data.issues import Findings, IssueCode
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.public_basis import basis_memory
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import basis_memory
 
 # Bytes of Python with numpy, scipy and nibabel loaded.
 BASE_MEMORY: Final = 120_000_000

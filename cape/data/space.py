@@ -18,15 +18,15 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data
 from cape.arrays import read_array, read_member
-from cape.config import Config
 from cape.data.file_type import check_type
 from cape.data.issues import Findings, IssueCode, UnusableFile
 from cape.delimited import is_number, read_matrix_lines, split_lines
 from cape.errors import DataError
-from cape.feature_space import MNI152, MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
 from cape.frozen import dataclass
+from cape.settings.config import Config
+from cape.space.feature_space import MNI152, MOST_LABELS, MOST_TEMPLATE_NUMBERS, FeatureSpace
 
-MASKS: Final = Path(__file__).resolve().parents[1] / "masks"
+MASKS: Final = Path(__file__).resolve().parents[1] / "space" / "masks"
 MASK_FILES: Final = ("mask.nii", "mask.nii.gz")
 ATLAS_FILES: Final = ("atlas.nii", "atlas.nii.gz")
 STRUCTURE_FILES: Final = ("structure.dscalar.nii", "structure.pscalar.nii")

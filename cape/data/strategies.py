@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
-from cape.config import Config, parse_strategy
 from cape.data.issues import IssueCode, UnusableFile
 from cape.frozen import dataclass
+from cape.settings.config import Config, parse_strategy
 
 # Of nilearn's own words
 MOST_LETTERS: Final = 200

@@ -12,7 +12,6 @@ from typing import Final
 import numpy as np
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import did_you_mean
 from cape.data.issues import Issue, IssueCode, UnusableFile
 from cape.delimited import (
     SEPARATORS,
@@ -24,6 +23,7 @@ from cape.delimited import (
     split_lines,
 )
 from cape.frozen import dataclass
+from cape.settings.config import did_you_mean
 
 RECORDS: Final = ("records.csv", "records.tsv")
 MISSING_CELLS: Final = ("", "n/a", "na", "nan")

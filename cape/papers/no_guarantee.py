@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from cape.config import Config
 from cape.errors import ConfigError, PrivacyBudgetError
 from cape.protocol.ports import Site, Stacks, View
 from cape.protocol.secure_sum import chunks
+from cape.settings.config import Config
 
 
 def check_not_private(name: str, config: Config) -> None:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cape.computations import capedjica, load
-from cape.config import PRODUCT, Config, parse_shape
 from cape.data import mask_space
 from cape.errors import ConfigError
 from cape.forecast.rule import Advice, CurvePoint, RunSize, Separation, Verdict
@@ -19,6 +18,7 @@ from cape.protocol.join import check_shares
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight, weight_of
+from cape.settings.config import PRODUCT, Config, parse_shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from cape.config import Config
-from cape.consortium_folder import site_folders
 from cape.data.cifti import SPHERE_FILES, read_series_header, structure_file
 from cape.data.discovery import (
     PATTERNS,
@@ -35,9 +33,11 @@ from cape.data.strategies import has_nilearn
 from cape.data.tables import RECORDS, bounded, cells_of, read_records, table_lines
 from cape.delimited import delimiter_of
 from cape.errors import ConfigError
-from cape.feature_space import MNI152
 from cape.frozen import dataclass
+from cape.planning.consortium_folder import site_folders
 from cape.planning.validate import is_site
+from cape.settings.config import Config
+from cape.space.feature_space import MNI152
 
 FILE: Final = "settings.toml"
 # Of volumes, the first that a tree has; surfaces and single people's spaces are not for a group.

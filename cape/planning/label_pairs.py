@@ -21,8 +21,8 @@ from cape.data.issues import UnusableFile
 from cape.data.tables import bounded, table_cells
 from cape.delimited import Line, delimiter_of
 from cape.errors import ConfigError
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
+from cape.space.feature_space import FeatureSpace
 
 LEFT: Final = ("left", "lh", "l")
 RIGHT: Final = ("right", "rh", "r")

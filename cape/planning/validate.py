@@ -9,22 +9,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cape.config import Config
-from cape.consortium_folder import (
-    OwnerSettings,
-    read_settings,
-    settings_beside,
-    site_folders,
-)
 from cape.data import Finding, Inspection, inspect_site
 from cape.data.discovery import MANIFEST_NAMES, NO_DATA, is_bids
 from cape.data.file_type import IMAGE_SUFFIXES, MATRIX_SUFFIXES
 from cape.data.pipeline import check_layout_is_said
 from cape.errors import CapeError, ConfigError, DataError, PrivacyBudgetError
 from cape.frozen import dataclass
+from cape.planning.consortium_folder import (
+    OwnerSettings,
+    read_settings,
+    settings_beside,
+    site_folders,
+)
 from cape.protocol.join import CARD_NONCE_BYTES, check_roster_is_said, compare, make_card
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
+from cape.settings.config import Config
 from cape.site.context import AggregatorContext
 from cape.site.policy import SitePolicy, tightened_beside
 

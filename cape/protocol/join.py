@@ -15,7 +15,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
-from cape.config import VERSION, Config, parse_json
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
@@ -24,6 +23,7 @@ from cape.protocol.model import Model
 from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Described, Site
 from cape.protocol.subject_views import prepared
+from cape.settings.config import VERSION, Config, parse_json
 
 CARD_NONCE_BYTES = 16
 # Characters of what a site sent in a sentence about it.

@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
-from cape.feature_space import FeatureSpace as FeatureSpace  # part of the messages
 from cape.frozen import dataclass
 from cape.markers import PUBLIC, RELEASED, RING
 from cape.privacy.cost import Event
 from cape.secagg.field import Integers
 from cape.secagg.messages import Advertisement
+from cape.space.feature_space import FeatureSpace as FeatureSpace  # part of the messages
 
 RingVector = npt.NDArray[np.uint64]
 

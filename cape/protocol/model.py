@@ -7,7 +7,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import field, replace
 from typing import TypeVar
 
-from cape.config import Config
 from cape.errors import MessageError
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_mu
@@ -23,6 +22,7 @@ from cape.protocol.messages import (
 )
 from cape.protocol.phases import Attendance
 from cape.secagg.messages import SurvivorSignatures
+from cape.settings.config import Config
 
 Own = TypeVar("Own", bound=Config)
 

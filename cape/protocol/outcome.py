@@ -13,12 +13,12 @@ from cape.algorithms.estimators import Array, Data
 from cape.algorithms.left_right import LeftRight
 from cape.algorithms.spatial import Sparseness
 from cape.algorithms.verdict import Verdict
-from cape.config import Value
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.privacy.spending import Total
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import RoundRecord
+from cape.settings.config import Value
 
 Cell = str | int | float | None
 

@@ -18,12 +18,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Literal, Protocol, TypeVar
 
-from cape.config import Config
 from cape.errors import ConsortiumError, MessageError, OutOfPhaseError, ProtocolError
 from cape.frozen import dataclass
 from cape.privacy.ledger import Ledger
 from cape.protocol.messages import FORMAT, Cursor, Progress
 from cape.protocol.ports import Aggregator, Site
+from cape.settings.config import Config
 
 R = TypeVar("R")
 B = TypeVar("B")

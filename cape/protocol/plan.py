@@ -6,7 +6,6 @@ import math
 from collections.abc import Sequence
 
 from cape.algorithms.estimators import PlannedRelease
-from cape.config import Config
 from cape.errors import PrivacyBudgetError
 from cape.frozen import dataclass
 from cape.privacy.accounting import check_delta
@@ -20,7 +19,8 @@ from cape.privacy.mechanisms import (
 )
 from cape.protocol.messages import Roster
 from cape.protocol.ports import Site
-from cape.public_basis import untruncated
+from cape.settings.config import Config
+from cape.space.public_basis import untruncated
 
 # Name of the field of a reply that holds the vector: part of its event and of its masks
 FIELD = "total"

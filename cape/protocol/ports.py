@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
 from cape.privacy.noise import NoiseSource
 from cape.protocol.messages import Cursor, FeatureSpace
+from cape.settings.config import Config
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

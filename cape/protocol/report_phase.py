@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 import numpy as np
 
 from cape.algorithms.estimators import Estimator
-from cape.config import VERSION, Config
 from cape.protocol.messages import Closing, Done
 from cape.protocol.model import Model, attendance, broadcast_roster, joined, records
 from cape.protocol.outcome import Outcome, SiteOutcome, Table
@@ -21,6 +20,7 @@ from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.secure_sum import SecureSum, chunks, kept
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
+from cape.settings.config import VERSION, Config
 
 M = TypeVar("M", bound=Model)
 

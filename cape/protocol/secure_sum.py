@@ -23,7 +23,6 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import Array, Data, Estimator, SubjectQuery
-from cape.config import Config
 from cape.errors import MessageError, PrivacyBudgetError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
@@ -48,6 +47,7 @@ from cape.protocol.subject_views import of_each
 from cape.protocol.zero_sum import hide, opening_phase
 from cape.secagg.field import Integers, decode_sum, quantized_sum
 from cape.secagg.keys import DIGEST_BYTES
+from cape.settings.config import Config
 
 SEED = "seed"
 M = TypeVar("M", bound=Model)

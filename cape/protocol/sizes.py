@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
-from cape.config import Config
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.privacy.cost import Event
@@ -23,6 +22,7 @@ from cape.secagg.graph import GraphPlan, plan_graph
 from cape.secagg.keys import KEY_BYTES
 from cape.secagg.shamir import SHARE_BYTES
 from cape.secagg.stages import PAIR_BYTES, SET_BYTES
+from cape.settings.config import Config
 
 # A site's name and what stands around it: longer ones count as this
 NAME: Final = 24

@@ -15,7 +15,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, joined
 from cape.protocol.ports import Site, Stacks, View
-from cape.public_basis import widest_basis
+from cape.space.public_basis import widest_basis
 
 # Norm of a volume, in medians of its subject, from which it is left out of temporal rounds:
 # (measured) .1 % of the volumes of 20 volatile networks, 3 % of three heavy-tailed ones

@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from cape.config import Config
 from cape.errors import ConfigError, SecureAggregationError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.ledger import Budget, Ledger
@@ -30,6 +29,7 @@ from cape.protocol.phases import AnyPhase, Phase
 from cape.protocol.ports import Aggregator, Site
 from cape.secagg import keys
 from cape.secagg.field import Integers, decode_sum
+from cape.settings.config import Config
 
 # A site's own check of the plan that the aggregator sent; raises if anything is off
 PlanCheck = Callable[[Site, Roster], None]

@@ -15,7 +15,6 @@ import numpy as np
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
-from cape.feature_space import is_cifti
 from cape.forecast.rules import rule_of
 from cape.protocol.outcome import IcaOutcome, Outcome, Table, TemplateReading
 from cape.report import (
@@ -48,6 +47,7 @@ from cape.report.results import (
     read_results,
     separation_of,
 )
+from cape.space.feature_space import is_cifti
 
 Scalar = str | int | float
 

@@ -12,7 +12,6 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.delimited import read_matrix_lines, split_lines
-from cape.feature_space import is_cifti, is_mni
 from cape.forecast.one_release import LEAST_SPATIAL
 from cape.privacy.accounting import display_epsilon
 from cape.privacy.cost import FREE
@@ -31,6 +30,7 @@ from cape.report.results import (
     TableFolder,
     separation_of,
 )
+from cape.space.feature_space import is_cifti, is_mni
 
 SURROGATE_WORDS = {
     "stability": "stability of the rounds",

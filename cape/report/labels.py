@@ -18,13 +18,13 @@ import numpy as np
 from cape.algorithms import kernel
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
-from cape.feature_space import is_cifti
 from cape.frozen import dataclass
 from cape.protocol.messages import FeatureSpace
-from cape.public_basis import voxel_mm
 from cape.report import files, maps, public_networks
 from cape.report.maps import Component
 from cape.report.results import LabelSource
+from cape.space.feature_space import is_cifti
+from cape.space.public_basis import voxel_mm
 
 # Random maps, and the percentile of their best |r|
 DRAWS = 4000

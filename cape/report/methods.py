@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from cape.computations import load
-from cape.config import PRODUCT, Cleaning
 from cape.errors import CapeError
 from cape.report.page import text_of
+from cape.settings.config import PRODUCT, Cleaning
 
 Settings = Mapping[str, object]
 

@@ -17,15 +17,15 @@ import numpy as np
 from cape.algorithms import subjects
 from cape.algorithms.component_order import z_scores
 from cape.algorithms.estimators import Array, Data
-from cape.config import parse_json
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
-from cape.public_basis import smoothed
 from cape.report import files, labels, maps, methods, software
 from cape.report.files import EMPTY_CELL
 from cape.report.page import text_of
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
+from cape.settings.config import parse_json
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import smoothed
 
 Rows = list[tuple[str, ...]]
 

@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array
-from cape.feature_space import is_mni
 from cape.report import brain, files, page, plots
 from cape.report.consortium_page import setting_text
 from cape.report.files import EMPTY_CELL
 from cape.report.page import Page, Values
 from cape.report.plots import Courses, Picture
 from cape.report.private_folder import BANDS, PrivateFolder
+from cape.space.feature_space import is_mni
 
 # Subjects and maps with pictures, and subjects whose maps are drawn; all of them have files
 DRAWN, DRAWN_MAPS = 10, 3

@@ -8,7 +8,7 @@ import platform
 import time
 from typing import Final
 
-from cape.config import VERSION
+from cape.settings.config import VERSION
 
 PACKAGES: Final = ("numpy", "cryptography", "nibabel", "nilearn")
 

@@ -16,9 +16,9 @@ import numpy as np
 
 from cape.algorithms.estimators import Array
 from cape.errors import ConfigError
-from cape.grayordinates import LEFT, RIGHT
 from cape.report.labels import CHANCE, Match, Template, unit
 from cape.report.surfaces import Sphere, far_away
+from cape.space.grayordinates import LEFT, RIGHT
 
 SPINS: Final = 500
 # Vertices of a hemisphere on which turned maps are looked at

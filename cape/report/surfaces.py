@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from cape.algorithms.estimators import Array
 from cape.arrays import BROKEN
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.grayordinates import LEFT, RIGHT, Structure
 from cape.protocol.outcome import component_names
 from cape.report.plots import COLOURS, THRESHOLD, Picture, finish, new_figure
+from cape.space.feature_space import FeatureSpace
+from cape.space.grayordinates import LEFT, RIGHT, Structure
 
 SPHERES: Final = "spheres.npz"
 # Pixels across a hemisphere

@@ -7,8 +7,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cape.coinstac.computation import write_down
-from cape.coinstac.documents import (
+from cape.engines.coinstac.computation import write_down
+from cape.engines.coinstac.documents import (
     Cache,
     Head,
     cache_of,
@@ -18,7 +18,6 @@ from cape.coinstac.documents import (
     head_of,
     reply_document,
 )
-from cape.config import Config
 from cape.errors import CapeError
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -33,6 +32,7 @@ from cape.protocol.phases import (
     start,
 )
 from cape.protocol.ports import Source
+from cape.settings.config import Config
 from cape.simulation.dropout import ActiveSites, Drop
 from cape.site.context import RUN_SECRET, AggregatorContext, SiteContext
 from cape.site.identity import IdentityFiles

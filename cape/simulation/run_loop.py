@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from cape.config import VERSION
 from cape.errors import CapeError, ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
+from cape.settings.config import VERSION
 from cape.simulation.transports import Transport
 from cape.site.policy import SitePolicy
 from cape.site.store import write_atomically

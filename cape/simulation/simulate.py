@@ -21,8 +21,6 @@ from itertools import accumulate
 from pathlib import Path
 
 from cape.computations import capedjica, load
-from cape.config import PRODUCT
-from cape.consortium_folder import merged, read_file, site_folders
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -30,12 +28,14 @@ from cape.errors import (
     NoiseWarning,
     PrivacyBudgetError,
 )
-from cape.feature_space import FeatureSpace
 from cape.forecast.rule import WORDS
+from cape.lab.synthetic import SMOOTH_NOISE_SEED, SurrogateSource
+from cape.planning.consortium_folder import merged, read_file, site_folders
 from cape.protocol.outcome import IcaOutcome
 from cape.report import add_score, files, render
 from cape.report.consortium import map_results_of
 from cape.report.results import SURROGATE_FILE, MapResults, SurrogateFigures, read_results
+from cape.settings.config import PRODUCT
 from cape.simulation.dropout import ActiveSites, read_drop
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import (
@@ -55,10 +55,11 @@ from cape.simulation.transports import (
     Transport,
     make_places,
 )
+from cape.simulation.truth import compare_with_truth
 from cape.site.policy import NO_LEDGER, SitePolicy
 from cape.site.site_data import FileSource
 from cape.site.store import folder_lock
-from cape.synthetic import SMOOTH_NOISE_SEED, SurrogateSource, compare_with_truth
+from cape.space.feature_space import FeatureSpace
 
 # Called with (stage, subjects done, subjects of all sites): "read", then "report".
 OnSubject = Callable[[str, int, int], None]
@@ -308,13 +309,13 @@ def _play_in_engine(
         problem = "in an engine no site falls silent by itself"
         raise ConfigError("E012", problem=problem, do="try drop-outs with another --through.")
     if setup.through == FLARE:
-        from cape.simulation.flare import simulate_in_flare
+        from cape.lab.engines.flare import simulate_in_flare
 
         simulate_in_flare(
             sites, setup.settings, setup.policy, work, logs=logs, on_progress=on_progress
         )
         return
-    from cape.simulation.engine import simulate_in_engine
+    from cape.lab.engines.coinstac import simulate_in_engine
 
     simulate_in_engine(
         sites,
@@ -389,7 +390,7 @@ def _link(
         if setup.through == "wire":
             call = InProcess(sites, work)
         if setup.through == "docker":
-            from cape.simulation.containers import Containers
+            from cape.lab.engines.containers import Containers
 
             options = {"image": setup.image, "memory": setup.memory}
             limits = {name: value for name, value in options.items() if value}

@@ -12,8 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Protocol
 
-from cape.coinstac.computation import run
-from cape.coinstac.documents import MAX_DOCUMENT, inline
+from cape.engines.coinstac.computation import run
+from cape.engines.coinstac.documents import MAX_DOCUMENT, inline
 from cape.errors import CapeError, ReportedError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
@@ -95,8 +95,8 @@ import gc, sys
 gc.disable()
 top, role = sys.argv[1:]
 sys.path[:0] = [top] * (top not in sys.path)
-import cape.coinstac.computation
-cape.coinstac.computation.program(role)
+import cape.engines.coinstac.computation
+cape.engines.coinstac.computation.program(role)
 """
 TOP = str(Path(__file__).resolve().parents[2])
 

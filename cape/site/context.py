@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cape.algorithms.estimators import Array
-from cape.config import Config
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError, StateLostError
 from cape.privacy.cost import Event
 from cape.privacy.ledger import Ledger
@@ -22,6 +21,7 @@ from cape.protocol.outcome import Outcome, SiteOutcome
 from cape.protocol.phases import NO_TRANSCRIPT
 from cape.protocol.ports import Source, Stacks
 from cape.secagg.keys import KEY_BYTES
+from cape.settings.config import Config
 from cape.site.policy import SitePolicy, new_secret, noise_of, software
 from cape.site.store import Card, SiteStore
 

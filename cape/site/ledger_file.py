@@ -25,13 +25,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal, Protocol
 
-from cape.config import Config
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError, ReplayError, StateLostError
 from cape.frozen import dataclass
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, RunSpending, Spending, Total
 from cape.protocol import wire
+from cape.settings.config import Config
 from cape.site.policy import NO_LEDGER, SitePolicy, unusable_policy
 from cape.site.store import appending, folder_lock, write_atomically
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from cape.algorithms.estimators import Array, Data
-from cape.config import Config
 from cape.errors import DataError, SubjectsWarning
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.public_basis import public_basis, widest_basis
+from cape.settings.config import Config
 from cape.site.policy import SitePolicy
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import public_basis, widest_basis
 
 # A round whose working arrays are there reads no data: neither the readers nor the report load.
 if TYPE_CHECKING:

@@ -35,12 +35,12 @@ import numpy as np
 import numpy.typing as npt
 
 from cape.algorithms.estimators import ALIGNED
-from cape.config import parse_json
 from cape.errors import CapeError, ReplayError, StateLostError, StoppedError
 from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
 from cape.secagg.keys import open_sealed, seal
+from cape.settings.config import parse_json
 from cape.site.policy import SitePolicy
 
 try:

@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.config import LARGEST_BASIS
 from cape.errors import CapeError, ConfigError, PrivacyBudgetError, SecureAggregationError
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.mechanisms import overflow_bound
@@ -35,6 +34,7 @@ from cape.protocol.zero_sum import own_fingerprint
 from cape.secagg import keys as x25519
 from cape.secagg import site_stages
 from cape.secagg.messages import SurvivorSignatures
+from cape.settings.config import LARGEST_BASIS
 from cape.simulation import memory as links
 from cape.site.identity import KnownSites, make_key
 from support import hostile, say, tiny, wiretap

@@ -21,7 +21,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidStatus
 
-from cape.coinstac import computation, service
+from cape.engines.coinstac import computation, service
 from cape.errors import CapeError, MessageError
 from cape.protocol.ports import Stacks
 from cape.site.policy import SitePolicy

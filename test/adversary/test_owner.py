@@ -23,16 +23,16 @@ import numpy as np
 import pytest
 
 import cape.data
-from cape.coinstac import site as border
-from cape.coinstac.computation import run
 from cape.computations import load
-from cape.config import Config
 from cape.data import load_site, reading, tables
 from cape.data.space import MASKS
+from cape.engines.coinstac import site as border
+from cape.engines.coinstac.computation import run
 from cape.errors import CapeError, DataError, PrivacyBudgetError, StoppedError
 from cape.privacy.accounting import gdp_mu
 from cape.privacy.cost import Cost
 from cape.protocol import secure_sum, wire
+from cape.settings.config import Config
 from cape.simulation.simulate import simulate
 from cape.site import store
 from cape.site.ledger_file import LedgerFile, read_ledger

@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cape.coinstac.documents import decode_envelope, decode_run, reply_document
 from cape.computations import load, names
+from cape.engines.coinstac.documents import decode_envelope, decode_run, reply_document
 from cape.errors import CapeError, ConfigError
 from cape.markers import PUBLIC, RELEASED, RING, Marker
 from cape.protocol import wire

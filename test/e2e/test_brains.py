@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 
 import separations as bench
-from cape.config import Config
+from cape.algorithms.scores import match_maps
 from cape.data import grid_of, mask_space
+from cape.lab.synthetic import two_sided
 from cape.protocol.outcome import IcaOutcome
 from cape.report import write_results
-from cape.synthetic import match_maps, two_sided
+from cape.settings.config import Config
 
 SPACE = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask="MNI152-10mm"))
 SIDES = np.argwhere(SPACE.labels() > 0)[:, 0] * 10.0 + SPACE.affine[3]

@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 
 from cape.errors import CapeError
-from cape.simulation import containers as container
+from cape.lab.engines import containers as container
+from cape.lab.synthetic import write_consortium
 from cape.simulation.simulate import simulate
-from cape.synthetic import write_consortium
 from support.engines import IMAGE, content
 
 pytestmark = [

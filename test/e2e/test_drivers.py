@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.coinstac import computation as coinstac
-from cape.coinstac import computation as stdio
-from cape.coinstac import site as site_half
+from cape.engines.coinstac import computation as coinstac
+from cape.engines.coinstac import computation as stdio
+from cape.engines.coinstac import site as site_half
 from cape.errors import (
     CapeError,
     ConfigError,
@@ -105,7 +105,7 @@ def policy_of(engine, site: str) -> dict[str, str]:
 
 DIES = """
 import os, signal, sys
-import cape.coinstac.computation
+import cape.engines.coinstac.computation
 steps = iter(range({die_at}))
 real = os.replace
 def replace(*paths):
@@ -114,8 +114,8 @@ def replace(*paths):
     return real(*paths)
 os.replace = replace
 if {die_at} > 0:
-    cape.coinstac.computation._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
-raise SystemExit(cape.coinstac.computation.answer_once("local"))
+    cape.engines.coinstac.computation._write = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
+raise SystemExit(cape.engines.coinstac.computation.answer_once("local"))
 """
 
 
@@ -506,7 +506,7 @@ def test_a_document_of_another_role_or_shape_is_refused(recording, tmp_path) -> 
 
 STRAY = """
 import os, sys, warnings
-import cape.coinstac.computation as program
+import cape.engines.coinstac.computation as program
 real = program.run
 def run(role, document):
     print("stray"); sys.stdout.write("stray"); sys.stderr.write("stray")

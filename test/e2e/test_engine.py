@@ -24,13 +24,13 @@ import nibabel as nib
 import numpy as np
 import pytest
 
-from cape import compspec
-from cape.coinstac.site import SITE_INPUTS
 from cape.computations import names
 from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.engines import compspec
+from cape.engines.coinstac.site import SITE_INPUTS
+from cape.lab.engines import containers as container
+from cape.lab.engines.coinstac import RUN, SITE_FILES, PartyEnd, adapted, run_engine
 from cape.protocol import wire
-from cape.simulation import containers as container
-from cape.simulation.engine import RUN, SITE_FILES, PartyEnd, adapted, run_engine
 from cape.simulation.simulate import simulate
 from cape.simulation.transports import DocumentTransport
 from cape.site.policy import SitePolicy, policy_text
@@ -266,7 +266,9 @@ def test_version_2_costs_little_more_than_an_echo(tmp_path, capsys):
     rounds = CapeDjicaConfig.__dataclass_fields__["n_rounds"].default
     given = {site: {**one, "n_rounds": rounds} for site, one in inputs().items()}
     _, sizes = without_engine(tmp_path / "wire", given["local0"])
-    service = clocked("localhost/coinstac-cape-clocked", '"-m", "cape.coinstac.service"', {})
+    service = clocked(
+        "localhost/coinstac-cape-clocked", '"-m", "cape.engines.coinstac.service"', {}
+    )
     echo = clocked(
         "localhost/coinstac-cape-echo", '"/echo_service.py"',
         {"echo_service.py": (ROOT / "test/e2e/echo_service.py").read_bytes(),
@@ -316,7 +318,7 @@ def services() -> list[int]:
     return [
         int(path.name)
         for path in Path("/proc").iterdir()
-        if path.name.isdigit() and b"cape.coinstac.service" in command_line(path)
+        if path.name.isdigit() and b"cape.engines.coinstac.service" in command_line(path)
     ]
 
 
@@ -438,7 +440,7 @@ def test_the_image_brings_its_list_of_fonts_for_any_user():
 def test_another_version_at_one_site_is_refused_by_name(tmp_path, capsys):
     other = derived(
         "FROM {image}\nRUN sed -i 's/^VERSION = .*/VERSION = \"9.9.9\"/' "
-        "$(python -c 'import cape.config; print(cape.config.__file__)')\n",
+        "$(python -c 'import cape.settings.config; print(cape.settings.config.__file__)')\n",
         "localhost/coinstac-cape-other",
         {},
     )

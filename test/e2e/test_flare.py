@@ -1,7 +1,7 @@
 """NVIDIA FLARE itself: its simulator, and provisioned with mTLS on the loopback: `make test-flare`.
 
 Nothing is emulated.  The marker `flare` keeps these tests out of the default run, which has no
-nvflare; what needs none is in test/unit/test_flare_rounds.py.
+nvflare; what needs none is in test/unit/engines/flare/test_rounds.py.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import pytest
 from cape.cli import main
 from cape.report import add_score
 from cape.simulation.simulate import resume, simulate
+from cape.simulation.truth import compare_with_truth
 from cape.site.policy import SitePolicy
-from cape.synthetic import compare_with_truth
 from support import consortium as helper
 from support.federation import ROOT, SERVER, Federation
 from support.flare import contents

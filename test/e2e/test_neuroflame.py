@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from cape.neuroflame import author_files
+from cape.engines.neuroflame import author_files
 from support.federation import free_port
 from support.flare import contents
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import cape
-from cape.coinstac import computation as stdio
+from cape.engines.coinstac import computation as stdio
 from cape.privacy import accounting
 from cape.protocol import phases
 from support import consortium as helper

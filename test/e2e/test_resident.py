@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import pytest
 
-from cape.coinstac import resident
+from cape.engines.coinstac import resident
 from support import consortium
 
 ROOT = Path(__file__).parents[2]
@@ -56,7 +56,7 @@ def environment(**more: str) -> dict[str, str]:
 @contextlib.contextmanager
 def started(place: Path, root: Path = ROOT) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "cape.coinstac.resident", str(place)],
+        [sys.executable, "-m", "cape.engines.coinstac.resident", str(place)],
         env=environment(PYTHONPATH=str(root)), stdout=subprocess.PIPE, text=True, cwd=root,
     )  # fmt: skip
     try:
@@ -233,7 +233,7 @@ def test_no_folder_that_others_may_open_is_listened_in(tmp_path) -> None:
     place = tmp_path / "open"
     place.mkdir(mode=0o755)
     done = subprocess.run(
-        [sys.executable, "-m", "cape.coinstac.resident", str(place)],
+        [sys.executable, "-m", "cape.engines.coinstac.resident", str(place)],
         env=environment(), capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 1
@@ -269,7 +269,7 @@ def test_a_caller_that_gives_up_leaves_its_input_unread(folder, tmp_path) -> Non
         connection.connect(str(folder / "cape.sock"))
         # The facts of a process that was started as the resident one was.
         facts = subprocess.run(
-            [sys.executable, "-c", "import sys; from cape.coinstac import resident as r; "
+            [sys.executable, "-c", "import sys; from cape.engines.coinstac import resident as r; "
              "sys.stdout.buffer.write(r._packed(r._facts()))"],
             env=environment(), capture_output=True, check=True,
         ).stdout  # fmt: skip

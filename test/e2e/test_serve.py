@@ -18,8 +18,8 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosedOK
 
-from cape.coinstac import documents
-from cape.coinstac import service as serve
+from cape.engines.coinstac import documents
+from cape.engines.coinstac import service as serve
 from cape.protocol import wire
 from support import consortium
 
@@ -195,11 +195,11 @@ def test_version_1_and_2_give_the_same_answer_to_recorded_rounds(programs, recor
 
 
 IN_THE_IMAGE = """#!/bin/sh
-[ "$*" = "-m cape.coinstac.service" ] || exit 9
+[ "$*" = "-m cape.engines.coinstac.service" ] || exit 9
 exec {python} -c '
 import asyncio
 from pathlib import Path
-from cape.coinstac import service
+from cape.engines.coinstac import service
 service.PROGRAM_FOLDER = Path("{root}")
 service.service.__kwdefaults__["port"] = {port}
 asyncio.run(service.main())'
@@ -308,7 +308,7 @@ def test_sigterm_ends_the_service_at_once_also_within_a_call(tmp_path):
     port = free_port()
     program = (
         "import asyncio, time\n"
-        "from cape.coinstac import service\n"
+        "from cape.engines.coinstac import service\n"
         "service.run = lambda role, document: time.sleep(60)\n"
         f"service.PORT = {port}\n"
         "real = service.service\n"

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from nibabel.cifti2.cifti2_axes import BrainModelAxis, LabelAxis
 
-from cape.api import simulate_folder
 from cape.planning.budget import budget_of
 from cape.planning.validate import validate
+from cape.python.api import simulate_folder
 from cape.report import relabel
 from cape.report.files import read_rows
 from cape.report.maps import Component

@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.coinstac import computation as stdio
+from cape.engines.coinstac import computation as stdio
 from cape.errors import CapeError
 from cape.protocol import wire
 from cape.report import files as report_files
@@ -216,7 +216,7 @@ def aggregator_killed(at) -> set[str]:
 
 DIES = """
 import os, signal, sys
-import cape.coinstac.computation as program
+import cape.engines.coinstac.computation as program
 import cape.site.store as durable
 if "{where}" == "before sending":
     program._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)

@@ -26,17 +26,7 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.pca import Subspace
-from cape.coinstac import aggregator, documents, service
-from cape.coinstac.computation import parse_document
-from cape.coinstac.documents import (
-    EngineRequest,
-    decode_envelope,
-    decode_run,
-    decode_settings,
-    encode_run,
-)
 from cape.computations import load, names
-from cape.config import VERSION, Config
 from cape.data.discovery import discover, read_manifest
 from cape.data.images import read_image
 from cape.data.issues import Findings, UnusableFile
@@ -44,8 +34,16 @@ from cape.data.matrices import read_matrix, read_matrix_header
 from cape.data.runs import RunFile
 from cape.data.space import grid_of, read_space
 from cape.data.tables import read_text_matrix
+from cape.engines.coinstac import aggregator, documents, service
+from cape.engines.coinstac.computation import parse_document
+from cape.engines.coinstac.documents import (
+    EngineRequest,
+    decode_envelope,
+    decode_run,
+    decode_settings,
+    encode_run,
+)
 from cape.errors import CapeError
-from cape.feature_space import FeatureSpace
 from cape.privacy.ledger import Ledger, read_entries
 from cape.protocol import wire
 from cape.protocol.messages import (
@@ -64,12 +62,14 @@ from cape.secagg.aggregator_stages import PendingSum
 from cape.secagg.keys import private_key_from_bytes
 from cape.secagg.messages import MaskShares, SealedShareBook, SurvivorSignatures
 from cape.secagg.site_stages import AdvertisedSite, ReadySite, SharedSite
+from cape.settings.config import VERSION, Config
 from cape.simulation.dropout import read_drop
 from cape.simulation.run_loop import CHECKPOINT_FILE, CHECKPOINT_FORMAT, read_checkpoint
 from cape.site.identity import IdentityFiles, KnownSites
 from cape.site.ledger_file import FIRST_LINK, LINE_FORMAT, read_lines
 from cape.site.policy import read_policy
 from cape.site.store import FileStore
+from cape.space.feature_space import FeatureSpace
 
 REFUSED = (CapeError, UnusableFile)
 Target = Callable[[bytes], None]

@@ -128,7 +128,7 @@ def listening(heard: list[Heard]) -> Iterator[None]:
 
 @contextmanager
 def _in_memory(heard: list[Heard]) -> Iterator[None]:
-    from cape.coinstac.documents import encode_broadcast, reply_document
+    from cape.engines.coinstac.documents import encode_broadcast, reply_document
     from cape.protocol import wire
     from cape.simulation import memory
 

@@ -1,10 +1,9 @@
-"""Apply every mistake of `table.py` to a copy of the project and run the test that must see it.
+"""Apply every mistake of `mutants.toml` to a copy of the project and run the test that must see it.
 
 ``python test/mutants/run.py``           all of them; exit code 1 if one survives
 ``python test/mutants/run.py WORD ...``  those whose name or file holds a word
 ``python test/mutants/run.py --keep FILE``  write each verdict down as it comes, and go on from what
                                          FILE says of the very same files
-``python test/mutants/run.py --page``    write docs/mutants.md
 
 A mutant counts as caught only if its test ran and failed.  The run fails as well if a replacement
 does not apply exactly once, or if a named test does not pass on the unchanged copy.
@@ -19,18 +18,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
+import tomllib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "test"))
-
-from mutants.table import MUTANTS  # noqa: E402
-
-PAGE = ROOT / "docs" / "mutants.md"
 LEFT_OUT = shutil.ignore_patterns(
     ".git", ".venv", "out", "results", "build", "dist", "__pycache__", ".*_cache", ".hypothesis"
 )
@@ -39,6 +33,27 @@ LIMIT = 300
 """Seconds that one named test may take."""
 PASSED, FAILED = 0, 1
 """Exit codes of pytest; every other one says that the test did not run."""
+
+
+@dataclass(frozen=True)
+class Mutant:
+    """One mistake: what is wrong, and the test that fails then and passes otherwise."""
+
+    name: str  # what is wrong, as a phrase
+    file: str  # where, below the project
+    old: str  # what stands there, exactly once
+    new: str  # what stands there instead
+    test: str
+
+    @property
+    def area(self) -> str:
+        """Part of the package that is changed."""
+        parts = self.file.removesuffix(".py").split("/")[1:]
+        return parts[0] if len(parts) > 1 else "top level"
+
+
+TABLE = tomllib.loads(Path(__file__).with_name("mutants.toml").read_text(encoding="utf-8"))
+MUTANTS = tuple(Mutant(**row) for row in TABLE["mutant"])
 
 
 def run_tests(copy: Path, *tests: str, first_only: bool) -> int:
@@ -62,7 +77,7 @@ def run_tests(copy: Path, *tests: str, first_only: bool) -> int:
     return done.returncode
 
 
-def applied(mutant: Any, root: Path) -> str | None:
+def applied(mutant: Mutant, root: Path) -> str | None:
     """Return the changed text of the file, None if the replacement does not apply once."""
     text = (root / mutant.file).read_text(encoding="utf-8")
     if text.count(mutant.old) != 1 or mutant.old == mutant.new:
@@ -70,7 +85,7 @@ def applied(mutant: Any, root: Path) -> str | None:
     return text.replace(mutant.old, mutant.new)
 
 
-def verdict(mutant: Any, copy: Path) -> str:
+def verdict(mutant: Mutant, copy: Path) -> str:
     """Return "caught", or what went wrong."""
     changed = applied(mutant, copy)
     if changed is None:
@@ -88,7 +103,7 @@ def verdict(mutant: Any, copy: Path) -> str:
 def state_of(top: Path) -> str:
     """Return a digest of all that a verdict depends on: one of another state is not believed."""
     found = hashlib.sha256()
-    for path in sorted(top.rglob("*.py")):
+    for path in sorted((*top.rglob("*.py"), *top.rglob("*.toml"))):
         found.update(f"{path.relative_to(top)} ".encode() + path.read_bytes())
     return found.hexdigest()
 
@@ -97,7 +112,7 @@ def main(words: list[str], keep: Path | None = None) -> int:
     """Run mutants in as many copies as there are cores; returns the exit code."""
     chosen = [m for m in MUTANTS if not words or any(w in m.name + m.file for w in words)]
     if not chosen:
-        sys.stdout.write("no mistake has this word in its name or file; see docs/mutants.md\n")
+        sys.stdout.write("no mistake has this word in its name or file; see mutants.toml\n")
         return 2
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as top:
@@ -120,7 +135,7 @@ def main(words: list[str], keep: Path | None = None) -> int:
                 with keep.open("a", encoding="utf-8") as file:
                     file.write(f"{line}\n")
 
-        def judged(mutant: Any) -> str:
+        def judged(mutant: Mutant) -> str:
             caught = f"{state} caught {mutant.name}"
             copy = free.get()
             try:
@@ -144,34 +159,7 @@ def main(words: list[str], keep: Path | None = None) -> int:
     return 1 if bad else 0
 
 
-HEAD = """# Mistakes made on purpose
-
-Each line is a change of one place in the package and the test that fails because of it.
-`make mutate` applies them to a copy, one at a time, and runs the named test only: it must pass
-without the change and fail with it. Generated from `test/mutants/table.py` by
-`python test/mutants/run.py --page`; a test compares them. More mistakes are made inside the
-statistical tests themselves, and in `docs/checks/`.
-
-"""
-
-
-def page() -> str:
-    """Return docs/mutants.md."""
-    lines = [HEAD]
-    counts = Counter(m.area for m in MUTANTS)
-    listed = ", ".join(f"{area} {n}" for area, n in counts.items())
-    lines.append(f"{len(MUTANTS)} mutants: {listed}.\n\n| what is wrong | where | seen by |\n")
-    lines.append("|---|---|---|\n")
-    for m in MUTANTS:
-        file, _, test = m.test.partition("::")
-        lines.append(f"| {m.name} | `{m.file}` | `{file}` `{test}` |\n")
-    return "".join(lines)
-
-
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--page"]:
-        PAGE.write_text(page(), encoding="utf-8")
-        raise SystemExit(0)
     words, keep = sys.argv[1:], None
     if words[:1] == ["--keep"]:
         keep = Path(words[1])

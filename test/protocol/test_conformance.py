@@ -24,12 +24,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cape.coinstac import computation as coinstac
-from cape.coinstac.documents import decode_run, encode_run
-from cape.coinstac.form import NOT_IN_COINSTAC, OF_IMAGES
-from cape.compspec import compspec_document
 from cape.computations import load, names
-from cape.config import PRODUCT, choices
+from cape.engines.coinstac import computation as coinstac
+from cape.engines.coinstac.documents import decode_run, encode_run
+from cape.engines.coinstac.form import NOT_IN_COINSTAC, OF_IMAGES
+from cape.engines.compspec import compspec_document
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
 from cape.markers import Marker
 from cape.privacy.cost import total_cost
@@ -40,6 +39,7 @@ from cape.protocol.messages import Masked
 from cape.protocol.model import joined
 from cape.protocol.phases import One
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum, releases_are_local
+from cape.settings.config import PRODUCT, choices
 from cape.simulation import simulate, transports
 from cape.site import policy as site_policy
 from cape.site.policy import SitePolicy

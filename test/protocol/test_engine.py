@@ -18,9 +18,9 @@ import pytest
 
 from cape import frozen
 from cape.algorithms.pca import ProjectorPca
-from cape.coinstac import computation as coinstac
-from cape.coinstac.documents import encode_broadcast, encode_run, reply_document
 from cape.computations import load
+from cape.engines.coinstac import computation as coinstac
+from cape.engines.coinstac.documents import encode_broadcast, encode_run, reply_document
 from cape.errors import (
     CapeError,
     ConsortiumError,
@@ -731,7 +731,7 @@ def test_g13_the_cache_of_a_site_holds_public_values_and_the_vault_key_only(reco
 
 def test_g13_a_cache_past_its_hard_cap_is_refused(monkeypatch) -> None:
     party = Consortium().until("pca")
-    monkeypatch.setattr("cape.coinstac.documents.MAX_CACHE", 1000)
+    monkeypatch.setattr("cape.engines.coinstac.documents.MAX_CACHE", 1000)
     with pytest.raises(CapeError, match="E145 cache=more is past the limit 4 MiB"):
         encode_run(party.computation, party.state)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.coinstac.documents import decode_run, encode_run
+from cape.engines.coinstac.documents import decode_run, encode_run
 from cape.errors import ConfigError, ConsortiumError, PrivacyBudgetError, SecureAggregationError
 from cape.papers.correlated import view_factor
 from cape.privacy.cost import Event

@@ -10,12 +10,13 @@ import pytest
 
 from cape.algorithms.basis import dct_image
 from cape.algorithms.infomax import GRADIENT_BOUND
+from cape.algorithms.scores import isi, match_maps
 from cape.computations import capedjica, load
 from cape.computations.capedjica import plan_run
+from cape.lab.synthetic import PRESETS, djica_sim, generate
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import chunks, clipped_sum
-from cape.synthetic import PRESETS, djica_sim, generate, isi, match_maps
 from support.consortium import ArraySource, Consortium
 
 S, R, D = 4, 20, 100

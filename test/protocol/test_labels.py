@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cape.errors import ConfigError, ConsortiumError, MessageError, PrivacyBudgetError
-from cape.feature_space import FeatureSpace
 from cape.protocol import wire
 from cape.protocol.model import joined
+from cape.space.feature_space import FeatureSpace
 from support import consortium as helper
 
 changed, canonical = helper.changed, helper.canonical

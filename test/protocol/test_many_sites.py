@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cape.coinstac import documents
+from cape.engines.coinstac import documents
 from cape.errors import CapeError, ConfigError, ConsortiumError, SecureAggregationError
 from cape.planning.budget import budget_of
 from cape.protocol import secagg_stages, sizes, wire

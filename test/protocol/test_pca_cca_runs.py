@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import smat, svec
-from cape.computations.capecca import single_bounds
+from cape.algorithms.scores import captured_energy
+from cape.computations.tables.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
+from cape.lab.synthetic import two_views
 from cape.papers.algorithms.dpdispca import leading_factor
 from cape.protocol.messages import FeatureSpace
-from cape.synthetic import captured_energy, two_views
 from support import consortium, tiny
 
 D, N_SITE, N_SITES = 12, 500, 4

@@ -14,19 +14,19 @@ from typing import Any
 import pytest
 
 from cape.cli import main
-from cape.config import Config
 from cape.errors import CapeError, ConfigError, SecureAggregationError
+from cape.lab.synthetic import write_consortium
 from cape.privacy.accounting import gdp_epsilon
 from cape.protocol.outcome import SiteOutcome
 from cape.protocol.phases import accept, advance_aggregator, advance_site
 from cape.protocol.wire import digest
 from cape.report.page import text_of
 from cape.secagg import keys
+from cape.settings.config import Config
 from cape.simulation import memory as driver
 from cape.simulation import simulate
 from cape.site.context import SiteContext
 from cape.site.identity import IdentityFiles, make_key
-from cape.synthetic import write_consortium
 from support import report_example as example
 from support import tiny
 
@@ -287,7 +287,7 @@ def test_a_site_says_whose_keys_it_met_and_what_hung_on_them(
     # Of each site, and longer than a simulation.
     homes = lambda output: tmp_path / "homes" / output.parent.name  # noqa: E731
     monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path / "real"))
-    monkeypatch.setattr("cape.coinstac.site.site_home", homes)
+    monkeypatch.setattr("cape.engines.coinstac.site.site_home", homes)
     chosen = {"epsilon": 50, "delta": 1e-3, "n_rounds": 1, "n_basis": 4, "min_timepoints": 30}
     # At a first meeting the others may all be invented, after it nobody is.
     for run, met, more in (("one", ["local1", "local2"], math.sqrt(2)), ("two", [], 1)):

@@ -19,6 +19,7 @@ from cape.errors import (
     ProtocolError,
     SecureAggregationError,
 )
+from cape.lab.synthetic import write_consortium
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Masked
 from cape.protocol.phases import advance_aggregator, advance_site
@@ -28,7 +29,6 @@ from cape.simulation import memory as driver
 from cape.simulation import simulate
 from cape.simulation.dropout import Drop, read_drop
 from cape.site.policy import SitePolicy
-from cape.synthetic import write_consortium
 from support import tiny
 
 KEY_STAGES = (

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from cape.algorithms import pca, spatial
 from cape.computations.capedjica import free_set
 from cape.errors import ConfigError, ConsortiumError, MessageError
-from cape.feature_space import FeatureSpace
 from cape.privacy.ledger import Plan
 from cape.protocol import report_phase
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum
 from cape.site.store import MemoryStore
+from cape.space.feature_space import FeatureSpace
 from support import consortium as helper
 
 Consortium, ArraySource = helper.Consortium, helper.ArraySource

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cape.coinstac import aggregator, documents
+from cape.engines.coinstac import aggregator, documents
 from cape.errors import MessageError
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace, Roster, RosterEntry

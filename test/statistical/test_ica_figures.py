@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cape.synthetic import isi
+from cape.algorithms.scores import isi
 from support import say
 
 ROOT = Path(__file__).parents[2]

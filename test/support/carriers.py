@@ -23,9 +23,10 @@ from unittest import mock
 
 from websockets.sync.client import ClientConnection, connect
 
-from cape.coinstac import service as serve
+from cape.engines.coinstac import service as serve
+from cape.lab.engines import containers
 from cape.protocol import wire
-from cape.simulation import containers, transports
+from cape.simulation import transports
 from cape.simulation.transports import InProcess
 from cape.site import policy as site_policy
 

@@ -19,10 +19,9 @@ import numpy as np
 
 import cape.report.consortium_page
 import cape.report.site_page
-from cape.coinstac import computation as coinstac
-from cape.coinstac import documents
 from cape.computations import load
-from cape.config import Config
+from cape.engines.coinstac import computation as coinstac
+from cape.engines.coinstac import documents
 from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.protocol import wire
 from cape.protocol.messages import FeatureSpace
@@ -30,6 +29,7 @@ from cape.protocol.outcome import Outcome
 from cape.protocol.phases import AnyEnvelope, Run, advance_aggregator, advance_site, start
 from cape.protocol.ports import Source
 from cape.secagg.keys import RunSecret, seeded_secret
+from cape.settings.config import Config
 from cape.site import policy as site_policy
 from cape.site.context import AggregatorContext, SiteContext
 from cape.site.policy import SitePolicy

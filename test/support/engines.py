@@ -19,9 +19,9 @@ from unittest import mock
 
 import numpy as np
 
+from cape.lab.engines import containers
+from cape.lab.engines.coinstac import RUN, simulate_in_engine
 from cape.protocol import wire
-from cape.simulation import containers
-from cape.simulation.engine import RUN, simulate_in_engine
 from cape.site.policy import SitePolicy
 
 HERE = Path(__file__).parent
@@ -34,7 +34,7 @@ CLIENT = re.compile(rb'"clientId": ?"([^"]+)"')
 # Version 1 is started through the wrapper, version 2 by the command of the image.
 DOCKERFILE = """FROM {image}
 COPY listening_service.py /
-RUN sed -i 's|-m cape.coinstac.service|/listening_service.py|' /opt/cape/bin/node
+RUN sed -i 's|-m cape.engines.coinstac.service|/listening_service.py|' /opt/cape/bin/node
 CMD ["python", "/listening_service.py"]
 """
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from cape.cli import main
-from cape.flare.job import read_job
-from cape.flare.rounds import AggregatorRounds, RunState
+from cape.engines.flare.job import read_job
+from cape.engines.flare.rounds import AggregatorRounds, RunState
 from cape.site.policy import SitePolicy, policy_text
 from support import consortium as helper
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
-from cape.flare.own_file import SiteFile
-from cape.flare.rounds import AggregatorRounds, RunState, SiteRounds
+from cape.engines.flare.own_file import SiteFile
+from cape.engines.flare.rounds import AggregatorRounds, RunState, SiteRounds
 from cape.site.policy import SitePolicy, policy_text
 
 RUN = "0123456789abcdef" * 2

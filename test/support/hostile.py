@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from cape.config import Config
 from cape.protocol.messages import Roster, RosterEntry
 from cape.protocol.phases import AnyEnvelope, advance_aggregator, advance_site
 from cape.protocol.wire import digest
+from cape.settings.config import Config
 from cape.site.context import AggregatorContext
 from support import tiny
 

@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from cape.coinstac import service
+from cape.engines.coinstac import service
 
 HEARD = Path("/output/heard") / socket.gethostname()
 PLACES = re.compile(rb'"(output|transfer)Directory": ?"([^"]+)"')

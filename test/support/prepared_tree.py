@@ -8,7 +8,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 
-from cape.config import Config
+from cape.settings.config import Config
 
 TR, T = 2.0, 60
 STEM = "sub-{m:02d}_task-rest"

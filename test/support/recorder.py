@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from cape.coinstac.documents import encode_broadcast, reply_document
 from cape.computations import load
+from cape.engines.coinstac.documents import encode_broadcast, reply_document
 from cape.errors import CapeError, public_text
 from cape.privacy import noise
 from cape.protocol import secure_sum, wire, zero_sum
@@ -425,7 +425,7 @@ def typed_replies(
     computation: Any, config: Any, outputs: list[tuple[str, bytes]]
 ) -> list[dict[str, Any]]:
     """Return the decoded replies of a document run, exchange by exchange."""
-    from cape.coinstac.documents import decode_envelope
+    from cape.engines.coinstac.documents import decode_envelope
 
     phases, found = computation.bind(config).phases, [{}]
     for party, text in outputs:

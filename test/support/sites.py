@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cape import data
-from cape.config import Config
 from cape.errors import DataError
+from cape.settings.config import Config
 
 
 def load_site(

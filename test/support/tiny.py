@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 
 from cape.algorithms.estimators import Array, PlannedRelease, StepRecord, SubjectQuery
-from cape.config import Config
 from cape.frozen import dataclass
 from cape.privacy.noise import discrete_gaussian
 from cape.protocol import secure_sum, subject_views
@@ -29,6 +28,7 @@ from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.field import quantized_sum
+from cape.settings.config import Config
 from cape.simulation.dropout import Drop
 from cape.simulation.memory import MemoryTransport
 from cape.site.policy import SitePolicy

@@ -17,7 +17,6 @@ import numpy as np
 from scipy import stats
 
 from cape.algorithms.estimators import PlannedRelease, StepRecord, SubjectQuery
-from cape.config import LARGEST_BASIS, Config, option
 from cape.frozen import dataclass
 from cape.privacy.accounting import gdp_epsilon
 from cape.privacy.cost import Event
@@ -34,6 +33,7 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.keys import RunSecret
+from cape.settings.config import LARGEST_BASIS, Config, option
 from cape.simulation import memory as links
 from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy

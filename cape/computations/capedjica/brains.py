@@ -15,9 +15,9 @@ from cape.algorithms import kernel, left_right
 from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import Mirror, Null
 from cape.computations.capedjica.settings import CapeDjicaConfig
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
-from cape.public_basis import (
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import (
     basis_kind,
     kernel_width,
     places_of,

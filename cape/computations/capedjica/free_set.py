@@ -24,12 +24,12 @@ from cape.computations.capedjica.brains import mirror_of, simulated
 from cape.computations.capedjica.model import FinalState, IcaModel
 from cape.computations.capedjica.settings import CapeDjicaConfig
 from cape.computations.capedjica.spatial import SCORE, rotated
-from cape.config import Config
-from cape.feature_space import FeatureSpace
 from cape.forecast.one_release import spatial_basis, spatial_components
 from cape.protocol.model import joined, settings_of
 from cape.protocol.outcome import SpatialSet
-from cape.public_basis import Basis, basis_kind, in_basis, public_basis
+from cape.settings.config import Config
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import Basis, basis_kind, in_basis, public_basis
 
 
 def free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> FreeSet | None:

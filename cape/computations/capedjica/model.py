@@ -15,13 +15,13 @@ from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.verdict import Verdict
 from cape.algorithms.whitening import Whitener
 from cape.computations.capedjica.settings import CapeDjicaConfig
-from cape.config import Config
-from cape.feature_space import FeatureSpace
 from cape.forecast.rule import ForecastRule
 from cape.frozen import dataclass
 from cape.protocol.model import Model, joined
 from cape.protocol.plan import PlannedStage
-from cape.public_basis import public_basis
+from cape.settings.config import Config
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import public_basis
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

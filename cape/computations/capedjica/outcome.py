@@ -14,13 +14,13 @@ from cape.algorithms.estimators import Data
 from cape.computations.capedjica.free_set import spatial_set
 from cape.computations.capedjica.model import FinalState, IcaModel
 from cape.computations.capedjica.template import template_reading
-from cape.config import VERSION
 from cape.protocol.model import broadcast_roster, joined, records
 from cape.protocol.outcome import IcaOutcome, SiteOutcome, component_names
 from cape.protocol.ports import Aggregator, Site
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
-from cape.public_basis import public_basis
+from cape.settings.config import VERSION
+from cape.space.public_basis import public_basis
 
 NO_GAP = "No clear gap in the spectrum: it does not tell how many components there are."
 

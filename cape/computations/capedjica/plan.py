@@ -14,7 +14,6 @@ from cape.computations.capedjica.spatial import SpatialModel
 from cape.computations.capedjica.template import TemplateModel
 from cape.computations.capedjica.temporal import TemporalModel
 from cape.errors import ConfigError, ConsortiumError
-from cape.feature_space import FeatureSpace
 from cape.forecast.rule import ForecastRule, Separation
 from cape.privacy.accounting import gdp_mu
 from cape.protocol.join import RunPlan
@@ -22,7 +21,8 @@ from cape.protocol.messages import Roster
 from cape.protocol.model import settings_of
 from cape.protocol.plan import PROTECTS_NOBODY, filtered, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Site
-from cape.public_basis import basis_kind, untruncated
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import basis_kind, untruncated
 
 MODELS: Mapping[Separation, SeparationModel] = {
     "temporal": TemporalModel(),

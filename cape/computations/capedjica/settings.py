@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Literal
 
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND
-from cape.config import BY_MODEL, SCALINGS, Config, check_basis, option
 from cape.errors import ConfigError
-from cape.feature_space import FeatureSpace
 from cape.forecast.rule import RunSize, Separation
 from cape.frozen import dataclass
 from cape.protocol.plan import noise_shares_of
+from cape.settings.config import BY_MODEL, SCALINGS, Config, check_basis, option
+from cape.space.feature_space import FeatureSpace
 
 # R where the owner leaves it open: of temporal and template runs, and the most of a spatial one
 N_COMPONENTS = 20

@@ -24,13 +24,13 @@ from cape.algorithms.spatial import (
 )
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, separates, sized
-from cape.feature_space import FeatureSpace
 from cape.frozen import dataclass
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis
 from cape.protocol.plan import PlannedStage
 from cape.protocol.secure_sum import SecureSum
-from cape.public_basis import Basis, public_basis
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import Basis, public_basis
 
 SCORE: Score = "skewness"
 

@@ -17,16 +17,16 @@ from cape.algorithms.templates import (
 )
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, separates
-from cape.config import Config
 from cape.errors import ConfigError
-from cape.feature_space import FeatureSpace
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis
 from cape.protocol.outcome import TemplateReading
 from cape.protocol.plan import PlannedStage
 from cape.protocol.report_phase import as_released
 from cape.protocol.secure_sum import SecureSum
-from cape.public_basis import in_basis, noise_covariance, public_basis
+from cape.settings.config import Config
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import in_basis, noise_covariance, public_basis
 
 
 # Every stage asks for its estimator several times a round, and this takes seconds.

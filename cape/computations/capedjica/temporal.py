@@ -22,9 +22,7 @@ from cape.algorithms.verdict import JUDGED, judge
 from cape.algorithms.whitening import EigenWhitening, LogEuclidean, Whitener
 from cape.computations.capedjica.model import FinalState, IcaModel, SeparationModel
 from cape.computations.capedjica.settings import CapeDjicaConfig, effective_g, numbers, separates
-from cape.config import Config
 from cape.errors import ConfigError
-from cape.feature_space import FeatureSpace
 from cape.forecast.rule import ForecastRule
 from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis, settings_of
@@ -32,7 +30,9 @@ from cape.protocol.plan import PlannedStage
 from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import each_subject
-from cape.public_basis import basis_kind, public_basis, widest_basis
+from cape.settings.config import Config
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import basis_kind, public_basis, widest_basis
 
 # -- the algorithm of each stage -----------------------------------------------------------------
 

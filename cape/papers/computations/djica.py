@@ -16,7 +16,6 @@ from cape.algorithms.unmixing import Unmixing
 from cape.computations.capedjica.model import IcaModel
 from cape.computations.capedjica.outcome import consortium_outcome, site_outcome
 from cape.computations.capedjica.temporal import arranged, n_directions, subspace, unmixed
-from cape.config import SCALINGS, Config, check_basis, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.papers.algorithms.djica import (
@@ -47,7 +46,8 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.public_basis import widest_basis
+from cape.settings.config import SCALINGS, Config, check_basis, option
+from cape.space.public_basis import widest_basis
 
 _NAME = "djica"
 # Of the first mean gradient on doubled white data; later ones choose their own.

@@ -14,7 +14,7 @@ from typing import Literal
 
 from cape.algorithms.estimators import Array
 from cape.algorithms.linalg import order_of_svec, smat, svec
-from cape.computations.capepca import (
+from cape.computations.tables.capepca import (
     MOMENT,
     CapePcaConfig,
     PcaModel,
@@ -22,7 +22,6 @@ from cape.computations.capepca import (
     plan_run,
     verify,
 )
-from cape.config import option
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.papers.algorithms.dpdispca import leading_factor
@@ -35,6 +34,7 @@ from cape.protocol.ports import Aggregator
 from cape.protocol.report_phase import nothing_for_sites, report
 from cape.protocol.secure_sum import LocalReduction
 from cape.protocol.zero_sum import ZeroSum
+from cape.settings.config import option
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -18,7 +18,6 @@ from cape.algorithms.whitening import scale_from_eigenvalues
 from cape.computations.capedjica.model import IcaModel
 from cape.computations.capedjica.outcome import consortium_outcome, site_outcome
 from cape.computations.capedjica.temporal import arranged, n_directions, subspace, unmixed
-from cape.config import Config, check_basis, option
 from cape.errors import ConfigError, ConsortiumError
 from cape.frozen import dataclass
 from cape.papers.algorithms.dpdjica import (
@@ -42,7 +41,8 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.protocol.zero_sum import ZeroSum
-from cape.public_basis import widest_basis
+from cape.settings.config import Config, check_basis, option
+from cape.space.public_basis import widest_basis
 
 _NAME = "dpdjica"
 WARNING = (

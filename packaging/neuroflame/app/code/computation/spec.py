@@ -8,7 +8,7 @@ from framework import (
     site_output_step,
 )
 
-from cape.neuroflame.steps import answer, begin, combine, has_ended, write
+from cape.engines.neuroflame.steps import answer, begin, combine, has_ended, write
 
 SPEC = ComputationSpec(
     workflow=iterative_workflow(

@@ -1,0 +1,1 @@
+"""Computations on tables of records: capecca, capemean, capepca."""

@@ -1,0 +1,286 @@
+"""capeCCA (Imtiaz and Sarwate, Alg. 1): private CCA of two views from one secure sum.
+
+A subject is one record z = [x ; y], such as the strengths of brain networks and scores of
+behaviour.  Each column has a public range, which standardises it; one release of the joint second
+moment gives means, standard deviations, canonical correlations and weights.  For comparison:
+``zero_sum=gaussian`` is the paper's correlated noise, ``noise=local`` its "conv", and ``noise=local
+min_sites=1`` on one folder its "local".  Not iterative.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+
+from cape.algorithms.cca import CanonicalState, SecondMomentCca
+from cape.algorithms.estimators import Array
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.protocol import subject_views
+from cape.protocol.join import RunPlan, join
+from cape.protocol.messages import FeatureSpace, Roster
+from cape.protocol.model import Model, n_basis, progress, settings_of
+from cape.protocol.outcome import Outcome, Table
+from cape.protocol.phases import Computation
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.config import Config, option
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeCcaConfig(Config):
+    """Settings of capecca; data are taken as they are, records as rows of a table or as files."""
+
+    n_features_x: int = option(
+        0, "Columns of the first view", low=0, high=1446, help="The first ones; 0: half of them."
+    )
+    n_pairs: int = option(2, "Canonical pairs K", low=1, high=500)
+    x_low: float = option(
+        -3.0,
+        "Smallest value of the first view",
+        help="Public, never from data; others count as it.",
+    )
+    x_high: float = option(3.0, "Largest value of the first view")
+    y_low: float = option(-3.0, "Smallest value of the second view")
+    y_high: float = option(3.0, "Largest value of the second view")
+    bounds: str = option(
+        "",
+        "Ranges of single columns",
+        help="column:low:high separated by semicolons, such as 4:18:90;7:0:30; columns from 1.",
+    )
+    norm_bound: float = option(
+        0.6,
+        "Largest norm of a record",
+        low=0.01,
+        high=1.0,
+        help="1: every column at an end of its range.  A smaller bound needs less noise.",
+    )
+    centre: Literal["released", "range"] = option(
+        "released", "Means", help="range: the middles of the ranges are the means; no cost."
+    )
+    ridge: float = option(
+        0.0,
+        "Regularisation",
+        low=0.0,
+        high=10.0,
+        help="Added to the diagonal of each view, in units of its mean variance.",
+    )
+    # The common settings again, with what suits a table: values as they are, in public ranges.
+    feature_space: Literal["matrix"] = option("matrix", "Feature space", group="Data")
+    basis: Literal["none"] = option("none", "Public basis", group="Data")
+    min_timepoints: int = option(
+        1, "Fewest columns of a subject", low=1, group="Data", help="More than one: their mean."
+    )
+    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option(
+        "none", "Scaling of each feature", group="Data"
+    )
+
+    def check(self) -> None:
+        Config.check(self)
+        single_bounds(self.bounds)
+        for view, low, high in (("x", self.x_low, self.x_high), ("y", self.y_low, self.y_high)):
+            if not low < high:
+                allowed, do = f"below {view}_high = {high}", "give the public range of the values."
+                raise ConfigError("E011", setting=f"{view}_low", got=low, allowed=allowed, do=do)
+
+
+def single_bounds(text: str) -> dict[int, tuple[float, float]]:
+    """Return {column: (low, high)} of ``"4:18:90;7:0:30"``, else ConfigError."""
+    bounds: dict[int, tuple[float, float]] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        try:
+            column, low, high = part.split(":")
+            index, ends = int(column), (float(low), float(high))
+        except ValueError:
+            index, ends = 0, (0.0, 0.0)
+        fine = index >= 1 and np.isfinite(ends).all() and ends[0] < ends[1]
+        # A column given twice is a slip of the pen, and either range might be meant.
+        if not fine or index in bounds:
+            allowed, do = "column:low:high, each column once", "such as 4:18:90."
+            raise ConfigError("E011", setting="bounds", got=part, allowed=allowed, do=do)
+        bounds[index] = ends
+    return bounds
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeCcaModel(Model):
+    """What all parties hold; None before the release."""
+
+    canonical: CanonicalState | None = None
+
+
+# -- what is released ----------------------------------------------------------------------------
+
+# Appended constant over the norm bound: (1 + .25) in sensitivity buys the means
+CONSTANT = 0.5
+
+
+def first_view(config: CapeCcaConfig, n_columns: int) -> int:
+    return config.n_features_x or n_columns // 2
+
+
+def estimator(config: CapeCcaConfig, n_columns: int) -> SecondMomentCca:
+    # Public ranges only: a range taken from data would be a release of its own.
+    n_x = first_view(config, n_columns)
+    low = [config.x_low] * n_x + [config.y_low] * (n_columns - n_x)
+    high = [config.x_high] * n_x + [config.y_high] * (n_columns - n_x)
+    for column, ends in single_bounds(config.bounds).items():
+        if column <= n_columns:
+            low[column - 1], high[column - 1] = ends
+    return SecondMomentCca(
+        low=tuple(low),
+        high=tuple(high),
+        n_x=n_x,
+        n_pairs=config.n_pairs,
+        norm_bound=config.norm_bound,
+        constant=CONSTANT * config.norm_bound if config.centre == "released" else 0.0,
+        ridge=config.ridge,
+    )
+
+
+def stages(config: CapeCcaConfig, n_columns: int) -> tuple[PlannedStage, ...]:
+    asked = estimator(config, n_columns).schedule(n_columns)
+    return (PlannedStage(phase="moment", releases=asked, mu2_weight=1.0),)
+
+
+def plan_run(config: CapeCcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    D = space.n_features
+    if config.max_features < D:
+        do = "use fewer."
+        raise ConfigError("E145", setting="columns", got=D, allowed=config.max_features, do=do)
+    n_x = first_view(config, D)
+    # How many columns there are is known only now that the sites have read their tables.
+    for setting, got, limit in (
+        ("n_features_x", n_x, D - 1),
+        ("n_pairs", config.n_pairs, min(n_x, D - n_x)),
+        ("bounds", max(single_bounds(config.bounds), default=1), D),
+    ):
+        if not 1 <= got <= limit:
+            do = f"the data have {D} columns, {n_x} of them in the first view."
+            raise ConfigError("E011", setting=setting, got=got, allowed=f"1 to {limit}", do=do)
+    plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
+    warnings = () if config.private else (PROTECTS_NOBODY,)
+    return RunPlan(releases=plan, n_basis=D, warnings=warnings)
+
+
+def _verify(site: Site, roster: Roster) -> None:
+    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    config, D = settings_of(CapeCcaConfig, site.config), roster.space.n_features
+    verify_basis(site, roster, D)
+    verify_plan(site, roster, stages(config, D))
+
+
+def _estimator(config: CapeCcaConfig, model: CapeCcaModel) -> SecondMomentCca:
+    return estimator(config, n_basis(model))
+
+
+# -- the result ----------------------------------------------------------------------------------
+
+ONLY_NOISE = "No canonical correlation is above what noise alone can give: too few subjects."
+
+
+def _outcome(party: Aggregator, model: CapeCcaModel) -> Outcome:
+    state = model.canonical
+    if state is None:
+        raise RuntimeError("no release before report")
+    done = state.status == "released"
+    outcome = outcome_in_tables(
+        "capecca",
+        party,
+        model,
+        status=state.status,
+        tables=(correlations_table(state), *column_tables(state)) if done else (),
+    )
+    if done and state.correlations[0] <= state.noise_bound:
+        return replace(outcome, warnings=(*outcome.warnings, ONLY_NOISE))
+    return outcome
+
+
+def correlations_table(state: CanonicalState) -> Table:
+    return Table(
+        name="correlations",
+        title="Canonical correlations",
+        note="noise_bound is what the added noise alone gives as the largest correlation at most, "
+        "on average; a correlation below it says nothing, and noise makes all of them larger. How "
+        "much these subjects differ from others is not in it: few subjects do the same.",
+        header=("pair", "correlation", "noise_bound"),
+        rows=tuple(
+            (k, value, state.noise_bound) for k, value in enumerate(state.correlations.tolist(), 1)
+        ),
+    )
+
+
+def column_tables(state: CanonicalState) -> tuple[Table, Table]:
+    """Return a table per view: one row per column with its mean, its std and its part."""
+    n_x = len(state.U)
+    first, second = slice(0, n_x), slice(n_x, len(state.mean))
+    return (
+        _column_table(state, "x", "First view", first, state.U),
+        _column_table(state, "y", "Second view", second, state.V),
+    )
+
+
+def _column_table(
+    state: CanonicalState, view: str, title: str, columns: slice, weights: Array
+) -> Table:
+    K, std = weights.shape[1], state.std[columns]
+    # Correlation of a column with the variate of its own view, from released values.
+    loadings = state.covariance[columns, columns] @ weights
+    loadings /= np.where(std > 0.0, std, np.inf)[:, None]
+    # Noise alone can push an estimate past 1, which no correlation is.
+    loadings = np.clip(loadings, -1.0, 1.0)
+    parts = (state.mean[columns], std, weights * std[:, None], loadings)
+    rows = zip(*(part.tolist() for part in parts), strict=True)
+    pairs = range(1, K + 1)
+    return Table(
+        name=f"columns_{view}",
+        title=f"{title}: columns",
+        note="Private mean and standard deviation; weights of columns of unit standard deviation, "
+        "for variates of unit variance; loadings are correlations with the variate.",
+        header=(
+            *("column", "mean", "std"),
+            *(f"weight_{k}" for k in pairs),
+            *(f"loading_{k}" for k in pairs),
+        ),
+        rows=tuple(
+            (i, mean, std_i, *weight, *loading)
+            for i, (mean, std_i, weight, loading) in enumerate(rows, 1 + columns.start)
+        ),
+    )
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+JOINT_MOMENT = SecureSum(
+    name="moment",
+    state=CanonicalState,
+    model_field="canonical",
+    estimator=_estimator,
+    rows=n_basis,
+    input=subject_views.unchanged,
+    close=as_released("canonical"),
+)
+
+COMPUTATION = Computation(
+    name="capecca",
+    cite="Imtiaz and Sarwate, capeCCA, Alg. 1",
+    config=CapeCcaConfig,
+    model=CapeCcaModel,
+    start=CapeCcaModel,
+    progress=progress,
+    table=(
+        join("capecca", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        JOINT_MOMENT,  # Masked -> CanonicalState
+        report(nothing_for_sites, _outcome),  # Done -> Closing
+    ),
+)

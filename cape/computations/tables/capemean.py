@@ -1,0 +1,243 @@
+"""Private mean and histogram of the columns of each subject's matrix: the smallest computation.
+
+The paper's CAPE (Imtiaz et al., Alg. 2) estimates a mean from noisy sums of sites.  Here it is two
+secure sums, each of them one release: the mean of every column over subjects, and its histogram.
+The standard deviation of the noise is known, so every number comes with an exact error bar.
+
+This file is the model for adding a computation (docs/adding-a-computation.md).  In order: its
+settings, its public model, what its releases ask (which the planner and every site's own check
+both read), its result, its table.  The mathematics is in `cape.algorithms.marginals`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cape.algorithms.marginals import ColumnHistogram, ColumnMean, ColumnStatistic
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.protocol import subject_views
+from cape.protocol.join import RunPlan, join
+from cape.protocol.messages import FeatureSpace, Roster
+from cape.protocol.model import Model, n_basis, progress, settings_of
+from cape.protocol.outcome import Outcome, Table
+from cape.protocol.phases import Computation
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.config import Config, option
+
+# Half width of the central 95 % of a normal law, in standard deviations
+NORMAL_95 = 1.959963984540054
+
+# Noise std of the mean, as a part of the range, from which on a warning is given
+NOISY = 0.1
+
+
+# -- settings ------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeMeanConfig(Config):
+    """Settings of capemean; data are taken as they are, in the columns as they are."""
+
+    low: float = option(
+        0.0,
+        "Smallest value",
+        help="A public constant, never from data: smaller values count as it.",
+    )
+    high: float = option(
+        1.0, "Largest value", help="A public constant, never from data: larger values count as it."
+    )
+    n_bins: int = option(
+        10,
+        "Bins between smallest and largest value",
+        low=1,
+        high=100,
+        help="Two open bins take what lies outside.",
+    )
+    mean_share: float = option(
+        0.5, "Share of mu^2 for the mean", low=0.01, high=0.99, help="The rest: the histogram."
+    )
+    # The common settings again, with what suits a table: values as they are, in public ranges.
+    basis: Literal["none"] = option("none", "Public basis", group="Data")
+    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option(
+        "none", "Scaling of each column", group="Data"
+    )
+
+    def check(self) -> None:
+        Config.check(self)
+        if not self.low < self.high:
+            allowed, do = f"below high = {self.high}", "give the public range of the values."
+            raise ConfigError("E011", setting="low", got=self.low, allowed=allowed, do=do)
+
+
+# -- the public model ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapeMeanModel(Model):
+    """What all parties hold: states of the two estimators, None before their release."""
+
+    mean: ColumnStatistic | None = None
+    histogram: ColumnStatistic | None = None
+
+
+# -- what is released: one description for the planner and for every site's own check ------------
+
+# Were there two, the aggregator could plan one thing and a site check another.
+
+
+def mean_of(config: CapeMeanConfig, model: object = None) -> ColumnMean:
+    return ColumnMean(low=config.low, high=config.high)
+
+
+def histogram_of(config: CapeMeanConfig, model: object = None) -> ColumnHistogram:
+    return ColumnHistogram(low=config.low, high=config.high, n_bins=config.n_bins)
+
+
+def stages(config: CapeMeanConfig, n_columns: int) -> tuple[PlannedStage, ...]:
+    share = config.mean_share
+    return (
+        PlannedStage(phase="mean", releases=mean_of(config).schedule(n_columns), mu2_weight=share),
+        PlannedStage(
+            phase="histogram",
+            releases=histogram_of(config).schedule(n_columns),
+            mu2_weight=1.0 - share,
+        ),
+    )
+
+
+def plan_run(config: CapeMeanConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    D = space.n_features
+    if config.max_features < D:
+        do = "use an atlas."
+        raise ConfigError("E145", setting="columns", got=D, allowed=config.max_features, do=do)
+    plan = make_plan(config, stages(config, D), n_sites=n_sites, n_subjects=n_subjects)
+    warnings: tuple[str, ...] = ()
+    noise = plan[0].noise_std(n_sites, n_subjects) / 2  # the statistic spans -1 to 1
+    if not config.private:
+        warnings = (PROTECTS_NOBODY,)
+    elif noise > NOISY:
+        warnings = (
+            f"The noise of every mean (std {noise:.2g} of the range) is above {NOISY:g}: "
+            "use fewer columns, more subjects or a larger epsilon.",
+        )
+    return RunPlan(releases=plan, n_basis=D, warnings=warnings)
+
+
+def _verify(site: Site, roster: Roster) -> None:
+    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    config, D = settings_of(CapeMeanConfig, site.config), roster.space.n_features
+    verify_basis(site, roster, D)
+    verify_plan(site, roster, stages(config, D))
+
+
+# -- the result ----------------------------------------------------------------------------------
+
+REASONS = {
+    "released": "All planned releases were made.",
+    "budget_exhausted": "A site refused the histogram; the means are complete.",
+}
+NOTE = (
+    "noise_std is the exact standard deviation of the noise that was added, which is the same for "
+    "all rows; low_95 and high_95 are 1.96 of it away. They say how far a number is from that of "
+    "these subjects, not how these subjects differ from others."
+)
+
+
+def _outcome(party: Aggregator, model: CapeMeanModel) -> Outcome:
+    if model.mean is None or model.histogram is None:
+        raise RuntimeError("no release before report")
+    config = settings_of(CapeMeanConfig, party.config)
+    return outcome_in_tables(
+        COMPUTATION.name,
+        party,
+        model,
+        status=model.histogram.status,
+        reasons=REASONS,
+        tables=(mean_table(model.mean), histogram_table(config, model.histogram)),
+    )
+
+
+def mean_table(state: ColumnStatistic) -> Table:
+    """Return one row per column: the private mean and its error."""
+    return Table(
+        name="mean",
+        title="Mean of every column over subjects",
+        note=f"Every subject weighs the same. {NOTE}",
+        header=("column", "mean", "noise_std", "low_95", "high_95"),
+        rows=tuple(
+            (i, *_with_error(value, state.noise_std))
+            for i, value in enumerate(state.values.tolist(), 1)
+        ),
+    )
+
+
+def histogram_table(config: CapeMeanConfig, state: ColumnStatistic) -> Table:
+    """Return one row per column and bin; the first and last bin of a column are open."""
+    edges = histogram_of(config).edges().tolist()
+    bins = list(zip(["-inf", *edges], [*edges, "inf"], strict=True))
+    # Zeros of a refused release would look like empty bins: their cells stay empty instead.
+    released = state.status == "released"
+    rows = []
+    for i, value in enumerate(state.values.tolist()):
+        column, bin_ = divmod(i, len(bins))
+        numbers = _with_error(value, state.noise_std) if released else (None,) * 4
+        rows.append((1 + column, *bins[bin_], *numbers))
+    return Table(
+        name="histogram",
+        title="Histogram of every column over subjects",
+        note=f"Mean fraction of a subject's own time points, unbiased; it may be below 0. {NOTE}",
+        header=("column", "from", "to", "fraction", "noise_std", "low_95", "high_95"),
+        rows=tuple(rows),
+    )
+
+
+def _with_error(value: float, noise_std: float) -> tuple[float, float, float, float]:
+    half = NORMAL_95 * noise_std
+    return value, noise_std, value - half, value + half
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+# The last stage has `close`: its state opens `report`, and a refusal of it ends the run with what
+# was released before.
+HISTOGRAM = SecureSum(
+    name="histogram",
+    state=ColumnStatistic,
+    model_field="histogram",
+    estimator=histogram_of,
+    rows=n_basis,
+    input=subject_views.unchanged,
+    close=as_released("histogram"),
+)
+MEAN = SecureSum(
+    name="mean",
+    state=ColumnStatistic,
+    model_field="mean",
+    estimator=mean_of,
+    rows=n_basis,
+    input=subject_views.unchanged,
+    successors=(HISTOGRAM,),
+)
+
+COMPUTATION = Computation(
+    name="capemean",
+    cite="Imtiaz et al., Alg. 2",
+    config=CapeMeanConfig,
+    model=CapeMeanModel,
+    start=CapeMeanModel,
+    progress=progress,
+    table=(
+        join("capemean", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(_verify, then="mean"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        MEAN,  # Masked -> ColumnStatistic
+        HISTOGRAM,  # Masked -> ColumnStatistic
+        report(nothing_for_sites, _outcome),  # Done -> Closing
+    ),
+)

@@ -1,0 +1,176 @@
+"""capePCA (Imtiaz et al., Alg. 3) alone: private PCA of bounded records from one secure sum.
+
+Every subject answers with the second moment of its own columns; the sum over subjects carries as
+much noise as if one place held all data (correlated noise, Lemma 1).  For comparison:
+``noise=local`` is the conventional scheme ("full" of DPdisPCA: every site adds all the noise),
+``noise=local min_sites=1`` on one folder is local DP-PCA, and on all data in one folder pooled
+DP-PCA.  Not iterative, one release.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from cape.algorithms.second_moment import Principal, SecondMomentPca
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.protocol import subject_views
+from cape.protocol.join import RunPlan, join
+from cape.protocol.messages import Roster
+from cape.protocol.model import Model, n_basis, progress, settings_of
+from cape.protocol.outcome import Outcome, Table
+from cape.protocol.phases import Computation
+from cape.protocol.plan import PROTECTS_NOBODY, PlannedStage, make_plan, verify_basis, verify_plan
+from cape.protocol.ports import Aggregator, Site
+from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
+from cape.protocol.secure_sum import SecureSum
+from cape.protocol.zero_sum import ZeroSum
+from cape.settings.config import Config, check_basis, option
+from cape.space.feature_space import FeatureSpace
+from cape.space.public_basis import widest_basis
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CapePcaConfig(Config):
+    """Settings of capepca; data are taken as they are, one column or many each."""
+
+    n_directions: int = option(3, "Directions to keep", low=1, high=1000, help="K of the papers.")
+    norm_bound: float = option(
+        1.0,
+        "Largest norm of a record",
+        low=1e-12,
+        high=1e12,
+        help="A public constant, never from data: longer records are shrunk to it.",
+    )
+    feature_space: Literal["mask", "atlas", "matrix"] = option(
+        "matrix", "Feature space", group="Data", help="matrix: array files, or a table of records."
+    )
+    min_timepoints: int = option(1, "Fewest columns of a subject", low=1, group="Data")
+    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option(
+        "none", "Scaling of each feature", group="Data"
+    )
+
+    def check(self) -> None:
+        Config.check(self)
+        check_basis(self)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PcaModel(Model):
+    """What all parties hold; None before the release."""
+
+    principal: Principal | None = None
+
+
+# -- what is released: one description for the planner and for every site's own check ------------
+
+
+def estimator(config: CapePcaConfig, model: object = None) -> SecondMomentPca:
+    return SecondMomentPca(n_components=config.n_directions, norm_bound=config.norm_bound)
+
+
+def stages(config: CapePcaConfig, n_features: int) -> tuple[PlannedStage, ...]:
+    releases = estimator(config).schedule(n_features)
+    return (PlannedStage(phase="moment", releases=releases, mu2_weight=1.0),)
+
+
+def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
+    """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
+    d = widest_basis(config, space)
+    if d > config.max_features:
+        do = "use a basis or an atlas."
+        raise ConfigError("E145", setting="features", got=d, allowed=config.max_features, do=do)
+    if config.n_directions > d:
+        got, do = config.n_directions, f"the data have {d} directions."
+        raise ConfigError("E011", setting="n_directions", got=got, allowed=f"1 to {d}", do=do)
+    plan = make_plan(config, stages(config, d), n_sites=n_sites, n_subjects=n_subjects)
+    warnings = () if config.private else (PROTECTS_NOBODY,)
+    return RunPlan(releases=plan, n_basis=d, warnings=warnings)
+
+
+def verify(site: Site, roster: Roster) -> None:
+    # Nothing of the roster is believed: the same plan is made again from what this site has.
+    config = settings_of(CapePcaConfig, site.config)
+    d = widest_basis(config, roster.space)
+    verify_basis(site, roster, d)
+    verify_plan(site, roster, stages(config, d))
+
+
+# -- the result ----------------------------------------------------------------------------------
+
+
+def outcome(name: str, party: Aggregator, model: PcaModel, *, note: str) -> Outcome:
+    state = model.principal
+    if state is None:
+        raise RuntimeError("no release before report")
+    # After a refusal the state is the one before the release, which says nothing of the data.
+    tables = (spectrum_table(state, note), directions_table(state))
+    return outcome_in_tables(
+        name,
+        party,
+        model,
+        status=state.status,
+        tables=tables if state.status == "released" else (),
+    )
+
+
+def spectrum_table(state: Principal, note: str) -> Table:
+    K = state.V.shape[1]
+    return Table(
+        name="spectrum",
+        title="Eigenvalues of the released second moment",
+        note=f"{note} noise_edge is the largest eigenvalue of the noise alone; a direction whose "
+        "eigenvalue is not well above it is mostly noise. Negative eigenvalues are noise.",
+        header=("direction", "eigenvalue", "noise_edge", "above_noise", "kept"),
+        rows=tuple(
+            (i, value, state.edge, "yes" if value > state.edge else "no", "yes" if i <= K else "no")
+            for i, value in enumerate(state.eigenvalues.tolist(), 1)
+        ),
+    )
+
+
+def directions_table(state: Principal) -> Table:
+    """Return one row per feature: its weight in every direction kept."""
+    K = state.V.shape[1]
+    return Table(
+        name="directions",
+        title="Directions, one column each, of norm 1",
+        note="The entry of largest magnitude of every direction is positive. With a public basis "
+        "the rows are its directions, else the features.",
+        header=("feature", *(f"V{k:02d}" for k in range(1, K + 1))),
+        rows=tuple((i, *row) for i, row in enumerate(state.V.tolist(), 1)),
+    )
+
+
+def _outcome(party: Aggregator, model: PcaModel) -> Outcome:
+    return outcome("capepca", party, model, note="One sum over all subjects.")
+
+
+# -- the protocol --------------------------------------------------------------------------------
+
+MOMENT = SecureSum(
+    name="moment",
+    state=Principal,
+    model_field="principal",
+    estimator=estimator,
+    rows=n_basis,
+    # Not centred, not scaled: the bound is on the records as they are.
+    input=subject_views.unchanged,
+    close=as_released("principal"),
+)
+
+COMPUTATION = Computation(
+    name="capepca",
+    cite="Imtiaz et al., Alg. 3",
+    config=CapePcaConfig,
+    model=PcaModel,
+    start=PcaModel,
+    progress=progress,
+    table=(
+        join("capepca", plan_run, then="zero-sum"),  # SiteCard -> Roster
+        ZeroSum(verify, then="moment"),  # PublicKey -> KeyBook; probe -> Fingerprint
+        MOMENT,  # Masked -> Principal
+        report(nothing_for_sites, _outcome),  # Done -> Closing
+    ),
+)

@@ -1,0 +1,119 @@
+"""COINSTAC, the aggregator's half: one round of all sites' replies in, one broadcast out."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from typing import Any
+
+from cape.computations import load
+from cape.engines.coinstac.documents import (
+    Cache,
+    Document,
+    EngineRequest,
+    decode_envelope,
+    decode_run,
+    decode_settings,
+    encode_broadcast,
+    engine_answer,
+    read_cache,
+)
+from cape.errors import ConsortiumError, MessageError
+from cape.frozen import dataclass
+from cape.protocol import wire
+from cape.protocol.phases import AnyEnvelope, AnyPhase, Computation, advance_aggregator, start
+from cape.settings.config import VERSION, Config
+from cape.site.context import AggregatorContext
+
+# Sites and the documents of their replies
+Arriving = Iterable[tuple[str, Document]]
+
+PARTY = "the aggregator"
+NO_CARD = "the first message of a site is its card"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstCard:
+    """What is read of a site's first message before the computation is known."""
+
+    version: str
+    computation: str
+    settings: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FirstMessage:
+    """A message whose body is a card; the rest is read when its type is known."""
+
+    body: FirstCard
+
+
+def combine_replies(request: EngineRequest, replies: Arriving) -> Document:
+    """Answer for a round, from replies as they arrive, one by one."""
+    # Draws nothing, so the same request always gives the same answer: no journal is needed.
+    cache: Cache | None = None
+    if request.cache is None:
+        cards = dict(replies)  # small, and needed together: they say what the replies are
+        replies = cards.items()
+        computation, config = first_settings(cards)
+        state = start(computation.bind(config))
+    else:
+        cache = read_cache(request.cache, PARTY)
+        computation = load(cache.head.computation)
+        state = decode_run(computation, cache, party=PARTY)
+    # A cache of another round would combine replies that answer another broadcast.
+    request.expect(state.cursor.seq)
+    inbox = gathered(replies, state.phase)
+    context = AggregatorContext(config=state.config, folder=request.transfer)
+    if cache is not None:
+        context.kept = cache.kept_bytes
+    state, envelope, ended = advance_aggregator(state, inbox, context)
+    if not ended:
+        answer = engine_answer(computation, state, encode_broadcast(envelope))
+        # Only a run that sites may drop out of has stages that look back.
+        if state.config.aggregation == "secagg":
+            kept = {name: raw.hex() for name, raw in context.kept.items()}
+            answer["cache"]["cape"]["kept"] = kept
+        return answer
+    from cape.engines.coinstac import display
+
+    outcome = context.outcome
+    if outcome is None:
+        raise TypeError("the last phase of a computation publishes its outcome")
+    output = {"summary": display.summary(outcome), "components": display.tables(outcome)}
+    return engine_answer(computation, state, output, success=True)
+
+
+def gathered(replies: Arriving, phase: AnyPhase) -> dict[str, AnyEnvelope]:
+    """Decode replies as they come; of vectors that are only summed, the sum alone is held."""
+    inbox: dict[str, AnyEnvelope] = {}
+    first = ""
+    for site, document in replies:
+        envelope = decode_envelope(document, phase.reply, broadcast=False)
+        if phase.fold is not None and inbox:
+            one, other = phase.fold(inbox[first].body, envelope.body)
+            inbox[first] = dataclasses.replace(inbox[first], body=one)
+            envelope = dataclasses.replace(envelope, body=other)
+        first = first or site
+        inbox[site] = envelope
+    return inbox
+
+
+def first_settings(inbox: dict[str, Any]) -> tuple[Computation[Any], Config]:
+    cards: dict[str, FirstCard] = {}
+    for site in sorted(inbox, key=str.encode):
+        try:
+            message = wire.decode_document(inbox[site], FirstMessage, unknown="ignore")
+        except MessageError:
+            raise MessageError("E202", problem=NO_CARD) from None
+        cards[site] = message.body
+    if not cards:
+        raise MessageError("E202", problem=NO_CARD)
+    versions = {site: card.version for site, card in cards.items()}
+    if set(versions.values()) != {VERSION}:  # settings of another version may not even decode
+        listed = ", ".join(f"{site} has {version}" for site, version in versions.items())
+        raise ConsortiumError("E155", sites=f"{listed}, the aggregator has {VERSION}")
+    # All cards say the same, or `join` names the setting in which they differ.
+    first = next(iter(cards.values()))
+    computation = load(first.computation)
+    return computation, decode_settings(computation, first.settings)

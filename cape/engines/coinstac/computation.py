@@ -1,0 +1,171 @@
+"""COINSTAC: one document in, one document out; `run` is the border for every way it calls us.
+
+State: the JSON cache under ``cape`` (public values, the vault key), ``outputDirectory/.cape``, and
+``cacheDirectory`` for what can be made again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import gc
+import os
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from cape.engines.coinstac.documents import (
+    MAX_DOCUMENT,
+    Document,
+    EngineRequest,
+    encode_response,
+    inline,
+    offload,
+)
+from cape.errors import CapeError, MessageError, StoppedError, public_text
+from cape.protocol import wire
+from cape.site.store import folder_lock, write_atomically
+
+
+def run(
+    role: str,
+    document: Mapping[str, Any],
+    arriving: Iterable[tuple[str, Document]] | None = None,
+) -> Document:
+    """Answer the engine, which says "local" for a site; an error's public text is for everybody.
+
+    An engine that has the sites' replies one by one may give them to the aggregator as they arrive.
+    """
+    request = EngineRequest.of(role, document)
+    try:
+        try:
+            request.output.mkdir(parents=True, exist_ok=True)
+            # A second process for the same party would draw twice for one round.
+            with folder_lock(request.output, request.who):
+                return _answer(request, arriving)
+        # A full disk or a folder that is gone: nothing left the party, so it may try again.
+        except OSError as err:  # not burnt: the same document may come again
+            raise StoppedError("E261", party=request.who, detail=str(err)) from err
+    except Exception as err:  # passed on
+        write_down(request.output, err)
+        raise
+
+
+def _answer(request: EngineRequest, arriving: Iterable[tuple[str, Document]] | None) -> Document:
+    # A party is one of the two in its whole life: it loads the code of one.
+    if request.role == "local":
+        from cape.engines.coinstac.site import answer_request
+
+        if request.cache is not None:  # else the owner's settings
+            request = dataclasses.replace(request, input=inline(request.input, request.base))
+        return answer_request(request)
+    from cape.engines.coinstac.aggregator import combine_replies
+
+    if arriving is None:
+        # The engine puts files of a site into a folder of its name.  They are read one by one, as
+        # replies are combined: never all vectors at once.
+        arriving = (
+            (site, inline(reply, request.base / site)) for site, reply in request.input.items()
+        )
+    answer = combine_replies(request, arriving)
+    return {**answer, "output": offload(answer["output"], request.transfer)}
+
+
+def write_down(output: Path, err: Exception) -> None:
+    """Write ``site-error.txt``: the public text of an error, then what only its party may read."""
+    public = public_text(err)
+    # The public text is shown to everybody; what happened here may name files, so it stays.
+    detail = err.detail if isinstance(err, CapeError) else traceback.format_exc()
+    try:
+        output.mkdir(parents=True, exist_ok=True)
+        text = f"{public}\n\n{detail}".rstrip() + "\n"
+        write_atomically(output / "site-error.txt", text.encode("utf-8", "replace"))
+    except OSError:
+        return  # the public text still goes to the engine
+
+
+# -- whose process this is ------------------------------------------------------------------------
+
+
+def become_owner(role: str, document: Mapping[str, Any]) -> None:
+    """Give up the rights of root, if this is root, for those of whom the output folder belongs to.
+
+    Engines start containers as root, in folders of the person who runs the engine.  As that person
+    the process can do no more than needed, and what it writes for nobody else (0600) can be read.
+    It stays root where that person may not use the folders.
+    """
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        return
+    try:
+        request = EngineRequest.of(role, document)
+    except MessageError:
+        return  # refused where it is answered
+    there = request.output
+    while not there.exists() and there != there.parent:
+        there = there.parent
+    owner = there.stat()
+    if owner.st_uid == 0:
+        return
+    # Tried with the effective ids only, which can be taken back.
+    groups = os.getgroups()
+    os.setgroups([owner.st_gid])
+    os.setegid(owner.st_gid)
+    os.seteuid(owner.st_uid)
+    places = {request.base: os.R_OK | os.X_OK, there: os.R_OK | os.W_OK | os.X_OK}
+    for folder in (request.working, request.transfer):
+        if folder.exists():
+            places[folder] = os.W_OK | os.X_OK
+    may = all(os.access(path, mode, effective_ids=True) for path, mode in places.items())
+    os.seteuid(0)
+    os.setegid(0)
+    if not may:
+        os.setgroups(groups)
+        return
+    os.setresgid(owner.st_gid, owner.st_gid, owner.st_gid)
+    os.setresuid(owner.st_uid, owner.st_uid, owner.st_uid)
+
+
+# -- standard input and output: ``local.py`` and ``remote.py`` -------------------------------------
+
+
+def program(role: str) -> NoReturn:
+    # The imports were made with the collector off: what they made lives as long as the process, and
+    # is looked at neither now nor at the end.
+    gc.freeze()
+    gc.enable()
+    raise SystemExit(answer_once(role))
+
+
+def answer_once(role: str) -> int:
+    """Read one document from stdin, write one to stdout; 1 after an error's text on stderr."""
+    # Whatever a library prints must neither mix with the answer nor show data to the engine.
+    answers, errors = os.dup(1), os.dup(2)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+        os.dup2(nowhere.fileno(), 2)
+    try:
+        document = parse_document(sys.stdin.buffer.read(MAX_DOCUMENT + 1))
+        become_owner(role, document)
+        line = encode_response(role, run(role, document)) + b"\n"
+    except Exception as err:  # the engine shows stderr to all: the public text, nothing else
+        _write(errors, (public_text(err) + "\n").encode("ascii", "replace"))
+        return 1
+    # After everything is on disk: a crash before this line repeats the stored answer.
+    _write(answers, line)
+    return 0
+
+
+def parse_document(text: bytes | str) -> dict[str, Any]:
+    try:
+        document = wire.loads(text, MAX_DOCUMENT)
+    except CapeError:
+        raise MessageError("E158", problem="what came is not one JSON document") from None
+    if not isinstance(document, dict):
+        raise MessageError("E158", problem="the document is not a mapping")
+    return document
+
+
+def _write(handle: int, data: bytes) -> None:
+    with os.fdopen(handle, "wb") as file:
+        file.write(data)

@@ -1,0 +1,427 @@
+"""The engine's documents: checked on the way in before anything is believed, and on the way out.
+
+The engine hangs on an answer without ``output``, leaves a null one out of the sum, and lets others
+wait for ever once a site says ``success``: such an answer becomes an error, which ends the run.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cape.errors import CapeError, MessageError, PrivacyBudgetError, ProtocolError, StateLostError
+from cape.frozen import dataclass
+from cape.privacy.cost import Event
+from cape.privacy.ledger import Budget, Ledger
+from cape.protocol import wire
+from cape.protocol.messages import Cursor, Progress, Roster
+from cape.protocol.phases import AnyEnvelope, Computation, Envelope, Run
+from cape.settings.config import Config
+
+M = TypeVar("M")
+
+# What stands in every envelope beside its body.
+HEAD = {"v": int, "run": str, "seq": int, "phase": str, "round": int, "config": str}
+MAX_CACHE = wire.MAX_STATE
+STATE = 5  # version of a party's state
+
+# One JSON document of the engine.
+Document = dict[str, Any]
+MAX_DOCUMENT = wire.MAX_DOCUMENT
+MAX_ANSWER = wire.MAX_ANSWER
+
+
+def reply_document(envelope: AnyEnvelope) -> dict[str, Any]:
+    # `wire.encode_marked` refuses a field that does not say why it may leave.
+    return {**_head(envelope), "body": wire.encode_marked(envelope.body)}
+
+
+def encode_broadcast(envelope: AnyEnvelope) -> dict[str, Any]:
+    return {
+        **_head(envelope),
+        "body": wire.encode(envelope.body, type(envelope.body)),
+        "progress": wire.encode(envelope.progress, Progress | None, "progress"),
+    }
+
+
+def for_site(output: Document, site: str) -> Document:
+    """Return a broadcast as `site` needs it: of parts for one site each (`addressed`), its own."""
+    body = output.get("body")
+    if not (isinstance(body, dict) and isinstance(body.get("addressed"), dict)):
+        return output
+    own = {name: part for name, part in body["addressed"].items() if name == site}
+    return {**output, "body": {**body, "addressed": own}}
+
+
+def _head(envelope: AnyEnvelope) -> dict[str, Any]:
+    return {name: getattr(envelope, name) for name in HEAD}
+
+
+def decode_envelope(document: Any, body: type, *, broadcast: bool) -> AnyEnvelope:
+    fields: dict[str, Any] = {**HEAD, "body": body}
+    if broadcast:
+        fields["progress"] = Progress | None
+    if not isinstance(document, dict) or set(document) != set(fields):
+        raise MessageError("E202", problem=f"envelope: the fields are {sorted(fields)}")
+    # Not a record: the type of the body is that of the phase, chosen by the caller.
+    values = {
+        name: wire.decode(document[name], hint, "" if name == "body" else f"envelope.{name}")
+        for name, hint in fields.items()
+    }
+    return Envelope(**values)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Charges:
+    """A ledger in a state: which lines of the plan were charged.  `head` proves them on reading."""
+
+    # A list of charges, as the ledger itself is, would grow with every round.
+    budget: Budget | None
+    lines: str  # of every line of the plan, "1" if it was charged, else "0"
+    head: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Head:
+    """The part of a party's state that has the same type in every computation."""
+
+    v: int
+    computation: str
+    settings: str
+    run: str
+    cursor: Cursor
+    charges: Charges | None
+    transcript: bytes
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cache:
+    """The cache's key ``cape``: `kept` in hex, `model` decoded once the computation is known."""
+
+    head: Head
+    model: Any
+    nonce: str = ""
+    vault_key: str = ""
+    kept: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def vault_key_bytes(self) -> bytes:
+        return bytes.fromhex(self.vault_key)
+
+    @property
+    def kept_bytes(self) -> dict[str, bytes]:
+        return {name: bytes.fromhex(raw) for name, raw in self.kept.items()}
+
+
+def read_cache(document: Any, party: str) -> Cache:
+    try:
+        cache = wire.decode_document(document, Cache, "cache")
+        # Hex is checked here, so that the properties of a cache that was read never fail.
+        for text in (cache.vault_key, *cache.kept.values()):
+            bytes.fromhex(text)
+        return cache
+    except (CapeError, ValueError) as err:
+        raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
+
+
+def cache_of(computation: Computation[M], run: Run[M]) -> Cache:
+    return Cache(head=head_of(computation, run), model=wire.encode(run.model, computation.model))
+
+
+def head_of(computation: Computation[M], run: Run[M]) -> Head:
+    return Head(
+        v=STATE,
+        computation=computation.name,
+        settings=json.dumps(run.config.settings(), sort_keys=True),
+        run=run.run,
+        cursor=run.cursor,
+        charges=None if run.ledger is None else charges_of(run.ledger, planned(run.model)),
+        transcript=run.transcript,
+    )
+
+
+def planned(model: Any) -> tuple[Event, ...]:
+    return () if model.roster is None else tuple(model.roster.plan)
+
+
+def charges_of(ledger: Ledger, plan: Sequence[Event]) -> Charges:
+    charged = frozenset(ledger.events)
+    lines = "".join("1" if event in charged else "0" for event in plan)
+    return Charges(budget=ledger.budget, lines=lines, head=ledger.head)
+
+
+def ledger_of(charges: Charges, plan: Sequence[Event]) -> Ledger:
+    """Return the ledger; PrivacyBudgetError (E235) unless these lines of the plan give its head."""
+    rounds = {(event.phase, event.round) for event in plan}
+    if not len(charges.lines) == len(plan) == len(rounds):
+        raise PrivacyBudgetError("E235", problem="it is not of this plan", do="start a new run.")
+    events = tuple(e for e, letter in zip(plan, charges.lines, strict=True) if letter == "1")
+    return Ledger(budget=charges.budget, events=events, head=charges.head)
+
+
+def encode_run(computation: Computation[M], run: Run[M]) -> dict[str, Any]:
+    cache = cache_of(computation, run)
+    document = {"head": wire.encode(cache.head, Head), "model": cache.model}
+    if len(wire.dumps(document)) > MAX_CACHE:
+        raise CapeError("E145", setting="cache", got="more", allowed="4 MiB", do="lower n_basis.")
+    return document
+
+
+def decode_run(
+    computation: Computation[M], cache: Any, *, party: str, model: M | None = None
+) -> Run[M]:
+    """Return the state in a cache; with a `model` that was read already, the rest of it."""
+    cache = cache if isinstance(cache, Cache) else read_cache(cache, party)
+    head = cache.head
+    try:
+        if head.v != STATE or head.computation != computation.name:
+            raise MessageError("E202", problem="cache of another version or computation")
+        # Settings travel as text, so that a cache of another version fails in words, not in types.
+        config = decode_settings(computation, head.settings)
+        known: M = wire.decode(cache.model, computation.model) if model is None else model
+        ledger = None if head.charges is None else ledger_of(head.charges, planned(known))
+    except CapeError as err:
+        raise StateLostError("E210", site=party, what="cache", detail=str(err)) from err
+    bound = computation.bind(config)
+    return Run(
+        bound=bound,
+        run=head.run,
+        cursor=head.cursor,
+        ledger=ledger,
+        model=known,
+        transcript=head.transcript,
+    )
+
+
+# A process that answers more than once reads the settings of a run once.
+@functools.lru_cache(maxsize=8)
+def decode_settings(computation: Computation[M], text: str) -> Config:
+    settings: dict[str, Any] = wire.decode(
+        wire.loads(text, wire.MAX_STATE), dict[str, Any], "settings"
+    )
+    return computation.config.from_input(settings)
+
+
+def engine_answer(
+    computation: Computation[Any],
+    state: Run[Any],
+    output: Document,
+    nonce: str = "",
+    vault_key: bytes = b"",
+    *,
+    success: bool = False,
+) -> Document:
+    # The engine merges caches shallowly: all of ours stands under one key.
+    cache = {**encode_run(computation, state), "nonce": nonce, "vault_key": vault_key.hex()}
+    return {"output": output, "cache": {"cape": cache}, "success": success}
+
+
+# -- what the engine hands over, and what it may get back -----------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineState:
+    """Where a party is, as the engine says; it says more, which is not read."""
+
+    party: str = field(metadata={wire.KEY: "clientId"})
+    base: str = field(metadata={wire.KEY: "baseDirectory"})
+    output: str = field(metadata={wire.KEY: "outputDirectory"})
+    working: str = field(metadata={wire.KEY: "cacheDirectory"})
+    transfer: str = field(metadata={wire.KEY: "transferDirectory"})
+    iteration: Any
+    owner: Any = ""  # not every engine names one
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineDocument:
+    """What the engine hands over: types as declared, contents not believed yet."""
+
+    input: dict[str, Any]
+    cache: dict[str, Any]
+    state: EngineState
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class EngineRequest:
+    """One request of the engine; `cache` is None in a party's first round."""
+
+    role: str
+    input: dict[str, Any]
+    cache: Any
+    party: str
+    base: Path
+    output: Path
+    working: Path
+    transfer: Path
+    owner: str
+    iteration: int
+
+    @classmethod
+    def of(cls, role: str, document: Mapping[str, Any]) -> EngineRequest:
+        """MessageError for whatever the engine never sends."""
+        if role not in ("local", "remote"):
+            raise MessageError("E158", problem=f"role {role!r}, allowed local, remote")
+        try:
+            read = wire.decode_document(document, EngineDocument, "request", unknown="ignore")
+        except MessageError as err:
+            raise MessageError("E158", problem=err.fields["problem"]) from None
+        state = read.state
+        # The decoder takes 1.0 for 1, as JavaScript may write it; the engine's count is none.
+        if type(state.iteration) is not int:
+            raise MessageError("E158", problem="request.state.iteration: not a whole number")
+        for text in (state.party, state.base, state.output, state.working, state.transfer):
+            if "\0" in text:  # no path and no name holds that
+                raise MessageError("E158", problem="request.state: a zero byte")
+        return cls(
+            role=role,
+            input=read.input,
+            cache=read.cache.get("cape"),
+            party=state.party,
+            base=Path(state.base),
+            output=Path(state.output),
+            working=Path(state.working),
+            transfer=Path(state.transfer),
+            # Whatever an engine names its owner by: a policy compares texts.
+            owner=str(state.owner),
+            iteration=state.iteration,
+        )
+
+    @property
+    def who(self) -> str:
+        return f"site {self.party}" if self.role == "local" else "the aggregator"
+
+    def expect(self, seq: int) -> None:
+        # The engine counts its iterations, at every party from 1; a count that differs from the
+        # party's own says that a round was left out, or that an older cache came back.
+        if self.iteration != seq:
+            raise ProtocolError("E248", allowed=seq, got=self.iteration)
+
+
+def encode_response(role: str, answer: Any) -> bytes:
+    """One line of ASCII JSON; MessageError (E240) for an answer that no engine may see."""
+    if not isinstance(answer, Mapping) or set(answer) != {"output", "cache", "success"}:
+        raise _refuse("it must have output, cache and success")
+    for name in ("output", "cache"):
+        if not isinstance(answer[name], dict):
+            raise _refuse(f"{name} must be a mapping")
+    if not isinstance(answer["success"], bool) or (role == "local" and answer["success"]):
+        # A site that says so would let all others wait for ever.
+        raise _refuse("only the aggregator may say that the run is done")
+    try:
+        line = wire.dumps(answer)
+    except (ValueError, TypeError) as err:
+        raise _refuse("it must be JSON with finite numbers") from err
+    # The engine drops a longer one without a word.
+    if len(line) > MAX_ANSWER:
+        raise _refuse(f"{len(line)} bytes, allowed {MAX_ANSWER}; lower n_basis")
+    return line
+
+
+def _refuse(problem: str) -> MessageError:
+    return MessageError("E240", problem=problem)
+
+
+# -- large arrays: files that the engine carries through transferDirectory -------------------------
+
+# A large array would be slow in the engine's JavaScript and may pass its limits.  It leaves the
+# document for a file of raw little-endian bytes: nothing to parse, nothing that could run.  The
+# document names the file and its SHA-256, so no old, damaged or foreign file is read.  Journals and
+# digests hold the whole array at both ends: the file is a way, not a place.
+
+# Largest array that stays inside a message, bytes.
+LARGEST_INLINE = wire.MAX_TEXT
+# Bytes of all files of one message: a short message could name a large file many times.
+MOST_INLINED = 4 * wire.MAX_ARRAY
+REFERENCE_KEYS = {"file", "sha256", "shape"}
+ARRAY_KEYS = {"base64", "shape"}
+FILE_NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a-f]{16}\.bin")
+
+
+def n_senders(answer: Document) -> int:
+    """How many such messages the engine puts into one document: all sites', once they are known."""
+    roster = wire.decode_constant(answer["cache"]["cape"]["model"]["roster"], Roster | None)
+    return 1 if roster is None else roster.n_sites  # of `join`, which sends no array
+
+
+def offload(output: Any, folder: Path, senders: int = 1) -> Any:
+    """Return the message with its large arrays replaced by names of files in `folder`.
+
+    Of `senders` messages that one document holds, each may take its part of `ALL_INLINE`.
+    """
+    largest = min(LARGEST_INLINE, wire.ALL_INLINE // senders)
+    # An OSError may pass: the answer is stored, so the step may be asked again.
+    # Only an envelope has large arrays; a summary for people comes back as it is.
+    if not isinstance(output, Mapping) or "body" not in output:
+        return output
+    # A name of its own for every round: the engine never deletes what it carried.
+    head = "-".join(str(output[name]) for name in ("run", "seq", "phase", "round"))
+
+    def leave(array: dict[str, Any]) -> Any:
+        if len(array["base64"]) * 3 // 4 <= largest:
+            return array
+        raw = base64.b64decode(array["base64"])
+        digest = hashlib.sha256(raw).hexdigest()
+        name = f"{head}-{digest[:16]}.bin"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(raw)
+        return {"file": name, "sha256": digest, "shape": array["shape"]}
+
+    return {**output, "body": _replaced(output["body"], ARRAY_KEYS, leave)}
+
+
+def inline(message: Any, folder: Path) -> Any:
+    """Undo `offload`; MessageError if a file is missing, too large, or not the one named."""
+    if not isinstance(message, Mapping) or "body" not in message:
+        return message
+    # Counted over the whole message: each file alone may be within its limit.
+    left = MOST_INLINED
+
+    def put_back(reference: dict[str, Any]) -> Any:
+        nonlocal left
+        raw = _read_file(reference, folder, left)
+        left -= len(raw)
+        return {"base64": base64.b64encode(raw).decode("ascii"), "shape": reference["shape"]}
+
+    return {**message, "body": _replaced(message["body"], REFERENCE_KEYS, put_back)}
+
+
+def _read_file(reference: Mapping[str, Any], folder: Path, left: int) -> bytes:
+    name, digest = reference["file"], reference["sha256"]
+    # A peer names the file: nothing but a name of ours, so no path and no other file of the site.
+    if not (isinstance(name, str) and FILE_NAME.fullmatch(name)):
+        raise _refuse_file("a file's name is not one of ours")
+    path = folder / name
+    try:
+        # Asked before it is read: a peer must not fill the memory, nor point a link elsewhere.
+        size = path.stat().st_size
+        if path.is_symlink() or size > wire.MAX_ARRAY:
+            raise _refuse_file(f"a file is larger than {wire.MAX_ARRAY} bytes or no file")
+        if size > left:
+            raise _refuse_file(f"its files are larger than {MOST_INLINED} bytes together")
+        raw = path.read_bytes()
+    except OSError:
+        raise _refuse_file("a file that the message names did not arrive") from None
+    if hashlib.sha256(raw).hexdigest() != digest:
+        raise _refuse_file("a file is not the one that the message names")
+    return raw
+
+
+def _refuse_file(problem: str) -> MessageError:
+    return MessageError("E202", problem=problem)
+
+
+def _replaced(node: Any, keys: set[str], change: Callable[[dict[str, Any]], Any]) -> Any:
+    if isinstance(node, dict):
+        if set(node) == keys and isinstance(node[min(keys)], str):
+            return change(node)
+        return {key: _replaced(item, keys, change) for key, item in node.items()}
+    if isinstance(node, list):
+        return [_replaced(item, keys, change) for item in node]
+    return node

@@ -1,0 +1,120 @@
+"""The owner's form in COINSTAC's application as a settings.toml for members, and back.
+
+A form travels as ``{"<input>": {"value": ..}, ..}``: an inputspec.json, one such object for each
+site in a list, or the ``inputMap`` of a pipeline.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping
+from dataclasses import Field
+from pathlib import Path
+from typing import Any, Final
+
+from cape.computations import load
+from cape.engines.coinstac.site import SITE_INPUTS
+from cape.errors import ConfigError, MessageError
+from cape.protocol import wire
+from cape.protocol.phases import Computation
+from cape.settings.config import PRODUCT, VERSION, Config, Value, choices
+
+# What no choice of can matter in COINSTAC, which gives every site's files flat and ends a run when
+# a site is gone.
+NOT_IN_COINSTAC: Final = ("bids_filter", "bids_exclude", "aggregation", "min_survivors")
+# What acts on images, which a computation of matrices alone never reads.
+OF_IMAGES: Final = ("space", "smoothing_fwhm", "resample")
+
+
+def has_input(spec: Field[Any], hints: Mapping[str, object]) -> bool:
+    """Whether a setting is in the form of its computation; `hints`: types of all its settings."""
+    if spec.name in NOT_IN_COINSTAC:
+        return False
+    if spec.name in OF_IMAGES and choices(hints["feature_space"]) == ("matrix",):
+        return False
+    if spec.metadata["when"] is None:
+        return True
+    name, value = spec.metadata["when"]
+    # Such as the mask of a computation that reads matrices only.
+    return value in choices(hints[name])
+
+
+def read_form(path: Path) -> object:
+    """Return what a file of JSON holds; ConfigError E014 if it cannot be read."""
+    try:
+        return wire.loads(path.read_bytes())
+    except (OSError, MessageError) as err:
+        raise ConfigError("E014", detail=f"{path}: {err}") from err
+
+
+def settings_text(form: object) -> str:
+    """Return the settings.toml of a form: the computation, and what differs from its defaults.
+
+    ConfigError E011 for what is no form or has other settings for different sites, E010 to E013 for
+    settings that a run would refuse.
+    """
+    settings = _owner_settings(form)
+    computation, config = _checked(settings)
+    lines = [f"# From the form of {computation.name}, cape {VERSION}."]
+    for name, value in {"computation": computation.name, **_chosen(config)}.items():
+        lines.append(f"{name} = {json.dumps(value)}")
+    return "\n".join(lines) + "\n"
+
+
+def form_of(settings: Mapping[str, object]) -> dict[str, dict[str, Value]]:
+    """Return the inputs of the form for settings of a file.
+
+    ConfigError E010 to E013, E011 too for a setting that the form does not have: it would be lost.
+    """
+    computation, config = _checked(settings)
+    chosen, hints = _chosen(config), typing.get_type_hints(type(config))
+    for field in dataclasses.fields(config):
+        if field.name in chosen and not has_input(field, hints):
+            do = f"the form of {computation.name} in COINSTAC has no such input; leave it out."
+            raise ConfigError(
+                "E011",
+                setting=field.name,
+                got=chosen[field.name],
+                allowed=field.default,
+                do=do,
+            )
+    values = {"computation": computation.name, **chosen}
+    return {name: {"value": value} for name, value in values.items()}
+
+
+def _checked(settings: Mapping[str, object]) -> tuple[Computation[Any], Config]:
+    given = dict(settings)
+    computation = load(str(given.pop("computation", PRODUCT)))
+    return computation, computation.config.from_input(given)
+
+
+def _chosen(config: Config) -> dict[str, Value]:
+    # A field without a default compares unequal to every value.
+    fields = {field.name: field.default for field in dataclasses.fields(config)}
+    return {name: value for name, value in config.settings().items() if value != fields[name]}
+
+
+def _owner_settings(form: object) -> dict[str, object]:
+    sites: list[Any] = form if isinstance(form, list) else [form]
+    allowed = 'a form: {"<input>": {"value": ..}, ..}, or one for each site in a list'
+    if not sites or not all(_is_form(site) for site in sites):
+        got, do = "another document", "take an inputspec.json or the inputMap of a pipeline."
+        raise ConfigError("E011", setting="form", got=got, allowed=allowed, do=do)
+    first, *others = [
+        {name: given["value"] for name, given in site.items() if name not in SITE_INPUTS}
+        for site in sites
+    ]
+    if differing := sorted(
+        name for other in others for name in {*first, *other} if first.get(name) != other.get(name)
+    ):
+        got, do = f"{differing[0]} differs between sites", "settings are the owner's: one value."
+        raise ConfigError("E011", setting="form", got=got, allowed="the same settings", do=do)
+    return first
+
+
+def _is_form(site: object) -> bool:
+    return isinstance(site, dict) and all(
+        isinstance(given, dict) and "value" in given for given in site.values()
+    )

@@ -1,0 +1,240 @@
+"""The image's service, ``python -m cape.engines.coinstac.service``: a websocket on port 8881.
+
+version 2   a text ``{"mode": "local" | "remote", "data": document}``, one answer
+version 1   COINSTAC's base image: command, standard input in pieces, an empty binary message; then
+            the streams and the exit code.  Only the two commands of our compspec are started.
+
+The engine probes with an empty connection.  The log holds no value, path or name.  Folders outside
+the mounts of the image are refused.  Whoever reaches the port may call: COINSTAC's engine cannot
+carry a token; one that can is asked for that of ``CAPE_SERVICE_TOKEN``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hmac
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final
+
+import simplejson
+from websockets.asyncio.server import ServerConnection
+from websockets.asyncio.server import serve as listen
+from websockets.exceptions import ConnectionClosed
+from websockets.http11 import Request, Response
+
+from cape.engines.coinstac.computation import become_owner, parse_document, run
+from cape.engines.coinstac.documents import MAX_DOCUMENT, encode_response
+from cape.errors import MessageError, public_text
+from cape.protocol import wire
+
+HOST: Final = "0.0.0.0"  # noqa: S104 - the engine reaches the container from outside
+PORT: Final = 8881
+# Characters of a stream in one message.
+PIECE: Final = 2**20
+PROGRAMS: Final = {f"/computation/{role}.py": role for role in ("local", "remote")}
+PROGRAM_FOLDER = Path("/computation")
+# What engines mount into the image; ``CAPE_MOUNTS`` names others, as PATH does.
+MOUNTS_VARIABLE: Final = "CAPE_MOUNTS"
+MOUNTS: Final = ("/input", "/output", "/transfer", "/cache", "/tmp")  # noqa: S108
+TOKEN_VARIABLE: Final = "CAPE_SERVICE_TOKEN"  # noqa: S105
+NO_TOKEN: Final = (
+    f"no token is asked for ({TOKEN_VARIABLE} is not set; COINSTAC's engine cannot carry one): "
+    "whoever reaches this port may call"
+)
+
+log = logging.getLogger("cape")
+
+
+async def service(
+    stop: asyncio.Event, *, host: str = HOST, port: int = PORT, ready: asyncio.Event | None = None
+) -> None:
+    """Answer calls until `stop` is set; `ready` is set once the port listens."""
+    # Two requests of one site at the same time would wait for its folder lock anyway.
+    worker = ThreadPoolExecutor(max_workers=1)  # one call at a time, and the loop stays free
+
+    async def one(connection: ServerConnection) -> None:
+        with contextlib.suppress(ConnectionClosed):  # the empty connection, or the engine is gone
+            await _serve_one(connection, worker)
+            await connection.wait_closed()  # the engine closes
+
+    quiet = logging.getLogger("cape.websockets")
+    quiet.addHandler(logging.NullHandler())
+    quiet.propagate = False  # one line per empty connection would be all it says
+    server = listen(
+        one,
+        host,
+        port,
+        max_size=MAX_DOCUMENT,
+        compression=None,
+        ping_interval=None,  # an engine busy with a large document must not look dead
+        close_timeout=1,
+        logger=quiet,
+        process_request=_refused,
+    )
+    async with server:
+        if ready is not None:
+            ready.set()
+        await stop.wait()
+    worker.shutdown(wait=False, cancel_futures=True)
+
+
+def _refused(connection: ServerConnection, request: Request) -> Response | None:
+    token = os.environ.get(TOKEN_VARIABLE, "")
+    given = request.headers.get("Authorization", "")
+    # Compared in the time that any other one takes.
+    if not token or hmac.compare_digest(given.encode(), f"Bearer {token}".encode()):
+        return None
+    return connection.respond(HTTPStatus.UNAUTHORIZED, "CAPE-E158 a token is asked for.\n")
+
+
+def check_mounts(document: Any) -> None:
+    """MessageError for a folder that is not below what is mounted."""
+    named = os.environ.get(MOUNTS_VARIABLE, "")
+    mounts = [os.path.realpath(text) for text in named.split(os.pathsep) if text] or MOUNTS
+    state = document.get("state") if isinstance(document, dict) else None
+    for name, text in state.items() if isinstance(state, dict) else ():
+        if not name.endswith("Directory") or not isinstance(text, str) or "\0" in text:
+            continue  # what is no text is refused where it is read
+        # Behind all links: what a name says is not where it leads.
+        there = os.path.join(os.path.realpath(text), "")
+        if not any(there.startswith(os.path.join(mount, "")) for mount in mounts):
+            raise MessageError("E158", problem=f"{name} lies outside what is mounted")
+
+
+async def _serve_one(connection: ServerConnection, worker: ThreadPoolExecutor) -> None:
+    first = await connection.recv()
+    try:
+        call = parse_document(first)
+    except MessageError as err:
+        await connection.send(_failed(err))
+        return
+    if "command" in call:
+        async for frame in _version_1(call, connection):
+            await connection.send(frame)
+        return
+    loop = asyncio.get_running_loop()
+    await connection.send(await loop.run_in_executor(worker, answer, call))
+
+
+def answer(call: Mapping[str, Any]) -> str:
+    """Return the frame that answers a version 2 call; never raises."""
+    began = time.monotonic()
+    role = call.get("mode")
+    try:
+        if role not in ("local", "remote") or not isinstance(call.get("data"), dict):
+            raise MessageError("E158", problem="a call has 'mode' and 'data'")
+        check_mounts(call["data"])
+        become_owner(str(role), call["data"])
+        line = encode_response(str(role), run(str(role), call["data"]))
+        frame = b'{"type":"stdout","data":' + line + b',"end":true}'
+    except BaseException as err:  # the engine waits for ever for a frame that never comes
+        log.info("%s failed after %.0f ms: %s", _named(role), _ms(began), public_text(err))
+        return _failed(err)
+    log.info("%s answered in %.0f ms", _named(role), _ms(began))
+    return frame.decode("ascii")
+
+
+def _named(role: object) -> str:
+    return {"local": "site", "remote": "aggregator"}.get(str(role), "call")
+
+
+def _ms(began: float) -> float:
+    return 1000 * (time.monotonic() - began)
+
+
+def _failed(err: BaseException) -> str:
+    frame = {"type": "stderr", "data": public_text(err), "code": 1, "end": True}
+    return wire.dumps(frame).decode("ascii")
+
+
+async def _version_1(call: Mapping[str, Any], connection: ServerConnection) -> AsyncIterator[str]:
+    arguments = call.get("args")
+    path = str(arguments[0]) if isinstance(arguments, list) and len(arguments) == 1 else ""
+    # The engine could name any program: only our two are started.
+    if call.get("command") != "python" or path not in PROGRAMS:
+        yield _frame(type="error", error="CAPE-E158 this image runs no other command.")
+        return
+    pieces: list[bytes] = []
+    size = 0
+    async for piece in connection:
+        raw = piece.encode() if isinstance(piece, str) else piece
+        if not raw:
+            break  # the end of standard input
+        size += len(raw)
+        if size > MAX_DOCUMENT:  # the program would refuse it, but only after all of it is here
+            yield _frame(type="error", error="CAPE-E158 standard input is too long.")
+            await connection.close()  # what is still on its way is not read
+            return
+        pieces.append(raw)
+    try:
+        check_mounts(_document_or_nothing(b"".join(pieces)))
+    except MessageError as err:
+        yield _frame(type="stderr", data=public_text(err), end=False)
+        yield _frame(type="stderr", end=True)
+        yield _frame(type="close", code=1)
+        return
+    began = time.monotonic()
+    program = PROGRAM_FOLDER / f"{PROGRAMS[path]}.py"
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(program),
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        out, said = await process.communicate(b"".join(pieces))
+    except BaseException:  # the engine left, or we are to stop
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        raise
+    elapsed = _ms(began)
+    log.info("%s ended with %s after %.0f ms", _named(PROGRAMS[path]), process.returncode, elapsed)
+    for name, stream in (("stdout", out), ("stderr", said)):
+        text = stream.decode("ascii", "replace")
+        for start in range(0, len(text), PIECE):
+            yield _frame(type=name, data=text[start : start + PIECE], end=False)
+        yield _frame(type=name, end=True)
+    yield _frame(type="close", code=process.returncode)
+
+
+def _document_or_nothing(text: bytes) -> dict[str, Any]:
+    try:
+        return parse_document(text)
+    except MessageError:
+        return {}  # the program says so
+
+
+def _frame(**fields: object) -> str:
+    return str(simplejson.dumps(fields))
+
+
+async def main() -> None:
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
+    if not os.environ.get(TOKEN_VARIABLE):
+        log.info(NO_TOKEN)
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    serving = asyncio.create_task(service(asyncio.Event()))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({serving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if serving.done():
+        await serving  # the port is taken: say so
+    sys.stdout.flush()
+    # Python would wait for a call that still computes.  Whoever stops the container does not want
+    # its answer, and what it wrote is good at every moment (the journal).
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,316 @@
+"""COINSTAC, a site's half: `join` from the mapped files, then an answer for every broadcast."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cape import computations
+from cape.computations import load
+from cape.engines.coinstac.documents import (
+    Document,
+    EngineRequest,
+    decode_envelope,
+    decode_run,
+    engine_answer,
+    n_senders,
+    offload,
+    read_cache,
+    reply_document,
+)
+from cape.errors import ConfigError, StateLostError, StoppedError
+from cape.protocol import wire
+from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
+from cape.settings.config import PRODUCT, Config
+from cape.site.context import RUN_SECRET, SiteContext
+from cape.site.policy import NO_LEDGER, policies_below, policy_path, read_policy, site_home
+from cape.site.store import FileStore, JoinRecord, ReplyEntry, write_atomically
+
+if TYPE_CHECKING:  # most rounds find their working arrays
+    from cape.site.site_data import FileSource
+
+# What only this site may read of its own people, from `join` on
+NOTICE_FILE = "site-notice.txt"
+# The only inputs that a site gives; all else is the owner's.
+SITE_INPUTS = ("data", "manifest", "policy")
+# Ends of a run that depend on nobody's data: a file that another process holds
+NOBODYS = ("CAPE-E263",)
+
+
+def answer_request(request: EngineRequest) -> Document:
+    # The same request always gets the same bytes.
+    store = FileStore(request.output, request.working, request.party)
+    answer, context = (_join if request.cache is None else _next_round)(request, store)
+    # Replies of all sites make one document.
+    output = offload(answer["output"], request.transfer, n_senders(answer))
+    # Last: a disk that is full at these files tells what else lies there.
+    if context is not None:
+        context.answered()
+    return {**answer, "output": output}
+
+
+@contextmanager
+def _counted(context: SiteContext, source: FileSource | None = None) -> Iterator[None]:
+    """Let every end of the run count that could depend on data: its record stands already.
+
+    `source`: of `join`, where a mistake in the list of files ends a run before any is read.
+    """
+    try:
+        yield
+    except Exception as err:
+        if getattr(err, "code", "") in NOBODYS or (source and not source.is_read):
+            context.told_nothing()
+        raise
+
+
+def _join(request: EngineRequest, store: FileStore) -> tuple[Document, SiteContext]:
+    request.expect(1)
+    for name in ("site-error.txt", NOTICE_FILE):  # of an earlier run
+        (request.output / name).unlink(missing_ok=True)
+    # Other files are another request: an answer from before must not stand for them.
+    digest = _digest([request.input, _listing(request.base)])
+    inputs = {name: request.input[name] for name in SITE_INPUTS if name in request.input}
+    inputs["beside"] = policies_below(request.base)
+    settings = {
+        name: value for name, value in request.input.items() if name not in (*SITE_INPUTS, "start")
+    }
+    computation = load(_chosen(settings))
+    config = computation.config.from_input(settings)
+    # Of an earlier run in the same folder.
+    store.forget_arrays()
+    strict = read_policy(request.base, inputs, request.party).stop_for_data
+    open_source = _source_of(request, inputs, config, strict=strict)
+    store.data = open_source()
+    # The run by its folder and question: asked again, it counts once.
+    asked = _digest([str(request.output.resolve()), digest])
+    context = _context(request, computation, config, open_source, store, inputs, asked)
+    # Asked again, `join` is another run, with its own secret, nonce and charges: the secret before
+    # it is sealed under a key that nobody has any more.
+    secret = context.new_run()
+    with _counted(context, open_source()):
+        state, envelope = advance_site(start(computation.bind(config)), None, context)
+    # Nothing was charged or sealed so far: the journal may begin with the nonce of the secret.
+    store.begin(envelope.body.nonce, os.urandom(32))
+    store.keep(RUN_SECRET, secret)
+    record = JoinRecord(
+        card=context.card,
+        policy_at_join=context.policy,
+        identity="" if context.open_keys is None else context.open_keys().digest_now(),
+        contents=open_source().contents,
+        **inputs,
+    )
+    store.write_join(record)
+    if notice := open_source().notice:
+        # A file, not stderr: the engine shows that to everybody.
+        write_atomically(request.output / NOTICE_FILE, notice.encode("utf-8", "replace"))
+    return _answered(store, computation, state, envelope, digest), context
+
+
+def _next_round(request: EngineRequest, store: FileStore) -> tuple[Document, SiteContext | None]:
+    party = request.who
+    # The cache comes from the engine: its types are checked before a field is used.
+    cache = read_cache(request.cache, party)
+    computation = load(cache.head.computation)
+    state = decode_run(computation, cache, party=party)
+    store.resume(cache.nonce, cache.vault_key_bytes, state.cursor.seq + 1)
+    digest = _digest(request.input)
+    is_last = request.input.get("phase") == state.bound.last
+    # The last phase draws nothing and clears the journal: it may be done again without one.
+    is_repeated_end = is_last and not _has_receipt(store)
+    stored = None if is_repeated_end else store.answered(state.cursor.seq + 1, digest)
+    if stored is not None:
+        _log(store, state, stored["output"])
+        stored = _with_key(stored, cache.vault_key_bytes)
+    try:
+        # In a repeated end the journal, with its list of files, is gone already.
+        inputs = {} if is_repeated_end else store.read_join().inputs
+    except StateLostError:
+        if stored is None:
+            raise
+        return stored, None  # only the mark that data were looked at stays
+    # What the first round accepted, not what lies there now: `inputs` has its fingerprint.
+    open_source = _source_of(request, inputs, state.config)
+    context = _context(request, computation, state.config, open_source, store, inputs, cache.nonce)
+    if stored is not None:
+        return stored, context
+    envelope = decode_envelope(request.input, state.phase.broadcast, broadcast=True)
+    state = accept(state, envelope, context)  # a message that does not belong ends nothing
+    request.expect(state.cursor.seq)
+    if not is_last:  # which draws nothing
+        context.told(state.cursor.seq, state.transcript)
+    # From here on something may be charged: an error ends the run at this site for good.
+    try:
+        with _counted(context):
+            state, reply = respond(state, context)
+        if not is_last:
+            return _answered(store, computation, state, reply, digest), context
+    except (StoppedError, OSError):
+        raise  # it may be asked again
+    except Exception:  # MemoryError, or whatever else
+        store.burn()
+        raise
+    answer = engine_answer(
+        computation, state, reply_document(reply), cache.nonce, cache.vault_key_bytes
+    )
+    if not is_repeated_end:
+        store.log_last_reply(ReplyEntry.of(answer["output"], type(reply.body).__name__))
+    # The results are written: what is left would only be secrets and copies of data.
+    store.forget_arrays()
+    store.clear()
+    return answer, context
+
+
+def _chosen(settings: dict[str, Any]) -> str:
+    """Take the name of the computation out of `settings`.
+
+    Without one, the product if a setting is there that only the product has; else ConfigError E013:
+    an owner who left out what the form chooses must not get another computation, at the same price.
+    """
+    if (name := settings.pop("computation", None)) is not None:
+        return str(name)
+    fields = {name: _fields(name) for name in computations.names()}
+    others = set[str]().union(*(found for name, found in fields.items() if name != PRODUCT))
+    if set(settings) <= fields[PRODUCT] and not set(settings) <= others:
+        return PRODUCT
+    if fit := [name for name, found in fields.items() if set(settings) <= found]:
+        do = f"these settings are of {' or '.join(fit)}: name it."
+        raise ConfigError("E013", setting="computation", do=do)
+    return PRODUCT
+
+
+def _fields(name: str) -> set[str]:
+    return {field.name for field in dataclasses.fields(load(name).config)}
+
+
+def _has_receipt(store: FileStore) -> bool:
+    try:
+        store.receipt()
+    except StateLostError:
+        return False
+    return True
+
+
+def _answered(
+    store: FileStore,
+    computation: Computation[Any],
+    state: Run[Any],
+    reply: AnyEnvelope,
+    digest: str,
+) -> Document:
+    # Charge, draw, journal, send: in this order a crash at any moment repeats or costs once.
+    answer = engine_answer(computation, state, reply_document(reply), store.nonce, store.vault_key)
+    # The key of the vault stands in the cache alone: never in a file beside the vault.
+    store.store(state.cursor.seq, digest, _with_key(answer, b""))
+    _log(store, state, answer["output"])
+    return answer
+
+
+def _log(store: FileStore, state: Run[Any], output: Document) -> None:
+    message = state.bound.phases[output["phase"]].reply.__name__
+    store.log_reply(ReplyEntry.of(output, message))
+
+
+def _with_key(answer: Document, vault_key: bytes) -> Document:
+    cache = {**answer["cache"]["cape"], "vault_key": vault_key.hex()}
+    return {**answer, "cache": {"cape": cache}}
+
+
+def _source_of(
+    request: EngineRequest, inputs: dict[str, Any], config: Config, *, strict: bool = False
+) -> Callable[[], FileSource]:
+    @cache
+    def open_source() -> FileSource:
+        from cape.site.site_data import FileSource
+
+        return FileSource(
+            request.base, inputs, config, request.party, request.working, strict=strict
+        )
+
+    return open_source
+
+
+def _context(
+    request: EngineRequest,
+    computation: Computation[Any],
+    config: Config,
+    open_source: Callable[[], FileSource],
+    store: FileStore,
+    inputs: dict[str, Any],
+    asked: str,
+) -> SiteContext:
+    policy = read_policy(request.base, inputs, request.party)
+    if store.record is not None:
+        # Files that a site receives land beside those it mapped: a policy may only forbid more.
+        policy = store.record.policy_at_join.tightened(request.party, policy)
+    home = site_home(request.output)
+
+    def open_keys() -> Any:
+        from cape.site.identity import own_keys  # asked for in two rounds
+
+        return own_keys(
+            request.base,
+            home,
+            key_trust=config.key_trust,
+            digest="" if store.record is None else store.record.identity,
+            may_add=policy.allow_new_sites,
+        )
+
+    # Where a seed makes the noise, it makes the keys: sites of a simulation are known to nobody.
+    of_run = config.key_trust == "aggregator" or (
+        config.key_trust == "first-use" and policy.simulation_seed >= 0
+    )
+    all_runs = None
+    if policy.ledger_file != NO_LEDGER:
+        from cape.site.ledger_file import all_runs_of
+
+        named_in = (policy_path(request.base, inputs) or request.base).parent
+        all_runs = all_runs_of(
+            policy,
+            named_in,
+            request.party,
+            open_source(),
+            home=home,
+            mapped=request.base,
+        )
+    is_join = request.cache is None
+    return SiteContext(
+        site=request.party,
+        computation=computation.name,
+        config=config,
+        policy=policy,
+        open_source=open_source,
+        store=store,
+        owner=request.owner,
+        open_keys=None if of_run else open_keys,
+        all_runs=all_runs,
+        asked=asked,
+        # In a repeated end the list of files is gone, and with it a policy that the site mapped,
+        # which may name another ledger.
+        counted=is_join or store.record is not None,
+    )
+
+
+def _listing(base: Path) -> list[list[Any]]:
+    # Names, sizes and times.  A link counts as itself: a walk along links might not end, and what
+    # lies in the folder is listed where it lies.
+    entries = []
+    for folder, folders, names in os.walk(base):
+        linked = [name for name in folders if Path(folder, name).is_symlink()]
+        for name in (*names, *linked):
+            path = Path(folder, name)
+            try:
+                stat = path.lstat()
+            except OSError:
+                continue
+            entries.append([str(path.relative_to(base)), stat.st_size, stat.st_mtime_ns])
+    return sorted(entries)
+
+
+def _digest(document: Any) -> str:
+    return hashlib.sha256(wire.dumps(document)).hexdigest()

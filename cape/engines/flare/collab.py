@@ -1,0 +1,111 @@
+"""What FLARE builds from a job: one `Site` at every site, one `Aggregator` at the server.
+
+The only module that imports nvflare (extra ``nvflare``); its job names both by their paths.  No
+engine filter, no encryption and no secure aggregation of FLARE is ever used: they act on model
+weights, and would double the noise or destroy the modular sum.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from nvflare.collab import collab
+
+from cape.engines.coinstac.computation import write_down
+from cape.engines.flare.own_file import SiteFile, read_aggregator_file, read_site_file
+from cape.engines.flare.rounds import AggregatorRounds, SiteRounds
+from cape.errors import public_text
+
+# Of a setting that FLARE's builder would read: a mapping with it is no component.
+PLAIN_MAPPING = {"config_type": "dict"}
+
+
+class Site:
+    """A site; what it knows beyond the messages stands in its own file."""
+
+    def __init__(self) -> None:
+        self._rounds: SiteRounds | None = None
+
+    @collab.publish  # type: ignore[untyped-decorator]
+    def answer(self, blob: bytes) -> bytes:
+        return self._of_this_job().answer(blob, _submitter())
+
+    @collab.publish  # type: ignore[untyped-decorator]
+    def deliver(self, run: str, files: dict[str, bytes]) -> bytes:
+        return self._of_this_job().deliver(run, files)
+
+    def _of_this_job(self) -> SiteRounds:
+        # Name and folder are known in a call only.
+        if self._rounds is None:
+            site, local = str(collab.site_name), Path(collab.workspace.get_site_config_dir())
+
+            def open_own() -> SiteFile:
+                return read_site_file(local, site)
+
+            self._rounds = SiteRounds(site, open_own)
+        return self._rounds
+
+
+class Aggregator:
+    """The aggregator of a run; `patience` and `join_patience` are in seconds."""
+
+    def __init__(
+        self, run: str, settings: dict[str, Any], patience: float, join_patience: float
+    ) -> None:
+        self._run = run
+        self._settings = {k: v for k, v in settings.items() if k not in PLAIN_MAPPING}
+        self._patience, self._join_patience = patience, join_patience
+
+    @collab.main  # type: ignore[untyped-decorator]
+    def play(self) -> None:
+        try:
+            self._play()
+        except Exception as err:
+            # FLARE logs the traceback: the public text, which is all that anybody should read.
+            raise RuntimeError(public_text(err)) from None
+
+    def _play(self) -> None:
+        workspace, context = collab.workspace, collab.fl_ctx
+        own = read_aggregator_file(
+            Path(workspace.get_site_config_dir()), Path(workspace.get_root_dir())
+        )
+        rounds = AggregatorRounds(self._run, self._settings, Path(own.runs))
+        names = sorted(client.name for client in collab.clients)
+        try:
+            state = rounds.play(names, ask, join=self._join_patience, round=self._patience)
+        except Exception as err:
+            write_down(rounds.home / "output", err)
+            raise
+        # What a download of the job brings to its owner.
+        run_folder = Path(workspace.get_result_root(context.get_job_id()))
+        shutil.copytree(rounds.results, run_folder / "cape", dirs_exist_ok=True)
+        connected = [site for site in state.left if site in names]
+        if connected:
+            # A site that does not take them lacks the pages, and nothing else.
+            collab.get_clients(connected)(timeout=self._patience, optional=True).deliver(
+                self._run, rounds.files()
+            )
+
+
+def ask(blobs: Mapping[str, bytes], timeout: float) -> Iterator[tuple[str, bytes]]:
+    """Ask all sites at the same time; yield (site, answer) as they arrive."""
+    here = {client.name for client in collab.clients}
+    together: dict[bytes, list[str]] = {}
+    for site, blob in blobs.items():
+        if site in here:
+            together.setdefault(blob, []).append(site)
+    calls = [
+        collab.get_clients(sites)(blocking=False, timeout=timeout, optional=True).answer(blob)
+        for blob, sites in together.items()
+    ]
+    for call in calls:
+        yield from call
+
+
+def _submitter() -> str:
+    # Whose run it is, as the server says; a site's policy may name whom it answers.
+    meta = collab.fl_ctx.get_prop("__job_meta__") or {}
+    return str(meta.get("submitter_name", "")) if isinstance(meta, Mapping) else ""

@@ -1,0 +1,136 @@
+"""A run as a job of FLARE: three JSON files, and no code in it.
+
+Tools of FLARE that export a job copy the sources of its classes into it.  Such a job brings its own
+code, and what a site allows to be built no longer counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from cape.computations import load
+from cape.engines.flare.own_file import SERVER_CLASSES, SITE_CLASSES
+from cape.engines.flare.rounds import RUN_NAME
+from cape.errors import ConfigError, MessageError
+from cape.frozen import dataclass
+from cape.protocol import wire
+from cape.settings.config import PRODUCT, Config, parse_json
+
+META = "meta.json"
+SERVER = "app/config/config_fed_server.json"
+CLIENT = "app/config/config_fed_client.json"
+# Seconds that FLARE waits until all sites have begun: one that has not ends the job.
+SYNC = 600
+# Call threads of a site, which is asked one question at a time.
+SITE_THREADS = 8
+# FLARE fills these into texts of a job from variables of its own.
+FILLED = ("{", "}", "$")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class JobPlan:
+    """A run for FLARE; who takes part stands in the owner's settings."""
+
+    run: str
+    settings: dict[str, Any]
+    least: int = 0  # sites that must be connected; 0 = all
+    patience: float = 600.0  # s for an answer; twice that, and a site is lost
+    join_patience: float = 3600.0  # s for the first one: the data are read
+
+
+def new_run() -> str:
+    return os.urandom(16).hex()
+
+
+def write_job(folder: Path, plan: JobPlan) -> None:
+    """Write the job; ConfigError for settings that no run has or that FLARE would change."""
+    values = dict(plan.settings)
+    computation = load(str(values.pop("computation", PRODUCT)))
+    config = computation.config.from_input(values)
+    for name, value in plan.settings.items():
+        text = value if isinstance(value, str) else ""
+        if any(mark in text for mark in FILLED) or text.startswith("@"):
+            problem = f"FLARE would change the text of {name}"
+            raise ConfigError("E312", problem=problem, do="leave out braces, $ and a first @.")
+    if not 0 <= plan.least <= config.expected_sites or not config.expected_sites:
+        problem = f"{plan.least or 'all'} of {config.expected_sites} sites must be connected"
+        raise ConfigError("E312", problem=problem, do="set n_sites or site_names.")
+    for name, document in _documents(plan, config).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _documents(plan: JobPlan, config: Config) -> dict[str, dict[str, Any]]:
+    aggregator, controller = SERVER_CLASSES
+    site, executor = SITE_CLASSES
+    # A mapping that says so is none of FLARE's components, whatever its keys are called.
+    settings = {"config_type": "dict", **plan.settings}
+    names, n_sites = config.expected_names, config.expected_sites
+    arguments = {
+        "run": plan.run,
+        "settings": settings,
+        "patience": plan.patience,
+        "join_patience": plan.join_patience,
+    }
+    return {
+        META: {
+            "name": f"cape-{plan.run[:8]}",
+            "resource_spec": {},
+            "deploy_map": {"app": ["server", *names] if names else ["@ALL"]},
+            "min_clients": plan.least or n_sites,
+        },
+        SERVER: {
+            "format_version": 2,
+            "components": [{"id": "cape_aggregator", "path": aggregator, "args": arguments}],
+            "workflows": [
+                {
+                    "id": "controller",
+                    "path": controller,
+                    "args": {
+                        "server_obj_id": "cape_aggregator",
+                        "sync_task_timeout": SYNC + 2 * n_sites,
+                        "max_call_threads": max(SITE_THREADS, n_sites),
+                    },
+                }
+            ],
+            "task_data_filters": [],
+            "task_result_filters": [],
+        },
+        CLIENT: {
+            "format_version": 2,
+            "components": [{"id": "cape_site", "path": site, "args": {}}],
+            "executors": [
+                {
+                    "tasks": ["*"],
+                    "executor": {
+                        "path": executor,
+                        "args": {"client_obj_id": "cape_site", "max_call_threads": SITE_THREADS},
+                    },
+                }
+            ],
+            "task_data_filters": [],
+            "task_result_filters": [],
+        },
+    }
+
+
+def read_job(folder: Path) -> JobPlan:
+    """Return the run of a job that `write_job` wrote, to go on with it; ConfigError E312."""
+    try:
+        meta = parse_json((folder / META).read_text(encoding="utf-8"))
+        server = parse_json((folder / SERVER).read_text(encoding="utf-8"))
+        given = dict(server["components"][0]["args"])
+        given["settings"] = {k: v for k, v in given["settings"].items() if k != "config_type"}
+        given["least"] = meta["min_clients"]
+        plan: JobPlan = wire.decode_document(given, JobPlan, "job")
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, MessageError) as err:
+        problem = "this folder holds no job of cape"
+        do = "name a folder that cape flare job wrote."
+        raise ConfigError("E312", problem=problem, do=do, detail=str(err)) from err
+    if not RUN_NAME.fullmatch(plan.run):
+        raise ConfigError("E312", problem="its run has no name of ours", do="write a new job.")
+    return plan

@@ -1,0 +1,162 @@
+"""A party's own file in ``local/`` of its FLARE kit: the only place that names its folders.
+
+``cape-site.toml`` at a site; ``cape-aggregator.toml`` at the server, where it may be missing.  In
+FLARE's simulator all parties share one ``local/``, so there a site's is ``cape-site-NAME.toml``.
+A job comes from the owner of the consortium and names none of this.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cape.errors import ConfigError, MessageError
+from cape.frozen import dataclass
+from cape.protocol import wire
+from cape.settings.config import parse_json
+
+R = TypeVar("R", "SiteFile", "AggregatorFile")
+
+# What a site's operator allows to be built from a job: exact names, for no more is needed.
+SITE_CLASSES = (
+    "cape.engines.flare.collab.Site",
+    "nvflare.collab.runtime.executor.CollabExecutor",
+)
+SERVER_CLASSES = (
+    "cape.engines.flare.collab.Aggregator",
+    "nvflare.collab.runtime.controller.CollabController",
+)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteFile:
+    """``cape-site.toml``; paths are absolute."""
+
+    data: str  # folder of the site's images or tables
+    runs: str  # a folder for journals and results, one below it for every run
+    manifest: str = ""  # name of a manifest in `data`; empty = everything there
+    policy: str = ""  # site-policy.toml; empty = what CAPE_SITE_POLICY names, if anything
+    identity: str = ""  # folder of identity_key and roster.json (key_trust=pinned)
+    home: str = ""  # folder for what outlives runs, such as their ledger; empty = in `runs`
+
+    def __post_init__(self) -> None:
+        _check_paths(self, ("data", "runs", "policy", "identity", "home"))
+        data, runs = Path(self.data), Path(self.runs)
+        # What lies in the folder of the data is data: results would be read in the next run.
+        if not data.is_dir() or data == runs or data in runs.parents:
+            raise ConfigError("E310", problem="data is no folder, or runs lies in it")
+        if "/" in self.manifest or self.manifest in (".", ".."):
+            raise ConfigError("E310", problem="manifest is a name in the folder of the data")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class AggregatorFile:
+    """``cape-aggregator.toml``; without one, runs lie in ``cape-runs`` of the server's kit."""
+
+    runs: str
+
+    def __post_init__(self) -> None:
+        _check_paths(self, ("runs",))
+
+
+def _check_paths(record: SiteFile | AggregatorFile, names: tuple[str, ...]) -> None:
+    for name in names:
+        value = getattr(record, name)
+        if value and not Path(value).is_absolute():
+            raise ConfigError("E310", problem=f"{name} is no absolute path")
+
+
+def read_site_file(local: Path, site: str) -> SiteFile:
+    """Return the site's own file; ConfigError E310, which says nothing of what stands in it."""
+    named = local / f"cape-site-{site}.toml"
+    path = named if named.is_file() else local / "cape-site.toml"
+    return _read(path, SiteFile)
+
+
+def read_aggregator_file(local: Path, root: Path) -> AggregatorFile:
+    path = local / "cape-aggregator.toml"
+    if not path.is_file():
+        return AggregatorFile(runs=str(root.resolve() / "cape-runs"))
+    return _read(path, AggregatorFile)
+
+
+def _read(path: Path, kind: type[R]) -> R:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        return wire.decode_document(document, kind, path.name)
+    except MessageError as err:
+        problem = err.fields["problem"]
+    except OSError:
+        problem = f"{path.name} is missing or cannot be read"
+    except (ValueError, RecursionError):
+        problem = f"{path.name} is no TOML"
+    raise ConfigError("E310", problem="its own file cannot be used", detail=f"{path}: {problem}")
+
+
+def file_text(record: SiteFile | AggregatorFile) -> str:
+    lines = [
+        f"{spec.name} = {json.dumps(value)}"
+        for spec in fields(record)
+        if (value := getattr(record, spec.name))
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# -- what FLARE's own file of a kit must say -------------------------------------------------------
+
+
+def settings_of_flare(local: Path) -> dict[str, Any]:
+    """Return ``resources.json`` of a kit, or FLARE's default of it; {} if there is none yet."""
+    path = _resources(local)
+    try:
+        found = parse_json(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        list(found.get("class_allow_list", ()))
+        return dict(found)
+    except (OSError, ValueError, TypeError, AttributeError) as err:
+        problem = f"{path.name} of the kit is no JSON of FLARE"
+        do = "name a kit that FLARE made."
+        raise ConfigError("E312", problem=problem, do=do, detail=str(err)) from err
+
+
+def _resources(local: Path) -> Path:
+    path = local / "resources.json"
+    return path if path.is_file() else local / "resources.json.default"
+
+
+def allowing(
+    found: Mapping[str, Any], classes: Sequence[str], *, stores: Path | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Return FLARE's settings with what a kit of ours needs, and what was not so, for people.
+
+    It may build `classes` from a job, and nothing else that is not listed there; no log leaves it;
+    jobs and snapshots of a server lie in `stores`, not in a folder that everybody may read.
+    """
+    wanted: dict[str, Any] = copy.deepcopy({"format_version": 2, **found})
+    listed = wanted.setdefault("class_allow_list", [])
+    missing = [name for name in classes if name not in listed]
+    listed += missing
+    lines = [f'class_allow_list: + "{name}"' for name in missing]
+    places = [
+        (wanted, "class_list_enforcement_mode", "enforce"),
+        (wanted, "allow_log_streaming", False),
+    ]
+    if stores is not None and "snapshot_persistor" in wanted:
+        snapshots = wanted["snapshot_persistor"]["args"]["storage"]["args"]
+        places.append((snapshots, "root_dir", str(stores / "snapshots")))
+        managers = [c["args"] for c in wanted["components"] if c["id"] == "job_manager"]
+        places += [(arguments, "uri_root", str(stores / "jobs")) for arguments in managers]
+    for holder, key, value in places:
+        if holder.get(key) != value:
+            holder[key] = value
+            lines.append(f"{key}: {json.dumps(value)}")
+    return wanted, lines
+
+
+def write_resources(local: Path, wanted: Mapping[str, Any]) -> None:
+    text = json.dumps(wanted, indent=1) + "\n"
+    (local / "resources.json").write_text(text, encoding="utf-8")

@@ -1,0 +1,407 @@
+"""The rounds of a run over calls that carry bytes, without FLARE: `SiteRounds`, `AggregatorRounds`.
+
+Both call the border of COINSTAC (`cape.engines.coinstac.computation.run`) once per exchange
+and keep on disk what COINSTAC's engine would keep for them, so a run goes on after any of the processes died::
+
+    <runs>/<run>/cache-0.json      a site: its cache after an answer of even number
+    <runs>/<run>/cache-1.json      after one of odd number: the last answer may have been lost
+    <runs>/<run>/output/           its journal until `report`, then its private results
+    <runs>/<run>/consortium/       the results of all, as the aggregator sent them at the end
+    <runs>/<run>/aggregator.json   the aggregator: where the run stands after a complete exchange
+    <runs>/<run>/results/          the results of all: once `ended` is on record, they are complete
+
+A site that does not answer is asked once more, with the same bytes; then it is lost for good.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cape.computations import load
+from cape.engines.coinstac.computation import run as border
+from cape.engines.coinstac.computation import write_down
+from cape.engines.coinstac.documents import FILE_NAME, MAX_DOCUMENT, for_site, inline
+from cape.engines.flare.own_file import SiteFile
+from cape.errors import (
+    CapeError,
+    ConfigError,
+    ConsortiumError,
+    MessageError,
+    ReportedError,
+    public_text,
+)
+from cape.frozen import dataclass
+from cape.protocol import wire
+from cape.protocol.messages import Progress
+from cape.settings.config import PRODUCT
+from cape.site.identity import IDENTITY_VARIABLE
+from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE
+from cape.site.store import folder_lock, overwrite, write_atomically
+
+RUN_NAME = re.compile(r"[0-9a-f]{32}")
+# A part of the name of a result file: no path, nothing hidden.
+FILE_PART = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}")
+# Calls of the same question: a late answer is in the journal by the second one.
+ATTEMPTS = 2
+# Public texts after which nothing had left the site: a question may come again.
+MAY_ASK_AGAIN = ("CAPE-E261", "CAPE-E263")
+# Characters of a site's error; the texts of the catalogue are shorter.
+LONGEST_TEXT = 1000
+# Seconds that a new job waits for the one before it.
+PATIENCE = 60.0
+# What names a site's own files to the border
+OWN_VARIABLES = (POLICY_VARIABLE, IDENTITY_VARIABLE, HOME_VARIABLE)
+CACHE_LIMIT = 2 * MAX_DOCUMENT
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Question:
+    """What the aggregator sends: the engine's number of the exchange, and the broadcast."""
+
+    run: str
+    iteration: int
+    input: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Answer:
+    """What a site sends back: a reply, or the public text of an error."""
+
+    output: dict[str, Any] | None = None
+    error: str = ""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SiteCache:
+    """The cache of a site after an answer."""
+
+    iteration: int
+    cache: dict[str, Any]
+
+
+class SiteRounds:
+    """One site; `answer` and `deliver` never raise: FLARE would send the traceback away."""
+
+    # A question that comes again while the first is computed waits for it, and so does another
+    # site of this process: the environment is one site's at a time.
+    _one_at_a_time = threading.Lock()
+
+    def __init__(self, site: str, open_own: Callable[[], SiteFile]) -> None:
+        self._site, self._open_own = site, open_own
+
+    def answer(self, blob: bytes, owner: str) -> bytes:
+        return self._caught(lambda: self._answer(blob, owner))
+
+    def deliver(self, run: str, files: Mapping[str, bytes]) -> bytes:
+        """Write the results of all, which end the run here."""
+        return self._caught(lambda: self._deliver(run, files))
+
+    def _caught(self, action: Callable[[], dict[str, Any]]) -> bytes:
+        try:
+            with self._one_at_a_time:
+                answer = Answer(output=action())
+        except Exception as err:  # its public text is all that leaves
+            answer = Answer(error=public_text(err))
+        return encode(answer, Answer)
+
+    def _home(self, own: SiteFile, run: str) -> Path:
+        # The aggregator names the run, and must not name a folder by it.
+        if not RUN_NAME.fullmatch(run):
+            raise MessageError("E202", problem="the name of a run is 32 hex digits")
+        home = Path(own.runs) / run
+        home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return home
+
+    def _answer(self, blob: bytes, owner: str) -> dict[str, Any]:
+        question = decode(blob, Question)
+        try:
+            own = self._open_own()
+        except Exception as err:
+            raise _named(err, self._site) from err
+        home = self._home(own, question.run)
+        try:
+            with folder_lock(home, f"site {self._site}"):
+                return self._exchange(question, owner, own, home)
+        except Exception as err:
+            # The border wrote its own errors down; this one may be of the files around it.
+            write_down(home / "output", err)
+            raise
+
+    def _exchange(
+        self, question: Question, owner: str, own: SiteFile, home: Path
+    ) -> dict[str, Any]:
+        # Also where its answer was lost: the journal has that.
+        before = read_record(_cache_of(home, question.iteration - 1), SiteCache)
+        # Any other number is refused by the border, which counts by itself.
+        cache = {} if question.iteration == 1 or before is None else before.cache
+        document = {
+            "input": self._input(question, own),
+            "cache": cache,
+            "state": {
+                "clientId": self._site,
+                "baseDirectory": own.data,
+                "outputDirectory": str(home / "output"),
+                "cacheDirectory": str(home / "working"),
+                "transferDirectory": str(home / "transfer"),
+                "iteration": question.iteration,
+                "owner": owner,
+            },
+        }
+        with _own_files(own):
+            answer = border("local", document)
+        after = SiteCache(iteration=question.iteration, cache=answer["cache"])
+        # In the place of a cache that nobody asks for any more: cut off by a crash it is written
+        # again, from the journal.
+        overwrite(_cache_of(home, question.iteration), wire.dumps(wire.encode(after, SiteCache)))
+        return carried_inline(answer["output"], home / "transfer")
+
+    def _input(self, question: Question, own: SiteFile) -> dict[str, Any]:
+        if question.iteration > 1:
+            return question.input
+        # What a site maps is its own affair: the owner's settings cannot name its files.
+        settings = {k: v for k, v in question.input.items() if k not in ("data", "policy")}
+        settings.pop("manifest", None)
+        return {**settings, **({"manifest": [own.manifest]} if own.manifest else {})}
+
+    def _deliver(self, run: str, files: Mapping[str, bytes]) -> dict[str, Any]:
+        home = self._home(self._open_own(), run)
+        for name, content in files.items():
+            parts = name.split("/") if isinstance(name, str) else [""]
+            if len(parts) > 2 or not all(FILE_PART.fullmatch(part) for part in parts):
+                raise MessageError("E202", problem="a result has a name that is no file's")
+            path = home.joinpath("consortium", *parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content)
+        # Nothing is asked any more: the key of the vault, which is empty by now, goes too.
+        for number in (0, 1):
+            _cache_of(home, number).unlink(missing_ok=True)
+        shutil.rmtree(home / "transfer", ignore_errors=True)
+        (home / "output" / "site-error.txt").unlink(missing_ok=True)  # of a stop that was got over
+        return {}
+
+
+def _cache_of(home: Path, iteration: int) -> Path:
+    return home / f"cache-{iteration % 2}.json"
+
+
+@contextmanager
+def _own_files(own: SiteFile) -> Iterator[None]:
+    """Let the environment name a site's files for one exchange, and be as it was after it."""
+    before = {name: os.environ.get(name) for name in OWN_VARIABLES}
+    try:
+        for name, value in ((POLICY_VARIABLE, own.policy), (IDENTITY_VARIABLE, own.identity)):
+            if value:
+                os.environ[name] = value
+        # An output folder is of one run: what outlives it lies beside those.
+        os.environ.setdefault(HOME_VARIABLE, own.home or str(Path(own.runs) / ".cape-site"))
+        yield
+    finally:
+        # A process may answer for several sites: none of them takes another's.
+        for name, old in before.items():
+            if old is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = old
+
+
+def _named(err: Exception, site: str) -> Exception:
+    if isinstance(err, CapeError) and err.code == "CAPE-E310":
+        return ConfigError("E311", site=site, detail=f"{err.public}\n{err.detail}")
+    return err
+
+
+# -- the aggregator --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunState:
+    """Where a run stands after `iteration` complete exchanges, and what is asked next."""
+
+    iteration: int = 0
+    cache: dict[str, Any]
+    input: dict[str, Any]
+    left: tuple[str, ...]
+    ended: bool = False
+    # Bytes of one reply of the last exchange
+    size: int = 0
+
+
+# Asks sites, each with its bytes, `timeout` s: yields each answer as it arrives, and no others.
+Ask = Callable[[Mapping[str, bytes], float], Iterator[tuple[str, bytes]]]
+
+
+class AggregatorRounds:
+    """A run named `run`; `settings` are the owner's, of the product if they name no computation."""
+
+    def __init__(self, run: str, settings: Mapping[str, Any], runs: Path) -> None:
+        if not RUN_NAME.fullmatch(run):
+            raise MessageError("E202", problem="the name of a run is 32 hex digits")
+        values = dict(settings)
+        computation = load(str(values.pop("computation", PRODUCT)))
+        self._config = computation.config.from_input(values)
+        # Sites take no computation for granted.
+        self._run, self._settings = run, {"computation": computation.name, **settings}
+        self.home = runs / run
+
+    def state(self) -> RunState | None:
+        """Return where the run stands; None before its first exchange is complete."""
+        state: RunState | None = read_record(self.home / "aggregator.json", RunState)
+        return state
+
+    @property
+    def _survives(self) -> bool:
+        return self._config.aggregation == "secagg"
+
+    @property
+    def results(self) -> Path:
+        return self.home / "results"
+
+    def play(self, sites: Iterable[str], ask: Ask, *, join: float, round: float) -> RunState:
+        """Go on after the last complete exchange, to the end; CapeError, also from a site."""
+        self.home.mkdir(parents=True, exist_ok=True, mode=0o700)
+        # A job before this one may still be ending.
+        with folder_lock(self.home, "the aggregator", patience=PATIENCE):
+            state = self.state() or self.opening(sorted(sites))
+            # Of a stop that is got over now.
+            (self.home / "output" / "site-error.txt").unlink(missing_ok=True)
+            while not state.ended:
+                state = self._exchange(state, ask, join if state.iteration == 0 else round)
+                write_record(self.home / "aggregator.json", state)
+        return state
+
+    def question(self, state: RunState) -> bytes:
+        """Return what all sites are asked next."""
+        question = Question(run=self._run, iteration=state.iteration + 1, input=state.input)
+        return encode(question, Question)
+
+    def step(self, state: RunState, arrived: Mapping[str, bytes]) -> RunState:
+        """Return where the run stands after the answers of one exchange; CapeError as `play`."""
+        return self._exchange(state, lambda blobs, timeout: iter(arrived.items()), 0.0)
+
+    def opening(self, sites: list[str]) -> RunState:
+        """Return where a run begins; ConsortiumError E204 for sites that the owner does not say."""
+        # Before any site is asked: what the aggregator counts, the sites count again.
+        if wrong := self._config.wrong_sites(sites):
+            raise ConsortiumError("E204", field="list of sites", sites=wrong)
+        return RunState(cache={}, input=self._settings, left=tuple(sites))
+
+    def _exchange(self, state: RunState, ask: Ask, timeout: float) -> RunState:
+        number = state.iteration + 1
+        arrived: dict[str, int] = {}
+        document = {
+            "input": {},
+            "cache": state.cache,
+            "state": {
+                "clientId": "remote",
+                "baseDirectory": str(self.home / "arrived"),
+                "outputDirectory": str(self.home / "output"),
+                "cacheDirectory": str(self.home / "working"),
+                "transferDirectory": str(self.results),
+                "iteration": number,
+            },
+        }
+        answer = border("remote", document, self._arriving(state, ask, timeout, arrived))
+        return RunState(
+            iteration=number,
+            cache={**state.cache, **answer["cache"]},
+            input=carried_inline(answer["output"], self.results),
+            left=tuple(site for site in state.left if site in arrived),
+            ended=bool(answer["success"]),
+            size=max(arrived.values()),
+        )
+
+    def _arriving(
+        self, state: RunState, ask: Ask, timeout: float, arrived: dict[str, int]
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Yield replies as they come, into `arrived` their bytes; CapeError for a lost site.
+
+        With drop-outs a site that is lost or refuses is left out, and never asked again.
+        """
+        refused: dict[str, str] = {}
+        for _ in range(ATTEMPTS):
+            missing = [s for s in state.left if s not in arrived and s not in refused]
+            for site, raw in ask(self._questions(state, missing), timeout) if missing else ():
+                answer = _read_answer(raw)
+                if answer.output is not None:
+                    arrived[site] = len(raw)
+                    yield site, answer.output
+                elif not answer.error.startswith(MAY_ASK_AGAIN):
+                    refused[site] = answer.error
+        everybody = state.iteration == 0 or not self._survives or not arrived
+        # The first exchange needs everybody: who takes part is settled there.
+        if refused and everybody:
+            raise ReportedError(refused[min(refused)])
+        lost = [site for site in state.left if site not in arrived]
+        if lost and everybody:
+            phase, number = state.input.get("phase", "join"), state.input.get("round", 1)
+            raise ConsortiumError("E156", site=min(lost), phase=phase, round=number)
+
+    def _questions(self, state: RunState, sites: Iterable[str]) -> dict[str, bytes]:
+        """Encode what is asked: once for all, or what each of them needs of a broadcast."""
+        own = {site: for_site(state.input, site) for site in sites}
+        if all(part is state.input for part in own.values()):
+            return dict.fromkeys(own, self.question(state))
+        return {site: self.question(replace(state, input=part)) for site, part in own.items()}
+
+    def files(self) -> dict[str, bytes]:
+        return {
+            path.relative_to(self.results).as_posix(): path.read_bytes()
+            for path in sorted(self.results.rglob("*"))
+            if path.is_file()
+        }
+
+
+def _read_answer(raw: Any) -> Answer:
+    try:
+        answer: Answer = decode(raw, Answer)
+    except CapeError as err:
+        return Answer(error=err.public)  # a site that sends anything else has not answered
+    # A site may say what it likes; one line of it is passed on.
+    return replace(answer, error=answer.error.partition("\n")[0][:LONGEST_TEXT])
+
+
+def progress_of(state: RunState) -> Progress | None:
+    document = state.input.get("progress")
+    return None if document is None else wire.decode(document, Progress)
+
+
+# -- bytes and files -------------------------------------------------------------------------------
+
+
+def encode(record: Any, kind: type) -> bytes:
+    return wire.dumps(wire.encode(record, kind))
+
+
+def decode(blob: Any, kind: type) -> Any:
+    if not isinstance(blob, bytes):
+        raise MessageError("E202", problem="a call carries bytes")
+    return wire.decode_document(wire.loads(blob, MAX_DOCUMENT), kind, kind.__name__.lower())
+
+
+def read_record(path: Path, kind: type) -> Any:
+    """Return what `write_record` wrote, None if nothing was; MessageError if it is damaged."""
+    if not path.is_file():
+        return None
+    return wire.decode_document(wire.loads(path.read_bytes(), CACHE_LIMIT), kind, path.name)
+
+
+def write_record(path: Path, record: Any) -> None:
+    write_atomically(path, wire.dumps(wire.encode(record, type(record))))
+
+
+def carried_inline(output: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """Put arrays that the border left in files back into the message: calls carry any size."""
+    whole: dict[str, Any] = inline(output, folder)
+    if whole is not output and folder.is_dir():
+        for path in folder.iterdir():
+            if FILE_NAME.fullmatch(path.name):
+                path.unlink()
+    return whole

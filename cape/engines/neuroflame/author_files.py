@@ -1,0 +1,173 @@
+"""The author files of a NeuroFLAME computation, for a user's checkout of its boilerplate.
+
+Written here, from the settings; nothing of the boilerplate is in them.  They lie generated in
+``packaging/neuroflame`` too, to be read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import typing
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cape.computations import about, load, names
+from cape.engines.coinstac.demonstrations import N_SITES, SETTINGS
+from cape.engines.neuroflame.steps import (
+    CAP_SECONDS,
+    EXCHANGE_SECONDS,
+    MAX_ITERATIONS,
+    NOT_IN_NEUROFLAME,
+    check_settings,
+)
+from cape.errors import ConfigError
+from cape.settings.config import PRODUCT, VERSION, choices
+
+AUTHORS: Final = "app/code/computation"
+REQUIREMENTS: Final = "requirements.txt"
+# A checkout has these; the framework's files are its own, and must stay as they were released.
+MARKS: Final = ("app/code/framework/__init__.py", "makeJob.py", REQUIREMENTS)
+# Of the package with pages that have pictures; its pins allow no nilearn.
+WANTED: Final = (f"coinstac-cape=={VERSION}", "matplotlib>=3.8,<3.10", "scipy>=1.10,<1.12")
+
+SPEC: Final = f'''"""coinstac-cape: statistics of several sites."""
+
+from framework import (
+    ComputationSpec,
+    iterative_workflow,
+    local_step,
+    remote_step,
+    site_output_step,
+)
+
+from cape.engines.neuroflame.steps import answer, begin, combine, has_ended, write
+
+SPEC = ComputationSpec(
+    workflow=iterative_workflow(
+        local_step(fn=answer, input_fn=begin),
+        remote_step(fn=combine),
+        site_output_step(fn=write),
+        stop_when=has_ended,
+        max_iterations={MAX_ITERATIONS},
+    ),
+)
+'''
+
+# Of the product, in people's words; the module of another one says it by itself.
+ALGORITHM: Final = """Joint independent component analysis of fMRI of several sites: common maps,
+private time courses. What leaves a site is a secure sum with calibrated noise, so that the result
+is differentially private for every subject (CAPE: the sites' noises are correlated and cancel)."""
+
+
+def description(name: str = PRODUCT) -> str:
+    """Return the page of a computation for people who look for one."""
+    algorithm = ALGORITHM if name == PRODUCT else f"{'. '.join(about(name))}"
+    return f"""# coinstac-cape {VERSION}: {name}
+
+**Algorithm.** {algorithm}
+
+**Data.** A site's folder holds its preprocessed images (or matrices, tables, a BIDS folder), and,
+if it wants limits of its own, `site-policy.toml`: no environment reaches a container here, so a
+file among the data is the only way. With `key_trust=pinned` its `identity_key` and `roster.json`
+lie there too. The ledger of all runs is kept in `.cape-site` beside them; do not delete it.
+
+**Parameters.** `parameters.json` holds the owner's settings, as `display_notes.md` lists them.
+`computation` must be `{name}`, `n_sites` (or `site_names`, the display names) that of the run.
+
+**Output.** `index.html`, `results.json`, `privacy.json`, tables, and maps as NIfTI where there are
+maps; a site's own files in `private/` where its policy asks for them; `site-error.txt` with the
+reason of a stop.
+
+**Limits.** Every site must answer to the end: there are no drop-outs and no resume. A run ends
+after {CAP_SECONDS / 60:.0f} minutes, at about {EXCHANGE_SECONDS:.0f} s an exchange as the
+framework is shipped, and reading the data counts; a plan with more is refused before anything is
+charged. Pages have no anatomy and no names of networks: the framework's pins allow no nilearn.
+
+**Hardware.** One core. Memory follows the largest subject, not the number of subjects; measured in
+containers of COINSTAC, a site's processes took:
+
+| largest subject, as float32 | memory of a site |
+|---|---|
+| 174 MB | 0.6 GB |
+| 333 MB | 0.7 GB |
+
+The framework's own processes come on top, and `cape validate` says the figure for a folder.
+
+**Validator.** `cape validate FOLDER --settings settings.toml`, at every site, before the run.
+"""
+
+
+def files(name: str = PRODUCT) -> dict[str, str]:
+    """Return text by path below a checkout, for a computation."""
+    return {
+        f"{AUTHORS}/__init__.py": '"""coinstac-cape for NeuroFLAME."""\n',
+        f"{AUTHORS}/spec.py": SPEC,
+        "description.md": description(name),
+        "display_notes.md": display_notes(name),
+        "test_data/server/parameters.json": _json(example_parameters(name)),
+        "requirements-cape.txt": "\n".join(WANTED) + "\n",
+    }
+
+
+def display_notes(name: str = PRODUCT) -> str:
+    """Return the table of parameters for the leader, who edits a free JSON file."""
+    config = load(name).config
+    hints = typing.get_type_hints(config)
+    lines = [
+        "# Parameters",
+        "",
+        "| name | default | values | meaning |",
+        "|---|---|---|---|",
+        f"| `computation` | (required) | {name} | Computation. The package has several, each with "
+        f"notes of its own ({', '.join(names())}). |",
+    ]
+    for spec in dataclasses.fields(config):
+        if spec.name in NOT_IN_NEUROFLAME:
+            continue
+        meta = spec.metadata
+        required = spec.default is dataclasses.MISSING
+        default = "(required)" if required else json.dumps(spec.default)
+        values = ", ".join(choices(hints[spec.name])) or hints[spec.name].__name__
+        text = f"{meta['label']}. {meta['help']}".strip().replace("|", "\\|")
+        lines.append(f"| `{spec.name}` | {default} | {values} | {text} |")
+    return "\n".join(lines) + "\n"
+
+
+def example_parameters(name: str = PRODUCT) -> dict[str, Any]:
+    """Return settings for three sites of a few invented subjects: the results are noise."""
+    return {"computation": name, "n_sites": N_SITES, **SETTINGS[name]}
+
+
+def lay(checkout: Path, parameters: Mapping[str, object] | None = None) -> list[str]:
+    """Write the author files into a checkout of the boilerplate; return their paths.
+
+    `parameters`: the owner's settings in place of the example, with the computation's name unless
+    it is the product.  Author files that were there are removed; a requirement is added once.
+    ConfigError E321 for a folder that is no checkout, E011 for what NeuroFLAME cannot carry out.
+    """
+    if not all((checkout / mark).is_file() for mark in MARKS):
+        raise ConfigError("E321", detail=str(checkout))
+    name = str((parameters or {}).get("computation", PRODUCT))
+    check_settings(parameters or {})
+    written = files(name)
+    for old in (checkout / AUTHORS).glob("*.py"):
+        old.unlink()
+    if parameters is not None:
+        named = {"computation": name, **parameters}
+        written["test_data/server/parameters.json"] = _json(named)
+    del written["requirements-cape.txt"]
+    for place, text in written.items():
+        path = checkout / place
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    requirements = checkout / REQUIREMENTS
+    lines = requirements.read_text(encoding="utf-8").splitlines()
+    missing = [line for line in WANTED if line not in lines]
+    requirements.write_text("\n".join([*lines, *missing]) + "\n", encoding="utf-8")
+    return [*written, REQUIREMENTS]
+
+
+def _json(document: object) -> str:
+    return json.dumps(document, indent=2) + "\n"

@@ -1,0 +1,268 @@
+"""A run as NeuroFLAME's iterative workflow: `begin`, `answer`, `combine`, `has_ended`, `write`.
+
+exchange 0    a site is not told its own name: it sends a nonce, and hears whose name it came under
+exchange k    the aggregator's question and the site's answer, as text: what
+              `cape.engines.flare.rounds` carries as bytes, over the border of COINSTAC
+the end       the last message has the results of all; every site writes them to its output folder
+
+A party is one process for the whole run, and a run is never resumed.  What must stay secret (keys,
+the journal) lies in a temporary folder of that process, 0700, and goes with it: the framework's own
+state is a clear file in the output folder, so nothing is kept there.  What outlives a run (the
+ledger of all runs) lies beside the data, the only place of a site that does.
+
+The framework fills the arguments `parameters`, `data_dir` and `output_dir` by their names.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import secrets
+import shutil
+import tempfile
+import time
+import weakref
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cape.engines.coinstac.computation import write_down
+from cape.engines.coinstac.site import NOTICE_FILE
+from cape.engines.flare.own_file import SiteFile
+from cape.engines.flare.rounds import RUN_NAME, AggregatorRounds, RunState, SiteRounds, progress_of
+from cape.errors import ConfigError, MessageError, public_text
+from cape.site.policy import POLICY_FILE
+from cape.site.store import own_folder, write_atomically
+
+# Parameters that are the framework's, not the owner's settings
+FRAMEWORK_PARAMETERS: Final = ("site_id_name_map", "log_level")
+# Its own limits: a run ends after an hour, and an exchange takes two seconds as it is shipped.
+CAP_SECONDS: Final = 3600.0
+EXCHANGE_SECONDS: Final = 2.0
+MAX_ITERATIONS: Final = 5000
+# Its simulator stops the processes of sites in turn where it has fewer threads than sites.
+LOST: Final = (
+    "this process does not know the run, as if it had just been started (NeuroFLAME's simulator: "
+    "debugger.py with -t and the number of sites)"
+)
+# Drop-outs, which a framework without them cannot offer
+NOT_IN_NEUROFLAME: Final = ("aggregation", "min_survivors")
+# Beside a site's data: hidden, so that it is not read as data.
+HOME: Final = ".cape-site"
+
+
+class _Party:
+    """A party of one run in this process, with a folder that ends with it."""
+
+    def __init__(self) -> None:
+        self.runs = Path(tempfile.mkdtemp(prefix="cape-"))
+        # At the end of a run, or with the process, however the framework ends it.
+        self.close = weakref.finalize(self, shutil.rmtree, self.runs, ignore_errors=True)
+
+
+class _Site(_Party):
+    def __init__(self) -> None:
+        super().__init__()
+        self.nonce = secrets.token_hex(16)
+        self.rounds: SiteRounds | None = None
+
+    def home(self, message: Mapping[str, Any]) -> Path:
+        """Return the folder of the run; the aggregator must not name another one by it."""
+        run = str(message.get("run"))
+        if not RUN_NAME.fullmatch(run):
+            raise MessageError("E202", problem="the name of a run is 32 hex digits")
+        return self.runs / run
+
+    def named(self, message: Mapping[str, Any], data: Path) -> SiteRounds:
+        if self.rounds is None:
+            names = [name for name, nonce in message["names"].items() if nonce == self.nonce]
+            if len(names) != 1:
+                raise MessageError("E202", problem="the names of the sites do not have this one")
+            policy = data / POLICY_FILE
+            own = SiteFile(
+                data=str(data),
+                runs=str(self.runs),
+                policy=str(policy) if policy.is_file() else "",
+                identity=str(data),
+                home=str(data / HOME),
+            )
+            self.rounds = SiteRounds(names[0], lambda: own)
+        return self.rounds
+
+
+class _Aggregator(_Party):
+    def __init__(self, settings: Mapping[str, Any]) -> None:
+        super().__init__()
+        self.run, self.begun = secrets.token_hex(16), time.monotonic()
+        self.rounds = AggregatorRounds(self.run, settings, self.runs)
+        self.state: RunState | None = None
+
+
+# By output folder: in the framework's simulator several parties may share a process.
+_SITES: dict[str, _Site] = {}
+_AGGREGATORS: dict[str, _Aggregator] = {}
+
+
+def begin() -> dict[str, Any]:
+    """Return the message before the first one, which no aggregator has sent."""
+    return {}
+
+
+def answer(message: dict[str, Any], data_dir: str, output_dir: str) -> dict[str, Any]:
+    """Return a site's reply; an error's public text is a reply too, for the aggregator to tell."""
+    if not message:
+        _SITES[output_dir] = site = _Site()
+        return {"nonce": site.nonce}
+    known = _SITES.get(output_dir)
+    if known is None:  # it was started anew, and its secrets are gone
+        raise RuntimeError(public_text(MessageError("E202", problem=LOST)))
+    data, home = Path(data_dir).resolve(), known.home(message)
+    reply = known.named(message, data).answer(message["question"].encode(), owner="")
+    _keep_words(home / "output", Path(output_dir))
+    return {"answer": reply.decode("ascii")}
+
+
+def combine(
+    replies: dict[str, dict[str, Any]], parameters: dict[str, Any], output_dir: str
+) -> dict[str, Any]:
+    """Return the next message for all sites; RuntimeError with an error's public text."""
+    try:
+        return _combine(replies, parameters, output_dir)
+    except Exception as err:
+        write_down(Path(output_dir), err)
+        # The framework logs the traceback: the public text, which is all that anybody should read.
+        raise RuntimeError(public_text(err)) from None
+
+
+def _combine(
+    replies: Mapping[str, Mapping[str, Any]], parameters: Mapping[str, Any], output_dir: str
+) -> dict[str, Any]:
+    if all("nonce" in reply for reply in replies.values()):
+        settings = {k: v for k, v in parameters.items() if k not in FRAMEWORK_PARAMETERS}
+        check_settings(settings)
+        _AGGREGATORS[output_dir] = aggregator = _Aggregator(settings)
+        aggregator.state = aggregator.rounds.opening(sorted(replies))
+        names = {name: str(reply["nonce"]) for name, reply in replies.items()}
+        return {**_question(aggregator), "names": names}
+    aggregator = _AGGREGATORS[output_dir]
+    if aggregator.state is None:
+        raise MessageError("E202", problem="an answer came before a question")
+    arrived = {site: str(r.get("answer", "")).encode() for site, r in replies.items()}
+    aggregator.state = aggregator.rounds.step(aggregator.state, arrived)
+    if aggregator.state.ended:
+        files = aggregator.rounds.files()
+        _write(Path(output_dir), files)
+        _AGGREGATORS.pop(output_dir).close()
+        return {"run": aggregator.run, "files": {n: _text(raw) for n, raw in files.items()}}
+    if aggregator.state.iteration == 1:
+        # Nothing is charged yet, and all sites have read their data.
+        _check_time(aggregator.state, time.monotonic() - aggregator.begun)
+    return {**_question(aggregator), "names": {}}
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """ConfigError E011 for settings that NeuroFLAME cannot carry out."""
+    if (got := settings.get("aggregation", "all-sites")) != "all-sites":
+        do = "in NeuroFLAME every site must answer to the end."
+        raise ConfigError("E011", setting="aggregation", got=got, allowed="all-sites", do=do)
+
+
+def _question(aggregator: _Aggregator) -> dict[str, Any]:
+    if aggregator.state is None:
+        raise TypeError("a run has a state once it is opened")
+    return {
+        "run": aggregator.run,
+        "question": aggregator.rounds.question(aggregator.state).decode("ascii"),
+    }
+
+
+def _check_time(state: RunState, spent: float) -> None:
+    progress = progress_of(state)
+    exchanges = 0 if progress is None else progress.exchanges
+    seconds = EXCHANGE_SECONDS * exchanges
+    if spent + seconds > CAP_SECONDS:
+        raise ConfigError(
+            "E320",
+            exchanges=exchanges,
+            minutes=math.ceil(seconds / 60),
+            reading=round(spent / 60),
+            total=math.ceil((spent + seconds) / 60),  # never the limit itself
+            limit=round(CAP_SECONDS / 60),
+        )
+
+
+def has_ended(message: dict[str, Any]) -> bool:
+    return "files" in message
+
+
+def write(message: dict[str, Any], output_dir: str) -> None:
+    """Write the results of all, and what a site alone may know, into its output folder."""
+    known = _SITES.pop(output_dir, None)
+    if known is None or known.rounds is None:
+        return
+    try:
+        # Without them the framework's own limit of exchanges was reached, which ours is far below.
+        if "files" in message:
+            _take(known, known.rounds, message, Path(output_dir))
+    finally:
+        known.close()
+
+
+def _take(known: _Site, rounds: SiteRounds, message: Mapping[str, Any], target: Path) -> None:
+    files = {name: base64.b64decode(text) for name, text in message["files"].items()}
+    home = known.home(message)
+    done = rounds.deliver(message["run"], files)
+    _keep_words(home / "output", target)
+    if b'"error":""' not in done:
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    # Its own files last: what is called as one of them came from the aggregator.
+    for path in _visible(home / "consortium"):
+        _clear(target / path.name)
+        shutil.move(path, target / path.name)
+    for path in _visible(home / "output"):
+        _clear(target / path.name)
+        _keep(path, target / path.name)
+
+
+def _visible(folder: Path) -> list[Path]:
+    there = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [path for path in there if not path.name.startswith(".")]
+
+
+def _clear(target: Path) -> None:
+    if target.is_dir() and not target.is_symlink():
+        shutil.rmtree(target)
+    else:
+        target.unlink(missing_ok=True)
+
+
+def _keep(source: Path, target: Path) -> None:
+    """Copy what is of this site's people: for nobody else at any moment, through no link."""
+    if source.is_dir():
+        own_folder(target)
+        for path in source.iterdir():
+            _keep(path, target / path.name)
+    else:
+        write_atomically(target, source.read_bytes())
+
+
+def _write(folder: Path, files: Mapping[str, bytes]) -> None:
+    for name, content in files.items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+
+
+def _keep_words(home: Path, output: Path) -> None:
+    """Leave at the site what is told to its people alone: the temporary folder goes."""
+    for name in ("site-error.txt", NOTICE_FILE):
+        if (home / name).is_file():
+            output.mkdir(parents=True, exist_ok=True)
+            write_atomically(output / name, (home / name).read_bytes())
+        else:
+            (output / name).unlink(missing_ok=True)
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode("ascii")

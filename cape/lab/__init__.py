@@ -1,0 +1,1 @@
+"""The laboratory: synthetic studies, data sets, and engines tried on one computer."""

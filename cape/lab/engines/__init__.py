@@ -1,0 +1,1 @@
+"""Consortia in real engines and containers on this computer."""

@@ -1,0 +1,229 @@
+"""COINSTAC's own engine, driven by ``engine_program/engine.js``, on one computer.
+
+Needs node, the engine's packages (`NODE_PATH`), Docker (`DOCKER_HOST`) and this project's image;
+``packaging/with-engine.sh COMMAND`` makes all of them on Debian.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from cape.engines import compspec
+from cape.errors import CapeError, ReportedError
+from cape.frozen import dataclass
+from cape.lab.engines.containers import DEFAULT_IMAGE, connect
+from cape.settings.config import PRODUCT, parse_json
+from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
+from cape.site.policy import SitePolicy, policy_text
+
+RUN = "simulatorRun"
+PROGRAM = Path(__file__).parent / "engine_program" / "engine.js"
+# What a site's output folder holds of its own; all else came from the aggregator.
+SITE_FILES = (
+    "private",
+    "cape-site.json",
+    "sent.jsonl",
+    "site-error.txt",
+    "site-notice.txt",
+    "site-policy.toml",
+)
+PUBLIC_TEXT = re.compile(r"CAPE-E\d{3} [^\n]*")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PartyEnd:
+    """How the run ended for one party: its final output, or the engine's error text."""
+
+    party: str
+    fulfilled: bool
+    output: Any
+    error: str
+
+
+def run_engine(
+    folder: Path,
+    specification: Mapping[str, Any],
+    inputs: Mapping[str, Mapping[str, Any]],
+    *,
+    others: Mapping[str, Mapping[str, Any]] | None = None,
+    on_iteration: Callable[[int], None] = lambda iteration: None,
+) -> tuple[PartyEnd, ...]:
+    """`folder` has ``input/<site>/simulatorRun/``; CapeError E241: no node, packages, Docker."""
+    _check_parts()
+    all_of_them = {"default": specification, **(others or {})}
+    (folder / "compspecs.json").write_text(json.dumps(all_of_them), encoding="utf-8")
+    mapped = {
+        site: {name: {"value": value, "fulfilled": True} for name, value in values.items()}
+        for site, values in inputs.items()
+    }
+    (folder / "inputs.json").write_text(json.dumps(mapped), encoding="utf-8")
+    # With CI set the engine takes other mounts, hosts and ports.
+    environment = {name: value for name, value in os.environ.items() if name != "CI"}
+    command = ["node", str(PROGRAM), *(str(folder / n) for n in ("compspecs.json", "inputs.json"))]
+    errors = (folder / "engine.log").open("wb")
+    with (
+        errors,
+        subprocess.Popen(  # noqa: S603 - this project's own program
+            [*command, str(folder)],
+            stdout=errors,
+            stderr=subprocess.PIPE,
+            env=environment,
+            cwd=folder,
+        ) as process,
+    ):
+        try:
+            assert process.stderr is not None  # noqa: S101 - asked for above
+            for line in process.stderr:
+                _tell(line, on_iteration)
+            process.wait()
+        finally:
+            # Ctrl-C must not leave node or its containers behind.
+            process.kill()
+            _remove_containers(folder)
+    return _ends(folder / "engine.log", process.returncode)
+
+
+def _check_parts() -> None:
+    do = "run the command under packaging/with-engine.sh, which makes all parts on Debian."
+    if shutil.which("node") is None:
+        raise CapeError("E241", problem="the engine of COINSTAC needs node", do=do)
+    places = [Path(place) for place in os.environ.get("NODE_PATH", "").split(os.pathsep) if place]
+    if not any((place / "coinstac-pipeline").is_dir() for place in places):
+        raise CapeError("E241", problem="NODE_PATH names no coinstac-pipeline", do=do)
+    connect().close()
+
+
+def _tell(line: bytes, on_iteration: Callable[[int], None]) -> None:
+    try:
+        update = parse_json(line)["update"]
+        iteration = update["currentIteration"]
+    except (ValueError, KeyError, TypeError):
+        return  # the engine's own words
+    if isinstance(iteration, int):
+        on_iteration(iteration)
+
+
+def _ends(log: Path, code: int) -> tuple[PartyEnd, ...]:
+    ends = []
+    for line in log.read_text(encoding="utf-8", errors="replace").splitlines():
+        if line.startswith('{"party"'):
+            end = parse_json(line)
+            ends.append(
+                PartyEnd(
+                    party=end["party"],
+                    fulfilled=end["status"] == "fulfilled",
+                    output=end.get("value"),
+                    error=end.get("error") or "",
+                )
+            )
+    if not ends:
+        problem = f"the engine of COINSTAC did not start (exit {code})"
+        do = "read engine.log in container-logs of the results folder."
+        raise CapeError("E241", problem=problem, do=do)
+    return tuple(ends)
+
+
+def _remove_containers(folder: Path) -> None:
+    # The engine leaves them stopped; they are known by the folder that they mount.
+    client = connect()
+    (folder / "logs").mkdir(exist_ok=True)
+    try:
+        for container in client.containers.list(all=True):
+            mounts = client.api.inspect_container(container.id)["Mounts"]
+            if any(str(mount["Source"]).startswith(str(folder)) for mount in mounts):
+                (folder / "logs" / f"{container.name}.log").write_bytes(container.logs())
+                container.remove(force=True)
+    finally:
+        client.close()
+
+
+def simulate_in_engine(
+    sites: Mapping[str, Path],
+    settings: Mapping[str, object],
+    policy: SitePolicy,
+    work: Path,
+    *,
+    logs: Path,
+    image: str = "",
+    version: int = 2,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Leave results as other ways do; compspec `version` 1: a process per round, 2: the service."""
+    folder = work / "engine"
+    name = str(settings.get("computation", PRODUCT))
+    inputs = {}
+    for site, data in sites.items():
+        base = folder / "input" / site / RUN
+        shutil.copytree(data, base, copy_function=_link_or_copy)
+        (base / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
+        inputs[site] = {"computation": name, **settings, "policy": ["site-policy.toml"]}
+    chosen = adapted(compspec.compspec_of(name), image=image or DEFAULT_IMAGE, version=version)
+    try:
+        ends = run_engine(folder, chosen, inputs, on_iteration=_progress(on_progress, len(sites)))
+    finally:
+        logs.mkdir(parents=True, exist_ok=True)
+        for log in (folder / "engine.log", *folder.glob("logs/*.log")):
+            if log.is_file():
+                shutil.copy(log, logs / log.name)
+    for site in sites:
+        _take_results(folder / "output" / site / RUN, work, site)
+    failed = [end for end in ends if not end.fulfilled]
+    if failed:
+        # The engine wraps the public text in words of its own, and says it once for every party.
+        texts = [m.group() for end in failed if (m := PUBLIC_TEXT.search(end.error))]
+        raise ReportedError(texts[0] if texts else failed[0].error, "")
+
+
+def adapted(specification: Mapping[str, Any], *, image: str, version: int) -> dict[str, Any]:
+    document: dict[str, Any] = copy.deepcopy(dict(specification))
+    document["meta"]["compspecVersion"] = version
+    document["computation"]["dockerImage"] = document["computation"]["remote"]["dockerImage"] = (
+        image
+    )
+    return document
+
+
+def _link_or_copy(source: str, target: str) -> None:
+    try:
+        os.link(source, target)  # as the engine's application does
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _take_results(output: Path, work: Path, site: str) -> None:
+    private, common = work / site / "output", work / "remote" / "transfer"
+    private.mkdir(parents=True, exist_ok=True)
+    common.mkdir(parents=True, exist_ok=True)
+    if not output.is_dir():
+        return
+    for path in sorted(output.iterdir()):
+        target = (private if path.name in SITE_FILES else common) / path.name
+        # The engine carries the aggregator's files to every site: one copy is enough.
+        if path.name != ".cape" and not target.exists():
+            shutil.move(path, target)
+
+
+def _progress(on_progress: OnProgress | None, n_sites: int) -> Callable[[int], None]:
+    # The engine tells the number of its iteration and no more.
+    began, last = time.monotonic(), 0
+
+    def tell(iteration: int) -> None:
+        nonlocal began, last
+        if on_progress is None or iteration <= last:
+            return
+        now = time.monotonic()
+        opened = replace(BEFORE_JOIN, phase="engine", round=iteration, rounds=iteration)
+        on_progress(progress_line(iteration, opened, opened, now - began, n_sites, 0))
+        began, last = now, iteration
+
+    return tell

@@ -1,0 +1,234 @@
+"""A simulated consortium in containers: one per site, one for the aggregator.
+
+Needs the extra ``docker`` and a service with Docker's API (`DOCKER_HOST`).  No network, a read-only
+root, no capabilities, a memory limit; only the own site's data, read-only.  Containers are removed
+at the end, or by the next simulation into the same folder.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import FrameType, TracebackType
+from typing import Any, Self
+
+from cape.errors import CapeError, ReportedError
+from cape.settings.config import VERSION
+from cape.simulation.transports import error_detail
+from cape.site import policy as site_policy
+
+DEFAULT_IMAGE = f"coinstac-cape:{VERSION}"
+LABEL = "coinstac-cape.simulation"
+WAIT = ["python", "-c", "import signal; signal.sigwait({signal.SIGTERM})"]
+POLICY = "/policy/site-policy.toml"
+# Numbers of the streams in the frames of Docker's API.
+STDOUT, STDERR = 1, 2
+
+
+class Containers:
+    """A container per party, removed at exit; CapeError (E290): no Docker, no image, one ended."""
+
+    def __init__(
+        self,
+        sites: Mapping[str, Path],
+        work: Path,
+        logs: Path,
+        *,
+        image: str = DEFAULT_IMAGE,
+        memory: str = "4g",
+    ) -> None:
+        self._sites, self._work, self._logs = dict(sites), work, logs
+        self._image, self._memory = image, memory
+        self._mark = hashlib.sha256(str(work).encode()).hexdigest()[:16]
+        self._clients: dict[str, Any] = {}
+        self._containers: dict[str, Any] = {}
+        self._before: Any = None
+
+    def __enter__(self) -> Self:
+        self._before = _stop_on_sigterm()
+        try:
+            # A client per party: two threads never share a connection.
+            self._clients = {party: connect() for party in (*self._sites, "remote")}
+            self._logs.mkdir(parents=True, exist_ok=True)
+            # A simulation that was killed could not clean up; its containers hold this folder.
+            self._remove_left_over()
+            for party, client in self._clients.items():
+                self._containers[party] = self._start(client, party)
+        except BaseException:  # Ctrl-C while containers start must not leave them behind
+            self._leave()
+            raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        err: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._leave()
+
+    def places(self, party: str) -> dict[str, str]:
+        return {
+            "baseDirectory": f"/input/{party}/simulatorRun",
+            "outputDirectory": f"/output/{party}/simulatorRun",
+            "cacheDirectory": "/tmp",  # noqa: S108 - the container's own, as in the engine
+            "transferDirectory": f"/transfer/{party}/simulatorRun",
+        }
+
+    def _start(self, client: Any, party: str) -> Any:
+        home, places = self._work / party, self.places(party)
+        data = self._sites.get(party, home / "base")
+        mounts = {
+            str(data): {"bind": places["baseDirectory"], "mode": "ro"},
+            str(home / "output"): {"bind": places["outputDirectory"], "mode": "rw"},
+            str(home / "transfer"): {"bind": places["transferDirectory"], "mode": "rw"},
+            str(home / "site-policy.toml"): {"bind": POLICY, "mode": "ro"},
+        }
+        errors = _docker().errors
+        try:
+            return client.containers.run(
+                self._image,
+                WAIT,
+                detach=True,
+                labels={LABEL: self._mark},
+                volumes=mounts,
+                # A party speaks through exec alone: data have no other way out.
+                network_mode="none",
+                mem_limit=self._memory,
+                pids_limit=256,
+                read_only=True,
+                tmpfs={"/tmp": ""},  # noqa: S108
+                # What a site's container cannot do needs no promise.
+                cap_drop=["ALL"],
+                security_opt=["no-new-privileges"],
+                user=_user(client),
+                environment={
+                    site_policy.POLICY_VARIABLE: POLICY,
+                    # Of this simulation only: nothing that a site keeps outlives it.
+                    site_policy.HOME_VARIABLE: "/tmp/.cape-site",  # noqa: S108
+                    "HOME": "/tmp",  # noqa: S108
+                },
+            )
+        except errors.ImageNotFound as err:
+            raise CapeError(
+                "E290", problem=f"there is no image {self._image}", do="build it: make image."
+            ) from err
+        except errors.APIError as err:
+            raise CapeError(
+                "E290",
+                problem="a container cannot be started",
+                do="try 'docker run --rm --network none' with this image by hand.",
+                detail=str(err),
+            ) from err
+
+    def __call__(self, role: str, party: str, text: bytes) -> bytes:
+        began = time.monotonic()
+        code, answer, said = self._execute(party, ["python", f"/computation/{role}.py"], text)
+        self._note(party, f"{role}.py: exit {code}, {time.monotonic() - began:.2f} s", said)
+        if code == 0:
+            return answer
+        # A party that fails says why; silence is the kernel's, which ends what takes too much.
+        if not said:
+            problem = f"the container of {party} ended within a round (exit {code})"
+            raise CapeError(
+                "E290", problem=problem, do="give it more --memory, or look at its log."
+            )
+        words = said.decode("utf-8", "replace").strip()
+        raise ReportedError(words, error_detail(self._work / party / "output"))
+
+    def _execute(self, party: str, command: list[str], text: bytes) -> tuple[int, bytes, bytes]:
+        docker, client = _docker(), self._clients[party].api
+        try:
+            call = client.exec_create(self._containers[party].id, command, stdin=True)
+            stream = client.exec_start(call["Id"], socket=True)
+            parts: dict[int, list[bytes]] = {STDOUT: [], STDERR: []}
+            # The file over the socket has no way to close one direction; the socket has.
+            with stream, getattr(stream, "_sock", stream) as pipe:
+                pipe.settimeout(None)  # a round takes as long as it takes
+                with suppress(BrokenPipeError):  # the command ended before it read everything
+                    pipe.sendall(text)
+                    pipe.shutdown(socket.SHUT_WR)
+                for number, data in docker.utils.socket.frames_iter(stream, tty=False):
+                    parts[number].append(data)
+            code = client.exec_inspect(call["Id"])["ExitCode"]
+        except (docker.errors.APIError, OSError) as err:
+            problem, do = f"the container of {party} is gone", "start the run again."
+            raise CapeError("E290", problem=problem, do=do, detail=str(err)) from err
+        out, said = (b"".join(parts[number]) for number in (STDOUT, STDERR))
+        return (137 if code is None else int(code)), out, said
+
+    def _note(self, party: str, line: str, said: bytes = b"") -> None:
+        with (self._logs / f"{party}.log").open("ab") as log:
+            log.write(line.encode() + b"\n" + (said if not said else said.rstrip(b"\n") + b"\n"))
+
+    def _remove_left_over(self) -> None:
+        client = self._clients["remote"]
+        for old in client.containers.list(all=True, filters={"label": f"{LABEL}={self._mark}"}):
+            old.remove(force=True)
+
+    def _leave(self) -> None:
+        errors = _docker().errors
+        for party, container in self._containers.items():
+            with suppress(errors.APIError, OSError):
+                self._note(party, "container's own output:", container.logs())
+        # The mark finds also one that was being started when the interrupt came.
+        with suppress(KeyError, errors.APIError, OSError):
+            self._remove_left_over()
+        for client in self._clients.values():
+            client.close()
+        self._containers, self._clients = {}, {}
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+
+
+def connect() -> Any:
+    docker = _docker()
+    try:
+        client = docker.from_env()
+        try:
+            client.ping()
+        except BaseException:  # passed on; only the connection is closed
+            client.close()
+            raise
+    except (docker.errors.DockerException, OSError) as err:
+        raise CapeError(
+            "E290",
+            problem="no Docker service answers",
+            do="start Docker or podman's socket, or name it by DOCKER_HOST.",
+            detail=str(err),
+        ) from err
+    return client
+
+
+def _docker() -> Any:
+    try:
+        import docker
+        import docker.utils.socket
+    except ImportError as err:
+        do = "install it: pip install 'coinstac-cape[docker]'."
+        raise CapeError("E290", problem="the package docker is missing", do=do) from err
+    return docker
+
+
+def _user(client: Any) -> str:
+    # Results belong to this user; a rootless service maps users itself.
+    rootless = any("rootless" in option for option in client.info().get("SecurityOptions") or ())
+    return "0:0" if rootless else f"{os.getuid()}:{os.getgid()}"
+
+
+def _stop_on_sigterm() -> Any:
+    # As Ctrl-C does: a default SIGTERM would leave containers behind.  Threads set no handlers.
+    if threading.current_thread() is not threading.main_thread():
+        return None
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    return signal.signal(signal.SIGTERM, stop)

@@ -1,0 +1,174 @@
+"""FLARE's own simulator on one computer: all sites as processes of its own, nothing emulated.
+
+Needs the extra ``nvflare``.  Every site has its own file, as it would have on its own computer, and
+the run is on disk: a simulation that was stopped goes on after its last complete exchange.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from cape.engines.flare.job import JobPlan, new_run, read_job, write_job
+from cape.engines.flare.own_file import (
+    SERVER_CLASSES,
+    SITE_CLASSES,
+    AggregatorFile,
+    SiteFile,
+    allowing,
+    file_text,
+    write_resources,
+)
+from cape.engines.flare.rounds import AggregatorRounds, RunState, progress_of
+from cape.errors import CapeError, ReportedError, StoppedError
+from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
+from cape.simulation.transports import error_detail
+from cape.site.policy import SitePolicy, policy_text
+
+# Seconds between two looks at where the run stands.
+PAUSE = 0.1
+
+
+def simulate_in_flare(
+    sites: Mapping[str, Path],
+    settings: Mapping[str, object],
+    policy: SitePolicy,
+    work: Path,
+    *,
+    logs: Path,
+    on_progress: OnProgress | None = None,
+) -> None:
+    """Leave results as other ways do; CapeError E015: nvflare is not installed."""
+    if importlib.util.find_spec("nvflare") is None:
+        do = "install the extra 'nvflare'."
+        raise CapeError("E015", what="FLARE's simulator", package="nvflare", do=do)
+    folder = work / "flare"
+    job, kits = folder / "job", folder / "kits"
+    if (job / "meta.json").is_file():
+        plan = read_job(job)  # it was stopped
+    else:
+        plan = JobPlan(run=new_run(), settings=dict(settings))
+        write_job(job, plan)
+        _write_own_files(sites, policy, work, kits / "local")
+    rounds = AggregatorRounds(plan.run, plan.settings, work / "remote")
+    try:
+        code = _play(job, kits, list(sites), rounds, on_progress)
+    finally:
+        _keep_logs(kits, logs)
+    state = rounds.state()
+    if state is None or not state.ended:
+        for site in sites:
+            _show_error(work / site, plan.run)
+        raise _end(rounds, code)
+    # Only now: what goes on needs its journals where they are.
+    for site in sites:
+        _move(work / site / plan.run / "output", work / site / "output")
+    _move(rounds.results, work / "remote" / "transfer")
+
+
+def _show_error(home: Path, run: str) -> None:
+    error = home / run / "output" / "site-error.txt"
+    if error.is_file():
+        (home / "output").mkdir(exist_ok=True)
+        shutil.copy(error, home / "output" / error.name)
+
+
+def _write_own_files(
+    sites: Mapping[str, Path], policy: SitePolicy, work: Path, local: Path
+) -> None:
+    local.mkdir(parents=True)
+    for site, data in sites.items():
+        home = work / site
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "site-policy.toml").write_text(policy_text(policy), encoding="utf-8")
+        own = SiteFile(
+            data=str(data.resolve()),
+            runs=str(home),
+            policy=str(home / "site-policy.toml"),
+        )
+        (local / f"cape-site-{site}.toml").write_text(file_text(own), encoding="utf-8")
+    own_runs = AggregatorFile(runs=str(work / "remote"))
+    (local / "cape-aggregator.toml").write_text(file_text(own_runs), encoding="utf-8")
+    # One folder for the server and all sites.
+    write_resources(local, allowing({}, (*SERVER_CLASSES, *SITE_CLASSES))[0])
+
+
+def _play(
+    job: Path, kits: Path, sites: list[str], rounds: AggregatorRounds, tell: OnProgress | None
+) -> int:
+    command = [sys.executable, "-m", "nvflare.private.fed.app.simulator.simulator", str(job)]
+    number = str(len(sites))
+    options = ["-w", str(kits), "-c", ",".join(sites), "-t", number, "-m", number]
+    with (kits.parent / "flare.log").open("ab") as log:
+        process = subprocess.Popen(  # noqa: S603 - FLARE's own program
+            [*command, *options],
+            stdout=log,
+            stderr=log,
+            cwd=kits.parent,
+            # A group of its own: what it starts ends with it.
+            start_new_session=True,
+        )
+        try:
+            shown = _Shown(tell, rounds.state())
+            while process.poll() is None:
+                shown.look(rounds.state())
+                time.sleep(PAUSE)
+            shown.look(rounds.state())
+        finally:
+            # Ctrl-C must leave nothing behind.
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            process.wait()
+    return process.returncode
+
+
+class _Shown:
+    """The lines of the exchanges that were seen to end."""
+
+    def __init__(self, tell: OnProgress | None, before: RunState | None) -> None:
+        self._tell, self._iteration, self._last = tell, 0, BEFORE_JOIN
+        if before is not None:
+            self._iteration, self._last = before.iteration, progress_of(before) or BEFORE_JOIN
+        self._began = time.monotonic()
+
+    def look(self, state: RunState | None) -> None:
+        if self._tell is None or state is None or state.iteration <= self._iteration:
+            return
+        now, latest = time.monotonic(), progress_of(state) or self._last
+        line = progress_line(
+            state.iteration, self._last, latest, now - self._began, len(state.left), state.size
+        )
+        self._tell(line)
+        self._iteration, self._last, self._began = state.iteration, latest, now
+
+
+def _end(rounds: AggregatorRounds, code: int) -> CapeError:
+    path = rounds.home / "output" / "site-error.txt"
+    if not path.is_file():
+        return StoppedError("E265", party="FLARE's simulator", detail=f"exit {code}, see flare.log")
+    public = path.read_text(encoding="utf-8").partition("\n")[0]
+    return ReportedError(public, error_detail(rounds.home / "output"))
+
+
+def _keep_logs(kits: Path, logs: Path) -> None:
+    logs.mkdir(parents=True, exist_ok=True)
+    for path in (kits.parent / "flare.log", *kits.glob("*/log.txt"), *kits.glob("*/*/log.txt")):
+        if path.is_file():
+            name = path.name if path.parent == kits.parent else f"{path.parent.parent.name}.log"
+            shutil.copy(path, logs / name)
+
+
+def _move(source: Path, target: Path) -> None:
+    if source.is_dir():
+        shutil.rmtree(target, ignore_errors=True)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.move(source, target)

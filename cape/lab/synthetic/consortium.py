@@ -1,0 +1,437 @@
+"""Write a synthetic consortium: one folder per site, the owner's settings, the ground truth.
+
+``brain``      4-D NIfTI images on an MNI152 grid with named networks; the demo of the README.
+``paper``      matrices of 30 x 30 images, the study of capeDJICA (independent, noise free).
+``realistic``  the same with autocorrelation, noise and differing amplitudes; the others of
+               `cape.lab.synthetic.presets` are this one with one thing changed.
+``two-sided``  images of brains whose networks are mostly the same on both sides, over smooth noise
+               (`cape.lab.synthetic.resting`); ``smooth``: the noise alone.
+``records``    a table per site, two views of one person a row, for capecca and the PCAs.
+
+Everything is drawn from the seed: equal arguments give equal bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from cape.algorithms import kernel
+from cape.algorithms.estimators import Array, Data
+from cape.data import Grid, grid_of, mask_space
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.lab.synthetic.brain import BASELINE, NETWORKS, STORAGES, Scanner, network_maps
+from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate, two_views
+from cape.lab.synthetic.layouts import (
+    LAYOUTS,
+    Layout,
+    Shelf,
+    finish_site,
+    layout_settings,
+    maps_in_layout,
+    write_subject,
+)
+from cape.lab.synthetic.presets import AUTOCORRELATION, PRESETS
+from cape.lab.synthetic.resting import two_sided
+from cape.settings.config import Config
+
+OnWritten = Callable[[int, int], None]
+
+# Lognormal sd of the amplitude of a network in a subject.
+HETEROGENEITY = 0.3
+
+# Images of brains that are the same on both sides, and of no brain at all
+TWO_SIDED = ("two-sided", "smooth")
+
+# Subjects, time points, components unless told otherwise.
+DEFAULTS: dict[str, tuple[int, int, int]] = {
+    "brain": (200, 120, 6),
+    **dict.fromkeys(TWO_SIDED, (60, 150, 20)),
+    **dict.fromkeys(PRESETS, (128, 250, 20)),
+    "records": (4000, 1, 3),
+}
+
+# Subjects of `brain` have between 1 - this and 1 + this times `n_timepoints` volumes: real sites
+# never have equally long runs, and a bug that assumes so must show.
+SPREAD_OF_T = 0.15
+
+# Edge of the images of all other presets, and the cosines that their settings keep.
+IMAGE_EDGE = 30
+IMAGE_BASIS = 100
+
+# Columns of the tables of `records`: brain networks, then behaviour.
+N_X, N_Y = 10, 8
+
+# Canonical correlations of the planted pairs of `records`, evenly spaced between the two.
+STRONGEST, WEAKEST = 0.8, 0.4
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Summary:
+    """What `write_consortium` wrote."""
+
+    folder: Path  # of the consortium
+    preset: str  # which kind
+    site_sizes: tuple[int, ...]  # subjects of ``local0``, ``local1``
+    names: tuple[str, ...]  # networks, or S01 ... for images.
+    n_features: int  # D
+    n_bytes: int  # size of all site files
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Request:
+    """A request for a consortium; fields as the parameters of `write_consortium`."""
+
+    preset: str
+    sizes: tuple[int, ...]
+    n_timepoints: int
+    n_networks: int
+    grid_mm: int
+    tr: float
+    seed: int
+    layout: Layout
+    voxel_mm: float
+
+    @property
+    def owners(self) -> tuple[int, ...]:
+        return tuple(site for site, size in enumerate(self.sizes) for _ in range(size))
+
+    @property
+    def grid(self) -> Grid:
+        # Of the public mask that the settings name: synthetic images must pass a site's checks.
+        config = replace(Config(epsilon=1.0, delta=1e-5), mask=f"MNI152-{self.grid_mm}mm")
+        return grid_of(mask_space(config))
+
+
+def write_consortium(
+    out: Path,
+    *,
+    preset: str = "brain",
+    n_sites: int = 4,
+    n_subjects: int = 0,
+    site_sizes: Sequence[int] = (),
+    n_timepoints: int = 0,
+    grid_mm: int = 10,
+    n_networks: int = 0,
+    tr: float = 2.0,
+    seed: int = 0,
+    layout: Layout = "files",
+    templates: float = 0.0,
+    voxel_mm: float = 2.0,
+    progress: OnWritten | None = None,
+) -> Summary:
+    """Write ``settings.toml``, ``truth.npz``, ``README.txt`` and one folder per site into `out`.
+
+    Numbers that are 0 are the preset's; `site_sizes` stands instead of `n_sites` and `n_subjects`.
+    `grid_mm`, `tr` (s), `layout` (`cape.lab.synthetic.layouts`) and a spread of T are of
+    `brain` only.
+    `voxel_mm`: of the images of layout fmriprep, which has no settings (`cape init`) and no truth.
+    `templates` above 0: template maps that correlate so with the true ones, for every site.
+    ConfigError for impossible sizes, an unknown preset, or a folder that is not empty.
+    """
+    subjects, timepoints, networks = _preset(preset)
+    request = Request(
+        preset=preset,
+        sizes=tuple(site_sizes) or split_unequally(n_subjects or subjects, n_sites),
+        n_timepoints=n_timepoints or timepoints,
+        n_networks=n_networks or networks,
+        grid_mm=grid_mm,
+        tr=tr,
+        seed=seed,
+        layout=layout,
+        voxel_mm=voxel_mm,
+    )
+    _check(request, out, templates)
+    for site in range(len(request.sizes)):
+        (out / f"local{site}").mkdir(parents=True, exist_ok=True)
+    maps, names = WRITERS[preset](out, request, progress or (lambda _done, _total: None))
+    if layout != "fmriprep":  # that is a study as people have it
+        np.savez_compressed(out / "truth.npz", A=maps, names=np.array(names))
+        (out / "settings.toml").write_text(settings_text(request), encoding="utf-8")
+        (out / "README.txt").write_text(readme_text(request, names), encoding="utf-8")
+    if templates:
+        write_templates(out, request, maps, templates)
+    written = sum(path.stat().st_size for path in out.rglob("local*/**/*") if path.is_file())
+    return Summary(
+        folder=out,
+        preset=preset,
+        site_sizes=request.sizes,
+        names=names,
+        n_features=maps.shape[0],
+        n_bytes=written,
+    )
+
+
+def split_unequally(n_subjects: int, n_sites: int) -> tuple[int, ...]:
+    """Return falling site sizes that sum to `n_subjects`, each about 2/3 of the one before."""
+    if not 1 <= n_sites <= n_subjects:
+        allowed = f"1 to {n_subjects} (n_subjects)"
+        raise _impossible("n_sites", n_sites, allowed, "give every site a subject.")
+    weights = (2 / 3) ** np.arange(n_sites)
+    # One subject is set aside for every site first, so that no rounding leaves a site empty.
+    ends = np.rint(np.cumsum(weights) / weights.sum() * (n_subjects - n_sites)).astype(int)
+    return tuple(int(n) + 1 for n in np.diff(ends, prepend=0))
+
+
+def _preset(name: str) -> tuple[int, int, int]:
+    if name not in DEFAULTS:
+        raise _impossible("preset", name, ", ".join(DEFAULTS), "choose one of them.")
+    return DEFAULTS[name]
+
+
+def _impossible(name: str, got: object, allowed: str, do: str = "correct it.") -> ConfigError:
+    return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
+
+
+def _check(request: Request, out: Path, templates: float) -> None:
+    """Refuse before anything is written: a half-made folder would pass for a consortium."""
+    n, tables = request.n_networks, request.preset == "records"
+    most = {"brain": len(NETWORKS), "records": min(N_X, N_Y)}.get(request.preset, 50)
+    shortest = max(10, n + 3)
+    layouts = LAYOUTS if request.preset == "brain" else LAYOUTS[:1]
+    if min(request.sizes) < 1:
+        raise _impossible("site_sizes", request.sizes, "1 or more each")
+    if not 2 <= n <= most:
+        raise _impossible("n_networks", n, f"2 to {most}")
+    if not tables and not shortest <= request.n_timepoints <= 5000:
+        allowed = "10 to 5000, above n_networks + 2"
+        raise _impossible("n_timepoints", request.n_timepoints, allowed)
+    if request.grid_mm not in (10, 8, 6, 4, 3):
+        raise _impossible("grid_mm", request.grid_mm, "10, 8, 6, 4, 3")
+    if not 0.1 <= request.tr <= 20:
+        raise _impossible("tr", request.tr, "0.1 to 20 s")
+    if not 1 <= request.voxel_mm <= 10:
+        raise _impossible("voxel_mm", request.voxel_mm, "1 to 10 mm")
+    if request.seed < 0:
+        raise _impossible("seed", request.seed, "0 or more")
+    if request.layout not in layouts:
+        raise _impossible("layout", request.layout, f"{', '.join(LAYOUTS)}; files for matrices")
+    if templates and (tables or request.layout in ("matrix", "atlas")):
+        problem = "templates are made for images and for matrices of images"
+        raise ConfigError("E012", problem=problem, do="choose another preset or layout.")
+    if out.is_dir() and any(out.iterdir()):
+        problem = "the folder for the synthetic consortium is not empty"
+        raise ConfigError("E016", problem=problem, do="choose another one.")
+
+
+# -- the data of the presets ---------------------------------------------------------------------
+
+
+def _write_brain(out: Path, request: Request, progress: OnWritten) -> tuple[Array, tuple[str, ...]]:
+    """Write one 4-D image per subject; return maps (D, R) and names."""
+    names = tuple(NETWORKS)[: request.n_networks]
+    grid = request.grid
+    shelves: dict[int, Shelf] = {}
+    voxel_mm = request.voxel_mm if request.layout == "fmriprep" else 0.0
+    maps = network_maps(grid, names)
+    scanner = Scanner(grid=grid, maps=maps, tr=request.tr, voxel_mm=voxel_mm)
+    rng = np.random.default_rng([request.seed, 1])
+    n_subjects, longest = len(request.owners), int(request.n_timepoints * (1 + SPREAD_OF_T))
+    courses = garch_sources(rng, n_subjects, len(names), longest, ar=AUTOCORRELATION)
+    strength = np.exp(HETEROGENEITY * rng.standard_normal((n_subjects, len(names), 1)))
+    courses *= strength.astype(np.float32)
+    shortest = int(np.ceil(request.n_timepoints * (1 - SPREAD_OF_T)))
+    lengths = rng.integers(shortest, longest, size=n_subjects, endpoint=True)
+    for m, site in enumerate(request.owners):
+        # A generator for each subject: its image does not depend on who else is in the study.
+        subject_rng = np.random.default_rng([request.seed, 2, m])
+        values = scanner.series(subject_rng, courses[m, :, : lengths[m]])
+        storage = STORAGES[site % len(STORAGES)]
+        shelves[site] = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
+        write_subject(request.layout, shelves[site], m, values, subject_rng)
+        progress(m + 1, n_subjects)
+    for site, shelf in shelves.items():
+        members = tuple(m for m, owner in enumerate(request.owners) if owner == site)
+        finish_site(request.layout, shelf, members)
+    return maps_in_layout(request.layout, grid, scanner.maps), names
+
+
+def _write_two_sided(
+    out: Path, request: Request, progress: OnWritten
+) -> tuple[Array, tuple[str, ...]]:
+    """Write one 4-D image per subject; return maps (D, R), of `smooth` those that are not there."""
+    grid = request.grid
+    study = two_sided(
+        grid, request.n_networks, seed=request.seed, networks=request.preset == "two-sided"
+    )
+    scanner = Scanner(grid=grid, maps=study.maps, tr=request.tr)
+    for m, site in enumerate(request.owners):
+        X = study.subject(m, request.n_timepoints)
+        # In units of a scanner: about 1 % of the baseline.
+        values = np.asarray(BASELINE + 0.01 * BASELINE * X / X.std(), dtype=np.float32)
+        storage = STORAGES[site % len(STORAGES)]
+        shelf = Shelf(folder=out / f"local{site}", scanner=scanner, storage=storage)
+        write_subject("files", shelf, m, values, np.random.default_rng([request.seed, 2, m]))
+        progress(m + 1, len(request.owners))
+    return study.maps, tuple(f"N{k + 1:02d}" for k in range(request.n_networks))
+
+
+def _write_matrices(
+    out: Path, request: Request, progress: OnWritten
+) -> tuple[Array, tuple[str, ...]]:
+    """Write one (D, T) float32 matrix per subject; return maps (D, R) and names."""
+    study = generate(
+        PRESETS[request.preset],
+        n_subjects=len(request.owners),
+        seed=request.seed,
+        n_components=request.n_networks,
+        n_timepoints=request.n_timepoints,
+        image_size=IMAGE_EDGE,
+        n_basis=IMAGE_BASIS,
+    ).in_voxels()
+    for m, subject in enumerate(study.each()):
+        path = out / f"local{request.owners[m]}" / f"sub-{m + 1:03d}.npy"
+        np.save(path, np.asarray(subject, dtype=np.float32), allow_pickle=False)
+        progress(m + 1, len(request.owners))
+    return study.A, tuple(f"S{k + 1:02d}" for k in range(request.n_networks))
+
+
+def _write_records(
+    out: Path, request: Request, progress: OnWritten
+) -> tuple[Array, tuple[str, ...]]:
+    """Write one table per site; return the loadings of the planted pairs (D, K) and names.
+
+    All columns have mean 0 and variance 1, so that the public range -3 to 3 fits.
+    """
+    K, owners = request.n_networks, request.owners
+    planted = tuple(np.linspace(STRONGEST, WEAKEST, K))
+    study = two_views(request.seed, n_records=len(owners), n_x=N_X, n_y=N_Y, correlations=planted)
+    header = [f"network_{i:02d}" for i in range(1, N_X + 1)]
+    header += [f"score_{i:02d}" for i in range(1, N_Y + 1)]
+    for site in sorted(set(owners)):
+        rows = [m for m, owner in enumerate(owners) if owner == site]
+        lines = [",".join(["subject", *header])]
+        for m in rows:
+            values = (f"{value:.6g}" for value in study.records[m])
+            lines.append(",".join([f"sub-{m + 1:05d}", *values]))
+        path = out / f"local{site}" / "records.csv"
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        progress(rows[-1] + 1, len(owners))
+    return study.loadings, tuple(f"P{k:02d}" for k in range(1, K + 1))
+
+
+WRITERS = {
+    "brain": _write_brain,
+    **dict.fromkeys(TWO_SIDED, _write_two_sided),
+    **dict.fromkeys(PRESETS, _write_matrices),
+    "records": _write_records,
+}
+
+
+def write_templates(out: Path, request: Request, maps: Array, r: float) -> None:
+    """Write template maps that correlate r with the true ones into every site's folder.
+
+    They are what ``separation=template`` would get from a published atlas: partly right.
+    """
+    rng = np.random.default_rng([request.seed, 3])
+    folders = [out / f"local{site}" for site in range(len(request.sizes))]
+    white = rng.standard_normal(maps.shape)
+    if request.preset in PRESETS:
+        noise = kernel.smooth_image((IMAGE_EDGE, IMAGE_EDGE), white)
+        for folder in folders:
+            path = folder / "templates.npy"
+            np.save(path, correlated_maps(maps, noise, r), allow_pickle=False)
+        return
+    import nibabel as nib
+
+    grid = request.grid
+    x, y, z = (float(edge) for edge in np.linalg.norm(grid.affine[:3, :3], axis=0))
+    noise = kernel.smooth(grid.inside, (x, y, z), white)
+    volume: Data = np.zeros((*grid.shape, maps.shape[1]), dtype=np.float32)
+    volume[grid.inside] = correlated_maps(maps, noise, r)
+    image = nib.Nifti1Image(volume, grid.affine)
+    image.set_sform(grid.affine, code="mni")
+    for folder in folders:
+        nib.save(image, folder / "templates.nii.gz")
+
+
+# -- the texts beside them -----------------------------------------------------------------------
+
+
+def settings_text(request: Request) -> str:
+    """Return settings.toml, without epsilon and delta."""
+    lines = [
+        f'# Settings of a synthetic consortium (preset "{request.preset}", seed {request.seed}).',
+        "# The owner must choose epsilon and delta; there is no default on purpose, for example:",
+        "# epsilon = 8.0",
+        "# delta = 1e-5",
+        "",
+    ]
+    chosen = _of_records(request) if request.preset == "records" else _of_series(request)
+    return "\n".join([*lines, *chosen]) + "\n"
+
+
+def _roster(request: Request) -> list[str]:
+    n_sites = len(request.sizes)
+    return [f"n_sites = {n_sites}", f"min_sites = {min(3, max(2, n_sites))}"]
+
+
+def _of_records(request: Request) -> list[str]:
+    return [
+        'computation = "capecca"',
+        *_roster(request),
+        f"n_features_x = {N_X}",
+        f"n_pairs = {request.n_networks}",
+    ]
+
+
+def _of_two_sided(request: Request) -> list[str]:
+    # Else by G: docs/separations.md
+    few = [f"n_components = {request.n_networks}"] if request.n_networks < 12 else []
+    return [
+        'separation = "spatial"',
+        *few,
+        f"min_timepoints = {min(100, request.n_timepoints)}",
+        *_roster(request),
+        f'mask = "MNI152-{request.grid_mm}mm"',
+        f"tr = {request.tr!r}",
+    ]
+
+
+def _of_series(request: Request) -> list[str]:
+    if request.preset in TWO_SIDED:
+        return _of_two_sided(request)
+    brain = request.preset == "brain"
+    shortest = 1 - SPREAD_OF_T if brain else min(1.0, PRESETS[request.preset].lengths[0])
+    lines = [
+        f"n_components = {request.n_networks}",
+        f"min_timepoints = {min(100, int(shortest * request.n_timepoints))}",
+        *_roster(request),
+        'standardize = "demean"  # the planted maps are in units of signal, not of voxel variance',
+    ]
+    if request.preset != "brain":
+        return [
+            *lines,
+            'feature_space = "matrix"',
+            f'image_shape = "{IMAGE_EDGE},{IMAGE_EDGE}"',
+            'basis = "dct"',
+            f"n_basis = {IMAGE_BASIS}",
+            'orientation = "feature_by_time"',
+            'detrend = "none"',
+        ]
+    lines += [
+        f'mask = "MNI152-{request.grid_mm}mm"',
+        f"tr = {request.tr!r}",
+        'detrend = "linear"',  # a Scanner adds a linear drift
+        *layout_settings(request.layout, request.tr),
+    ]
+    if request.layout not in ("matrix", "atlas"):
+        lines += ['feature_space = "mask"', 'basis = "dct"', "n_basis = 400"]
+    return lines
+
+
+def readme_text(request: Request, names: Sequence[str]) -> str:
+    sizes = ", ".join(f"local{site} {size}" for site, size in enumerate(request.sizes))
+    return (
+        "A synthetic consortium made by `cape synth`; no human data.\n\n"
+        f"preset {request.preset}, seed {request.seed}\n"
+        f"subjects: {sizes} ({sum(request.sizes)} in all)\n"
+        f"components: {', '.join(names)}\n\n"
+        "settings.toml  the owner's settings; add epsilon and delta\n"
+        "local0 ...     one folder per site\n"
+        "truth.npz      A (features x components) in the order of the mask's voxels, names\n"
+    )

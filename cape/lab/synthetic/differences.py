@@ -1,0 +1,100 @@
+"""What differs between the subjects of a synthetic study beside their time courses.
+
+Drawn for one subject at a time from generators of its own, so that blocks of any size and studies
+of any number of sites see the same subject.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cape.algorithms.estimators import Array
+from cape.frozen import dataclass
+from cape.lab.synthetic.presets import Preset
+
+# Sites that a study of `site_effect` imitates: equal parts of its subjects, in order.
+N_SITES = 4
+
+# Networks that lie elsewhere in a subgroup: every third.
+ELSEWHERE = 3
+
+# Norm of the artefact of a spike over that of the signal of a volume.
+SPIKE = 5.0
+
+# Pixels; smoothness of random fields, about that of the blobs of the presets.
+FIELD_WIDTH = 2.0
+
+
+def random_fields(rng: np.random.Generator, n: int, count: int) -> Array:
+    """Draw Gaussian random fields on an image of n x n, shape (n * n, count), columns of norm 1."""
+    place = np.arange(n)
+    axis = np.exp(-((place[:, None] - place[None, :]) ** 2) / (2 * FIELD_WIDTH**2))
+    white = rng.standard_normal((n, n, count))
+    fields = np.einsum("ai,bj,ijk->abk", axis, axis, white, optimize=True).reshape(n * n, count)
+    return np.asarray(fields / np.linalg.norm(fields, axis=0))
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Differences:
+    """Maps and artefacts of single subjects, in pixels."""
+
+    preset: Preset
+    seed: int
+    n_subjects: int  # M
+    maps: Array  # (D, R): of the study
+    elsewhere: Array  # (D, R): of the subgroup
+
+    @property
+    def any(self) -> bool:
+        kind = self.preset
+        return bool(kind.jitter or kind.site_effect or kind.spikes or kind.subgroup)
+
+    def site(self, m: int) -> int:
+        return m * N_SITES // self.n_subjects
+
+    def in_subgroup(self, m: int) -> bool:
+        # Spread evenly over the subjects: every site has its part.
+        share = self.preset.subgroup
+        return int((m + 1) * share) > int(m * share)
+
+    def maps_of(self, m: int) -> Array:
+        """Return the maps of subject m, shape (D, R)."""
+        rng, kind = np.random.default_rng([4000, self.seed, m]), self.preset
+        maps = self.maps.copy()
+        if self.in_subgroup(m):
+            maps[:, ::ELSEWHERE] = self.elsewhere[:, ::ELSEWHERE]
+        if kind.jitter:
+            shifts = kind.jitter * rng.standard_normal((maps.shape[1], 2))
+            maps = np.stack([_shifted(a, *by) for a, by in zip(maps.T, shifts, strict=True)], 1)
+        if kind.site_effect:
+            of_site = np.random.default_rng([4001, self.seed, self.site(m)])
+            maps *= np.exp(kind.site_effect * of_site.standard_normal(maps.shape[1]))
+        return maps
+
+    def artefacts(self, m: int, n_times: int) -> Array | None:
+        """Return what is added to the signal of subject m, shape (D, T); None for nothing."""
+        kind, edge = self.preset, round(np.sqrt(len(self.maps)))
+        rng = np.random.default_rng([4002, self.seed, m])
+        power = float(np.sum(self.maps**2))
+        added = np.zeros((len(self.maps), n_times))
+        if kind.site_effect:
+            of_site = np.random.default_rng([4003, self.seed, self.site(m)])
+            field = random_fields(of_site, edge, 1) * np.sqrt(kind.site_effect * power)
+            added += field @ rng.standard_normal((1, n_times))
+        if kind.spikes:
+            at = np.flatnonzero(rng.random(n_times) < kind.spikes)
+            added[:, at] += SPIKE * np.sqrt(power) * random_fields(rng, edge, len(at))
+        return added if kind.site_effect or kind.spikes else None
+
+
+def _shifted(image: Array, down: float, right: float) -> Array:
+    """Return a flat square image moved by parts of pixels; its border is repeated."""
+    n = round(np.sqrt(len(image)))
+    moved: Array = _interpolation(n, down) @ image.reshape(n, n) @ _interpolation(n, right).T
+    return moved.ravel()
+
+
+def _interpolation(n: int, by: float) -> Array:
+    """Return the matrix (n, n) that reads a line at i - by, linear between its samples."""
+    at = np.clip(np.arange(n) - by, 0, n - 1)
+    return np.asarray(np.maximum(0.0, 1.0 - np.abs(at[:, None] - np.arange(n))))

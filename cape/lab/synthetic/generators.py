@@ -1,0 +1,359 @@
+"""Synthetic studies with known maps and sources; every draw in a fixed order.
+
+`generate` makes the presets (`cape.lab.synthetic.presets`) in a public basis, `djica_sim` the
+study on which the papers' own systems are judged.  Nothing here is fMRI; blobs stand for networks,
+GARCH processes for their time courses (the source of Sec. V of capeDJICA, Imtiaz et al.).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.basis import dct_image
+from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
+from cape.lab.synthetic.differences import Differences, random_fields
+from cape.lab.synthetic.presets import Preset
+
+# Samples that are thrown away, so that the volatility forgets where it started.
+BURN_IN = 50
+SIM_BURN_IN = 100
+
+# alpha + beta of the GARCH(1, 1) sources.
+PERSISTENCE = 0.9
+
+# Edge of the images of `djica_sim`.
+SIM_SIZE = 30
+
+# Rejected maps after which the list of accepted maps starts afresh.
+TRIES = 400
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Study:
+    """A synthetic study before its observation noise is drawn."""
+
+    A: Array  # (D, R): true maps
+    B: Array  # (D, d): public basis the data are seen in
+    S: Data  # (M, R, T): true time courses, time mean removed, 0 after the end of a subject
+    noise_std: float  # of every entry in the basis
+    # Of the generator after the sources, so that the noise can be drawn in blocks
+    rng_state: dict[str, object]
+    differences: Differences | None = None  # None: all subjects have the maps A
+    lengths: npt.NDArray[np.intp] | None = None  # (M,): time points; None: all have T
+
+    def blocks(self, size: int) -> Iterator[Data]:
+        """Yield subjects in the basis, (size, d, T) float32 each, the same draws for any size."""
+        rng = np.random.default_rng()
+        rng.bit_generator.state = self.rng_state
+        in_basis = (self.B.T @ self.A).astype(np.float32)
+        for first in range(0, len(self.S), size):
+            block = in_basis @ self.S[first : first + size]
+            if self.differences is not None:
+                block = self._differing(self.differences, first, len(block))
+            if self.noise_std > 0.0:
+                noise = rng.standard_normal(block.shape, dtype=np.float32)
+                noise *= np.float32(self.noise_std)
+                block += noise
+            yield block
+
+    def _differing(self, differences: Differences, first: int, count: int) -> Data:
+        """Return the signal and the artefacts of `count` subjects, (count, d, T)."""
+        signals = []
+        for m in range(first, first + count):
+            signal = (self.B.T @ differences.maps_of(m)) @ self.S[m]
+            artefacts = differences.artefacts(m, self.S.shape[2])
+            signals.append(signal if artefacts is None else signal + self.B.T @ artefacts)
+        return np.asarray(signals, dtype=np.float32)
+
+    def each(self) -> Iterator[Data]:
+        """Yield subjects in the basis one by one, (d, T_m) float32, every one at its own length."""
+        for m, block in enumerate(self.blocks(1)):
+            yield block[0] if self.lengths is None else block[0, :, : self.lengths[m]]
+
+    def subjects(self) -> Data:
+        """Return all subjects in the basis, (M, d, T) float32: 4 M d T bytes; T is the longest."""
+        return np.concatenate(list(self.blocks(max(1, len(self.S) // 8))))
+
+    def in_voxels(self) -> Study:
+        """Return the study with the identity as basis: blocks then have shape (size, D, T)."""
+        return replace(self, B=np.eye(len(self.A)))
+
+
+def blob_maps(rng: np.random.Generator, n: int, n_components: int, preset: Preset) -> Array:
+    """Draw maps of one or two Gaussian blobs each, shape (n * n, R), before their strength.
+
+    A map is accepted when its |cos| with every earlier one is below the bound; the list starts
+    afresh after every 400th try.  Columns have norm 1.
+    """
+    row, column = np.indices((n, n), dtype=np.float64)
+    accepted: list[Array] = []
+    tries = 0
+    while len(accepted) < n_components:
+        tries += 1
+        if tries % TRIES == 0:
+            accepted.clear()
+        image = np.zeros((n, n))
+        for _ in range(rng.integers(1, 3)):
+            centre = rng.uniform(3, n - 4, 2)
+            sd = rng.uniform(*preset.blob_sd, 2)
+            image += np.exp(
+                -(((row - centre[0]) / sd[0]) ** 2) / 2 - ((column - centre[1]) / sd[1]) ** 2 / 2
+            )
+        candidate = image.ravel() / np.linalg.norm(image)
+        if all(abs(float(candidate @ other)) < preset.max_cosine for other in accepted):
+            accepted.append(candidate)
+    return np.stack(accepted, axis=1)
+
+
+def uniform_sources(
+    rng: np.random.Generator, n_subjects: int, n_components: int, n_timepoints: int, *, ar: float
+) -> Data:
+    """Draw AR(1) time courses (M, R, T) of unit variance with uniform innovations."""
+    y = np.zeros((n_subjects, n_components))
+    courses = np.empty((*y.shape, n_timepoints), dtype=np.float32)
+    for t in range(-BURN_IN, n_timepoints):
+        y = ar * y + np.sqrt(3.0 * (1.0 - ar**2)) * rng.uniform(-1.0, 1.0, y.shape)
+        if t >= 0:
+            courses[:, :, t] = y
+    return courses
+
+
+def garch_sources(
+    rng: np.random.Generator,
+    n_subjects: int,
+    n_components: int,
+    n_timepoints: int,
+    *,
+    ar: float,
+    alpha: tuple[float, float] = (0.15, 0.30),
+    innovations: Literal["normal", "laplace"] = "normal",
+) -> Data:
+    """Draw AR(1) time courses (M, R, T) with GARCH(1, 1) volatility and unit variance.
+
+    `ar` in (-1, 1); `alpha` is the range of the reaction to the last innovation, alpha + beta = .9.
+    Time means are not removed.
+    """
+    # The order of draws is part of every study: alpha per component, then sample by sample.
+    a = rng.uniform(*alpha, n_components)
+    b = PERSISTENCE - a
+    w = 1.0 - PERSISTENCE
+    shape = (n_subjects, n_components)
+    h, e, y = np.ones(shape), np.zeros(shape), np.zeros(shape)
+    courses = np.empty((*shape, n_timepoints), dtype=np.float32)
+    for t in range(-BURN_IN, n_timepoints):
+        h = w + a * e**2 + b * h
+        if innovations == "normal":
+            shock = rng.standard_normal(shape)
+        else:
+            shock = rng.laplace(size=shape) / np.sqrt(2.0)
+        e = np.sqrt(h) * shock
+        y = ar * y + np.sqrt(1.0 - ar**2) * e
+        if t >= 0:
+            courses[:, :, t] = y
+    return courses
+
+
+def generate(
+    preset: Preset,
+    *,
+    n_subjects: int,
+    seed: int,
+    n_components: int = 20,
+    n_timepoints: int = 250,
+    image_size: int = 30,
+    n_basis: int = 100,
+) -> Study:
+    """Draw a study: maps, strengths, sources, amplitudes, in this order; D = image_size^2."""
+    # Offsets keep the streams of the generators of this module apart for equal seeds.
+    rng = np.random.default_rng(1000 + seed)
+    apart = np.random.default_rng([4004, seed])  # what `realistic` does not draw
+    if preset.fields:
+        maps = random_fields(rng, image_size, n_components)
+    else:
+        maps = blob_maps(rng, image_size, n_components, preset)
+    A = maps * np.exp(preset.strength * rng.standard_normal(n_components))
+    longest = round(preset.lengths[1] * n_timepoints)
+    S = garch_sources(
+        rng,
+        n_subjects,
+        n_components,
+        longest,
+        ar=preset.ar,
+        alpha=preset.alpha,
+        innovations=preset.innovations,
+    )
+    if k := round(preset.sub_gaussian * n_components):
+        S[:, :k] = uniform_sources(apart, n_subjects, k, longest, ar=preset.ar)
+    if r := preset.correlation:
+        n_pairs = n_components // 2
+        first, second = S[:, 0 : 2 * n_pairs : 2], S[:, 1 : 2 * n_pairs : 2]
+        second[:] = r * first + np.sqrt(1.0 - r * r) * second
+    if preset.heterogeneity > 0.0:
+        amplitude = rng.standard_normal((n_subjects, n_components, 1))
+        S *= np.exp(preset.heterogeneity * amplitude).astype(np.float32)
+    lengths = None
+    if preset.lengths != (1.0, 1.0):
+        shortest = round(preset.lengths[0] * n_timepoints)
+        lengths = apart.integers(shortest, longest, size=n_subjects, endpoint=True)
+        within = np.arange(longest) < lengths[:, None, None]
+        S *= within
+        # Without the mean of its own time points; what lies behind them stays 0.
+        S -= (S.sum(axis=2) / lengths[:, None])[..., None] * within
+    else:
+        # The data of a site are centred in time; sources that were not would not be found again.
+        S -= S.mean(axis=2, keepdims=True)
+    elsewhere = blob_maps(apart, image_size, n_components, preset) if preset.subgroup else maps
+    differences = Differences(
+        preset=preset,
+        seed=seed,
+        n_subjects=n_subjects,
+        maps=A,
+        elsewhere=elsewhere * np.linalg.norm(A, axis=0),
+    )
+    return Study(
+        A=A,
+        B=dct_image((image_size, image_size), n_basis),
+        S=S,
+        noise_std=float(np.sqrt(preset.noise * np.sum(A**2) / len(A))),
+        rng_state=dict(rng.bit_generator.state),
+        differences=differences if differences.any else None,
+        lengths=lengths,
+    )
+
+
+def correlated_maps(maps: Array, smooth_noise: Array, r: float) -> Array:
+    """Return maps (D, R) of std 1 that correlate exactly r in 0..1 with the given ones."""
+    truth = maps - maps.mean(axis=0)
+    truth /= np.linalg.norm(truth, axis=0)
+    rest = smooth_noise - smooth_noise.mean(axis=0)
+    # At right angles to the truth, or the correlation would be r on average only.
+    rest -= truth * np.sum(truth * rest, axis=0)
+    rest /= np.linalg.norm(rest, axis=0)
+    mixed = r * truth + np.sqrt(1.0 - r * r) * rest
+    return np.asarray(mixed * np.sqrt(float(len(maps))))
+
+
+def standardise(stack: npt.NDArray[np.floating]) -> Data:
+    """Return subjects without time mean and with unit trace, float32, shape (n_subjects, d, T).
+
+    This is what the first stage is given; subjects that are zero stay zero.
+    """
+    Y = stack - stack.mean(axis=2, keepdims=True)
+    power = np.einsum("mdt,mdt->m", Y, Y, dtype=np.float64) / Y.shape[2]
+    scale = 1.0 / np.sqrt(np.where(power > 0.0, power, 1.0))
+    return np.asarray(Y * scale[:, None, None], dtype=np.float32)
+
+
+def _tilted_blob(centre: tuple[float, float], sd: Array, angle: float) -> Array:
+    row, column = np.indices((SIM_SIZE, SIM_SIZE), dtype=np.float64)
+    dy, dx = row - centre[0], column - centre[1]
+    a = (np.cos(angle) * dx + np.sin(angle) * dy) / sd[0]
+    b = (-np.sin(angle) * dx + np.cos(angle) * dy) / sd[1]
+    return np.asarray(np.exp(-(a**2 + b**2) / 2.0))
+
+
+def djica_sim_maps() -> Array:
+    """Return the 20 fixed maps of `djica_sim`, shape (900, 20).
+
+    One tilted blob per cell of a 4 x 5 grid, every fourth with a weaker mirror image; below 5 % of
+    the peak a map is 0.  |cos| of two maps stays below .35.
+    """
+    rng = np.random.default_rng(0)
+    maps: list[Array] = []
+    for k in range(20):
+        r, c = divmod(k, 5)
+        for _ in range(1000):
+            cy = (r + 0.5) * SIM_SIZE / 4 + rng.uniform(-1.5, 1.5)
+            cx = (c + 0.5) * SIM_SIZE / 5 + rng.uniform(-1.5, 1.5)
+            sd = rng.uniform(1.6, 3.0, 2)
+            angle = rng.uniform(0.0, np.pi)
+            image = _tilted_blob((cy, cx), sd, angle)
+            if k % 4 == 0:
+                mirror = _tilted_blob((cy, SIM_SIZE - 1 - cx), sd, np.pi - angle)
+                image += rng.uniform(0.2, 0.4) * mirror
+            image[image < 0.05 * image.max()] = 0.0
+            candidate = image.ravel() / image.max()
+            norm = np.linalg.norm(candidate)
+            if all(abs(candidate @ m) < 0.35 * norm * np.linalg.norm(m) for m in maps):
+                maps.append(candidate)
+                break
+    return np.stack(maps, axis=1)
+
+
+def djica_sim(seed: int, *, n_subjects: int, n_timepoints: int = 250) -> Study:
+    """Draw the noise-free study on which the papers' own systems are judged, 900 pixels, R = 20.
+
+    In voxels (B is the identity).  AR(1)-GARCH(1, 1) sources of unit variance whose parameters
+    differ between components; rows of S are centred over all subjects together.
+    """
+    # The maps are the same for every seed: systems are compared on sources alone.
+    A = djica_sim_maps()
+    rng = np.random.default_rng(seed)
+    R = A.shape[1]
+    phi = rng.uniform(0.1, 0.4, (R, 1))
+    alpha = rng.uniform(0.15, 0.30, (R, 1))
+    total = rng.uniform(0.85, 0.95, (R, 1))
+    w = (1.0 - total) * (1.0 - phi**2)
+    h = np.repeat(w / (1.0 - total), n_subjects, axis=1)
+    e, s = np.zeros_like(h), np.zeros_like(h)
+    courses = np.empty((n_subjects, R, n_timepoints), dtype=np.float32)
+    for t in range(-SIM_BURN_IN, n_timepoints):
+        h = w + alpha * e**2 + (total - alpha) * h
+        e = np.sqrt(h) * rng.standard_normal((R, n_subjects))
+        s = phi * s + e
+        if t >= 0:
+            courses[:, :, t] = s.T
+    courses -= courses.mean(axis=(0, 2), keepdims=True)
+    return Study(
+        A=A, B=np.eye(len(A)), S=courses, noise_std=0.0, rng_state=dict(rng.bit_generator.state)
+    )
+
+
+# -- two views of one person, for CCA -------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TwoViews:
+    """Records of two views with known canonical correlations."""
+
+    records: Array  # (N, D_x + D_y): one row per person, columns of unit variance
+    covariance: Array  # (D, D): true, of the columns
+    loadings: Array  # (D, K): correlation of every column with the true variate of its own view
+    correlations: Array  # (K,): true canonical correlations
+
+
+def two_views(
+    seed: int, *, n_records: int, n_x: int, n_y: int, correlations: tuple[float, ...]
+) -> TwoViews:
+    """Draw Gaussian records whose two views share len(correlations) pairs of factors.
+
+    Mixing matrices are random with singular values between 1 and 2, then columns are scaled to
+    unit variance, which leaves canonical correlations alone.
+    """
+    rng = np.random.default_rng(3000 + seed)
+    K = len(correlations)
+    cross = np.zeros((n_x, n_y))
+    cross[np.arange(K), np.arange(K)] = correlations
+    mixing = [_conditioned(rng, n) for n in (n_x, n_y)]
+    A, B = (M / np.linalg.norm(M, axis=1, keepdims=True) for M in mixing)
+    covariance = np.block([[A @ A.T, A @ cross @ B.T], [B @ cross.T @ A.T, B @ B.T]])
+    # A factor of the whole covariance: the two views then correlate as planted, and no more.
+    root = np.linalg.cholesky(covariance)
+    return TwoViews(
+        records=rng.standard_normal((n_records, n_x + n_y)) @ root.T,
+        covariance=covariance,
+        loadings=np.vstack([A[:, :K], B[:, :K]]),
+        correlations=np.array(correlations),
+    )
+
+
+def _conditioned(rng: np.random.Generator, n: int) -> Array:
+    # Singular values between 1 and 2: no direction of a view is too weak to be found.
+    left, right = (np.linalg.qr(rng.standard_normal((n, n)))[0] for _ in range(2))
+    return np.asarray((left * np.linspace(1.0, 2.0, n)) @ right)

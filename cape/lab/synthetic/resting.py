@@ -1,0 +1,112 @@
+"""Resting brains, roughly: networks that are mostly the same on both sides, over smooth noise.
+
+``two-sided``  16 networks of 1 or 2 blobs and their mirror images, and 4 on one side only
+``smooth``     the noise alone: what any method makes of it is no finding
+
+Places are drawn inside the mask.  In every subject each blob lies a little elsewhere and each
+network has its own strength.  Nothing was fitted to real data.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Data
+from cape.algorithms.left_right import Field, voxel_fields
+from cape.data import Grid
+from cape.frozen import dataclass
+from cape.lab.synthetic.brain import voxel_positions
+from cape.lab.synthetic.presets import AUTOCORRELATION
+
+ONE_SIDED: Final = 0.2  # share of the networks
+BLOB_MM: Final = (8.0, 14.0)  # range of the standard deviation of a blob
+LEAST_X: Final = 12.0  # mm from the midplane, so that a blob and its mirror image are two
+APART: Final = 22.0  # mm between the blobs of different networks on one side
+JITTER_MM: Final = 4.0  # sd of the place of a blob in a subject, along each axis
+HETEROGENEITY: Final = 0.3  # lognormal sd of the strength of a network in a subject
+FIELD_MM: Final = 9.0  # width of the smooth noise
+FIELD: Final = 1.0  # variance of the smooth noise over that of the signal, mean over voxels
+WHITE: Final = 0.5  # the same of white noise
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class TwoSided:
+    """A study: where its networks lie, and how a subject is drawn."""
+
+    positions: Array  # (D, 3), mm
+    centres: Array  # (B, 3): of all blobs
+    widths: Array  # (B,): mm
+    network: Array  # (B,): the network of each blob, 0 .. R - 1
+    field: Field
+    seed: int
+    networks: bool  # false: noise alone
+
+    @property
+    def maps(self) -> Array:
+        """True maps (D, R) of the group."""
+        return self._maps(self.centres)
+
+    def subject(self, m: int, n_times: int) -> Data:
+        """Return voxels of subject `m` (D, T), mean 0; drawn from the seed and m alone."""
+        rng = np.random.default_rng([self.seed, 2, m])
+        n = int(self.network.max()) + 1
+        maps = self._maps(self.centres + JITTER_MM * rng.standard_normal(self.centres.shape))
+        strength = np.exp(HETEROGENEITY * rng.standard_normal(n))
+        signal = (maps * strength) @ _in_time(rng.standard_normal((n, n_times)))
+        power = float(np.mean(np.sum(self.maps**2, axis=1)))
+        noise = np.sqrt(FIELD * power) * self.field(rng, n_times)
+        noise += np.sqrt(WHITE * power) * rng.standard_normal(noise.shape)
+        noise = _in_time(noise)
+        return np.asarray(noise + signal if self.networks else noise, dtype=np.float32)
+
+    def _maps(self, centres: Array) -> Array:
+        distance = np.sum((self.positions[:, None, :] - centres[None]) ** 2, axis=2)
+        blobs = np.exp(-distance / (2.0 * self.widths**2))
+        member = np.equal.outer(self.network, np.arange(self.network.max() + 1))
+        maps = blobs @ member.astype(float)
+        return np.asarray(maps / np.linalg.norm(maps, axis=0))
+
+
+def two_sided(grid: Grid, n_networks: int, *, seed: int, networks: bool = True) -> TwoSided:
+    """Return a study on a mask whose midplane is x = 0; the last networks are on one side only."""
+    rng, positions = np.random.default_rng([seed, 1]), voxel_positions(grid)
+    right = positions[positions[:, 0] >= LEAST_X]
+    first_one_sided = n_networks - round(ONE_SIDED * n_networks)
+    centres: list[Array] = []
+    widths: list[float] = []
+    owner: list[int] = []
+    apart = APART
+    for k in range(n_networks):
+        for _ in range(int(rng.integers(1, 3))):
+            place = right[rng.integers(len(right))]
+            # Closer together where so many networks have no more room.
+            while (
+                centres and min(np.linalg.norm(np.abs(c) - np.abs(place)) for c in centres) < apart
+            ):
+                place, apart = right[rng.integers(len(right))], 0.999 * apart
+            sides = (1.0, -1.0) if k < first_one_sided else (float(rng.choice((1.0, -1.0))),)
+            width = float(rng.uniform(*BLOB_MM))
+            for side in sides:
+                centres.append(place * (side, 1.0, 1.0))
+                widths.append(width)
+                owner.append(k)
+    mm = np.linalg.norm(grid.affine[:3, :3], axis=0)
+    return TwoSided(
+        positions=positions,
+        centres=np.array(centres),
+        widths=np.array(widths),
+        network=np.array(owner),
+        field=voxel_fields(grid.inside, (float(mm[0]), float(mm[1]), float(mm[2])), FIELD_MM),
+        seed=seed,
+        networks=networks,
+    )
+
+
+def _in_time(values: Array) -> Array:
+    """AR(1) in time, of the same variance."""
+    fresh = np.sqrt(1.0 - AUTOCORRELATION**2)
+    for t in range(1, values.shape[1]):
+        values[:, t] = AUTOCORRELATION * values[:, t - 1] + fresh * values[:, t]
+    return values

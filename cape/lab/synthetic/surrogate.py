@@ -1,0 +1,62 @@
+"""Subjects made of smooth noise in place of real ones: what settings give when there is nothing.
+
+Split-half likeness and likeness to atlases are mostly smoothness, so a result means something only
+where it is better than this.  Nothing of the data is used but the number of time points.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from cape.algorithms.estimators import Array, Data
+from cape.frozen import dataclass
+from cape.lab.synthetic.presets import AUTOCORRELATION
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.ports import Source
+from cape.settings.config import Config
+from cape.space.public_basis import noise_covariance, public_basis
+
+# Fixed: two runs of the same settings have to be compared with the same noise.
+SMOOTH_NOISE_SEED = 20_260_103
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SurrogateSource:
+    """A source of smooth noise with the sizes of another one."""
+
+    inner: Source
+    config: Config
+    number: int
+
+    @property
+    def space(self) -> FeatureSpace:
+        return self.inner.space
+
+    @property
+    def n_subjects(self) -> int:
+        return self.inner.n_subjects
+
+    def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
+        """Yield (label, smooth noise (d, T_m)) for every subject of the other source."""
+        root = noise_root(self.config, self.space, n_basis)
+        # AR(1) in time at unit variance, as the series that it stands for have.
+        a, fresh = AUTOCORRELATION, np.sqrt(1.0 - AUTOCORRELATION**2)
+        rng = np.random.default_rng([SMOOTH_NOISE_SEED, self.number])
+        for label, real in self.inner.reduced(n_basis):
+            noise = rng.standard_normal(real.shape)
+            for t in range(1, noise.shape[1]):
+                noise[:, t] = a * noise[:, t - 1] + fresh * noise[:, t]
+            smooth = noise if root is None else root @ noise
+            yield label, smooth.astype(np.float32)
+
+
+def noise_root(config: Config, space: FeatureSpace, n_basis: int) -> Array | None:
+    """Return the root of the covariance of smooth noise in the basis; None: features are white."""
+    B = public_basis(config, space, n_basis)
+    if B is None:
+        return None
+    values, vectors = np.linalg.eigh(noise_covariance(config, space, B))
+    # Rounding makes tiny eigenvalues negative.
+    return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

@@ -1,0 +1,103 @@
+"""A consortium that lies in one folder: the owner's settings.toml, and one folder for each site."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+import typing
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cape.computations import load
+from cape.errors import CapeWarning, ConfigError, DataError
+from cape.frozen import dataclass
+from cape.protocol.phases import Computation
+from cape.settings.config import PRODUCT, Config, coerce
+
+# Stand for a budget that is not chosen yet; nothing is planned with them
+UNSET = {"epsilon": 1.0, "delta": 1e-5}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class OwnerSettings:
+    """The owner's settings, checked."""
+
+    computation: Computation[Any]
+    config: Config
+    has_budget: bool  # epsilon and delta were given, or none are needed
+
+
+def settings_beside(folder: Path) -> Path | None:
+    """Return the settings.toml in a folder, else the one beside it, else None."""
+    places = (folder / "settings.toml", folder.resolve().parent / "settings.toml")
+    return next((place for place in places if place.is_file()), None)
+
+
+def read_settings(path: Path | None, given: Mapping[str, object]) -> OwnerSettings:
+    """Return the settings of a file with those of the command line on top, else ConfigError."""
+    values = merged({} if path is None else read_file(path), given)
+    computation = load(str(values.pop("computation", PRODUCT)))
+    # Data can be checked before the owner has decided on a budget.
+    config = computation.config.from_input({**UNSET, **values})
+    has_budget = not config.private or {"epsilon", "delta"} <= set(values)
+    return OwnerSettings(computation=computation, config=config, has_budget=has_budget)
+
+
+def read_file(path: Path) -> dict[str, object]:
+    """Return what a settings.toml says; ConfigError if it cannot be read."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as err:  # its reader has no limits of its own
+        raise ConfigError("E014", detail=f"{path}: {err}") from err
+
+
+def merged(in_file: Mapping[str, object], given: Mapping[str, object]) -> dict[str, object]:
+    """Return the settings given, over those of the file that are meant for the same run.
+
+    If `given` chooses another computation, a setting of the file stays if every computation has it,
+    the chosen one has no default of its own, and allows it; a CapeWarning names the others.
+    """
+    named = in_file.get("computation", PRODUCT)
+    chosen = given.get("computation") or named
+    if chosen == named:
+        return {**in_file, **given}
+    common = {
+        name: value for name, value in in_file.items() if _meant_for(str(chosen), name, value)
+    }
+    ignored = [name for name in in_file if name not in (*common, *given)]
+    if ignored:
+        text = f"of settings.toml, which is for {named}, {chosen} ignores: {', '.join(ignored)}"
+        warnings.warn(f"{text} (give what it needs with --set)", CapeWarning, stacklevel=3)
+    return {**common, **given}
+
+
+def _meant_for(computation: str, name: str, value: object) -> bool:
+    config = load(computation).config
+    fields = {field.name: field for field in dataclasses.fields(config)}
+    general = {field.name: field for field in dataclasses.fields(Config)}
+    if name not in general:
+        return False
+    # A default of its own says that the computation needs another value than the rest.
+    if fields[name].default != general[name].default:
+        return value == fields[name].default
+    try:
+        coerce(fields[name], typing.get_type_hints(config)[name], value)
+    except ConfigError:
+        return False
+    return True
+
+
+def site_folders(directory: Path) -> dict[str, Path]:
+    """Return the folders of the sites by id, sorted; DataError if there are none."""
+    folders = {
+        path.name: path.resolve()
+        for path in sorted(directory.iterdir())
+        # Hidden folders are of the system, those with an underscore of results.
+        if path.is_dir() and not path.name.startswith((".", "_"))
+    }
+    if not folders:
+        detail = f"{directory} holds no folder; a consortium has one folder of data per site"
+        raise DataError("E104", site="(none)", detail=detail)
+    return folders

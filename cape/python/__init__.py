@@ -1,0 +1,1 @@
+"""The interface of Python: functions, an estimator of scikit-learn, comparisons, progress."""

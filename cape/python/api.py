@@ -1,0 +1,301 @@
+"""The Python interface: a consortium in this process, simulations of folders, budgets.
+
+    import cape
+
+    consortium = cape.Consortium({"a": subjects_of_a, "b": subjects_of_b, "c": subjects_of_c})
+    result = consortium.run(epsilon=8.0, delta=1e-5, settings={"n_components": 10})
+    result.maps                                     # (D, R), released
+
+Nothing is hidden from whoever runs it: the figures say what the results would reveal to others.
+Noise comes from the operating system; with a seed the result is labelled not private.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cape.algorithms.component_order import z_scores
+from cape.algorithms.estimators import Array
+from cape.algorithms.scores import isi, match_maps
+from cape.computations import capedjica, load
+from cape.errors import ConfigError, NoiseWarning
+from cape.frozen import dataclass
+from cape.planning import budget as planning
+from cape.planning.budget import PlannedRun
+from cape.protocol.messages import FeatureSpace
+from cape.protocol.model import RoundRecord
+from cape.protocol.outcome import IcaOutcome, Outcome, component_names
+from cape.report import privacy_json, write_results
+from cape.settings.config import PRODUCT, Config
+from cape.simulation import simulate as simulation
+from cape.simulation.memory import MemoryTransport
+from cape.simulation.run_loop import OnProgress, run_to_end
+from cape.site.policy import SitePolicy
+from cape.site.site_data import ArraySource
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Result:
+    """What a finished run released; nothing here belongs to a single subject.
+
+    `maps`, `unmixing` and what is said of them are None where a computation has tables only.
+    """
+
+    maps: Array | None  # (D, R): z-scores of the common maps, in final order and sign
+    unmixing: Array | None  # (R, D): ``unmixing @ X`` are the time courses of a subject X (D, T)
+    # (D, R): z-scores of the spatial components of the same subspace; None in a template run
+    spatial_maps: Array | None
+    # converged, unconfirmed, not_separated, max_rounds, not_judged, released, budget_exhausted or
+    # diverged
+    status: str
+    reason: str  # of the status
+    stability: float  # agreement of the directions now and some rounds before; 0 if not assessed
+    private: bool  # whether `epsilon` is promised: False without noise and with a seed
+    # total, per subject, against the aggregator with the assumed colluders; None if nothing is
+    # promised
+    epsilon: float | None
+    delta: float
+    trace: tuple[RoundRecord, ...]
+    warnings: tuple[str, ...]
+    # recovery error and mean |r| with the true maps, where these are known
+    q_ngi: float | None
+    map_correlation: float | None
+    outcome: Outcome = field(repr=False)  # everything else: settings, ledger, roster, matrices
+
+    def __repr__(self) -> str:
+        promise = f"epsilon {self.epsilon:.3g}, delta {self.delta:g}" if self.private else ""
+        what = "tables" if self.maps is None else f"{self.maps.shape[1]} maps"
+        parts = (self.outcome.computation, what, self.status, promise or "NOT PRIVATE")
+        return f"<Result {', '.join(parts)}>"
+
+    def write(self, folder: str | Path) -> Path:
+        """Write all files of the consortium and the report; return the path of index.html."""
+        write_results(Path(folder), self.outcome)
+        return Path(folder) / "index.html"
+
+    def to_dataframe(self) -> Any:
+        """Return the maps as a pandas DataFrame: one row per feature, one column per component.
+
+        A computation whose result is tables gives the first of them.
+        """
+        import pandas as pd
+
+        if self.maps is not None:
+            return pd.DataFrame(self.maps, columns=list(component_names(self.maps.shape[1])))
+        if not self.outcome.tables:
+            return pd.DataFrame()
+        table = self.outcome.tables[0]
+        return pd.DataFrame(list(table.rows), columns=list(table.header))
+
+    def plot(self) -> Any:
+        """Return a matplotlib Figure of all maps, in z: squares, glass brains or strips."""
+        from cape.report.figure import maps_figure
+
+        if self.maps is None:
+            problem = f"a result of {self.outcome.computation} has tables and no maps"
+            raise ConfigError("E284", problem=problem, do="use to_dataframe().")
+        return maps_figure(self.maps, self.outcome.space)
+
+
+def _result(outcome: Outcome, truth: Array | None) -> Result:
+    figures = privacy_json.figures(outcome)
+    ica = outcome if isinstance(outcome, IcaOutcome) else None
+    q = correlation = None
+    if truth is not None and ica is not None:
+        correlation = float(match_maps(ica.A, truth).mean)
+        gain = ica.W_total @ truth
+        q = float(isi(gain)) if gain.shape[0] == gain.shape[1] else None
+    spatial = None if ica is None else ica.spatial
+    return Result(
+        maps=None if ica is None else z_scores(ica.A),
+        unmixing=None if ica is None else ica.W_total,
+        spatial_maps=None if spatial is None else z_scores(spatial.A),
+        status=outcome.status,
+        reason=outcome.reason,
+        stability=0.0 if ica is None else ica.stability,
+        private=outcome.label == "dp",
+        epsilon=figures.epsilon,
+        delta=figures.delta,
+        trace=outcome.trace,
+        warnings=outcome.warnings,
+        q_ngi=q,
+        map_correlation=correlation,
+        outcome=outcome,
+    )
+
+
+class Consortium:
+    """Sites whose subjects are arrays (D, T_m) in this process: features by time, runs joined.
+
+    `space`: ``FeatureSpace.of_matrix(D, (rows, columns))`` for images, ``.of_labels("mask", ...)``
+    for voxels; plain columns without it.  `truth`: true maps (D, R), to compare with.
+    ConfigError CAPE-E284: no subjects, or other arrays.
+    """
+
+    def __init__(
+        self,
+        sites: Mapping[str, Sequence[Array]],
+        *,
+        space: FeatureSpace | None = None,
+        truth: Array | None = None,
+    ) -> None:
+        self._sites = {name: tuple(arrays) for name, arrays in sites.items()}
+        if any(np.asarray(X).dtype.kind not in "biuf" for X in self._all()):
+            problem = "subjects that are not arrays of real numbers"
+            raise ConfigError("E284", problem=problem, do="give features by time.")
+        sizes = {np.shape(X)[0] for X in self._all() if np.ndim(X) == 2}
+        if not self._sites or not all(self._sites.values()):
+            raise ConfigError("E284", problem="a site without subjects", do="leave it out.")
+        if len(sizes) != 1 or any(np.ndim(X) != 2 for X in self._all()):
+            problem = "subjects that are not arrays (D, T) of one D"
+            do = "give features by time; transpose if need be."
+            raise ConfigError("E284", problem=problem, do=do)
+        n_features = sizes.pop()
+        self.space = FeatureSpace.of_matrix(n_features) if space is None else space
+        if self.space.n_features != n_features:
+            problem = f"arrays of {n_features} features in a space of {self.space.n_features}"
+            raise ConfigError("E284", problem=problem, do="use the same mask.")
+        self._truth = truth
+
+    def _all(self) -> Iterator[Array]:
+        return (X for arrays in self._sites.values() for X in arrays)
+
+    @property
+    def n_subjects(self) -> int:
+        return sum(map(len, self._sites.values()))
+
+    def run(
+        self,
+        *,
+        epsilon: float | None = None,
+        delta: float = 1e-5,
+        private: bool | None = None,
+        computation: str = PRODUCT,
+        settings: Mapping[str, object] | None = None,
+        seed: int | None = None,
+        on_progress: OnProgress | None = None,
+    ) -> Result:
+        """Run the whole protocol: keys, masks, exact noise, ledger.
+
+        ``epsilon=None``: as `settings` (docs/config.md) say; nobody has a default for it.  A run
+        without noise is asked for by name, ``private=False``.  With a `seed`, 0 to 2^63 - 1, the
+        result is not private.  DataError for bad subjects, or a CapeWarning for those left out.
+        """
+        simulation.check_seed(seed)
+        # Warnings instead of a refusal, as in every simulation: a small trial shows that it works.
+        chosen: dict[str, object] = {
+            "feature_space": self.space.kind,
+            "min_sites": max(2, min(3, len(self._sites))),
+            "n_sites": len(self._sites),
+            "accept_low_quality": True,
+            "delta": delta,
+            **self._shape(),
+            **(settings or {}),
+        }
+        named = {"epsilon": epsilon, "private": private}
+        chosen |= {name: value for name, value in named.items() if value is not None}
+        table = load(computation)
+        if table.simulation_only and seed is None:
+            problem = f"{computation} protects nobody and runs with a seed only"
+            raise ConfigError("E284", problem=problem, do="give seed=.")
+        # What this method says by itself is left out where a computation has no such setting.
+        options = {option.name for option in dataclasses.fields(table.config)}
+        meant = {n: v for n, v in chosen.items() if n in options or n in (settings or {})}
+        config = table.config.from_input(meant)
+        noise = self._expected_noise(config)
+        if noise:
+            warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
+        sources = {
+            s: ArraySource.of(s, arrays, self.space, config) for s, arrays in self._sites.items()
+        }
+        # The whole consortium is in the hands of the caller, so no site's policy protects anybody;
+        # a seed in it is what marks the result as a simulation.
+        policy = SitePolicy.of_simulation(simulation_seed=-1 if seed is None else seed)
+        transport = MemoryTransport(table, config, sources, policy, None)
+        run_to_end(transport, on_progress)
+        if transport.outcome is None:
+            raise TypeError("the run ended without an outcome")
+        # Again, beside the maps: what was said minutes ago has left the screen.
+        if noise:
+            warnings.warn(f"too few people for this budget: {noise}", NoiseWarning, stacklevel=2)
+        return _result(transport.outcome, self._truth)
+
+    def _expected_noise(self, config: Config) -> str:
+        # Where a real run would be refused; here a trial is allowed, but never in silence.
+        if not isinstance(config, capedjica.CapeDjicaConfig):
+            return ""
+        return capedjica.expected_noise(config, len(self._sites), self.n_subjects)
+
+    def _shape(self) -> dict[str, object]:
+        # Voxels of the caller's own mask: none of the masks that the package brings.
+        if self.space.kind == "mask":
+            return {"mask": "file"}
+        if self.space.kind != "matrix":
+            return {}
+        if self.space.shape:
+            return {"image_shape": ",".join(map(str, self.space.shape))}
+        return {"n_features": self.space.n_features}
+
+
+def simulate_folder(
+    directory: str | Path,
+    *,
+    out: str | Path,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    private: bool | None = None,
+    settings: Mapping[str, object] | None = None,
+    through: str = "memory",
+    seed: int | None = None,
+    surrogate: bool = False,
+    on_progress: OnProgress | None = None,
+) -> Path:
+    """Run a consortium that lies in one folder and return the folder of its common results.
+
+    `directory` has ``settings.toml``, which `settings` override, and one folder per site; `out`
+    gets ``consortium/`` and one per site.  `through`: memory, wire, process.  `epsilon` and
+    `private` are as for `Consortium.run`.  With a `seed` the result is not private; `surrogate`
+    runs smooth noise too and shows its figures.
+    """
+    named = {"epsilon": epsilon, "delta": delta, "private": private}
+    chosen = dict(settings or {})
+    chosen |= {name: value for name, value in named.items() if value is not None}
+    folder = simulation.simulate(
+        Path(directory),
+        out=Path(out),
+        through=through,
+        settings=chosen,
+        seed=seed,
+        on_progress=on_progress,
+    )
+    # After the results are written: noise that fails must not cost the run.
+    if surrogate:
+        from cape.simulation.simulate import add_surrogate
+
+        add_surrogate(Path(directory), folder)
+    return folder
+
+
+def budget(
+    *,
+    subjects: int,
+    sites: int,
+    epsilon: float,
+    delta: float = 1e-5,
+    components: int = 0,
+    settings: Mapping[str, object] | None = None,
+) -> PlannedRun:
+    """Return what a planned run would cost and whether it will work; touches no data.
+
+    ``.advice.answer`` is "yes", "perhaps" or "no", ``.advice.changes`` what would change it,
+    ``.curve`` the same at other budgets, ``.epsilon`` the figure for every viewer.
+    """
+    chosen = {"epsilon": epsilon, "delta": delta, "n_components": components, **(settings or {})}
+    return planning.budget_of(chosen, n_sites=sites, n_subjects=subjects)

@@ -1,0 +1,114 @@
+"""`cape.compare`: several computations and settings on the same arrays, in one table."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cape.algorithms.estimators import Array
+from cape.errors import CapeError, SubjectsWarning
+from cape.frozen import dataclass
+from cape.protocol.messages import FeatureSpace
+from cape.python.api import Consortium, Result
+
+HEADER = ("run", "computation", "status", "epsilon", "delta", "map_r", "q", "seconds")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class ComparedRun:
+    """One row: what was asked, what came of it, what it cost."""
+
+    name: str
+    computation: str
+    status: str  # how the run ended; "refused" where it did not
+    reason: str  # of the status
+    seconds: float
+    result: Result | None  # None where the run was refused
+
+    @property
+    def row(self) -> tuple[Any, ...]:
+        r = self.result
+        figures = (None,) * 4 if r is None else (r.epsilon, r.delta, r.map_correlation, r.q_ngi)
+        return (self.name, self.computation, self.status, *figures, self.seconds)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True, eq=False)
+class Comparison:
+    """Runs on the same people, in the order they were given.
+
+    Every run has its own figure; whoever publishes several of them pays for their sum
+    (`cape budget --check`).
+    """
+
+    runs: tuple[ComparedRun, ...]
+
+    def __getitem__(self, name: str) -> ComparedRun:
+        return {run.name: run for run in self.runs}[name]
+
+    def __repr__(self) -> str:
+        cells = [HEADER, *(tuple(map(_cell, run.row)) for run in self.runs)]
+        widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+        lines = ("  ".join(c.ljust(w) for c, w in zip(row, widths, strict=True)) for row in cells)
+        return "\n".join(line.rstrip() for line in lines)
+
+    def to_dataframe(self) -> Any:
+        """Return a pandas DataFrame, one row per run."""
+        import pandas as pd
+
+        return pd.DataFrame([run.row for run in self.runs], columns=list(HEADER)).set_index("run")
+
+
+def compare(
+    sites: Mapping[str, Sequence[Array]],
+    runs: Mapping[str, Mapping[str, object]],
+    *,
+    space: FeatureSpace | None = None,
+    truth: Array | None = None,
+    seed: int | None = None,
+    on_run: Callable[[ComparedRun], None] | None = None,
+) -> Comparison:
+    """Play `runs` one after the other on the same subjects, and return the table.
+
+    `runs`: name -> settings of docs/config.md; ``computation`` among them is that of the product
+    unless it is given.  With `truth`, maps (D, R), the table has the mean |r| of matched maps and
+    the recovery error q.  `on_run` hears of every run that has ended.  A run that is refused is a
+    row with its reason, and the others go on.
+    """
+    consortium = Consortium(sites, space=space, truth=truth)
+    table: list[ComparedRun] = []
+    for name, settings in runs.items():
+        chosen = dict(settings)
+        computation = str(chosen.pop("computation", "capedjica"))
+        began = time.perf_counter()
+        result = None
+        try:
+            with warnings.catch_warnings():
+                # What is said of the people is the same in every run: once is enough.
+                if table:
+                    warnings.simplefilter("ignore", SubjectsWarning)
+                result = consortium.run(settings=chosen, computation=computation, seed=seed)
+            status, reason = result.status, result.reason
+        except CapeError as err:
+            status, reason = "refused", str(err)
+        seconds = time.perf_counter() - began
+        table.append(
+            ComparedRun(
+                name=name,
+                computation=computation,
+                status=status,
+                reason=reason,
+                seconds=seconds,
+                result=result,
+            )
+        )
+        if on_run is not None:
+            on_run(table[-1])
+    return Comparison(runs=tuple(table))
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.3g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,1 @@
+"""Settings of a run: declared once, checked once, resolved once."""

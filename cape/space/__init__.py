@@ -1,0 +1,1 @@
+"""Public feature spaces and their bases: voxels, parcels, grayordinates, columns."""

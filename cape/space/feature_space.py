@@ -1,0 +1,265 @@
+"""The public space of the D rows; digests are compared first, labels travel only when all agree."""
+
+from __future__ import annotations
+
+import base64
+import functools
+import hashlib
+import json
+import zlib
+from dataclasses import field, replace
+from math import prod
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms.estimators import Array
+from cape.errors import MessageError
+from cape.frozen import dataclass
+
+if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
+    from cape.space.grayordinates import Structure
+
+# Between labels and templates where both are packed into one text; not a letter of base64.
+DOT = "."
+
+# D x K: 2.4 MB of float32, which every party carries from round to round in its 4 MiB cache.
+MOST_TEMPLATE_NUMBERS = 600_000
+
+# Largest grid, voxels: a brain at 1 mm has 7.2 million; nothing larger is ever unpacked.
+MOST_LABELS = 2**24
+
+# The family of the MNI's average brains: its members differ by a few millimetres.
+MNI152 = "MNI152"
+
+
+def is_mni(template_space: str) -> bool:
+    return template_space.startswith(MNI152)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class FeatureSpace:
+    """The public feature space: what the D rows of a subject's data are."""
+
+    # Voxels of a mask, parcels of a label image, columns of array files, of CIFTI files
+    kind: Literal["mask", "atlas", "matrix", "grayordinates", "parcels"]
+    # Grid (3 axes), axes of a 2-D image, or () for plain columns; of CIFTI the grid of its voxels
+    shape: tuple[int, ...]
+    # 16 numbers of the 4 x 4 affine, mm, row-major, rounded to 1e-4; () without a grid
+    affine: tuple[float, ...]
+    # base64 of zlib of int32 little-endian labels in C order (a mask has labels 0 and 1); empty in
+    # `join`, where digests are compared before any site shows its mask.  Of CIFTI the bytes of a
+    # `cape.space.grayordinates.Structure` instead.  With templates a dot and base64 of zlib of
+    # float32 (D, K) follow.
+    packed: str
+    n_features: int  # D
+    digest: str  # SHA-256 that all sites must agree on
+    # K, public template maps over the features; 0 without
+    n_templates: int = field(default=0, metadata={"added": True})
+    # The digest of the same space without its templates; empty if it has none
+    without_templates: str = field(default="", metadata={"added": True})
+    # The brain that coordinates are of, such as MNI152NLin2009cAsym; empty if nobody said
+    template_space: str = field(default="", metadata={"added": True})
+
+    @property
+    def in_mni(self) -> bool:
+        """Whether coordinates are known to be those of an MNI152 brain."""
+        return self.on_grid and is_mni(self.template_space)
+
+    @property
+    def on_grid(self) -> bool:
+        """Whether the features are voxels of one grid, or parcels made of them."""
+        return self.kind in ("mask", "atlas")
+
+    @property
+    def of_cifti(self) -> bool:
+        return is_cifti(self.kind)
+
+    @classmethod
+    def of_labels(
+        cls,
+        kind: Literal["mask", "atlas"],
+        labels: npt.NDArray[np.int32],
+        affine: Array,
+        template_space: str = "",
+    ) -> FeatureSpace:
+        """Return the space of a label image (x, y, z); labels > 0 are inside.
+
+        A mask's digest is the SHA-256 of ``cape-mask-1``, shape (3 x int32 LE), affine
+        (16 x float64 LE, rounded to 1e-4, -0 -> 0) and the packed bits of the mask in C order.
+        """
+        # Programs write the last bits of an affine as they like, and -0 for 0: neither may make
+        # another space of the same grid.
+        rounded = np.round(affine, 4) + 0.0
+        inside = labels > 0
+        bits = np.packbits(inside).tobytes() if kind == "mask" else labels.astype("<i4").tobytes()
+        parts = (
+            f"cape-{kind}-1".encode(),
+            np.asarray(labels.shape, dtype="<i4").tobytes(),
+            rounded.astype("<f8").tobytes(),
+            bits,
+        )
+        n = int(inside.sum()) if kind == "mask" else int(np.unique(labels[inside]).size)
+        raw = zlib.compress(labels.astype("<i4").tobytes(), 9)
+        return cls(
+            kind=kind,
+            shape=tuple(int(n) for n in labels.shape),
+            affine=tuple(float(a) for a in rounded.ravel()),
+            packed=base64.b64encode(raw).decode(),
+            n_features=n,
+            digest=hashlib.sha256(b"".join(parts)).hexdigest(),
+            template_space=template_space,
+        )
+
+    @classmethod
+    def of_matrix(
+        cls, n_features: int, image_shape: tuple[int, ...] = (), names: tuple[str, ...] = ()
+    ) -> FeatureSpace:
+        """Return the space of columns or a 2-D image (row-major); `names` enter the digest."""
+        text = f"cape-matrix-1 {n_features} {image_shape}"
+        if names:
+            text += f" {json.dumps(names)}"
+        return cls(
+            kind="matrix",
+            shape=image_shape,
+            affine=(),
+            packed="",
+            n_features=n_features,
+            digest=hashlib.sha256(text.encode()).hexdigest(),
+        )
+
+    @classmethod
+    def of_structure(
+        cls, structure: Structure, shape: tuple[int, ...] = (), affine: Array | None = None
+    ) -> FeatureSpace:
+        """Return the space of a CIFTI axis; `shape` and `affine` are the grid of its voxels.
+
+        Digest: SHA-256 of ``cape-grayordinates-1``, shape and affine as of a mask, and the bytes of
+        the structure.
+        """
+        rounded = np.zeros(0) if affine is None else np.round(affine, 4) + 0.0
+        parts = (
+            b"cape-grayordinates-1",
+            np.asarray(shape, dtype="<i4").tobytes(),
+            rounded.astype("<f8").tobytes(),
+            structure.raw,
+        )
+        return cls(
+            kind="parcels" if structure.names else "grayordinates",
+            shape=shape,
+            affine=tuple(float(a) for a in rounded.ravel()),
+            packed=base64.b64encode(zlib.compress(structure.raw, 9)).decode(),
+            n_features=structure.n_features,
+            digest=hashlib.sha256(b"".join(parts)).hexdigest(),
+        )
+
+    def structure(self) -> Structure:
+        """Return what the features are (CIFTI only); MessageError unless it is there and sound."""
+        return _structure(self.packed.partition(DOT)[0], self.shape)
+
+    def labels(self) -> npt.NDArray[np.int32]:
+        """Return the label image, shape `shape` (masks and atlases only)."""
+        size = prod(self.shape)
+        if len(self.shape) != 3 or not 0 < size <= MOST_LABELS or min(self.shape) < 1:
+            raise MessageError("E202", problem="labels: no grid of allowed size")
+        raw = _unpacked(self.packed.partition(DOT)[0], 4 * size, "labels")
+        return np.frombuffer(raw, dtype="<i4").reshape(self.shape).astype(np.int32)
+
+    def with_templates(self, templates: Array) -> FeatureSpace:
+        """Return the space with template maps (D, K), kept as float32.
+
+        Digest: SHA-256 of ``cape-templates-1``, the space's, K (int32 LE), float32 LE in C order.
+        """
+        stored = np.ascontiguousarray(templates, dtype="<f4")
+        n = stored.shape[1]
+        head = f"cape-templates-1 {self.digest}".encode() + np.int32(n).astype("<i4").tobytes()
+        raw = stored.tobytes()
+        return replace(
+            self,
+            packed=self.packed + DOT + base64.b64encode(zlib.compress(raw, 9)).decode(),
+            digest=hashlib.sha256(head + raw).hexdigest(),
+            n_templates=n,
+            without_templates=self.digest,
+        )
+
+    def templates(self) -> Array:
+        """Return the template maps, shape (D, K) float64; MessageError unless they are there."""
+        size = 4 * self.n_features * self.n_templates
+        if not 0 < size <= 4 * MOST_TEMPLATE_NUMBERS:
+            raise MessageError("E202", problem="templates: none, or more than allowed")
+        raw = _unpacked(self.packed.partition(DOT)[2], size, "templates")
+        maps = np.frombuffer(raw, dtype="<f4").reshape(self.n_features, self.n_templates)
+        return maps.astype(np.float64)
+
+    def outline(self) -> FeatureSpace:
+        """Return the space without its labels: what may be compared before they are shown."""
+        return replace(self, packed="")
+
+    def filled(self, packed: str) -> FeatureSpace:
+        """Return the space with labels; MessageError unless they are those of its digest."""
+        plain, templated = packed.partition(DOT)[0], bool(self.n_templates)
+        # Labels and templates have digests of their own: first the space as it is without maps.
+        whole = replace(self, packed=plain, n_templates=0)
+        if templated:
+            whole = replace(whole, digest=self.without_templates)
+        if self.kind == "matrix":
+            if plain:
+                raise MessageError("E202", problem="labels: a matrix has none")
+        elif self.kind == "grayordinates" or self.kind == "parcels":
+            grid = np.array(self.affine).reshape(4, 4) if len(self.affine) == 16 else None
+            said = FeatureSpace.of_structure(whole.structure(), self.shape, grid)
+            if (said.digest, said.n_features, said.kind, said.affine) != (
+                whole.digest,
+                whole.n_features,
+                whole.kind,
+                whole.affine,
+            ):
+                raise MessageError("E202", problem="labels: not those of the agreed digest")
+        else:
+            affine = np.array(self.affine)
+            if affine.shape != (16,):
+                raise MessageError("E202", problem="labels: no affine")
+            # A peer sent them: what they are follows from the labels themselves, not from a name.
+            labelled = FeatureSpace.of_labels(self.kind, whole.labels(), affine)
+            if (labelled.digest, labelled.n_features) != (whole.digest, whole.n_features):
+                raise MessageError("E202", problem="labels: not those of the agreed digest")
+        if not templated:
+            return whole
+        full = replace(whole, without_templates="").with_templates(
+            replace(self, packed=packed).templates()
+        )
+        if full.digest != self.digest:
+            raise MessageError("E202", problem="templates: not those of the agreed digest")
+        return replace(self, packed=packed)
+
+
+def is_cifti(kind: str) -> bool:
+    return kind in ("grayordinates", "parcels")
+
+
+@functools.lru_cache(maxsize=2)
+def _structure(packed: str, shape: tuple[int, ...]) -> Structure:
+    from cape.space.grayordinates import MOST_BYTES, from_peer, voxels_fit
+
+    structure = from_peer(_unpacked_at_most(packed, MOST_BYTES, "labels"))
+    if not voxels_fit(structure, shape):
+        raise MessageError("E202", problem="labels: voxels outside their grid")
+    return structure
+
+
+def _unpacked(text: str, size: int, what: str) -> bytes:
+    """Return the `size` bytes that a peer packed into a text; MessageError unless it holds them."""
+    raw = _unpacked_at_most(text, size, what)
+    if len(raw) != size:
+        raise MessageError("E202", problem=f"{what}: not as many as the space needs")
+    return raw
+
+
+def _unpacked_at_most(text: str, size: int, what: str) -> bytes:
+    try:
+        # One byte past the size tells a longer text, which is never unpacked to its end.
+        raw = zlib.decompressobj().decompress(base64.b64decode(text, validate=True), size + 1)
+    except (ValueError, zlib.error) as err:
+        raise MessageError("E202", problem=f"{what}: not packed numbers") from err
+    return raw

@@ -1,0 +1,220 @@
+"""The public basis B, from settings and feature space alone: all build it, nobody sends it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from cape.algorithms import basis, kernel
+from cape.algorithms.estimators import Array, Data
+from cape.errors import ConfigError
+from cape.settings.config import LARGEST_BASIS, Config, parse_shape
+from cape.space.feature_space import FeatureSpace
+
+if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
+    from cape.algorithms.interpolated_basis import InterpolatedBasis
+    from cape.algorithms.surface_kernel import BlockBasis, Places
+
+BasisKind = Literal["dct", "kernel", "templates", "none"]
+Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
+
+# Voxels up to which B is an array (D, d) in memory; above, it is interpolated between nodes.
+MOST_DENSE: Final = 70_000
+# Nodes that voxels see, over those in the mask: 1.15 of a brain, 4 mm apart.
+RIM: Final = 1.15
+# Of a wide kernel in a brain: its modes (1,866 to 2,043 at 10 to 4 mm).
+BRAIN_MODES: Final = 2000
+# Columns of a basis that is not formed that are smoothed at once.
+_COLUMNS: Final = 8
+# Bytes while the kernel of grayordinates is taken apart: of spatial maps, which have no more
+# columns than this, and of others (measured).
+WIDE_MODES, MODES, MOST_WIDE = 60_000_000, 290_000_000, 300
+
+
+def basis_kind(config: Config, space: FeatureSpace | None = None) -> BasisKind:
+    """Return the recipe of the public basis; ``none``: the features themselves."""
+    if space is not None and untruncated(config, space):
+        return "none"
+    if config.feature_space == "grayordinates":
+        return "kernel"
+    if config.basis in ("dct", "kernel", "templates"):
+        return config.basis
+    if config.basis != "auto":
+        return "none"
+    if config.smooth_basis == "dct":
+        return "dct" if config.feature_space == "mask" else "none"
+    # Sparse maps need smooth directions, so a kernel is worth it for 2-D images too.
+    flat = config.feature_space == "matrix" and config.image_shape
+    return "kernel" if config.feature_space == "mask" or flat else "none"
+
+
+def untruncated(config: Config, space: FeatureSpace) -> bool:
+    """Whether spatial maps of a brain are made of all voxels: without noise a basis only costs."""
+    chosen = config.basis == "auto" and not config.n_basis and space.kind == "mask"
+    free = config.spatial_brains and not config.private
+    return free and chosen and space.n_features <= LARGEST_BASIS
+
+
+def widest_basis(config: Config, space: FeatureSpace) -> int:
+    """Return the d that a site prepares in `join`; columns nest, a smaller d is a slice."""
+    kind = basis_kind(config, space)
+    if kind == "none":
+        return space.n_features
+    if kind == "templates" and space.n_templates:
+        return space.n_templates
+    # d is known only once all sites have joined, and no file is read twice: prepare for the most.
+    return min(config.n_basis or config.widest_smooth_basis(), space.n_features)
+
+
+def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Basis | None:
+    """Return B (D, d) with orthonormal columns, or None where the features are the basis.
+
+    ConfigError (E011): templates beside a smooth basis on a mask too fine for an array.
+    """
+    kind = basis_kind(config, space)
+    if kind == "none":
+        return None
+    if kind == "templates":
+        return basis.spanned_by(space.templates()[:, :n_basis])
+    shape = parse_shape(config.image_shape) if space.kind == "matrix" else ()
+    plain = _smooth_basis(kind, space, shape, n_basis, wide=config.spatial_brains)
+    if not space.n_templates:
+        return plain
+    if not isinstance(plain, np.ndarray):
+        allowed = f"masks of at most {MOST_DENSE} voxels, or basis = templates"
+        do = "use a coarser mask for templates."
+        raise ConfigError(
+            "E011", setting="mask", got=f"{space.n_features} voxels", allowed=allowed, do=do
+        )
+    # With their span first, the basis holds the templates whatever d is.
+    return basis.led_by(space.templates(), plain)
+
+
+_Build = Callable[[npt.NDArray[np.bool_], tuple[float, float, float], int], Array]
+_BUILD: Final[dict[BasisKind, _Build]] = {
+    "dct": lambda mask, _, n_basis: basis.dct_mask(mask, n_basis),
+    "kernel": kernel.kernel_mask,
+}
+
+
+# A run asks for at most two (the widest, and d); a kernel basis takes seconds.
+@functools.lru_cache(maxsize=4)
+def _smooth_basis(
+    kind: BasisKind, space: FeatureSpace, shape: tuple[int, ...], n_basis: int, *, wide: bool
+) -> Basis:
+    if space.kind == "grayordinates":
+        from cape.algorithms.surface_kernel import grayordinate_basis
+
+        sigma = kernel.SPATIAL_SIGMA_MM if wide else kernel.SIGMA_MM
+        return grayordinate_basis(places_of(space), n_basis, sigma)
+    if space.kind == "mask":
+        inside = space.labels() > 0
+        build = _BUILD[kind]
+        if kind == "kernel" and wide:
+            build = functools.partial(kernel.kernel_mask, sigma_mm=kernel_width(space))
+        if space.n_features > MOST_DENSE:
+            from cape.algorithms.interpolated_basis import interpolated
+
+            return interpolated(inside, voxel_mm(space), n_basis, build)
+        B = build(inside, voxel_mm(space), n_basis)
+    elif kind == "dct":
+        B = basis.dct_image((shape[0], shape[1]), n_basis)
+    else:
+        B = kernel.kernel_image((shape[0], shape[1]), n_basis)
+    B.flags.writeable = False  # shared by all who ask again
+    return B
+
+
+def places_of(space: FeatureSpace) -> tuple[Places, ...]:
+    """Return where grayordinates lie: the hemispheres, then all voxels."""
+    from cape.algorithms.surface_kernel import Places
+    from cape.space.grayordinates import LEFT, RIGHT
+
+    hemispheres: list[Places] = []
+    rows, voxels = [], []
+    for part, chosen in space.structure().blocks():
+        at = np.arange(chosen.start, chosen.stop)
+        if part.n_vertices:
+            side = {LEFT: "left", RIGHT: "right"}.get(part.structure, part.structure)
+            sphere, vertex = part.on_sphere(), part.index.astype(np.intp)
+            hemispheres.append(Places(rows=at, sphere=sphere, vertex=vertex, side=side))
+        else:
+            rows.append(at)
+            voxels.append(part.index.astype(np.intp))
+    if not voxels:
+        return tuple(hemispheres)
+    joined = np.concatenate(voxels)
+    volume = Places(
+        rows=np.concatenate(rows),
+        voxels=joined,
+        mm=voxel_mm(space),
+        first_mm=float(space.affine[3]),
+    )
+    return (*hemispheres, volume)
+
+
+def smoothed(space: FeatureSpace, columns: Array) -> Array:
+    """Return ``K columns`` (D, n), as smooth as the surrogates of spatial maps are."""
+    if space.kind == "grayordinates":
+        from cape.algorithms.surface_kernel import smooth
+
+        return smooth(places_of(space), columns, kernel.SIGMA_MM)
+    if space.kind == "mask":
+        return kernel.smooth(space.labels() > 0, voxel_mm(space), columns)
+    if space.kind == "matrix" and len(space.shape) == 2:
+        return kernel.smooth_image((space.shape[0], space.shape[1]), columns)
+    # Parcels and plain columns have no neighbours to be smooth with.
+    return columns
+
+
+def kernel_width(space: FeatureSpace) -> float:
+    """Return the width (mm) of the kernel for spatial maps of this mask."""
+    return kernel.spatial_sigma(space.labels() > 0, voxel_mm(space))
+
+
+def voxel_mm(space: FeatureSpace) -> tuple[float, float, float]:
+    edges = np.linalg.norm(np.array(space.affine).reshape(4, 4)[:3, :3], axis=0)
+    return float(edges[0]), float(edges[1]), float(edges[2])
+
+
+def basis_memory(space: FeatureSpace, n_basis: int, *, wide: bool = False) -> int:
+    """Return about how many bytes building B takes; 0 where the features are the basis.
+
+    `wide`: by the modes of a wide kernel (`kernel.kernel_mask`).
+    """
+    if n_basis >= space.n_features:
+        return 0
+    rows = space.n_features
+    if space.kind == "grayordinates":
+        # A column is of one block: about three of them, made one after the other.
+        return (WIDE_MODES if n_basis <= MOST_WIDE else MODES) + 4 * rows * n_basis
+    if space.kind == "mask" and rows > MOST_DENSE:
+        from cape.algorithms.interpolated_basis import node_steps
+
+        rows = round(RIM * rows / np.prod(node_steps(voxel_mm(space))))
+    if wide:
+        # Measured: F'F while it is taken apart; five copies of B while it is made orthonormal.
+        square = 8 * BRAIN_MODES**2
+        return max(5 * square, 40 * rows * n_basis + 2 * square)
+    # B in doubles, and two copies of it while its columns are made orthonormal.
+    return 24 * rows * n_basis
+
+
+def in_basis(B: Basis | None, values: Array | Data) -> Array:
+    """Return ``B' values``, shape (d, T) float64; None is the identity."""
+    if B is None:
+        return values.astype(np.float64)
+    return np.asarray(B.T @ values) if isinstance(B, np.ndarray) else B.adjoint(values)
+
+
+def noise_covariance(config: Config, space: FeatureSpace, B: Basis) -> Array:
+    """Return ``B' K B``, shape (d, d): smooth noise of the features (K: `kernel.smooth`) in B."""
+    if not isinstance(B, np.ndarray):
+        d = B.shape[1]
+        parts = (np.eye(d)[:, first : first + _COLUMNS] for first in range(0, d, _COLUMNS))
+        return np.concatenate([B.adjoint(smoothed(space, B @ part)) for part in parts], axis=1)
+    return np.asarray(B.T @ smoothed(space, B))

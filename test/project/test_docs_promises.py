@@ -1,0 +1,168 @@
+"""Every promise of docs/threat-model.md names a test that exists, and that really runs."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from statistics import NormalDist
+
+import pytest
+
+from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from cape.privacy.cost import Cost, total_cost
+from cape.protocol.plan import noise_shares_of
+from cape.settings.config import Config
+from cape.site.policy import SitePolicy
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
+ROW = re.compile(r"^\| ([^|]+) \| `(test/[^`]+\.py)` `(test_[a-z0-9_]+)` \|$", re.MULTILINE)
+PROMISES = ROW.findall(PAGE)
+
+
+def test_the_page_has_promises_and_every_row_of_its_table_is_one() -> None:
+    table = PAGE.partition("## How each promise is tested")[2].partition("\n## ")[0]
+    rows = [line for line in table.splitlines() if line.startswith("| ")]
+    assert len(rows) - 1 == len(PROMISES) >= 25  # one row is the header
+    assert len({test for _, _, test in PROMISES}) == len(PROMISES)
+
+
+@pytest.mark.parametrize(("promise", "file", "test"), PROMISES, ids=[p[2] for p in PROMISES])
+def test_every_promise_names_a_test_that_exists(promise, file, test) -> None:
+    source = (ROOT / file).read_text(encoding="utf-8")
+    found = re.search(rf"((?:^@[^\n]*\n)*)^def {test}\(", source, re.MULTILINE)
+    assert found, (promise, file, test)
+    assert "skip" not in found.group(1)
+
+
+ATTACKS = PAGE.partition("## Attacks, and what they learn")[2].partition("\n## ")[0]
+ATTACK = re.compile(
+    r"^\| ([^|]+) \| ([^|]+) \| ([^|]+) \| `(test/[^`]+\.py)` `(test_[a-z0-9_]+)` \|$", re.MULTILINE
+)
+ROWS = ATTACK.findall(ATTACKS)
+
+
+def learned_of_one(S: int) -> str:
+    """Epsilon of one real site among S - 1 invented ones, at a claimed epsilon 1."""
+    shares = noise_shares_of(Config(epsilon=1.0, delta=1e-5), S)
+    alone = Cost.of_mu(gdp_mu(epsilon=1.0, delta=1e-5)).if_unknown(1, noise_shares=shares)
+    return f"{alone.epsilon(1e-5):.3f}"
+
+
+def learned_of_runs(n: int) -> str:
+    """Epsilon of n runs, each at a claimed epsilon 1."""
+    one = Cost.of_mu(gdp_mu(epsilon=1.0, delta=1e-5))
+    return f"{total_cost([one] * n).epsilon(1e-5):.3f}"
+
+
+def learned_behind(shares: int, answers: int = 1) -> str:
+    """Epsilon at S = 4 and a claimed epsilon 1, where so many shares of the noise are unknown."""
+    planned = noise_shares_of(Config(epsilon=1.0, delta=1e-5), 4)
+    one = Cost.of_mu(gdp_mu(epsilon=1.0, delta=1e-5)).if_unknown(shares, noise_shares=planned)
+    return f"{total_cost([one] * answers).epsilon(1e-5):.3f}"
+
+
+def bits_of_refusals(n_runs: int) -> str:
+    patterns = sum(math.comb(n_runs, k) for k in range(SitePolicy().max_refusals + 1))
+    return f"{math.log2(patterns):.1f}"
+
+
+def test_every_figure_of_the_attacks_comes_from_the_code() -> None:
+    """A row without one learns nothing, and says so."""
+    shipped = SitePolicy()
+    known = {
+        f"epsilon {learned_of_one(4)} at S = 4", f"{learned_of_one(shipped.max_sites)} at S = 20",
+        f"epsilon {learned_behind(2)} at S = 4",
+        f"epsilon {learned_behind(1, 2)} at S = 4, at most",
+        f"epsilon {learned_of_runs(2)} for two", f"{learned_of_runs(20)} for 20",
+        f"{bits_of_refusals(1000)} bits",
+        f"epsilon {shipped.max_total_epsilon:g} over all", "epsilon 1, as claimed", "0 bits",
+    }  # fmt: skip
+    assert shipped.max_sites == 20
+    used = set()
+    for _, _, learned, _, test in ROWS:
+        found = {figure for figure in known if figure in learned}
+        assert found, (test, learned)
+        # No number stands there that is not one of these.
+        rest = learned
+        for figure in found:
+            rest = rest.replace(figure, "")
+        assert not re.search(r"\d", rest), (test, rest)
+        used |= found
+    assert used == known
+
+
+def test_every_line_of_the_table_of_attacks_is_one() -> None:
+    lines = [line for line in ATTACKS.splitlines() if line.startswith("| ")]
+    assert len(lines) - 1 == len(ROWS) >= 30
+    assert len({test for *_, test in ROWS}) == len(ROWS)
+
+
+@pytest.mark.parametrize(("file", "test"), [row[3:] for row in ROWS], ids=[r[4] for r in ROWS])
+def test_every_attack_names_a_test_that_plays_it(file, test) -> None:
+    source = (ROOT / file).read_text(encoding="utf-8")
+    found = re.search(rf"((?:^@[^\n]*\n)*)^def {test}\(", source, re.MULTILINE)
+    assert found, (file, test)
+    assert "skip" not in found.group(1)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "test" / "adversary").glob("test_*.py")), ids=str)
+def test_every_attack_stands_in_the_table(path) -> None:
+    """Whoever it is of: a limit that a test states and the table does not is no table."""
+    played = re.findall(r"^(?:async )?def (test_\w+)\(", path.read_text("utf-8"), re.MULTILINE)
+    file = path.relative_to(ROOT).as_posix()
+    assert {test for *_, where, test in ROWS if where == file} == set(played) != set()
+
+
+def test_what_is_not_promised_is_said_and_reporting_is_explained() -> None:
+    missing = PAGE.partition("## Not promised")[2].partition("\n## ")[0]
+    for word in ("Timing", "lies about keys", "Floating point", "private=false", "S_C"):
+        assert word in missing, word
+    security = (ROOT / "SECURITY.md").read_text(encoding="utf-8")
+    for word in (
+        "Report it privately",
+        "docs/threat-model.md",
+        "make test-trust",
+        "never send real",
+    ):
+        assert word in " ".join(security.split()), word
+
+
+def test_one_real_site_among_invented_ones_learns_its_figure_from_the_page() -> None:
+    """What the plan of a run gives to a site whose S - 1 fellows are the aggregator's own."""
+    rows = re.findall(r"^\| (\d+) \| (\d+) \| 1 of (\d+) \| ([\d.]+) \|$", PAGE, re.MULTILINE)
+    assert [int(sites) for sites, *_ in rows] == [3, 4, 10, 100, 1000, 10000]
+    for sites, colluders, shares, epsilon in rows:
+        config = Config(epsilon=1.0, delta=1e-5, n_sites=int(sites))
+        assert int(colluders) == config.colluders(int(sites))
+        h = noise_shares_of(config, int(sites))
+        assert int(shares) == h
+        alone = Cost.of_mu(gdp_mu(epsilon=1.0, delta=1e-5)).if_unknown(1, noise_shares=h)
+        assert epsilon == f"{alone.epsilon(1e-5):.6f}"
+
+
+def test_every_figure_of_the_page_on_epsilon_is_that_of_the_accountant() -> None:
+    # Three of six mu were typed wrong, and two runs at epsilon 1 were said to cost 1.44.
+    page = " ".join((ROOT / "docs" / "promise.md").read_text(encoding="utf-8").split())
+    rows = re.findall(r"\| ([\d.]+) \| ([\d.]+) \| (\d+) % \|", page)
+    assert [epsilon for epsilon, _, _ in rows] == ["0.5", "1", "2", "4", "8", "16"]
+    for epsilon, mu, right in rows:
+        exact = gdp_mu(epsilon=float(epsilon), delta=1e-5)
+        assert mu == f"{exact:.3g}".removeprefix("0")
+        assert right == f"{100 * NormalDist().cdf(exact / 2):.0f}"
+    (twice,) = re.findall(r"twice epsilon 1 is epsilon ([\d.]+), not 2", page)
+    both = math.sqrt(2) * gdp_mu(epsilon=1.0, delta=1e-5)
+    assert twice == f"{gdp_epsilon(mu=both, delta=1e-5):.3f}"
+    ((bits, runs),) = re.findall(r"ended: ([\d.]+) bits of (\d+) runs", page)
+    most = SitePolicy().max_refusals
+    assert f"`max_refusals` ({most})" in page
+    ways = sum(math.comb(int(runs), k) for k in range(most + 1))
+    assert bits == f"{math.log2(ways):.1f}"
+    (all_runs,) = re.findall(r"all its runs together is right in (\d+) % at most", page)
+    shipped = gdp_mu(epsilon=SitePolicy().max_total_epsilon, delta=1e-5)
+    assert all_runs == f"{100 * NormalDist().cdf(shipped / 2):.0f}"
+    assert f"epsilon 1 tells {learned_of_one(4)}." in page
+    assert f"of epsilon 1, 20 restores tell {learned_of_runs(20)}." in page
+    (asked,) = re.findall(r"cape account --mu ([\d.]+)", page)
+    assert float(asked) == round(gdp_mu(epsilon=1.0, delta=1e-5), 4)

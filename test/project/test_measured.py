@@ -1,0 +1,137 @@
+"""What pages and the forecast say was measured is what bench/measured holds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reliability
+import utility
+import variants
+from cape.forecast.temporal import SYNTHETIC, sure_g
+from cape.lab.synthetic import PRESETS
+
+TOP = Path(__file__).resolve().parents[2]
+PAGE = (TOP / "docs" / "results.md").read_text(encoding="utf-8")
+
+
+def rows_of(name: str) -> list[dict[str, Any]]:
+    text = (TOP / "bench" / "measured" / name).read_text(encoding="utf-8")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+ROWS = rows_of("variants.jsonl")
+THIS = [row for row in ROWS if row["tree"] == "this"]
+
+
+@pytest.mark.parametrize(
+    ("name", "made"),
+    [
+        ("variants", variants.table(ROWS)),
+        ("claims", reliability.reliability(THIS)),
+        ("verdicts", reliability.summary(THIS)),
+        ("fields", variants.by_draws(rows_of("fields.jsonl"))),
+    ],
+)
+def test_the_tables_of_the_page_are_those_of_the_rows(name: str, made: str) -> None:
+    shown = PAGE.split(f"<!-- {name}: ")[1].split("-->\n")[1].split(f"<!-- end of {name}")[0]
+    assert shown.strip() == made
+
+
+def test_the_table_of_sizes_and_budgets_is_that_of_the_rows() -> None:
+    page = (TOP / "docs" / "temporal-ica.md").read_text(encoding="utf-8")
+    shown = page.split("<!-- utility: ")[1].split("-->\n")[1].split("<!-- end of utility")[0]
+    assert shown.strip() == utility.table(rows_of("utility.jsonl"))
+
+
+def test_every_preset_was_measured_and_is_described() -> None:
+    assert {row["preset"] for row in THIS} == {*PRESETS, *variants.NULL}
+    for name in (*PRESETS, *variants.NULL):
+        assert f"`{name}`" in PAGE, name
+
+
+def good(row) -> bool:
+    return row["q"] is not None and row["q"] < 0.1
+
+
+def test_the_forecast_says_what_was_measured() -> None:
+    separable = [row for row in THIS if row["preset"] not in reliability.NOTHING]
+    sure = [row for row in separable if row["g"] >= 0.97 * sure_g(20)]
+    assert f"{sum(map(good, sure))} of {len(sure)} runs" in SYNTHETIC["yes"]
+    doubtful = [row for row in separable if row["g"] < 0.97 * sure_g(20)]
+    focal = [row for row in doubtful if row["preset"] != "fields"]
+    smooth = [row for row in doubtful if row["preset"] == "fields"]
+    assert f"{sum(map(good, focal))} of {len(focal)} runs" in SYNTHETIC["perhaps"]
+    assert f"{sum(map(good, smooth))} of {len(smooth)} where" in SYNTHETIC["perhaps"]
+
+
+def test_claims_are_as_near_to_the_truth_as_is_asked() -> None:
+    found = reliability.errors(THIS)
+    assert found["mean_error"] <= 0.05
+    assert found["wrong_per_thousand"] <= 5.0
+
+
+def test_confirmed_means_separated() -> None:
+    """At most 1 confirmed run of 100 with q >= .1, none of nothing; good runs are confirmed."""
+    found = reliability.verdicts(THIS)
+    wrong, of = found["confirmed: q >= .1 or a component lost"]
+    assert 100 * wrong <= of
+    assert of >= 100
+    nothing = [counts for name, counts in found.items() if name.startswith("nothing to separate")]
+    assert sum(said for said, _ in nothing) == 0
+    assert sum(of for _, of in nothing) >= 60
+    for gate, g, least, most in (("open", 170, 57, 60), ("shut", 240, 19, 20)):
+        said, of = found[f"q < .05, gate {gate}, G >= {g}: confirmed"]
+        assert of >= most
+        assert most * said >= least * of
+
+
+def test_a_pair_with_the_version_before_is_better_or_within_the_spread() -> None:
+    before = {(r["preset"], r["g"], r["seed"]): r["q"] for r in ROWS if r["tree"] == "other"}
+    worse = []
+    for row in THIS:
+        old = before.get((row["preset"], row["g"], row["seed"]))
+        if None not in (old, row["q"]) and min(old, row["q"]) < 0.15 and row["q"] > old + 0.01:
+            worse.append((row["preset"], row["g"], row["seed"]))
+    # What docs/results.md says under "Random fields at G 170"
+    assert worse == [("fields", 170.0, 9701)]
+
+
+def test_the_left_right_test_tells_brains_from_noise_of_any_smoothness() -> None:
+    rows = json.loads((TOP / "bench" / "measured" / "brains.json").read_text(encoding="utf-8"))
+    found = next(part["rows"] for part in rows if part["what"] == "test")
+    assert [row["g"] for row in found] == [50.0, 100.0, 200.0, 400.0]
+    for row in found:
+        assert (row["noise_passes"], row["noise"]) == (0, 4000)
+        assert row["brains_pass"] >= 99
+
+
+# -- the table of speed ----------------------------------------------------------------------------
+
+
+def test_a_ratio_above_its_target_is_not_met_and_what_was_not_measured_is_said(monkeypatch) -> None:
+    speed = runpy.run_path(str(TOP / "bench" / "all.py"), run_name="table")
+    row = speed["Row"]
+    assert [row(measure="m", ratio=r, target=2.0).met for r in (1.9, 2.0, 2.1)] == [
+        "yes",
+        "yes",
+        "no",
+    ]
+    assert row(measure="m", ratio=1.0).met == row(measure="m", target=1.0).met == "-"
+    said = speed["line"](speed["missing"]("many sites", "no tree", 0.5))
+    assert "not measured: no tree" in said
+    assert said.endswith("| 0.5 | - |")
+
+    def fails(*words: str) -> None:
+        raise RuntimeError("no such package")
+
+    kernels = speed["kernels"]
+    monkeypatch.setitem(kernels.__globals__, "of_bench", fails)
+    rows = list(speed["measured"](argparse.Namespace(only="kernels,elsewhere", quick=True)))
+    assert rows[0].why_not == "the bench failed: no such package"
+    assert all(r.why_not for r in rows)

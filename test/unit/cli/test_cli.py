@@ -1,0 +1,750 @@
+"""The command `cape`: what it prints, its exit codes, and that it never shows a traceback."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from cape import cli
+from cape.cli import common, privacy_check
+from cape.errors import (
+    CapeError,
+    ConfigError,
+    ConsortiumError,
+    DataError,
+    PrivacyBudgetError,
+    StateLostError,
+)
+from cape.privacy.accounting import gdp_epsilon
+from cape.privacy.cost import Event, total_cost
+from cape.privacy.ledger import split_mu
+from cape.privacy.mechanisms import plan_event
+from cape.settings.config import VERSION
+
+# -- errors and exit codes ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Line:
+    """A progress line as the simulator makes it."""
+
+    phase: str = "iterate"
+    round: int = 10
+    rounds: int = 40
+    exchange: int = 16
+    exchanges: int = 47
+    mu: float = 0.197
+    mu_budget: float = 0.268
+    epsilon: float = 0.72
+    step: float = 0.041
+    stability: float = 0.62
+    seconds: float = 0.5
+    sites: int = 4
+    bytes: int = 2000
+
+
+class FakeSimulator:
+    """Stands in for the simulator: records how it was called, then writes results or raises."""
+
+    def __init__(self) -> None:
+        self.calls: list[dict[str, Any]] = []
+        self.error: BaseException | None = None
+        self.lines = [Line()]
+        self.results: dict[str, Any] = {
+            "status": "converged",
+            "epsilon": 8.0,
+            "delta": 1e-5,
+            "private": True,
+        }
+
+    def __call__(self, directory: Path, **given: Any) -> Path:
+        self.calls.append({"directory": directory, **given})
+        if self.error:
+            raise self.error
+        for line in self.lines:
+            given["on_progress"](line)
+        folder: Path = given["out"] / "consortium"
+        folder.mkdir(parents=True)
+        (folder / "results.json").write_text(json.dumps(self.results))
+        (folder / "index.html").write_text("<html>")
+        return folder
+
+
+@pytest.fixture
+def simulator(monkeypatch: pytest.MonkeyPatch) -> FakeSimulator:
+    fake = FakeSimulator()
+    module = ModuleType("cape.simulation.simulate")
+    module.simulate = fake  # type: ignore[attr-defined]
+    module.refused_by_the_shipped_policy = lambda *_: ""  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "cape.simulation.simulate", module)
+    return fake
+
+
+def run(tmp_path: Path, *more: str) -> int:
+    return cli.main(["simulate", str(tmp_path), "--out", str(tmp_path / "out"), *more])
+
+
+ERRORS = [
+    (DataError("E117", site="local1", detail="sub-07: shape (3, 3, 3)"), 1),
+    (ConsortiumError("E124", field="mask", sites="local0, local1"), 1),
+    (StateLostError("E210", site="local1", what="the journal"), 1),
+    (ConfigError("E010", setting="n_component", hint=""), 2),
+    (CapeError("E153", site="local1"), 3),
+    (PrivacyBudgetError("E154", site="local1"), 3),
+    (PrivacyBudgetError("E231", site="local1", problem="epsilon is too large"), 3),
+    (
+        PrivacyBudgetError("E230", what="x", asked="2", left="1", budget="1", do="raise epsilon."),
+        4,
+    ),
+    (FileNotFoundError("settings.toml"), 1),
+    (ZeroDivisionError("subject sub-07 has value 12.34"), 70),
+    (KeyboardInterrupt(), 130),
+]
+
+
+@pytest.mark.parametrize(("error", "code"), ERRORS, ids=repr)
+def test_every_kind_of_error_has_its_exit_code_and_no_traceback(
+    error: BaseException,
+    code: int,
+    tmp_path: Path,
+    simulator: FakeSimulator,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    simulator.error = error
+    assert run(tmp_path) == code
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.err + shown.out
+    if isinstance(error, CapeError):
+        assert error.public in shown.err
+        assert error.detail in shown.err
+
+
+def test_an_unknown_error_shows_no_text_of_its_own_unless_asked(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The text of a foreign exception may hold data; --verbose is for the person at the site."""
+    simulator.error = ZeroDivisionError("subject sub-07 has value 12.34")
+    run(tmp_path)
+    quiet = capsys.readouterr().err
+    assert "12.34" not in quiet
+    assert "CAPE-E000" in quiet
+    assert "--verbose" in quiet
+    assert run(tmp_path, "--verbose") == 70
+    assert "Traceback" in capsys.readouterr().err
+
+
+def test_errors_are_json_lines_for_machines(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator.error = DataError("E117", site="local1", detail="sub-07")
+    assert run(tmp_path, "--json") == 1
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["event"] == "error"
+    assert last["text"].startswith("CAPE-E117")
+    assert last["detail"] == "sub-07"
+
+
+@pytest.mark.parametrize(
+    ("setting", "words", "typed"),
+    [
+        ("epsilon", ["simulate"], "--epsilon VALUE"),
+        ("n_rounds", ["simulate"], "--set n_rounds=VALUE"),
+        ("n_rounds", ["resume"], ""),
+        ("the answer", ["simulate"], ""),
+    ],
+)
+def test_an_error_about_a_setting_says_what_to_type(
+    setting: str, words: list[str], typed: str
+) -> None:
+    error = ConfigError("E013", setting=setting, do="the owner chooses it.")
+    assert cli._typed(error, words) == typed
+
+
+def test_no_budget_is_an_error_that_names_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "s" / "local0").mkdir(parents=True)
+    (tmp_path / "s" / "settings.toml").write_text("")
+    words = ["simulate", str(tmp_path / "s"), "--out", str(tmp_path / "o")]
+    assert cli.main(words) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "CAPE-E013 setting 'epsilon' is required; the owner chooses it.",
+        "Type: --epsilon VALUE",
+    ]
+    assert cli.main([*words, "--epsilon", "8", "--delta", "2", "--json"]) == 2
+    said = json.loads(capsys.readouterr().out)
+    assert said["type"] == "--delta VALUE"
+    # What delta means stands in the help, not in each error.
+    assert (
+        said["text"] == "CAPE-E011 delta=2.0: allowed a number, 1e-15 to 0.1; correct the setting."
+    )
+
+
+def test_wrong_usage_is_a_line_for_machines_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["synth", "--json"]) == 2
+    assert json.loads(capsys.readouterr().out)["event"] == "error"
+
+
+# -- log, verbosity, colours, completion ----------------------------------------------------------
+
+
+def test_a_log_has_all_that_was_printed_and_is_for_nobody_else(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.txt"
+    assert run(tmp_path, "--log-file", str(log)) == 0
+    simulator.error = DataError("E117", site="local1", detail="sub-07")
+    assert run(tmp_path, f"--log-file={log}") == 1
+    shown = capsys.readouterr()
+    text = log.read_text(encoding="utf-8")
+    for line in (shown.out + shown.err).splitlines():
+        assert line in text
+    assert f"cape {VERSION}, Python" in text
+    assert re.fullmatch(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d[+-]\d{4} .*\n)+", text)
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_log_that_cannot_be_written_ends_the_command_before_it_begins(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "--log-file", str(tmp_path / "no" / "log.txt")) == 2
+    assert run(tmp_path, "--log-file") == 2
+    assert "--log-file" in capsys.readouterr().err
+    assert not simulator.calls
+
+
+def test_verbose_says_versions_time_and_exit_code(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path, "-v") == 0
+    first, *_, last = capsys.readouterr().err.splitlines()
+    assert first.startswith(f"cape {VERSION}, Python 3.")
+    assert re.fullmatch(r"exit code 0, \d+\.\d s", last)
+
+
+@pytest.mark.parametrize(("variable", "coloured"), [("FORCE_COLOR", True), ("NO_COLOR", False)])
+def test_colours_can_be_turned_off(tmp_path: Path, variable: str, coloured: bool) -> None:
+    words = [sys.executable, "-m", "cape", "resume", str(tmp_path)]
+    environment = {"FORCE_COLOR": "1", variable: "1", "TERM": "xterm-256color"}
+    done = subprocess.run(
+        words, env=os.environ | environment, capture_output=True, text=True, check=False
+    )
+    assert "CAPE-E" in done.stderr
+    assert bool(re.search(r"\x1b\[[0-9;]*[349][0-9]m", done.stderr)) is coloured
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_is_told_how_to_complete(shell: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["completion", shell]) == 0
+    assert f"complete_{shell}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"),
+    [("cape sim", "simulate"), ("cape simulate --thr", "--through"),
+     ("cape simulate --through mem", "memory")],
+)  # fmt: skip
+def test_commands_options_and_choices_are_completed(line: str, offered: str) -> None:
+    environment = {"_CAPE_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    environment["COMP_CWORD"] = str(len(line.split()) - 1)
+    done = subprocess.run(
+        [sys.executable, "-m", "cape"], env=os.environ | environment,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout.split() == [offered]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["unknown"],
+        ["simulate"],
+        ["simulate", "nowhere", "--out", "x"],
+        ["simulate", ".", "--out", "x", "--through", "pigeons"],
+        ["simulate", ".", "--out", "x", "--set", "n_components"],
+        ["simulate", ".", "--out", "x", "--seed", "many"],
+        ["synth"],
+        ["synth", "x", "--site-sizes", "a,b"],
+        ["budget"],
+        ["budget", "--check", "nowhere.json"],
+        ["report", "nowhere"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_exit_code_2(arguments: list[str], simulator: FakeSimulator) -> None:
+    assert cli.main(arguments) == 2
+    assert not simulator.calls
+
+
+def test_version_and_help() -> None:
+    for command in (["--version"], ["--help"], ["simulate", "--help"]):
+        assert cli.main(command) == 0
+
+
+def test_the_module_is_the_command() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "cape", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"cape {VERSION}\n"
+
+
+def test_help_imports_no_numerical_library() -> None:
+    code = (
+        "import sys; from cape.cli import main; main(['--help']);"
+        "sys.exit(bool({'scipy', 'nibabel', 'matplotlib', 'cryptography'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+    assert done.returncode == 0
+
+
+# -- simulate -------------------------------------------------------------------------------------
+
+
+def test_simulate_passes_on_what_was_typed(tmp_path: Path, simulator: FakeSimulator) -> None:
+    code = run(
+        tmp_path, "--through", "process", "--epsilon", "8", "--delta", "1e-5", "--seed", "3",
+        "--set", "n_components=10", "--set", "solver = infomax",
+    )  # fmt: skip
+    assert code == 0
+    (call,) = simulator.calls
+    assert call["directory"] == tmp_path
+    assert (call["through"], call["seed"]) == ("process", 3)
+    assert call["settings"] == {
+        "epsilon": 8.0,
+        "delta": 1e-5,
+        "n_components": "10",
+        "solver": "infomax",
+    }
+
+
+def test_what_was_not_typed_is_left_to_the_settings_of_the_folder(
+    tmp_path: Path, simulator: FakeSimulator
+) -> None:
+    assert run(tmp_path) == 0
+    (call,) = simulator.calls
+    assert call["settings"] == {}
+    assert call["seed"] is None
+    assert call["through"] == "memory"
+
+
+def test_a_line_per_round_says_where_the_run_is(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path)
+    printed = capsys.readouterr()
+    first, rest = printed.err.splitlines()[-1], printed.out.splitlines()
+    assert first == (
+        "16/47 iterate 10/40 | stability 0.62 | step 0.041 | mu 0.197/0.268 (epsilon 0.72) "
+        "| 2.0 kB/site | 4 sites | 0.50 s | 65 s left"
+    )
+    assert rest[0].startswith("converged | epsilon 8.000, delta 1e-05 | ")
+    assert rest[1].endswith("index.html")
+    simulator.lines = [Line(stability=0.0)]  # too early to tell: it once read "stability 0"
+    run(tmp_path)
+    assert "| stability - |" in capsys.readouterr().err
+
+
+def test_quiet_prints_the_result_only(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run(tmp_path, "--quiet")
+    assert capsys.readouterr().out.startswith("converged")
+
+
+def test_json_lines_end_with_results_and_paths(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator.lines = [Line(stability=math.nan)]
+    run(tmp_path, "--json")
+    lines = map(json.loads, capsys.readouterr().out.splitlines())
+    warning, progress, result = lines
+    assert "cape init" in warning["text"]  # there is no settings.toml
+    assert progress["event"] == "progress"
+    assert progress["stability"] is None
+    assert progress["phase"] == "iterate"
+    assert result["event"] == "result"
+    assert result["status"] == "converged"
+    assert Path(result["paths"]["index.html"]).is_file()
+    assert set(progress) >= set(Line.__dataclass_fields__)
+
+
+def test_a_run_that_is_not_private_is_called_so(
+    tmp_path: Path, simulator: FakeSimulator, capsys: pytest.CaptureFixture[str]
+) -> None:
+    simulator.results |= {"private": False, "epsilon": None}
+    simulator.lines = [Line(mu=0.0, mu_budget=math.inf, epsilon=math.inf)]
+    run(tmp_path)
+    printed = capsys.readouterr()
+    assert "no noise" in printed.err
+    assert "NOT PRIVATE" in printed.out
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(3.4, "3 s"), (99.0, "99 s"), (150.0, "2 min"), (7200.0, "2.0 h")]
+)
+def test_durations_are_short(seconds: float, text: str) -> None:
+    assert common.duration(seconds) == text
+
+
+# -- synth ----------------------------------------------------------------------------------------
+
+
+def test_synth_writes_a_consortium_and_says_what_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "study"
+    given = ["--preset", "paper", "--site-sizes", "2,3", "--timepoints", "60", "--networks", "4"]
+    assert cli.main(["synth", str(out), *given]) == 0
+    assert "subjects per site 2, 3" in capsys.readouterr().out
+    assert len(list((out / "local1").glob("sub-*"))) == 3
+    assert tomllib.loads((out / "settings.toml").read_text())["n_components"] == 4
+    assert cli.main(["synth", str(out)]) == 2, "the folder is not empty"
+
+
+def test_synth_reports_to_machines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--preset", "paper", "--site-sizes", "1,1", "--timepoints", "60", "--json"]
+    assert cli.main(["synth", str(tmp_path / "s"), *given]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["site_sizes"] == [1, 1]
+    assert Path(result["folder"]).is_dir()
+
+
+# -- budget ----------------------------------------------------------------------------------------
+
+ASKED = ["budget", "--subjects", "1024", "--sites", "4", "--components", "20"]
+
+
+def planned(capsys: pytest.CaptureFixture[str], *more: str) -> dict[str, Any]:
+    assert cli.main([*ASKED, "--json", *more]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    return document
+
+
+def test_budget_gives_the_figures_of_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    """The worked example: 1024 subjects at four sites, one colluder, epsilon 1."""
+    plan = planned(capsys, "--epsilon", "1")
+    assert plan["mu"] == pytest.approx(0.2680511, rel=1e-5)
+    assert plan["epsilon"]["aggregator"] == pytest.approx(1.0, abs=1e-6)
+    assert plan["epsilon"]["aggregator"] <= 1.0
+    assert plan["epsilon"]["outsider"] == pytest.approx(0.854049, abs=1e-5)
+    assert (plan["colluders"], plan["shares"], plan["n_basis"]) == (1, 3, 100)
+    assert [(s["phase"], s["size"]) for s in plan["stages"]] == [
+        ("pca", 5050),
+        ("whitening", 210),
+        ("iterate", 190),
+    ]
+    assert sum(s["mu"] ** 2 for s in plan["stages"]) == pytest.approx(plan["mu"] ** 2)
+    assert plan["verdict"]["usable"]
+    assert plan["verdict"]["g"] == pytest.approx(237.7, abs=0.1)
+    assert plan["verdict"]["smallest_epsilon"] == pytest.approx(0.973, abs=0.005)
+    assert 105_000 < plan["bytes_per_site"] < 150_000
+
+
+def test_budget_may_be_told_the_computation_that_it_plans(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    named = planned(capsys, "--epsilon", "1", "--set", "computation=capedjica")
+    assert named == planned(capsys, "--epsilon", "1")
+
+
+def test_budget_says_in_words_what_to_expect(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([*ASKED, "--epsilon", "1"]) == 0
+    good = capsys.readouterr().out
+    assert "Will it work?  Yes: G is 238, and 20 components need 232." in good
+    assert good.count("On synthetic data") == good.count("On one real data set") == 1
+    assert cli.main([*ASKED, "--epsilon", "0.5"]) == 0
+    assert "Will it work?  Perhaps: G is 126" in capsys.readouterr().out
+    assert cli.main([*ASKED, "--epsilon", "0.2"]) == 0
+    bad = capsys.readouterr().out
+    assert "Will it work?  No: G is 54" in bad
+    assert "the maps would mostly show noise" in bad
+
+
+def test_more_assumed_colluders_cost_quality_not_epsilon(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = planned(capsys, "--epsilon", "1", "--colluders", "1")
+    two = planned(capsys, "--epsilon", "1", "--colluders", "2")
+    assert two["mu"] == pytest.approx(one["mu"], rel=1e-6)
+    assert two["verdict"]["g"] == pytest.approx(one["verdict"]["g"] * math.sqrt(2 / 3), rel=1e-5)
+
+
+def test_a_plan_without_noise_promises_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = planned(capsys, "--set", "private=false")
+    assert plan["mu"] is None
+    assert plan["epsilon"] is None
+    assert cli.main([*ASKED, "--set", "private=false"]) == 0
+    assert "No noise: nothing is protected." in capsys.readouterr().out
+
+
+def test_budget_says_how_long_a_run_waits_by_its_exchanges(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """With drop-outs they are three times its releases, and NeuroFLAME has none."""
+    assert cli.main([*ASKED, "--epsilon", "1"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Waiting 1 s on one computer, 5 s on COINSTAC, 5 s on FLARE, 92 s on a new" in said
+    assert "NeuroFLAME 92 s of the 60 min after which it ends a run: beside reading" in said
+    assert cli.main([*ASKED, "--epsilon", "1", "--set", "n_rounds=2000"]) == 0
+    assert "of the 60 min after which it ends a run: refused" in capsys.readouterr().out
+    assert cli.main([*ASKED, "--epsilon", "1", "--set", "aggregation=secagg"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "Waiting 4 s on one computer, 13 s on COINSTAC, 13 s on FLARE" in said
+    assert "NeuroFLAME" not in said
+
+
+@pytest.mark.parametrize("sites", ["20", "21"])
+def test_budget_names_the_key_of_a_policy_that_every_site_must_raise(
+    capsys: pytest.CaptureFixture[str], sites: str
+) -> None:
+    words = ["budget", "--subjects", "1024", "--sites", sites, "--epsilon", "8"]
+    assert cli.main(words) == 0
+    assert ("max_sites = 21" in capsys.readouterr().out) == (sites == "21")
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ([], "setting 'epsilon' is required"),
+        (["--epsilon", "1", "--delta", "0.01"], "less than 1/1024"),
+        (["--epsilon", "1", "--set", "n_component=3"], "did you mean 'n_components'?"),
+        (["--epsilon", "-1"], "epsilon=-1"),
+        # "did you mean 'orientation'?" was said of what `cape simulate` accepts.
+        (["--set", "computation=capecca"], "computation=capecca: allowed capedjica; only capedj"),
+        (["--set", "computation=capeica"], "did you mean 'capedjica'?"),
+        # As in a run.  Colluders past the sites were a ZeroDivisionError, two sites "Yes".
+        (["--epsilon", "1", "--colluders", "4"], "assumed_colluders=4 of 4 sites; allowed 0 to 3"),
+        (["--epsilon", "1", "--colluders", "5"], "assumed_colluders=5 of 4 sites; allowed 0 to 3"),
+        (["--epsilon", "1", "--sites", "2"], "CAPE-E152 2 sites joined, min_sites=3"),
+        (["--epsilon", "1", "--sites", "1"], "CAPE-E152 1 sites joined, min_sites=3"),
+        (
+            ["--epsilon", "1", "--set", "aggregation=secagg", "--set", "min_survivors=5"],
+            "min_survivors=5, assumed_colluders=1 of 4 sites",
+        ),
+    ],
+    ids=[
+        "no epsilon", "delta", "unknown", "negative", "not planned", "no computation",
+        "all collude", "more collude than are", "two sites", "one site", "survivors",
+    ],
+)  # fmt: skip
+def test_budget_refuses_impossible_settings(
+    more: list[str], text: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main([*ASKED, *more]) == 2
+    assert text in capsys.readouterr().err
+
+
+# -- budget --check -------------------------------------------------------------------------------
+
+DELTA = 1e-5
+
+
+def events(epsilon_mu: float = 0.5, n: int = 4) -> list[Event]:
+    return [
+        plan_event(
+            phase="iterate",
+            round=k,
+            field="skew",
+            shape="ball",
+            size=10,
+            clip=0.35,
+            mu=mu,
+            shares=3,
+        )
+        for k, mu in enumerate(split_mu(epsilon_mu, [1.0 / n] * n), 1)
+    ]
+
+
+def statement(released: list[Event]) -> dict[str, Any]:
+    """Return a privacy.json of four sites, one assumed colluder."""
+    costs = total_cost(event.cost for event in released).by_viewer(
+        noise_shares=3, n_sites=4, noise="correlated"
+    )
+    views = {key: cost.epsilon(DELTA) for key, cost in costs.items()}
+    return {
+        "schema": "cape-privacy-1",
+        "guarantee": "dp",
+        "private": True,
+        "epsilon": views["aggregator"],
+        "delta": DELTA,
+        "min_survivors": 4,
+        "assumed_colluders": 1,
+        "noise": "correlated",
+        "budget": {"epsilon_spent": views["aggregator"]},
+        "views": [{"key": key, "epsilon": epsilon} for key, epsilon in views.items()],
+        "events": [
+            {
+                "phase": event.phase,
+                "round": event.round,
+                "field": event.field,
+                "shape": event.shape,
+                "size": event.size,
+                "log2_gamma": event.log2_gamma,
+                "clip_int": event.clip_int,
+                "delta_int": event.delta_int,
+                "s2": str(event.variance),
+                "shares": event.shares,
+                "mu2": str(event.cost),
+            }
+            for event in released
+        ],
+    }
+
+
+def save(tmp_path: Path, document: dict[str, Any], name: str = "privacy.json") -> Path:
+    path = tmp_path / name
+    path.write_text(json.dumps(document))
+    return path
+
+
+def test_an_honest_statement_passes_the_check(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = save(tmp_path, statement(events()))
+    assert cli.main(["budget", "--check", str(path)]) == 0
+    assert capsys.readouterr().out.startswith("ok: epsilon 1.99309 recomputed")
+    assert privacy_check.check_file(path).epsilon == pytest.approx(1.99309, rel=1e-5)
+
+
+def test_a_plan_that_was_not_used_up_may_claim_more(tmp_path: Path) -> None:
+    document = statement(events())
+    document["epsilon"] += 1.0
+    assert privacy_check.check_file(save(tmp_path, document)).findings == ()
+
+
+LIES = {
+    "epsilon too small": lambda d: d.update(epsilon=d["epsilon"] * 0.999),
+    "epsilon missing": lambda d: d.update(epsilon=None),
+    "spent too small": lambda d: d["budget"].update(epsilon_spent=0.1),
+    "a viewer too small": lambda d: d["views"][0].update(epsilon=0.1),
+    "mu2 of a release": lambda d: d["events"][0].update(mu2="1/1000000"),
+    "sensitivity halved": lambda d: d["events"][0].update(delta_int=d["events"][0]["clip_int"]),
+    "noise removed": lambda d: d["events"][0].update(s2="0"),
+    "too few shares assumed": lambda d: d.update(assumed_colluders=2),
+    "a release twice": lambda d: d["events"].append(d["events"][0]),
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_false_claim_is_found_and_is_exit_code_1(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = statement(events())
+    LIES[name](document)
+    assert cli.main(["budget", "--check", str(save(tmp_path, document))]) == 1
+    assert "WRONG" in capsys.readouterr().out
+
+
+def test_more_noise_than_stated_elsewhere_is_judged_by_the_integers(tmp_path: Path) -> None:
+    """mu2 must be that of the integers, in both directions."""
+    document = statement(events())
+    document["events"][0]["s2"] = str(int(document["events"][0]["s2"]) * 2)
+    assert any(
+        "mu2" in text for text in privacy_check.check_file(save(tmp_path, document)).findings
+    )
+
+
+def test_runs_on_the_same_subjects_add_up_by_mu_squared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    paths = [save(tmp_path, statement(events()), f"{i}.json") for i in range(2)]
+    arguments = [part for path in paths for part in ("--check", str(path))]
+    assert cli.main(["budget", *arguments, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    expected = gdp_epsilon(mu=0.5 * math.sqrt(2.0), delta=DELTA)
+    assert result["epsilon_together"] == pytest.approx(expected, rel=1e-6)
+    assert [file["findings"] for file in result["files"]] == [[], []]
+
+
+def test_the_total_of_several_runs_is_at_the_smallest_delta_and_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # At the largest delta it was 11.71 for a total of 13.09, and named no delta.
+    generous = statement(events())
+    generous["delta"] = 1e-4
+    paths = [save(tmp_path, document, f"{i}.json")
+             for i, document in enumerate((statement(events()), generous))]  # fmt: skip
+    arguments = [part for path in paths for part in ("--check", str(path))]
+    assert cli.main(["budget", *arguments, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["delta_together"] == DELTA
+    expected = gdp_epsilon(mu=0.5 * math.sqrt(2.0), delta=DELTA)
+    assert result["epsilon_together"] == pytest.approx(expected, rel=1e-6)
+    assert cli.main(["budget", *arguments]) == 0
+    assert f"epsilon {expected:.6g} at delta 1e-05" in capsys.readouterr().out
+
+
+def test_one_run_given_twice_is_counted_once_and_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one = statement(events()) | {"roster_fingerprint": "ab"}
+    other = statement(events(n=2)) | {"roster_fingerprint": "cd"}
+    longer = statement(events(n=5)) | {"roster_fingerprint": "ab"}  # no copy, whatever it says
+    a, b, c, again = (
+        save(tmp_path, d, f"{i}.json") for i, d in enumerate((one, other, longer, one))
+    )
+    arguments = [part for path in (a, b, a, again) for part in ("--check", str(path))]
+    assert cli.main(["budget", *arguments, "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert [file["same_run_as"] for file in result["files"]] == [None, None, str(a), str(a)]
+    expected = gdp_epsilon(mu=0.5 * math.sqrt(2.0), delta=DELTA)
+    assert result["epsilon_together"] == pytest.approx(expected, rel=1e-6)
+    assert cli.main(["budget", *arguments]) == 0
+    text = capsys.readouterr().out
+    assert f"  the same run as {a}: counted once" in text
+    assert "all 2 runs on the same subjects together" in text
+    assert cli.main(["budget", "--check", str(a), "--check", str(c)]) == 0
+    assert "all 2 runs" in capsys.readouterr().out
+
+
+HOSTILE = {
+    "an epsilon that is no number": lambda d: d.update(epsilon=math.nan),
+    "mu2 over zero": lambda d: d["events"][0].update(mu2="1/0"),
+    "an epsilon past all numbers": lambda d: d.update(epsilon=10**400),
+    "an epsilon that is a text": lambda d: d.update(epsilon="8"),
+    "private in words": lambda d: d.update(private="no"),
+    "nobody's noise": lambda d: d.update(min_survivors=[]),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_file_that_no_run_writes_is_no_internal_error(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = statement(events())
+    HOSTILE[name](document)
+    assert cli.main(["budget", "--check", str(save(tmp_path, document))]) == 2
+    assert "this is not a privacy.json" in capsys.readouterr().err
+
+
+def test_a_run_without_a_promise_may_not_claim_an_epsilon(tmp_path: Path) -> None:
+    document = {
+        "schema": "cape-privacy-1", "guarantee": "none", "private": False, "epsilon": None,
+        "delta": DELTA,
+    }  # fmt: skip
+    assert privacy_check.check_file(save(tmp_path, document)).findings == ()
+    document["epsilon"] = 1.0
+    assert privacy_check.check_file(save(tmp_path, document)).findings
+
+
+@pytest.mark.parametrize(
+    "text", ["", "[]", "{}", '{"schema": "x"}', '{"schema": "cape-privacy-1"}']
+)
+def test_another_file_is_refused_in_plain_words(
+    text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    assert cli.main(["budget", "--check", str(path)]) == 2
+    assert "this is not a privacy.json" in capsys.readouterr().err

@@ -1,0 +1,237 @@
+"""``cape validate``: everything that is wrong, in one go, with what to do about it."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape
+from cape.cli import main
+from cape.errors import ConfigError
+from cape.lab.synthetic import write_consortium
+from support.defects import DEFECTS
+
+PLANTED = {
+    "empty": "CAPE-E107", "lfs_pointer": "CAPE-E108", "text_as_nii": "CAPE-E109",
+    "truncated_gz": "CAPE-E110", "truncated_nii": "CAPE-E111", "three_d": "CAPE-E112",
+    "five_d": "CAPE-E113", "complex": "CAPE-E114", "no_affine": "CAPE-E115",
+    "wrong_grid": "CAPE-E117", "shifted_affine": "CAPE-E119", "too_short": "CAPE-E129",
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def consortium(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("validate") / "plan"
+    write_consortium(folder, site_sizes=(14, 4, 3), n_timepoints=20, n_networks=3)
+    return folder
+
+
+@pytest.fixture
+def plan(consortium, tmp_path) -> Path:
+    return shutil.copytree(consortium, tmp_path / "plan")
+
+
+def documents(text: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_a_consortium_that_fits_is_ready_with_a_table_its_needs_and_exit_0(plan, capsys):
+    assert main(["validate", str(plan)]) == 0
+    printed = capsys.readouterr()
+    assert "local0: 1 of 14 subjects read" in printed.err  # then a line a minute
+    assert "subjects read" not in printed.out
+    text = printed.out
+    assert text.rstrip().endswith("READY: 21 subjects, 1 warnings")
+    for part in (
+        "space MNI152-10mm | R 3 | TR 2 s | epsilon and delta not given",
+        "sub-001", "coverage", "100 %", "reoriented",
+        "mask 21 x 25 x 20 with 1876 features, hash 6a12fccd0e56b721; 14 subjects, 0 fail and",
+        " MB of memory (", " MB of disk (", "handshake of the sites: they fit",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+def test_fast_looks_at_headers_and_tables_only_and_says_so(plan, capsys):
+    data = sorted((plan / "local0").glob("sub-*.nii.gz"))
+    content = data[0].read_bytes()
+    data[0].write_bytes(content[: len(content) - 100])  # what only reading to the end can find
+    for path in data[1:3]:
+        DEFECTS["three_d"].make([path])
+    assert main(["validate", str(plan / "local0"), "--fast"]) == 1
+    text = capsys.readouterr().out
+    assert "CAPE-E112" in text
+    assert "CAPE-E110" not in text
+    assert "Only headers and tables were read." in text
+    assert "MB free); reading was not timed" in text  # tables may have been read: not headers alone
+    for path in data[1:3]:
+        path.unlink()
+    assert main(["validate", str(plan / "local0"), "--fast"]) == 0
+    last = capsys.readouterr().out.rstrip().splitlines()[-1]
+    assert last == "READY as far as headers and tables tell: 12 subjects, 0 warnings"
+    assert main(["validate", str(plan), "--fast", "--json"]) == 0
+    lines = documents(capsys.readouterr().out)
+    assert lines[-1]["headers_only"] is True
+    assert {row["coverage"] for row in lines[-2]["subjects"]} == {"-"}
+    assert main(["validate", str(plan / "local0")]) == 0
+    text = capsys.readouterr().out
+    assert "CAPE-W110" in text
+    last = text.rstrip().splitlines()[-1]
+    assert last == "READY: 12 subjects, 1 warnings; 1 of them fail and count as zeros"
+
+
+def test_in_python_the_findings_are_those_of_the_command(plan, capsys):
+    for path in sorted((plan / "local0").glob("sub-*"))[:2]:
+        DEFECTS["three_d"].make([path])
+    main(["validate", str(plan), "--json"])
+    lines = documents(capsys.readouterr().out)
+    told = [f["text"] for line in lines if line["event"] == "site" for f in line["findings"]]
+    found = cape.validate(plan)
+    assert [finding.private for finding in found] == told
+    (worst,) = (finding for finding in found if finding.severity == "E")
+    assert (worst.code, worst.public.split()[0]) == ("CAPE-E112", "CAPE-E100")
+    fast = cape.validate(plan / "local1", settings={"min_timepoints": 1000}, fast=True)
+    assert "CAPE-E129" in {finding.code for finding in fast}
+    with pytest.raises(ConfigError):
+        cape.validate(plan, settings={"min_timepoint": 1000})
+
+
+def test_twelve_planted_problems_are_all_found_at_once_with_their_remedies(plan, capsys):
+    files = sorted((plan / "local0").glob("sub-*"))
+    for name, path in zip(PLANTED, files, strict=False):
+        DEFECTS[name].make([path])
+    assert main(["validate", str(plan / "local0"), "--json"]) == 1
+    lines = documents(capsys.readouterr().out)
+    progress = [line for line in lines if line["event"] == "progress"]
+    assert [line["done"] for line in progress] == list(range(1, 15))
+    site = next(line for line in lines if line["event"] == "site")
+    found = {finding["code"]: finding for finding in site["findings"] if finding["severity"] == "E"}
+    assert set(found) == set(PLANTED.values())
+    for name, path in zip(PLANTED, files, strict=False):
+        text = found[PLANTED[name]]["text"]
+        label = path.name.split("_")[0]
+        assert label in text
+        assert " Fix: " in text
+    unreadable = [row for row in site["subjects"] if row["verdict"] == "not readable"]
+    assert len(site["subjects"]) == 14
+    assert len(unreadable) == 11
+    assert lines[-1] == {
+        "event": "result", "ready": False, "subjects": 0, "errors": 12,
+        "warnings": lines[-1]["warnings"], "handshake": [], "compared": [], "headers_only": False,
+    }  # fmt: skip
+
+
+def test_what_others_would_read_names_nothing(plan, capsys):
+    for label in ("sub-001", "sub-002"):
+        (plan / "local0" / f"{label}_task-rest_bold.nii.gz").write_bytes(b"\x1f\x8b")
+    assert main(["validate", str(plan), "--json"]) == 1
+    for line in documents(capsys.readouterr().out):
+        for finding in line.get("findings", ()):
+            assert "sub-001" not in finding["public"]
+            assert str(plan) not in finding["public"]
+
+
+def test_one_site_finds_the_settings_beside_it_and_a_policy_may_refuse(plan, tmp_path, capsys):
+    assert main(["validate", str(plan / "local2"), "--quiet"]) == 0
+    policy = tmp_path / "site-policy.toml"
+    policy.write_text("min_subjects = 4\n")
+    assert main(["validate", str(plan / "local2"), "--policy", str(policy)]) == 3
+    text = capsys.readouterr().out
+    assert "CAPE-E153 Site local2 is below its own minimum of subjects; see min_subjects" in text
+    assert "3 listed subjects, min_subjects=4" in text
+    # Without noise there is no budget to give; as text on the command line it counted as missing,
+    # and the policy was not asked.
+    policy.write_text("min_subjects = 1\n")
+    private = ["--policy", str(policy), "--set", "private=false"]
+    assert main(["validate", str(plan / "local2"), *private]) == 3
+    text = capsys.readouterr().out
+    assert "CAPE-E260" in text
+    assert "epsilon and delta not given" not in text
+    policy.write_text("max_epsilon = 0.5\n")
+    given = ["--policy", str(policy), "--set", "epsilon=1", "--set", "delta=1e-5"]
+    assert main(["validate", str(plan / "local2"), *given]) == 3
+    assert "CAPE-E154" in capsys.readouterr().out
+
+
+def test_files_are_named_by_list_pattern_manifest_or_bids(plan, tmp_path, capsys, monkeypatch):
+    settings = plan / "settings.toml"
+    monkeypatch.chdir(plan / "local2")
+    names = sorted(path.name for path in (plan / "local2").glob("sub-*"))
+    assert main(["validate", str(settings), "--data", names[0], "--data", names[1], "--quiet"]) == 3
+    assert main(["validate", str(settings), "--data", "sub-*.nii.gz", "--quiet"]) == 0
+    assert "READY: 3 subjects" in capsys.readouterr().out
+    table = plan / "local2" / "own.csv"
+    table.write_text("\n".join(["file,exclude", *(f"{n},0" for n in names), "gone.nii.gz,1"]))
+    assert main(["validate", str(settings), "--manifest", str(table), "--quiet"]) == 0
+    assert main(["validate", str(settings), "--bids", str(plan / "local2"), "--quiet"]) == 1
+    assert main(["validate", str(settings), "--bids", ".", "--manifest", str(table)]) == 2
+
+
+def test_a_table_is_written_on_request_and_strict_counts_warnings(plan, tmp_path):
+    out = tmp_path / "private" / "checks.tsv"
+    assert main(["validate", str(plan / "local1"), "--out", str(out), "--quiet"]) == 0
+    lines = out.read_text().splitlines()
+    assert lines[0].split("\t")[:3] == ["site", "subject", "runs"]
+    assert lines[1].split("\t")[0] == "local1"
+    assert lines[-2].startswith("# CAPE-W120")
+    assert lines[-1].startswith("#     sub-")  # the fourth, which the line does not name
+    assert main(["validate", str(plan / "local1"), "--strict", "--quiet"]) == 1
+
+
+def test_differences_between_sites_come_from_the_handshake(plan, capsys):
+    for path in (plan / "local1").glob("sub-*"):
+        path.unlink()
+    assert main(["validate", str(plan), "--set", "min_sites=3"]) == 1
+    text = capsys.readouterr().out
+    assert "CAPE-E104" in text
+    # "they fit" was said of all, while a site without data had not been compared.
+    assert "handshake of the sites: local0, local2 fit; not compared: local1, see above" in text
+    shutil.rmtree(plan / "local1")
+    assert main(["validate", str(plan)]) == 1
+    text = capsys.readouterr().out
+    assert "CAPE-E152 2 sites joined, n_sites=3" in text
+    assert "NOT READY: 1 errors" in text
+
+
+def test_settings_that_cannot_be_are_refused_before_a_file_is_opened(plan, tmp_path, capsys):
+    assert main(["validate", str(plan), "--set", "confounds=motion7"]) == 2
+    assert "CAPE-E011" in capsys.readouterr().err
+    bad = tmp_path / "settings.toml"
+    bad.write_text("n_components = \n")
+    assert main(["validate", str(plan / "local0"), "--settings", str(bad)]) == 2
+
+
+@pytest.mark.slow
+def test_two_hundred_subjects_are_read_in_two_minutes_and_below_a_gibibyte(tmp_path):
+    """Peak memory of a process of its own, and its wall time; figures are printed.
+
+    From /proc: `ru_maxrss` of a process begins at that of the one that started it.
+    """
+    import subprocess
+    import sys
+    import time
+
+    write_consortium(tmp_path / "plan", site_sizes=(200,), n_timepoints=120)
+    code = (
+        "import pathlib, sys; from cape.cli import main;"
+        "code = main(sys.argv[1:]);"
+        "status = pathlib.Path('/proc/self/status').read_text();"
+        "print('peak', status.split('VmHWM:')[1].split()[0], file=sys.stderr);"
+        "sys.exit(code)"
+    )
+    began = time.monotonic()
+    call = [sys.executable, "-c", code, "validate", str(tmp_path / "plan" / "local0")]
+    done = subprocess.run(call, capture_output=True, text=True, check=False)
+    seconds = time.monotonic() - began
+    assert done.returncode == 0, done.stdout[-2000:]
+    peak = int(done.stderr.split("peak ")[1].split()[0]) * 1024
+    sys.stdout.write(f"200 subjects: {seconds:.0f} s, peak {peak / 2**20:.0f} MiB\n")
+    assert "of 200 subjects read" in done.stderr
+    assert seconds < 120
+    assert peak < 2**30
+    needed = float(done.stdout.split("needs ")[1].split(" MB")[0]) * 1e6
+    assert 0.5 * peak < needed < 4 * peak
+    assert np.isfinite(needed)

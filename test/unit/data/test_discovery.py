@@ -1,0 +1,209 @@
+"""Finding the files of a site and reading its manifest; no image is opened here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from cape.data import Findings, IssueCode
+from cape.data.discovery import discover, natural_key, subject_of
+from cape.data.file_type import sniff
+from cape.data.issues import in_full
+from cape.errors import CATALOGUE, DataError
+from cape.settings.config import Config
+
+IMAGES = Config(epsilon=1.0, delta=1e-5)
+
+
+def site_with(folder: Path, *names: str) -> Path:
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return folder
+
+
+def found(base: Path, given: dict[str, object]) -> tuple[dict[str, list[str]], list[str]]:
+    findings = Findings("B")
+    subjects = discover(base, given, IMAGES, findings)
+    labels = {subject.label: [run.name for run in subject.runs] for subject in subjects}
+    return labels, [finding.private for finding in findings.listing()]
+
+
+def test_without_a_list_all_images_of_the_folder_are_taken_in_natural_order(tmp_path):
+    names = ["sub-10.nii", "sub-9.nii.gz", "mask.nii.gz", "notes.txt", ".hidden.nii", "x.npy"]
+    labels, texts = found(site_with(tmp_path, *names), {})
+    assert list(labels) == ["sub-9", "sub-10"]
+    assert texts == []
+
+
+def test_all_runs_of_a_subject_are_joined_in_natural_order(tmp_path):
+    names = ["sub-1_run-10.nii", "sub-1_run-2.nii", "sub-2.nii", "a/sub-1_run-11.nii"]
+    site_with(tmp_path, *names)
+    labels, _ = found(tmp_path, {"data": names})
+    assert labels == {
+        "sub-1": ["a/sub-1_run-11.nii", "sub-1_run-2.nii", "sub-1_run-10.nii"],
+        "sub-2": ["sub-2.nii"],
+    }
+
+
+def test_equal_names_in_different_folders_without_a_label_are_different_people(tmp_path):
+    labels, _ = found(site_with(tmp_path, "ann/rest.nii", "bob/rest.nii"), {"data": "*/rest.nii"})
+    assert list(labels) == ["ann/rest", "bob/rest"]
+
+
+def test_a_table_beside_an_image_is_not_read_through_a_link_to_another_place(tmp_path):
+    base = site_with(tmp_path / "base", "sub-1_task-rest_bold.nii", "sub-2_task-rest_bold.nii")
+    name = "sub-{}_task-rest_desc-confounds_timeseries.tsv"
+    outside = site_with(tmp_path, "elsewhere.tsv") / "elsewhere.tsv"
+    (base / name.format(1)).symlink_to(outside)
+    site_with(base, name.format(2))
+    findings = Findings("B")
+    one, two = discover(base, {}, IMAGES, findings)
+    assert one.runs[0].confounds is None
+    assert two.runs[0].confounds == base / name.format(2)
+    (said,) = (finding.private for finding in findings.listing())
+    assert "(a link to another place)" in said
+    with pytest.raises(DataError, match="E102"):
+        findings.raise_if_blocked()
+
+
+def test_a_manifest_in_the_folder_is_used_when_nothing_is_given(tmp_path):
+    site_with(tmp_path, "a.nii", "b.nii", "c.nii")
+    (tmp_path / "manifest.tsv").write_text(
+        "\ufeff# made by hand\nFile\tsubject\trun\ttr\tn_dummy\texclude\ttrust_grid\n"
+        "b.nii\tP1\t2\t2.5\t3\t0\t\n"
+        "a.nii\tP1\t1\t\t\t\t1\n"
+        "c.nii\tP2\t1\t\t\t1\t\n",
+        encoding="utf-8",
+    )
+    subjects = discover(tmp_path, {}, IMAGES, Findings("B"))
+    assert [subject.label for subject in subjects] == ["P1"]
+    first, second = subjects[0].runs
+    assert (first.name, first.tr, first.n_dummy, first.trust_grid) == ("a.nii", 0.0, 0, True)
+    assert (second.name, second.tr, second.n_dummy, second.trust_grid) == ("b.nii", 2.5, 3, False)
+
+
+def test_unknown_columns_warn_with_the_nearest_known_one(tmp_path):
+    site_with(tmp_path, "a.nii")
+    (tmp_path / "m.csv").write_text("file,subjcet,hair\na.nii,P1,red\n")
+    labels, texts = found(tmp_path, {"manifest": "m.csv"})
+    assert list(labels) == ["a"]
+    assert "CAPE-W139" in texts[0]
+    assert "'subjcet'; did you mean 'subject'?" in texts[0]
+    assert "'hair'" in texts[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "part"),
+    [
+        ("file;tr\na.nii;2\n", "E138", "looks separated by a semicolon"),
+        ("a.nii\nb.nii\n", "E138", "has no header"),
+        ("file,tr\na.nii,2.0 s\n", "E138", "'2.0 s'"),
+        ("file,tr\na.nii,-2\n", "E138", "'-2'"),
+        ("file,n_dummy\na.nii,1.5\n", "E138", "'1.5'"),
+        ("file,tr\n,2\n", "E138", "names no file"),
+        ("file,mask\na.nii,m.nii\n", "E139", "a column 'mask'"),
+        ("file,nii\na.nii,a.nii\n", "E139", "one column 'file'"),
+        ("file,exclude\na.nii,1\n", "E104", "1 rows, none used"),
+        ("# only a comment\n", "E138", "empty"),
+        (b"file\n\xe9.nii\n", "E138", "byte 5"),
+    ],
+)
+def test_a_table_that_cannot_be_read_says_where(tmp_path, text, code, part):
+    site_with(tmp_path, "a.nii", "b.nii")
+    (tmp_path / "m.csv").write_bytes(text if isinstance(text, bytes) else text.encode())
+    _, texts = found(tmp_path, {"manifest": "m.csv"})
+    matching = [t for t in texts if t.startswith(f"CAPE-{code}") and part in t]
+    assert matching, texts
+
+
+@pytest.mark.parametrize(
+    ("given", "code", "part"),
+    [
+        ({"data": []}, "E104", "an empty list"),
+        ({"data": "*.img"}, "E104", "the pattern *.img"),
+        ({"data": "/etc/*.nii"}, "E102", "/etc/*.nii"),
+        ({"data": ["/etc/passwd"]}, "E102", "/etc/passwd"),
+        ({"data": ["b.nii"]}, "E101", "nearest: a.nii"),
+        ({"data": ["a.nii", "a.nii"]}, "E105", "a.nii and a.nii"),
+        ({"data": ["link.nii"]}, "E102", "a link to another place"),
+        ({"data": ["annex.nii"]}, "E108", "DataLad"),
+        ({"manifest": "../m.csv"}, "E102", "../m.csv"),
+        ({"manifest": "m.csv"}, "E101", "m.csv"),
+        ({"data": ["a.nii"], "manifest": "m.csv"}, "E139", "exactly one"),
+        ({"data": ["a.nii"], "epsilon": 3}, "E151", "'epsilon'"),
+    ],
+)
+def test_a_list_that_does_not_fit_the_folder_says_why(tmp_path, given, code, part):
+    base = site_with(tmp_path / "site", "a.nii")
+    outside = site_with(tmp_path, "x.nii") / "x.nii"
+    (base / "link.nii").symlink_to(outside)
+    (base / "annex.nii").symlink_to("../.git/annex/objects/ab/cd/key")
+    _, texts = found(base, given)
+    matching = [t for t in texts if t.startswith(f"CAPE-{code}") and part in t]
+    assert matching, texts
+
+
+def test_none_and_empty_text_count_as_not_given(tmp_path):
+    labels, texts = found(site_with(tmp_path, "a.nii"), {"data": None, "manifest": ""})
+    assert list(labels) == ["a"]
+    assert texts == []
+
+
+def test_files_that_an_engine_linked_flat_are_found_by_their_base_name(tmp_path):
+    labels, texts = found(site_with(tmp_path, "sub-1.nii"), {"data": ["study/sub-1.nii"]})
+    assert list(labels) == ["sub-1"]
+    assert texts == []
+
+
+def test_a_stop_for_image_content_says_no_more_than_e100_whatever_the_catalogue_holds(monkeypatch):
+    monkeypatch.setitem(CATALOGUE, "E125", "Site {site} has NaN in its images.")
+    findings = Findings("B", strict=True)
+    findings.add(IssueCode.NAN_TOO_MANY, "sub-1: 3 values", most=0.1)
+    # In a file of one subject nothing stops the site by itself, whatever is wrong with it.
+    findings.add(IssueCode.FILE_POINTER, "sub-1.nii: Git-LFS pointer", of_subject=True)
+    assert not findings.blocked
+    findings.escalate("2 of 2 subjects fail")
+    assert findings.listing()[0].public == f"CAPE-E100 {CATALOGUE['E100'].format(site='B')}"
+    with pytest.raises(DataError, match="CAPE-E100"):
+        findings.raise_if_blocked()
+
+
+def test_equal_problems_become_one_finding_and_long_lists_are_counted():
+    findings = Findings("B")
+    for m in range(25):
+        findings.add(IssueCode.GRID_ROUNDED, f"sub-{m}: 0.01 mm", most=0.1)
+    (only,) = findings.listing()
+    assert "25 times: sub-0: 0.01 mm; sub-1: 0.01 mm; sub-2: 0.01 mm; and 22 more." in only.private
+    assert len(in_full([only]).splitlines()) == 1 + 22  # all of them in a file
+    assert not findings.blocked
+
+
+def test_subjects_and_order_follow_the_names():
+    assert subject_of("sub-A1_task-rest_bold.nii.gz") == "sub-A1"
+    assert subject_of("sub-A1/func/rest.nii") == "sub-A1"
+    assert subject_of("ann.nii.gz") == "ann"
+    assert subject_of("ann.v2.npy") == "ann.v2"
+    assert sorted(["b10", "b9", "B1", "b"], key=natural_key) == ["b", "B1", "b9", "b10"]
+    assert sorted(["b", "2", "a", "10"], key=natural_key) == ["2", "10", "a", "b"]
+
+
+@pytest.mark.parametrize(
+    ("head", "kind"),
+    [
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"PK\x03\x04", "zip"),
+        (b"\x93NUMPY", "NumPy array"),
+        (b"\x80\x04\x95", "pickle"),
+        (b"\x5c\x01\x00\x00" + bytes(348), "NIfTI"),
+        (b"\x00\x00\x02\x1c" + bytes(540), "NIfTI"),
+        (bytes(128) + b"DICM", "DICOM"),
+        (b"hello\n", "text"),
+        (b"\x00\x01\x02", "unknown"),
+        (b"", "unknown"),
+    ],
+)
+def test_files_are_known_by_their_first_bytes(head, kind):
+    assert sniff(head) == kind

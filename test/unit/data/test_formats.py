@@ -1,0 +1,407 @@
+"""The layouts that a site may have on its disk: BIDS derivatives, text tables, .mat, .img pairs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import nibabel as nib
+import numpy as np
+import pytest
+import scipy.io
+
+import cape.data
+from cape.cli import validate_command
+from cape.data import Findings, inspect_site, subject_matrix
+from cape.data.discovery import confounds_beside, discover, entities_of
+from cape.data.images import read_image
+from cape.data.runs import RunFile
+from cape.data.space import grid_of, mask_space
+from cape.settings.config import Config
+from support.sites import load_site, private_code
+
+MATRIX = replace(
+    Config(epsilon=1.0, delta=1e-5), feature_space="matrix", min_timepoints=5,
+    standardize="demean",
+)  # fmt: skip
+X = np.random.default_rng(0).standard_normal((4, 30)).round(4)
+
+
+def derivatives(folder: Path, *names: str) -> Path:
+    for name in names:
+        sub, *more = name.split("_")
+        ses = [part for part in more if part.startswith("ses-")]
+        path = folder.joinpath(sub, *ses, "func", name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(name.encode())
+    return folder
+
+
+def runs(
+    folder: Path, given: dict[str, object], wanted: str
+) -> tuple[dict[str, list[str]], list[str]]:
+    findings = Findings("B")
+    config = replace(MATRIX, feature_space="mask", bids_filter=wanted)
+    found = discover(folder, given, config, findings)
+    names = {s.label: [run.path.name for run in s.runs] for s in found}
+    return names, [finding.private for finding in findings.listing()]
+
+
+MNI = "space-MNI152NLin2009cAsym"
+
+
+def test_runs_and_sessions_of_a_bids_folder_are_joined_per_subject(tmp_path):
+    derivatives(
+        tmp_path,
+        f"sub-2_ses-b_task-rest_{MNI}_desc-preproc_bold.nii.gz",
+        f"sub-2_ses-a_task-rest_run-10_{MNI}_desc-preproc_bold.nii.gz",
+        f"sub-2_ses-a_task-rest_run-2_{MNI}_desc-preproc_bold.nii.gz",
+        "sub-2_ses-a_task-rest_run-2_space-T1w_desc-preproc_bold.nii.gz",
+        f"sub-2_ses-a_task-nback_{MNI}_desc-preproc_bold.nii.gz",
+        f"sub-10_task-rest_{MNI}_desc-preproc_bold.nii.gz",
+        f"sub-10_task-rest_{MNI}_desc-brain_mask.nii.gz",
+    )
+    names, texts = runs(tmp_path, {}, f"task-rest_{MNI}_desc-preproc")
+    assert texts == []
+    assert list(names) == ["sub-2", "sub-10"]
+    assert [n.split("_")[1:4] for n in names["sub-2"]] == [
+        ["ses-a", "task-rest", "run-2"], ["ses-a", "task-rest", "run-10"],
+        ["ses-b", "task-rest", MNI],
+    ]  # fmt: skip
+    below, _ = runs(tmp_path.parent, {"bids": tmp_path.name}, f"task-rest_{MNI}")
+    assert below == names
+
+
+def test_two_versions_of_one_run_are_not_joined(tmp_path):
+    derivatives(
+        tmp_path,
+        f"sub-1_task-rest_{MNI}_res-1_desc-preproc_bold.nii.gz",
+        f"sub-1_task-rest_{MNI}_res-2_desc-preproc_bold.nii.gz",
+    )
+    names, (text,) = runs(tmp_path, {"bids": "."}, f"{MNI}_desc-preproc")
+    assert names == {"sub-1": []}
+    assert "CAPE-W105" in text
+    assert "res-2" in text
+    assert runs(tmp_path, {"bids": "."}, "res-2")[1] == []
+
+
+def test_a_filter_that_fits_nothing_lists_what_is_there(tmp_path):
+    derivatives(tmp_path, "sub-1_task-rest_space-MNI152NLin6Asym_res-2_desc-preproc_bold.nii.gz")
+    names, texts = runs(tmp_path, {}, f"{MNI}_desc-preproc")
+    assert names == {"sub-1": []}
+    assert len(texts) == 1
+    assert "CAPE-W104" in texts[0]
+    assert "1 images below . with desc-preproc, res-2, space-MNI152NLin6Asym, task-rest" in texts[0]
+    assert "Fix: correct the folder" in texts[0]
+    assert "CAPE-E102" in runs(tmp_path, {"bids": "../x"}, "task-rest")[1][0]
+    assert "CAPE-E139" in runs(tmp_path, {"bids": ".", "data": ["x.nii"]}, "")[1][0]
+
+
+def test_confounds_are_those_of_the_run_whatever_its_space(tmp_path):
+    folder = tmp_path / "sub-1" / "func"
+    folder.mkdir(parents=True)
+    for name in ("sub-1_task-rest_run-1", "sub-1_task-rest_run-2"):
+        (folder / f"{name}_desc-confounds_timeseries.tsv").write_text("csf\n")
+    image = folder / f"sub-1_task-rest_run-2_{MNI}_res-2_desc-preproc_bold.nii.gz"
+    found = confounds_beside(image)
+    assert found is not None
+    assert found.name == "sub-1_task-rest_run-2_desc-confounds_timeseries.tsv"
+    assert confounds_beside(folder / "scan.nii.gz") is None
+    assert entities_of("sub-1_ses-a_bold.nii.gz") == {"sub": "1", "ses": "a"}
+
+
+# ------------------------------------------------------------------------------- matrices
+
+
+def written(folder: Path, kind: str) -> str:
+    name = f"sub-1.{kind}"
+    path = folder / name
+    if kind == "npz":
+        np.savez(path, X=X)
+    elif kind == "mat":
+        scipy.io.savemat(path, {"X": X, "other": np.eye(2)})
+    else:
+        sign = "," if kind == "csv" else "\t"
+        lines = [sign.join(f"c{t}" for t in range(30))]
+        lines += [sign.join(f"{v:.4f}" for v in row) for row in X]
+        path.write_text("\ufeff# made by hand\n" + "\n".join(lines) + "\n", encoding="utf-8")
+    return name
+
+
+@pytest.mark.parametrize("kind", ["npz", "mat", "csv", "tsv"])
+def test_the_same_matrix_in_every_format_gives_the_same_data(tmp_path, kind):
+    written(tmp_path, kind)
+    site = load_site(tmp_path, {}, MATRIX, site="B")
+    expected = tmp_path / "npy"
+    expected.mkdir()
+    np.save(expected / "sub-1.npy", X)
+    oracle = load_site(expected, {}, MATRIX, site="B")
+    np.testing.assert_allclose(
+        subject_matrix(site.subjects[0], site.space, MATRIX),
+        subject_matrix(oracle.subjects[0], oracle.space, MATRIX),
+        atol=1e-6,
+    )
+
+
+def test_another_name_of_the_variable_is_the_owners_setting(tmp_path):
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"bold": X, "notes": "text"})
+    found = inspect_site(tmp_path, {}, MATRIX, site="B")
+    assert found.error is not None
+    assert private_code(found.error) == "CAPE-E142"
+    assert "bold (4, 30)" in found.error.detail
+    assert load_site(tmp_path, {}, replace(MATRIX, variable="bold"), site="B").subjects
+
+
+def detail_of(folder: Path, config: Config = MATRIX) -> tuple[str, str]:
+    found = inspect_site(folder, {}, config, site="B")
+    assert found.error is not None
+    return private_code(found.error), found.error.detail
+
+
+def mat73(path: Path, *, kind: str = "double", **options: object) -> Path:
+    """Write X as MATLAB does: a text of 512 bytes, then HDF5 with the axes turned round."""
+    with h5py.File(path, "w", userblock_size=512) as file:
+        held = file.create_dataset("X", data=options.pop("data", X.T), **options)
+        held.attrs["MATLAB_class"] = np.bytes_(kind)
+        file.create_group("#refs#")
+    with path.open("r+b") as stream:
+        stream.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(512))
+    return path
+
+
+@pytest.mark.parametrize("options", [{}, {"compression": "gzip", "shuffle": True}])
+def test_a_mat_file_of_version_7_3_gives_the_same_subject_as_version_5(tmp_path, options):
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X})
+    old = load_site(tmp_path, {}, MATRIX, site="B")
+    expected = subject_matrix(old.subjects[0], old.space, MATRIX)
+    mat73(tmp_path / "sub-1.mat", **options)
+    new = load_site(tmp_path, {}, MATRIX, site="B")
+    np.testing.assert_array_equal(subject_matrix(new.subjects[0], new.space, MATRIX), expected)
+    quick = inspect_site(tmp_path, {}, MATRIX, site="B", headers_only=True)
+    facts = [(s.n_features, s.n_timepoints, s.rank) for s in (*quick.subjects, *new.subjects)]
+    assert facts == [(4, 30, 4)] * 2
+
+
+def test_without_the_extra_a_mat_file_of_version_7_3_says_what_to_install(tmp_path, monkeypatch):
+    mat73(tmp_path / "sub-1.mat")
+    monkeypatch.setitem(sys.modules, "h5py", None)
+    code, detail = detail_of(tmp_path)
+    assert code == "CAPE-E141"
+    assert "pip install 'coinstac-cape[matlab73]'" in detail
+    assert "save(..., '-v7')" in detail
+
+
+def mat73_sparse(path: Path) -> None:
+    """Write X as MATLAB writes sparse(X): a group of three vectors."""
+    with h5py.File(mat73(path), "r+") as file:
+        del file["X"]
+        file.create_group("X").attrs["MATLAB_sparse"] = np.uint64(len(X))
+        file["X/data"], file["X/ir"], file["X/jc"] = np.ones(2), np.arange(2), np.arange(3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "int16", "uint8"])
+def test_whole_numbers_and_single_ones_of_version_7_3_are_data(tmp_path, dtype):
+    kind = {"float32": "single", "uint8": "logical"}.get(dtype, dtype)
+    mat73(tmp_path / "sub-1.mat", data=np.abs(X.T).round().astype(dtype), kind=kind)
+    site = load_site(tmp_path, {}, replace(MATRIX, standardize="none"), site="B")
+    assert (site.subjects[0].n_features, site.subjects[0].n_timepoints) == (4, 30)
+
+
+@pytest.mark.parametrize(
+    ("write", "code", "part"),
+    [
+        (lambda path: mat73(path, data=X.T + 1j), "E114", "complex"),
+        (lambda path: mat73(path, data=np.array(b"text")), "E114", "type |S4"),
+        # Letters and objects are whole numbers in the file: they were taken for data once.
+        (lambda path: mat73(path, data=np.full(X.T.shape, 97, "u2"), kind="char"),
+         "E114", "class char"),
+        (lambda path: mat73(path, data=np.full(X.T.shape, 7, "u4"), kind="string"),
+         "E114", "class string"),
+        (mat73_sparse, "E114", "a sparse matrix"),
+        (lambda path: mat73(path, data=X.T[None]), "E140", "shape (4, 30, 1)"),
+        (lambda path: mat73(path, data=None, shape=(10**6, 10**6), dtype="f8", chunks=(9, 9)),
+         "E141", "more than the file holds"),
+        (lambda path: mat73(path, compression="lzf"), "E141", "MATLAB does not use"),
+        (lambda path: mat73(path, external=[(str(path) + ".raw", 0, h5py.h5f.UNLIMITED)]),
+         "E141", "lies in another file"),
+        (lambda path: (mat73(path), h5py.File(path, "r+").move("X", "bold")), "E142", "bold"),
+        (lambda path: path.write_bytes(b"MATLAB 7.3 MAT-file".ljust(512)), "E141", "its end"),
+    ],
+    ids=["complex", "text", "letters", "object", "sparse", "3-D", "bomb", "filter", "external",
+         "no variable", "no HDF5"],
+)  # fmt: skip
+def test_a_mat_file_of_version_7_3_is_refused_before_anything_is_allocated(
+    tmp_path, write, code, part
+):
+    write(tmp_path / "sub-1.mat")
+    for headers_only in (False, True):
+        found = inspect_site(tmp_path, {"data": "sub-1.mat"}, MATRIX, site="B",
+                             headers_only=headers_only)  # fmt: skip
+        assert found.error is not None
+        assert private_code(found.error) == f"CAPE-{code}"
+        assert part in found.error.detail
+
+
+def test_complex_numbers_of_version_5_are_among_what_a_fast_check_says_it_does_not_find(tmp_path):
+    """scipy tells the class of a variable before reading it, and a complex one is a double."""
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X + 1j})
+    assert inspect_site(tmp_path, {}, MATRIX, site="B", headers_only=True).error is None
+    assert detail_of(tmp_path)[0] == "CAPE-E114"
+    assert "complex numbers in .mat files" in validate_command.NOT_LOOKED_AT
+
+
+@pytest.mark.parametrize("orientation", ["feature_by_time", "time_by_feature"])
+def test_matrices_without_features_do_not_make_a_site_ready(tmp_path, orientation):
+    """A site of such files had no finding at all: `cape validate` said READY, 0 subjects."""
+    empty = np.zeros((0, 30) if orientation == "feature_by_time" else (30, 0))
+    np.save(tmp_path / "sub-1.npy", empty)
+    for headers_only in (False, True):
+        found = inspect_site(tmp_path, {}, replace(MATRIX, orientation=orientation), site="B",
+                             headers_only=headers_only)  # fmt: skip
+        assert found.error is not None
+        assert private_code(found.error) == "CAPE-E140"
+        assert f"shape {empty.shape}" in found.error.detail
+
+
+def test_a_link_into_another_file_is_not_followed(tmp_path):
+    mat73(tmp_path / "other.h5")
+    with h5py.File(mat73(tmp_path / "sub-1.mat"), "r+") as file:
+        del file["X"]
+        file["X"] = h5py.ExternalLink(str(tmp_path / "other.h5"), "X")
+    found = inspect_site(tmp_path, {"data": "sub-1.mat"}, MATRIX, site="B")
+    assert found.error is not None
+    assert private_code(found.error) == "CAPE-E142"
+
+
+def test_damaged_mat_files_of_version_7_3_are_read_or_refused(tmp_path):
+    content = bytearray(mat73(tmp_path / "sub-1.mat", compression="gzip").read_bytes())
+    rng = np.random.default_rng(0)
+    for at in rng.integers(512, len(content), 60):
+        damaged = bytearray(content)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        (tmp_path / "sub-1.mat").write_bytes(damaged)
+        found = inspect_site(tmp_path, {}, MATRIX, site="B")
+        assert found.error is None or private_code(found.error) in {
+            f"CAPE-E1{row}" for row in ("00", "14", "27", "29", "40", "41", "42", "43")
+        }, at
+    for cut in (513, 600, len(content) - 40):
+        (tmp_path / "sub-1.mat").write_bytes(content[:cut])
+        assert detail_of(tmp_path)[0] in ("CAPE-E141", "CAPE-E142"), cut
+
+
+def test_damaged_mat_files_of_version_5(tmp_path):
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"X": X}, do_compression=True)
+    content = (tmp_path / "sub-1.mat").read_bytes()
+    for cut in (140, 200, len(content) - 40):
+        (tmp_path / "sub-1.mat").write_bytes(content[:cut])
+        assert detail_of(tmp_path)[0] in ("CAPE-E111", "CAPE-E142"), cut
+    scipy.io.savemat(tmp_path / "sub-1.mat", {"X": {"a": X}})
+    assert detail_of(tmp_path)[0] == "CAPE-E114"
+    (tmp_path / "sub-1.mat").write_text("1 2 3\n")
+    assert detail_of(tmp_path)[0] == "CAPE-E109"
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a;b\n1;2\n3;4\n", "looks separated by a semicolon"),
+        ("1,2\n3,4\n", "A table has no header"),
+        ("a,b\n1,2\n3\n", "line 3 '3' has 1 cells"),
+        ("a,b\n1,2\n3,4,5\n", "line 3 '3,4,5' has 3 cells"),
+        ('a,b\n"1,5",2\n', "'1,5'"),
+        ("a,b\n1,x\n", "'x'"),
+        ("a,b\n", "A table is empty"),
+        ("", ""),
+        ("a,b\n1,2,3\n4,5,6\n", "line 2 '1,2,3' has 3 cells"),
+    ],
+)
+def test_broken_tables_name_the_line(tmp_path, text, part):
+    (tmp_path / "sub-1.csv").write_text(text)
+    code, detail = detail_of(tmp_path)
+    assert code == ("CAPE-E138" if text else "CAPE-E107")
+    assert part in detail
+    assert "sub-1.csv" in detail
+
+
+def test_a_table_in_another_encoding_is_not_guessed(tmp_path):
+    (tmp_path / "sub-1.csv").write_bytes("Höhe,b\n1,2\n".encode("latin-1"))
+    assert detail_of(tmp_path)[0] == "CAPE-E138"
+
+
+def test_tables_about_people_are_no_data(tmp_path):
+    written(tmp_path, "tsv")
+    (tmp_path / "participants.tsv").write_text("participant_id\tage\nsub-1\t40\n")
+    (tmp_path / "sub-1_desc-confounds_timeseries.tsv").write_text("csf\n1\n")
+    assert [s.label for s in load_site(tmp_path, {}, MATRIX, site="B").subjects] == ["sub-1"]
+
+
+# ------------------------------------------------------------------------------- pairs
+
+
+def test_a_pair_of_hdr_and_img_is_read_as_the_single_file(tmp_path):
+    grid = grid_of(mask_space(replace(MATRIX, feature_space="mask", mask="MNI152-10mm")))
+    values = np.random.default_rng(0).integers(0, 900, (*grid.shape, 3)).astype(np.int16)
+    nib.Nifti1Image(values, grid.affine).to_filename(tmp_path / "one.nii")
+    nib.Nifti1Pair(values, grid.affine).to_filename(tmp_path / "two.img")
+    one, two = (
+        read_image(RunFile(path=tmp_path / name, name=name), grid)
+        for name in ("one.nii", "two.img")
+    )
+    np.testing.assert_array_equal(one.values, two.values)
+    before = two.digest
+    header = bytearray((tmp_path / "two.hdr").read_bytes())
+    header[150] ^= 1
+    (tmp_path / "two.hdr").write_bytes(header)
+    assert read_image(RunFile(path=tmp_path / "two.img", name="two.img"), grid).digest != before
+
+
+def test_a_pair_without_its_half_or_cut_short_is_named(tmp_path):
+    config = replace(MATRIX, feature_space="mask", mask="MNI152-10mm")
+    grid = grid_of(mask_space(config))
+    nib.Nifti1Pair(np.ones((*grid.shape, 9), np.int16), grid.affine).to_filename(
+        tmp_path / "sub-1.img"
+    )
+    content = (tmp_path / "sub-1.img").read_bytes()
+    (tmp_path / "sub-1.img").write_bytes(content[:-100])
+    assert detail_of(tmp_path, config)[0] == "CAPE-E111"
+    (tmp_path / "sub-1.hdr").unlink()
+    code, detail = detail_of(tmp_path, config)
+    assert code == "CAPE-E109"
+    assert "no sub-1.hdr" in detail
+
+
+def test_the_sidecar_of_fmriprep_gives_the_repetition_time(tmp_path):
+    grid = grid_of(mask_space(replace(MATRIX, feature_space="mask", mask="MNI152-10mm")))
+    name = f"sub-1_task-rest_{MNI}_desc-preproc_bold"
+    image = nib.Nifti1Image(np.ones((*grid.shape, 3), np.int16), grid.affine)
+    image.to_filename(tmp_path / f"{name}.nii.gz")
+    (tmp_path / f"{name}.json").write_text(json.dumps({"RepetitionTime": 0.72}))
+    run = RunFile(path=tmp_path / f"{name}.nii.gz", name=name)
+    assert read_image(run, grid).tr == 0.72
+
+
+def test_without_noise_every_person_has_one_vote(tmp_path):
+    rng = np.random.default_rng(1)
+    for name, n in (("sub-0_run-1", 13), ("sub-0_run-2", 13), ("sub-1", 12), ("sub-2", 12)):
+        np.save(tmp_path / f"{name}.npy", rng.standard_normal((n, 80 + (name == "sub-1"))))
+    np.save(tmp_path / "sub-0_run-3.npy", rng.standard_normal((13, 80)))
+    config = replace(MATRIX, private=False)
+    site, _ = cape.data.load_site(tmp_path, {}, config, site="B")
+    assert (site.space.n_features, site.failed) == (12, ("sub-0",))
+
+
+def test_of_three_files_with_12_features_and_one_with_13_the_one_is_named(tmp_path):
+    rng = np.random.default_rng(1)
+    for m, n_features in enumerate((13, 12, 12, 12)):
+        np.save(tmp_path / f"sub-{m}.npy", rng.standard_normal((n_features, 80)))
+    found = inspect_site(tmp_path, {}, MATRIX, site="B")
+    (odd,) = (f for f in found.findings if f.code == "CAPE-E144")
+    assert "sub-0.npy: 13 features, 80 time points. Expected 12 features." in odd.private
+    assert "sub-1" not in odd.private
+    # Nor are the others lost because the odd one was read first.
+    site, reduced = cape.data.load_site(tmp_path, {}, MATRIX, site="B")
+    assert (site.space.n_features, site.failed) == (12, ("sub-0",))
+    assert [Y.shape for _, Y in reduced] == [(12, 0), *[(12, 80)] * 3]

@@ -1,0 +1,362 @@
+"""Reduced data are read once, kept without names, believed only while nothing changed."""
+
+from __future__ import annotations
+
+import shutil
+import stat
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from cape.data import inspect_site, pipeline, reduced_cache
+from cape.data.pipeline import load_site
+from cape.data.resources import jobs
+from cape.errors import CapeError
+from cape.settings.config import Config
+
+CONFIG = Config(epsilon=1.0, delta=1e-5, n_basis=6, min_timepoints=5, confounds="csf", mask="file")
+AFFINE = np.diag([8.0, 8, 8, 1])
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Four subjects, one without signal, one with two runs; tables whose first row is empty."""
+    folder = tmp_path / "data"
+    folder.mkdir()
+    inside = np.ones((6, 7, 6), dtype=np.uint8)
+    nib.Nifti1Image(inside, AFFINE).to_filename(folder / "mask.nii.gz")
+    rng = np.random.default_rng(8)
+    for name in ("ann_run-1", "ann_run-2", "bob_run-1", "dead_run-1", "eve_run-1"):
+        values = rng.normal(900, 30, (6, 7, 6, 14)).astype(np.float32)
+        values *= name != "dead_run-1"
+        image = nib.Nifti1Image(values, AFFINE)
+        image.header.set_xyzt_units("mm", "sec")
+        image.header["pixdim"][4] = 2.0
+        image.to_filename(folder / f"sub-{name}_bold.nii.gz")
+        cells = ["csf", "n/a", *(f"{v:.4f}" for v in rng.standard_normal(13))]
+        table = folder / f"sub-{name}_desc-confounds_timeseries.tsv"
+        table.write_text("\n".join(cells) + "\n")
+    return folder
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv(reduced_cache.VARIABLE, str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the runs of which more than a header was read, since the list was cleared."""
+    seen: list[str] = []
+    whole = pipeline.read_run
+
+    def noted(run, *given, **named):
+        if not named.get("headers_only"):
+            seen.append(run.name)
+        return whole(run, *given, **named)
+
+    monkeypatch.setattr(pipeline, "read_run", noted)
+    return seen
+
+
+def told(loaded) -> tuple[object, ...]:
+    site, reduced = loaded
+    return site, [(label, Y.tobytes(), Y.shape, Y.dtype) for label, Y in reduced]
+
+
+def test_a_second_run_of_a_study_reads_nothing_and_finds_the_same(base, cache, reads, monkeypatch):
+    first = told(load_site(base, {}, CONFIG, site="B"))
+    assert len(reads) == 5
+    reads.clear()
+    assert told(load_site(base, {}, replace(CONFIG, epsilon=2.0), site="B")) == first
+    assert told(load_site(base, {}, CONFIG, site="B")) == first
+    assert reads == []
+    monkeypatch.delenv(reduced_cache.VARIABLE)
+    assert told(load_site(base, {}, CONFIG, site="B")) == first
+    assert len(reads) == 5
+    assert {f.code for f in first[0].findings} == {"CAPE-W123", "CAPE-W127", "CAPE-W137"}
+
+
+def test_what_validate_read_a_run_does_not_read_again(base, cache, reads):
+    """Each site read its files once in validate, and once more in join."""
+    (base / "sub-dead_run-1_bold.nii.gz").unlink()
+    found = inspect_site(base, {}, CONFIG, site="B")
+    reads.clear()
+    site, _ = load_site(base, {}, CONFIG, site="B")
+    assert reads == []
+    assert site == found.accepted
+    assert inspect_site(base, {}, CONFIG, site="B", headers_only=True).accepted is not None
+    assert reads == []  # headers are
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"smoothing_fwhm": 9.0},
+        {"detrend": "quadratic"},
+        {"n_basis": 5},
+        {"standardize": "demean"},
+        {"space": "MNI152"},
+    ],
+)
+def test_other_settings_of_the_data_are_other_entries(base, cache, reads, change):
+    load_site(base, {}, CONFIG, site="B")
+    reads.clear()
+    load_site(base, {}, replace(CONFIG, **change), site="B")
+    assert len(reads) == 5
+
+
+def test_a_changed_file_table_or_sidecar_is_read_again(base, cache, reads):
+    load_site(base, {}, CONFIG, site="B")
+    image, table = base / "sub-bob_run-1_bold.nii.gz", "sub-eve_run-1_desc-confounds_timeseries.tsv"
+    shutil.copyfile(base / "sub-eve_run-1_bold.nii.gz", base / "x")
+    (base / "x").replace(image)
+    image.touch()
+    reads.clear()
+    # Another person's data under an old name, which a check of sizes alone would not see.
+    found = inspect_site(base, {}, CONFIG, site="B")
+    assert reads == ["sub-bob_run-1_bold.nii.gz"]
+    assert any("bob_run-1_bold.nii.gz and sub-eve" in f.private for f in found.findings)
+    (base / table).write_text((base / table).read_text().replace("0.", "1."))
+    (base / "sub-ann_run-1_bold.json").write_text('{"RepetitionTime": 3.0}')
+    reads.clear()
+    inspect_site(base, {}, CONFIG, site="B")
+    assert reads == [f"sub-{n}_bold.nii.gz" for n in ("ann_run-1", "ann_run-2", "eve_run-1")]
+
+
+@pytest.mark.parametrize("damage", ["cut", "bit", "empty", "other", "header"])
+def test_a_damaged_entry_is_read_again(base, cache, reads, damage):
+    first = told(load_site(base, {}, CONFIG, site="B"))
+    entries = {path: path.read_bytes() for path in cache.iterdir()}
+    # Moved on by one: of the three subjects with one run each, some get the entry of another.
+    others = [*list(entries.values())[1:], next(iter(entries.values()))]
+    for (path, content), other in zip(entries.items(), others, strict=True):
+        changed = {
+            "cut": content[:-4],
+            "bit": content[:-1] + bytes([content[-1] ^ 1]),
+            "empty": b"",
+            "other": other,
+            "header": content.replace(b'"shape"', b'"shipe"'),
+        }
+        path.write_bytes(changed[damage])
+    reads.clear()
+    assert told(load_site(base, {}, CONFIG, site="B")) == first
+    assert len(reads) == 5
+
+
+def test_entries_hold_no_name_and_are_this_users_alone(base, cache):
+    load_site(base, {}, CONFIG, site="hospital-north")
+    entries = list(cache.iterdir())
+    assert len(entries) == 4
+    assert stat.S_IMODE(cache.stat().st_mode) == 0o700
+    for path in entries:
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        whole = path.name.encode() + path.read_bytes()
+        for name in (b"ann", b"bob", b"eve", b"sub-", b"run-", b"hospital", b"data", b".nii"):
+            assert name not in whole
+
+
+def test_a_text_with_a_name_is_not_kept(base, cache, reads, monkeypatch):
+    whole = pipeline.read_run
+
+    def telling(run, *given, **named):
+        series = whole(run, *given, **named)
+        note = replace(series.issues[0], observed=f"beside {run.path.name}")
+        return replace(series, issues=(note,))
+
+    monkeypatch.setattr(pipeline, "read_run", telling)
+    load_site(base, {}, CONFIG, site="B")
+    assert list(cache.iterdir()) == []
+
+
+@pytest.mark.parametrize("how", ["group", "link", "file"])
+def test_a_folder_that_others_may_write_is_neither_believed_nor_used(base, cache, reads, how):
+    load_site(base, {}, CONFIG, site="B")
+    if how == "group":
+        cache.chmod(0o770)
+    else:
+        cache.rename(cache.with_name("moved"))
+        if how == "link":
+            cache.symlink_to(cache.with_name("moved"))
+        else:
+            cache.write_text("")
+    reads.clear()
+    load_site(base, {}, CONFIG, site="B")
+    assert len(reads) == 5
+
+
+def test_the_oldest_entries_make_room(base, cache, reads, monkeypatch):
+    load_site(base, {}, CONFIG, site="B")
+    size = max(path.stat().st_size for path in cache.iterdir())
+    monkeypatch.setattr(reduced_cache, "MOST_BYTES", int(2.5 * size))
+    load_site(base, {}, replace(CONFIG, detrend="none"), site="B")
+    assert sum(path.stat().st_size for path in cache.iterdir()) <= 2.5 * size
+    monkeypatch.setattr(reduced_cache, "MOST_BYTES", 10)
+    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B")
+    reads.clear()
+    load_site(base, {}, replace(CONFIG, detrend="quadratic"), site="B")
+    assert len(reads) == 5
+
+
+# ------------------------------------------------------------------------------- in parallel
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3, 9])
+def test_several_at_a_time_give_what_one_at_a_time_gives(base, monkeypatch, n_jobs):
+    monkeypatch.setenv("CAPE_JOBS", "1")
+    alone = told(load_site(base, {}, CONFIG, site="B"))
+    monkeypatch.setenv("CAPE_JOBS", str(n_jobs))
+    assert told(load_site(base, {}, CONFIG, site="B")) == alone
+    done = []
+    inspect_site(base, {}, CONFIG, site="B", on_subject=lambda n, of: done.append((n, of)))
+    assert done == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
+
+def test_no_more_subjects_are_read_at_a_time_than_jobs(base, monkeypatch):
+    monkeypatch.setenv("CAPE_JOBS", "2")
+    whole, lock, now, most = pipeline.read_subject, threading.Lock(), [0], [0]
+
+    def counted(*given, **named):
+        with lock:
+            now[0] += 1
+            most[0] = max(most[0], now[0])
+        try:
+            threading.Event().wait(0.05)
+            return whole(*given, **named)
+        finally:
+            with lock:
+                now[0] -= 1
+
+    monkeypatch.setattr(pipeline, "read_subject", counted)
+    load_site(base, {}, CONFIG, site="B")
+    assert most[0] == 2
+
+
+def test_the_first_subject_does_not_keep_the_others_waiting(base, monkeypatch):
+    """It was read alone, to learn how much memory one takes: its header says that."""
+    monkeypatch.setenv("CAPE_JOBS", "2")
+    whole, met = pipeline.read_run, threading.Barrier(2)
+
+    def together(run, *given, **named):
+        first = run.name.startswith(("sub-ann_run-1", "sub-bob_run-1"))
+        if first and not named.get("headers_only"):
+            met.wait(timeout=30)  # BrokenBarrierError where the other one never comes
+        return whole(run, *given, **named)
+
+    monkeypatch.setattr(pipeline, "read_run", together)
+    site, _ = load_site(base, {}, CONFIG, site="B")
+    assert {"sub-ann", "sub-bob"}.isdisjoint(site.failed)
+
+
+@pytest.mark.parametrize("n_jobs", ["1", "3"])
+def test_a_basis_that_could_not_be_built_is_not_taken_for_the_identity(
+    base, cache, monkeypatch, n_jobs
+):
+    """Without memory for it everybody's voxels went on in its place, and into the cache."""
+    monkeypatch.setenv("CAPE_JOBS", n_jobs)
+
+    def broken(*_):
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipeline, "_widest_basis_of", broken)
+        with pytest.raises((MemoryError, CapeError)):
+            load_site(base, {}, CONFIG, site="B")
+    assert not cache.exists() or not list(cache.iterdir())
+    _, reduced = load_site(base, {}, CONFIG, site="B")
+    assert [len(Y) for _, Y in reduced] == [6, 6, 6, 6]
+
+
+def test_who_stops_does_not_wait_for_those_that_have_not_begun(base, monkeypatch):
+    """All but the first read on until the pool is told to stop: no clock decides."""
+    monkeypatch.setenv("CAPE_JOBS", "2")
+    begun, told, whole = [], threading.Event(), pipeline.read_subject
+
+    def slow(files, *given, headers_only):
+        if not headers_only:
+            begun.append(files.label)
+            assert files.label == "sub-ann" or told.wait(timeout=30)
+        return whole(files, *given, headers_only=headers_only)
+
+    class Pool(ThreadPoolExecutor):
+        def shutdown(self, wait=True, **how):
+            super().shutdown(wait=False, **how)
+            told.set()
+            super().shutdown(wait=wait)
+
+    monkeypatch.setattr(pipeline, "read_subject", slow)
+    monkeypatch.setattr(pipeline, "ThreadPoolExecutor", Pool)
+
+    def stop(done, of):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        load_site(base, {}, CONFIG, site="B", on_subject=stop)
+    assert "sub-eve" not in begun
+
+
+def test_one_subject_at_a_time_where_memory_holds_no_more(base, monkeypatch):
+    from cape.data import resources
+
+    monkeypatch.setenv("CAPE_JOBS", "4")
+    known = []
+    monkeypatch.setattr(resources, "free_memory", lambda: 1)
+    monkeypatch.setattr(pipeline, "jobs", lambda n: known.append(n) or resources.jobs(n))
+    load_site(base, {}, CONFIG, site="B")
+    assert known[0] == 0
+    assert known[1] > 1000
+    assert resources.jobs(known[1]) == 1
+
+
+def test_a_header_that_breaks_the_program_stops_nobody(base, monkeypatch):
+    monkeypatch.setenv("CAPE_JOBS", "2")
+    whole = pipeline.read_run
+
+    def broken(run, *given, **named):
+        if named.get("headers_only"):
+            raise RuntimeError("a bug")
+        return whole(run, *given, **named)
+
+    monkeypatch.setattr(pipeline, "read_run", broken)
+    site, _ = load_site(base, {}, CONFIG, site="B")
+    assert site.failed == ("sub-dead",)
+
+
+def test_an_error_of_one_subject_fails_this_subject_alone(base, monkeypatch):
+    monkeypatch.setenv("CAPE_JOBS", "3")
+
+    def broken(files, *given, **named):
+        if files.label == "sub-bob":
+            raise RuntimeError("a bug")
+        return whole(files, *given, **named)
+
+    whole = pipeline.read_subject
+    monkeypatch.setattr(pipeline, "read_subject", broken)
+    site, reduced = load_site(base, {}, CONFIG, site="B")
+    assert site.failed == ("sub-bob", "sub-dead")
+    assert [(label, Y.shape[1]) for label, Y in reduced] == [
+        ("sub-ann", 28), ("sub-bob", 0), ("sub-dead", 0), ("sub-eve", 14),
+    ]  # fmt: skip
+    assert any("sub-bob: RuntimeError: a bug" in f.private for f in site.findings)
+
+
+def test_jobs_leave_a_processor_free_and_fit_into_memory(monkeypatch):
+    from cape.data import resources
+
+    monkeypatch.delenv("CAPE_JOBS", raising=False)
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(resources, "free_memory", lambda: 0)
+    assert jobs(10) == 7
+    monkeypatch.setattr(resources, "free_memory", lambda: 1000)
+    assert (jobs(100), jobs(300), jobs(5000), jobs(0)) == (5, 1, 1, 7)
+    monkeypatch.setenv("CAPE_JOBS", "3")
+    assert (jobs(10), jobs(400)) == (3, 1)
+    monkeypatch.setattr(resources.os, "sched_getaffinity", lambda _: {0})
+    monkeypatch.setenv("CAPE_JOBS", "")
+    assert jobs(10) == 1

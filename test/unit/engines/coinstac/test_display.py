@@ -1,0 +1,121 @@
+"""The result table and the form of COINSTAC's application: words, and settings and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from cape.cli import main
+from cape.engines.coinstac import display, form
+from cape.errors import CapeError, ConfigError
+from cape.settings.config import PRODUCT
+from support import report_example as example
+
+ROOT = Path(__file__).parents[4]
+
+
+@pytest.mark.parametrize("private", [True, False])
+def test_the_summary_is_flat_words_and_numbers(private: bool) -> None:
+    """The application shows a truth value as nothing and breaks on a list."""
+    summary = display.summary(example.outcome(private=private))
+    assert all(type(value) in (str, float) for value in summary.values())
+    json.dumps(summary, allow_nan=False)
+    assert summary["private"] == ("yes" if private else "no")
+    assert (summary["epsilon"] == "-") == (not private)
+    assert summary["n_subjects"] == "1,024"  # as a number it is written 1.0240e+3
+
+
+@pytest.mark.parametrize("status", display.STATUS)
+def test_a_status_is_said_in_words(status: str) -> None:
+    said = display.summary(dataclasses.replace(example.outcome(), status=status))["status"]
+    assert "_" not in str(said)
+    assert said == display.STATUS[status]
+
+
+def test_every_component_has_the_declared_rows_rounded_for_reading() -> None:
+    tables = display.tables(example.outcome())
+    # Without "Global" the application calls a table "Local".
+    assert list(tables) == ["Global C01", "Global C02", "Global C03"]
+    for row in tables.values():
+        assert list(row) == list(display.COMPONENT)
+        assert row["share"] == float(f"{row['share']:.4g}")
+        assert str(row["peak"]).endswith((" mm", *"0123456789"))
+
+
+def test_a_match_of_chance_is_a_dash_and_no_name() -> None:
+    assert display.shown(None) == display.NOTHING
+    labels = [row["label"] for row in display.tables(example.outcome()).values()]
+    assert all(label == display.NOTHING or "chance" not in str(label) for label in labels)
+
+
+def test_a_form_becomes_settings_and_comes_back() -> None:
+    inputs = form.read_form(ROOT / "inputspec.json")
+    text = form.settings_text(inputs)
+    assert text.startswith(f"# From the form of {PRODUCT}")
+    assert "accept_low_quality = true\n" in text
+    assert "data" not in text
+    assert "min_sites" not in text, "what was left as it is need not be read"
+    first = json.loads((ROOT / "inputspec.json").read_text())[0]
+    own = {name: entry for name, entry in first.items() if name not in ("data", "policy")}
+    assert form.settings_text(own) == text
+
+
+def test_the_command_turns_forms_into_settings_and_back(tmp_path: Path, capsys) -> None:
+    target = tmp_path / "settings.toml"
+    assert main(["settings", str(ROOT / "inputspec.json"), "--out", str(target)]) == 0
+    capsys.readouterr()
+    assert main(["settings", str(target)]) == 0
+    back = json.loads(capsys.readouterr().out)
+    first = json.loads((ROOT / "inputspec.json").read_text())[0]
+    assert back == {n: entry for n, entry in first.items() if n not in ("data", "policy")}
+    assert main(["settings", str(target), "--json"]) == 0
+    assert json.loads(json.loads(capsys.readouterr().out)["text"]) == back
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'aggregation = "secagg"',
+        'bids_filter = "task-rest"',
+        'computation = "capecca"\nsmoothing_fwhm = 5',
+    ],
+)
+def test_a_setting_that_the_form_does_not_have_is_refused(
+    line: str, tmp_path: Path, capsys
+) -> None:
+    """It once was written into a form that has no such input, and lost there."""
+    target = tmp_path / "settings.toml"
+    target.write_text(f"{line}\nepsilon = 1\ndelta = 1e-5\nn_sites = 4\n")
+    assert main(["settings", str(target)]) == 2
+    name = line.rpartition("\n")[2].partition(" ")[0]
+    assert f"CAPE-E011 {name}=" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("document", "code"),
+    [
+        ([], "E011"),
+        ({"epsilon": 8}, "E011"),
+        ([{"epsilon": {"value": 8}}, {"epsilon": {"value": 9}}], "E011"),
+        ([{"epsilon": {"value": 8}}, {}], "E011"),
+        ({"epsilon": {"value": 8}}, "E013"),
+        ({"epsilon": {"value": 8}, "delta": {"value": 1e-5}, "no_such": {"value": 1}}, "E010"),
+        ("text", "E011"),
+    ],
+)
+def test_what_is_no_form_is_refused_with_a_reason(document: object, code: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        form.settings_text(document)
+    assert caught.value.code == f"CAPE-{code}"
+
+
+@pytest.mark.parametrize("text", ["", "{", '{"a": {"value": 1}, "a": {"value": 2}}', "[" * 10**5])
+def test_a_file_that_is_no_json_is_refused(text: str, tmp_path: Path) -> None:
+    """A key twice: two readers would take two values."""
+    file = tmp_path / "form.json"
+    file.write_text(text)
+    with pytest.raises(CapeError, match="E014"):
+        form.read_form(file)

@@ -1,0 +1,198 @@
+"""A job of FLARE holds no code, and what each party keeps for itself stands in its own file."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+from cape.cli import main
+from cape.engines.flare import own_file
+from cape.engines.flare.job import JobPlan, read_job, write_job
+from cape.engines.flare.own_file import AggregatorFile, SiteFile
+from cape.errors import ConfigError
+from support import consortium as helper
+from support.flare import RUN, contents
+
+SETTINGS = {"epsilon": 8.0, "delta": 1e-5, "n_components": 5, "n_sites": 200}
+KIT = {
+    "class_allow_list": ["nvflare.app_common.X"],
+    "allow_log_streaming": True,
+    "snapshot_persistor": {"args": {"storage": {"args": {"root_dir": "/tmp/nvflare/snapshots"}}}},
+    "components": [{"id": "job_manager", "args": {"uri_root": "/tmp/nvflare/jobs"}}],
+}
+
+
+def plan(**changed) -> JobPlan:
+    return JobPlan(**{"run": RUN, "settings": SETTINGS, **changed})
+
+
+def test_a_job_is_three_json_files_that_name_classes_and_hold_the_settings(tmp_path):
+    write_job(tmp_path, plan(least=150))
+    files = {name: json.loads(text) for name, text in contents(tmp_path).items()}
+    assert sorted(files) == [
+        "app/config/config_fed_client.json", "app/config/config_fed_server.json", "meta.json",
+    ]  # fmt: skip
+    server = files["app/config/config_fed_server.json"]
+    assert server["components"][0]["args"]["settings"] == {"config_type": "dict", **SETTINGS}
+    controller = server["workflows"][0]["args"]
+    # One thread for each site that may be asked at the same time, and time for all to begin.
+    assert controller["max_call_threads"] == 200
+    assert controller["sync_task_timeout"] == 1000
+    assert files["meta.json"]["min_clients"] == 150
+    paths = set(own_file.SITE_CLASSES) | set(own_file.SERVER_CLASSES)
+    assert {path for path in _paths(list(files.values()))} == paths
+
+
+def _paths(node):
+    if isinstance(node, dict):
+        yield from ([node["path"]] if "path" in node else [])
+    for item in node.values() if isinstance(node, dict) else node if isinstance(node, list) else ():
+        yield from _paths(item)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"settings": {**SETTINGS, "mask_hash": "{ROOT}"}},
+        {"settings": {**SETTINGS, "mask_hash": "@x"}},
+        {"settings": {**SETTINGS, "mask_hash": "${x}"}},
+        {"settings": {**SETTINGS, "n_component": 5}},
+        {"least": 201},
+        {"settings": {**SETTINGS, "n_sites": 0}},
+    ],
+)
+def test_a_job_that_flare_would_change_or_nobody_could_run_is_not_written(tmp_path, wrong):
+    with pytest.raises(ConfigError):
+        write_job(tmp_path, plan(**wrong))
+    assert contents(tmp_path) == {}
+
+
+def test_a_job_is_read_again_to_go_on_with_its_run(tmp_path):
+    named = {**SETTINGS, "n_sites": 4, "site_names": "a,b,c,d"}
+    whole = plan(settings=named, least=4, patience=7.0, join_patience=9.0)
+    write_job(tmp_path / "one", whole)
+    assert read_job(tmp_path / "one") == whole
+    code = main(["flare", "job", str(tmp_path / "two"), "--resume", str(tmp_path / "one"),
+                 "--least", "3"])  # fmt: skip
+    assert code == 0
+    assert read_job(tmp_path / "two") == dataclasses.replace(whole, least=3)
+    meta = json.loads((tmp_path / "two" / "meta.json").read_text())
+    assert meta["deploy_map"] == {"app": ["server", "a", "b", "c", "d"]}
+    (tmp_path / "one" / "meta.json").write_text("{}")
+    with pytest.raises(ConfigError, match="CAPE-E312"):
+        read_job(tmp_path / "one")
+
+
+@pytest.mark.parametrize("name", ["meta.json", "app/config/config_fed_server.json"])
+def test_a_job_with_a_key_twice_is_none(tmp_path, name):
+    """FLARE would take one value, who reads the job another."""
+    write_job(tmp_path, plan())
+    path = tmp_path / name
+    first = path.read_text().index("{") + 1
+    key = next(iter(json.loads(path.read_text())))
+    path.write_text(path.read_text()[:first] + f'"{key}": 0,' + path.read_text()[first:])
+    with pytest.raises(ConfigError, match="CAPE-E312"):
+        read_job(tmp_path)
+
+
+def test_a_kit_with_a_key_twice_is_none(tmp_path):
+    path = kit(tmp_path) / "local" / "resources.json.default"
+    path.write_text(path.read_text().replace("{", '{"class_allow_list": ["any.Class"],', 1))
+    with pytest.raises(ConfigError, match="CAPE-E312"):
+        own_file.settings_of_flare(tmp_path / "local")
+
+
+def test_a_new_job_has_a_run_of_its_own(tmp_path):
+    for name in "ab":
+        words = [
+            str(tmp_path / name),
+            "--set",
+            "n_sites=3",
+            "--set",
+            "epsilon=8",
+            "--set",
+            "delta=1e-5",
+        ]
+        assert main(["flare", "job", *words]) == 0
+    assert read_job(tmp_path / "a").run != read_job(tmp_path / "b").run
+    assert main(["flare", "job", str(tmp_path / "c")]) == 2
+
+
+def kit(folder):
+    (folder / "local").mkdir(parents=True)
+    (folder / "local" / "resources.json.default").write_text(json.dumps(KIT))
+    return folder
+
+
+def test_a_site_names_what_its_kit_must_allow_and_writes_it_when_asked(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    words = ["flare", "site", str(kit(tmp_path / "kit")), "--data", str(tmp_path / "data"),
+             "--runs", str(tmp_path / "runs")]  # fmt: skip
+    assert main(words) == 0
+    said = capsys.readouterr().out
+    for line in ('+ "cape.engines.flare.collab.Site"', "allow_log_streaming: false"):
+        assert line in said
+    local = tmp_path / "kit" / "local"
+    assert not (local / "resources.json").exists()
+    assert main([*words, "--allow"]) == 0
+    written = json.loads((local / "resources.json").read_text())
+    assert written["allow_log_streaming"] is False
+    assert written["class_list_enforcement_mode"] == "enforce"
+    assert written["class_allow_list"] == ["nvflare.app_common.X", *own_file.SITE_CLASSES]
+    assert own_file.read_site_file(local, "any") == SiteFile(
+        data=str(tmp_path / "data"), runs=str(tmp_path / "runs")
+    )
+    capsys.readouterr()
+    assert main(words) == 0
+    assert "nothing more" in capsys.readouterr().out
+
+
+def test_a_server_keeps_jobs_and_snapshots_out_of_the_temporary_folder(tmp_path):
+    words = ["flare", "server", str(kit(tmp_path / "kit")), "--runs", str(tmp_path / "runs")]
+    assert main([*words, "--allow"]) == 0
+    local = tmp_path / "kit" / "local"
+    text = (local / "resources.json").read_text()
+    assert "/tmp/nvflare" not in text
+    assert str(tmp_path / "runs" / "flare" / "jobs") in text
+    assert str(tmp_path / "runs" / "flare" / "snapshots") in text
+    own = own_file.read_aggregator_file(local, tmp_path)
+    assert own == AggregatorFile(runs=str(tmp_path / "runs"))
+    assert own_file.read_aggregator_file(tmp_path, tmp_path).runs == str(tmp_path / "cape-runs")
+
+
+def test_in_the_simulator_each_site_has_a_file_of_its_name(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        own = SiteFile(data=str(tmp_path / name), runs=str(tmp_path / f"runs-{name}"))
+        (tmp_path / f"cape-site-{name}.toml").write_text(own_file.file_text(own))
+    assert own_file.read_site_file(tmp_path, "b").data == str(tmp_path / "b")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        None, "data = 1", "data = ", 'data = "{0}"', 'data = "data"\nruns = "{0}/runs"',
+        'data = "{0}/none"\nruns = "{0}/runs"', 'data = "{0}/data"\nruns = "{0}/data"',
+        'data = "{0}/data"\nruns = "{0}/data/runs"', 'data = "{0}/data"\nruns = "runs"',
+        'data = "{0}/data"\nruns = "{0}/runs"\nextra = "x"',
+        'data = "{0}/data"\nruns = "{0}/runs"\nmanifest = "../m.tsv"',
+    ],
+)  # fmt: skip
+def test_an_own_file_that_cannot_be_used_says_so_and_nothing_of_it_is_public(tmp_path, text):
+    (tmp_path / "data").mkdir()
+    if text is not None:
+        (tmp_path / "cape-site.toml").write_text(text.format(tmp_path))
+    with pytest.raises(ConfigError, match="CAPE-E310") as caught:
+        own_file.read_site_file(tmp_path, "any")
+    assert str(tmp_path) not in caught.value.public
+
+
+def test_a_simulation_in_flare_without_flare_says_what_to_install(tmp_path, monkeypatch, capsys):
+    helper.write_data(tmp_path / "data")
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    words = f"simulate {tmp_path / 'data'} --out {tmp_path / 'out'} --through nvflare"
+    words += " --set feature_space=matrix --epsilon 8 --delta 1e-5"
+    assert main(words.split()) == 1
+    assert "needs the package nvflare; install the extra 'nvflare'" in capsys.readouterr().err

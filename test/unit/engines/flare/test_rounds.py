@@ -1,0 +1,395 @@
+"""FLARE's rounds without FLARE: bytes in, bytes out, whatever is lost or killed on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import tracemalloc
+from contextlib import ExitStack
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.computations import load
+from cape.engines.coinstac.aggregator import gathered
+from cape.engines.coinstac.documents import reply_document
+from cape.engines.flare import rounds
+from cape.engines.flare.rounds import SiteRounds
+from cape.errors import CapeError, ConfigError
+from cape.protocol.messages import Masked
+from cape.protocol.phases import Envelope
+from cape.report import add_score
+from cape.simulation.simulate import simulate
+from cape.simulation.truth import compare_with_truth
+from cape.site.identity import IDENTITY_VARIABLE, KEY_FILE, ROSTER_FILE, make_key
+from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE, SitePolicy
+from support import consortium as helper
+from support.flare import RUN, Calls, contents
+
+SEED = 11
+POLICY = SitePolicy.of_simulation(private_results=True, simulation_seed=SEED)
+SETTINGS = helper.settings_of("capedjica", n_sites=4, site_names="local0,local1,local2,local9")
+SECAGG = {**SETTINGS, "aggregation": "secagg", "min_survivors": 3}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("flare") / "data"
+    arrays = helper.datasets()
+    arrays["local9"] = helper.subjects(5, seed=99)
+    return helper.write_data(folder, arrays)
+
+
+@pytest.fixture(scope="module")
+def expected(data, tmp_path_factory):
+    """What `memory` makes of the same seed."""
+    with helper.without_pages():
+        out = tmp_path_factory.mktemp("memory")
+        simulate(data, out=out, settings=SETTINGS, seed=SEED, policy=POLICY)
+    return out
+
+
+def scored(calls) -> dict[str, bytes]:
+    """Results of a run after the step that `simulate` adds to those of every carrier."""
+    folder = calls.work / "scored"
+    shutil.copytree(calls.results, folder)
+    truth = calls.data / "truth.npz"
+    q_ngi, correlation = compare_with_truth(truth, folder / "unmixing.npz")
+    add_score(
+        folder, q_ngi=q_ngi, map_correlation=correlation, simulation=True,
+        synthetic=truth.is_file(),
+    )  # fmt: skip
+    return contents(folder)
+
+
+@pytest.fixture
+def calls(data, tmp_path, no_pages):
+    return Calls(data, tmp_path / "work", POLICY)
+
+
+def test_the_same_seed_gives_the_files_of_memory(calls, expected):
+    state = calls.play(SETTINGS)
+    assert state.ended
+    assert scored(calls) == contents(expected / "consortium")
+    for site in calls.own:
+        private = calls.work / site / RUN / "output"
+        assert contents(private / "private") == contents(expected / site / "private")
+
+
+def test_settings_that_every_computation_has_run_the_product(calls):
+    """The owner of a job need not name it; a site is asked by its name."""
+    common = {"epsilon": 8, "delta": 1e-5, "feature_space": "matrix", "basis": "none",
+              "n_features": helper.N_FEATURES, "n_components": 2, "min_timepoints": 10}  # fmt: skip
+    rounds = calls.aggregator(common)
+    state = rounds.opening(sorted(calls.own))
+    blobs = dict.fromkeys(calls.own, rounds.question(state))
+    for _, raw in calls.ask(blobs, 1.0):
+        assert not json.loads(raw)["error"]
+
+
+def test_a_lost_answer_is_repeated_and_costs_nothing(calls, expected):
+    calls.lose = lambda call, site: site == "local1" and call % 2 == 1
+    state = calls.play(SETTINGS)
+    assert len(calls.asked) == 2 * state.iteration
+    assert calls.asked[1] == ("local1",)
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_sites_of_one_process_take_nothing_of_each_other(calls, monkeypatch):
+    """Policy, keys and ledger: a site that names none has its operator's, not another site's."""
+    monkeypatch.setenv(POLICY_VARIABLE, "/its/operator")
+    for name in (HOME_VARIABLE, IDENTITY_VARIABLE):
+        monkeypatch.delenv(name, raising=False)
+    seen = {}
+
+    def border(who, document):
+        seen[document["state"]["clientId"]] = tuple(map(os.environ.get, rounds.OWN_VARIABLES))
+        raise ConfigError("E010", setting="x", hint="")
+
+    monkeypatch.setattr(rounds, "border", border)
+    policy, runs = calls.own["local0"].policy, {s: own.runs for s, own in calls.own.items()}
+    calls.own["local0"] = dataclasses.replace(calls.own["local0"], identity="/keys", home="/ledger")
+    calls.own["local1"] = dataclasses.replace(calls.own["local1"], policy="")
+    question = rounds.Question(run=RUN, iteration=1, input={})
+    for site in ("local0", "local1"):
+        calls.site(site).answer(rounds.encode(question, rounds.Question), "")
+    assert seen == {
+        "local0": (policy, "/keys", "/ledger"),
+        "local1": ("/its/operator", None, f"{runs['local1']}/.cape-site"),
+    }
+    after = tuple(map(os.environ.get, rounds.OWN_VARIABLES))
+    assert after == ("/its/operator", None, None)
+
+
+class Killed(BaseException):
+    """As if the process had ended there."""
+
+
+def test_a_new_job_goes_on_after_the_aggregator_was_killed_in_any_exchange(calls, expected):
+    """Also after half of the sites had answered the exchange that is asked again."""
+
+    def kill(call: int, site: str) -> bool:
+        if site == "local1" and call % 2 == 1:
+            raise Killed
+        return False
+
+    calls.hang, kills, state = kill, 0, None
+    while state is None:
+        try:
+            state = calls.play(SETTINGS)
+        except Killed:
+            kills += 1
+    assert kills == state.iteration
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_a_site_goes_on_that_was_killed_before_it_wrote_down_its_cache(
+    calls, expected, monkeypatch
+):
+    """The journal is ahead of the cache then, by one answer that nobody has seen."""
+    write, killed = rounds.overwrite, set()
+
+    def dying(path, text):
+        key = (path, json.loads(text)["iteration"])
+        if key not in killed:
+            killed.add(key)
+            write(path, text[: len(text) // 2])
+            raise MemoryError
+        write(path, text)
+
+    monkeypatch.setattr(rounds, "overwrite", dying)
+    for _ in range(100):
+        try:
+            state = calls.play(SETTINGS)
+            break
+        except CapeError:
+            continue
+    assert state.ended
+    assert len(killed) == 4 * state.iteration
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_a_run_goes_on_when_a_stopped_process_lets_go_of_its_sites_folder(
+    calls, expected, monkeypatch
+):
+    """E263: until then the new process of the site cannot answer, and nothing is lost by asking."""
+    monkeypatch.setattr("cape.site.store.PATIENCE", 0.0)
+    stopped, home = ExitStack(), calls.work / "local1" / RUN
+
+    def stop(call: int, site: str) -> bool:
+        if site == "local1" and call == 3:
+            stopped.enter_context(rounds.folder_lock(home, "the stopped process"))
+        return False
+
+    calls.hang = stop
+    for _ in range(2):  # a new job comes as far as the one before it
+        with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 is missing"):
+            calls.play(SETTINGS)
+        assert b"CAPE-E263 " in calls.said[-1]
+    stopped.close()
+    assert calls.play(SETTINGS).ended
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_without_drop_outs_a_silent_site_ends_the_run_which_can_go_on(calls, expected):
+    calls.hang = lambda call, site: site == "local1" and 3 <= call <= 4
+    with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 is missing.* in .* round 1"):
+        calls.play(SETTINGS)
+    assert calls.asked[2:] == [tuple(sorted(calls.own)), ("local1",)]  # once more, then the end
+    assert calls.play(SETTINGS).ended
+    assert scored(calls) == contents(expected / "consortium")
+
+
+def test_sites_that_the_owner_did_not_name_are_not_asked(calls):
+    calls.own["local7"] = calls.own.pop("local9")
+    with pytest.raises(CapeError, match=r"^CAPE-E204 list of sites differs: the sites are local0"):
+        calls.play(SETTINGS)
+    assert calls.asked == []
+
+
+def test_a_site_that_is_silent_in_join_ends_the_run_of_any_kind(calls):
+    calls.hang = lambda call, site: site == "local1"
+    with pytest.raises(CapeError, match=r"^CAPE-E156 Site local1 .* join round 1"):
+        calls.play(SECAGG)
+
+
+def test_with_drop_outs_the_survivors_finish_as_they_do_in_memory(calls, data, tmp_path):
+    def hang(call: int, site: str) -> bool:
+        state = calls.aggregator(SECAGG).state()
+        return site == "local1" and state is not None and state.input["phase"] == "iterate"
+
+    calls.hang = hang
+    state = calls.play(SECAGG)
+    first = calls.asked.index(("local1",))
+    assert state.ended
+    assert "local1" not in state.left
+    assert all("local1" not in sites for sites in calls.asked[first + 1 :])
+    with helper.without_pages():
+        out = simulate(
+            data, out=tmp_path / "memory", settings=SECAGG, seed=SEED, policy=POLICY,
+            drops=["local1@iterate:1"],
+        )  # fmt: skip
+    assert scored(calls) == contents(out)
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, SECAGG], ids=["all-sites", "secagg"])
+def test_a_site_that_sends_no_answer_is_one_that_refuses(calls, monkeypatch, settings):
+    ask = calls.ask
+
+    def garbling(blobs, timeout):
+        for site, raw in ask(blobs, timeout):
+            yield site, b"{" if site == "local1" and len(calls.asked) > 3 else raw
+
+    monkeypatch.setattr(calls, "ask", garbling)
+    if settings is SECAGG:
+        assert "local1" not in calls.play(settings).left
+    else:
+        with pytest.raises(CapeError, match=r"^CAPE-E202 "):
+            calls.play(settings)
+
+
+def test_nothing_but_a_public_text_leaves_a_site_that_fails(calls, monkeypatch):
+    border = rounds.border
+
+    def failing(role: str, *rest: object) -> dict[str, object]:
+        if role == "local":
+            raise RuntimeError("CANARY-7f3a /data/sub-01.nii")
+        return border(role, *rest)
+
+    monkeypatch.setattr(rounds, "border", failing)
+    with pytest.raises(CapeError, match=r"^CAPE-E000 internal error"):
+        calls.play(SETTINGS)
+    assert b"CANARY" not in b"".join(calls.said)
+    error = (calls.work / "local0" / RUN / "output" / "site-error.txt").read_text()
+    assert "CANARY-7f3a" in error
+
+
+@pytest.mark.parametrize("name", ["../x", "a" * 31, "0" * 32 + "\n", "", "G" * 32])
+def test_a_run_names_no_other_folder(calls, name):
+    question = rounds.Question(run=name, iteration=1, input=SETTINGS)
+    answer = calls.site("local0").answer(rounds.encode(question, rounds.Question), "")
+    assert b"CAPE-E202" in answer
+    assert b"CAPE-E202" in calls.site("local0").deliver(name, {"results.json": b"{}"})
+    assert [path.name for path in (calls.work / "local0").iterdir()] == ["site-policy.toml"]
+
+
+@pytest.mark.parametrize("name", ["../x", "/x", "a/../x", "a/b/c", ".x", "", "a//b", "x\n", 7])
+def test_a_result_names_no_other_folder(calls, name):
+    calls.play(SETTINGS)
+    before = contents(calls.work / "local0")
+    assert b"CAPE-E202" in calls.site("local0").deliver(RUN, {name: b"x"})
+    assert contents(calls.work / "local0") == before
+
+
+def test_the_end_brings_the_results_to_a_site_and_takes_the_key_of_its_vault(calls):
+    calls.play(SETTINGS)
+    home = calls.work / "local0" / RUN
+    for path in (home / "cache-0.json", home / "cache-1.json"):
+        assert "vault_key" in path.read_text()
+        assert path.stat().st_mode & 0o077 == 0
+    files = calls.aggregator(SETTINGS).files()
+    assert calls.site("local0").deliver(RUN, files) == b'{"error":"","output":{}}'
+    assert contents(home / "consortium") == files == contents(calls.results)
+    assert not list(home.glob("cache*"))
+    assert not any("vault" in name for name in contents(home))
+
+
+def test_a_site_takes_no_file_of_its_own_from_the_owners_settings(calls):
+    settings = {**SETTINGS, "data": ["x.npy"], "manifest": ["m.tsv"], "policy": ["p.toml"]}
+    question = rounds.Question(run=RUN, iteration=1, input=settings)
+    taken: list[dict] = []
+
+    class Taking(SiteRounds):
+        def _input(self, question, own):
+            taken.append(super()._input(question, own))
+            return taken[-1]
+
+    Taking("local0", lambda: calls.own["local0"]).answer(
+        rounds.encode(question, rounds.Question), ""
+    )
+    assert taken == [SETTINGS]
+
+
+def test_a_large_array_travels_inside_the_call(calls, expected, monkeypatch):
+    from cape.engines.coinstac import documents
+
+    monkeypatch.setattr(documents, "LARGEST_INLINE", 40)
+    assert calls.play(SETTINGS).ended
+    assert scored(calls) == contents(expected / "consortium")
+    assert not any(name.endswith(".bin") for name in contents(calls.work))
+
+
+def test_pinned_keys_lie_in_a_folder_that_the_sites_own_file_names(calls, tmp_path):
+    public = {}
+    for site, own in calls.own.items():
+        folder = tmp_path / f"identity-{site}"
+        folder.mkdir()
+        public[site] = make_key(folder / KEY_FILE)
+        calls.own[site] = dataclasses.replace(own, identity=str(folder))
+    for own in calls.own.values():
+        (Path(own.identity) / ROSTER_FILE).write_text(json.dumps(public))
+    assert calls.play({**SETTINGS, "key_trust": "pinned"}).ended
+
+
+def test_pinned_keys_that_no_file_names_are_missing(calls):
+    with pytest.raises(CapeError, match=r"^CAPE-E300 .* at site local0"):
+        calls.play({**SETTINGS, "key_trust": "pinned"})
+
+
+def test_replies_are_summed_as_they_arrive():
+    """Of 64 vectors that come one by one, the memory of three is ever taken."""
+    size, n_sites = 50_000, 64
+    rng = np.random.default_rng(0)
+    total = np.zeros(size, dtype=np.uint64)
+
+    def arriving():
+        for number in range(n_sites):
+            vector = rng.integers(0, 2**64, size, dtype=np.uint64)
+            total[:] += vector
+            envelope = Envelope(
+                v=1, run="", seq=2, phase="iterate", round=1, config="",
+                body=Masked(total=vector, refused=False),
+            )  # fmt: skip
+            yield f"site{number}", reply_document(envelope)
+
+    config = load("capedjica").config.from_input({**SETTINGS, "aggregation": "all-sites"})
+    phase = load("capedjica").bind(config).phases["iterate"]
+    tracemalloc.start()
+    try:
+        inbox = gathered(arriving(), phase)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    vectors = [envelope.body.total for envelope in inbox.values()]
+    assert len(vectors) == n_sites
+    np.testing.assert_array_equal(np.sum(vectors, axis=0, dtype=np.uint64), total)
+    # A vector, its text in the document and while it is decoded, and the sum.
+    assert peak < 10 * vectors[0].nbytes
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, SECAGG], ids=["all-sites", "secagg"])
+def test_a_vector_of_another_length_is_named_with_its_site(calls, settings, monkeypatch):
+    """It enters no running sum."""
+    ask = calls.ask
+
+    def shortening(blobs, timeout):
+        for site, raw in ask(blobs, timeout):
+            document = json.loads(raw)
+            output = document["output"]
+            if site == "local0" and output and output["phase"] == "iterate":
+                zeros = np.zeros(1, dtype=np.uint64)
+                short = reply_document(
+                    Envelope(**{**output, "body": Masked(total=zeros, refused=False)})
+                )
+                output["body"] = short["body"]
+                raw = json.dumps(document).encode()
+            yield site, raw
+
+    monkeypatch.setattr(calls, "ask", shortening)
+    # The first reply is what others are added to: a short one must not be stretched by them.
+    named = r"^CAPE-E202 .*site local0 sent" if settings is SETTINGS else r"^CAPE-E2\d\d "
+    with pytest.raises(CapeError, match=named):
+        calls.play(settings)

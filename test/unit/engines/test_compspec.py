@@ -1,0 +1,466 @@
+"""compspec.json, inputspec.json and the generated pages: valid for COINSTAC, and never stale."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import typing
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from cape.cli import main
+from cape.computations import load, names
+from cape.engines import compspec
+from cape.engines.coinstac.computation import run
+from cape.engines.coinstac.demonstrations import inputspec_document
+from cape.engines.coinstac.form import NOT_IN_COINSTAC
+from cape.errors import CATALOGUE, ConfigError
+from cape.settings.config import VERSION, Config, choices
+
+ROOT = Path(__file__).parents[3]
+CONFIGS = [Config, load("capedjica").config]
+
+TEXT = {"type": "string", "minLength": 1}
+COMMAND = {"type": "array", "minItems": 1, "items": TEXT}
+SIDE = {"command": COMMAND, "dockerImage": TEXT, "type": TEXT}
+WIDGETS = ["number", "boolean", "string", "select", "files"]
+
+# The rules by which COINSTAC accepts an upload, and those of its forms.
+SCHEMA = {
+    "type": "object",
+    "required": ["meta", "computation"],
+    "additionalProperties": False,
+    "properties": {
+        "meta": {
+            "type": "object",
+            "required": ["id", "name", "description", "repository", "version"],
+            "additionalProperties": False,
+            "properties": {
+                **dict.fromkeys(["id", "name", "description", "repository", "version"], TEXT),
+                "tags": {"type": "array", "items": {"type": "string"}},
+                "compspecVersion": {"type": "integer"},
+                "controller": {"type": "string"},
+                "preprocess": {"type": "boolean"},
+                "testData": {"type": "string"},
+            },
+        },
+        "computation": {
+            "type": "object",
+            "required": ["command", "dockerImage", "type", "display", "input", "output"],
+            "additionalProperties": False,
+            "properties": {
+                **SIDE,
+                "display": {"type": "array"},
+                "output": {"type": "object"},
+                "remote": {
+                    "type": "object",
+                    "required": list(SIDE),
+                    "additionalProperties": False,
+                    "properties": SIDE,
+                },
+                "input": {
+                    "type": "object",
+                    "additionalProperties": {
+                        "type": "object",
+                        "required": ["type", "label", "description", "order", "source"],
+                        "additionalProperties": False,
+                        "properties": {
+                            "type": {"enum": WIDGETS},
+                            "label": TEXT,
+                            "description": TEXT,
+                            "tooltip": TEXT,
+                            "source": {"enum": ["owner", "member"]},
+                            "order": {"type": "integer", "minimum": 0},
+                            "group": TEXT,
+                            "default": {"type": ["string", "number", "boolean"]},
+                            "values": {"type": "array", "minItems": 1},
+                            "min": {"type": "number"},
+                            "max": {"type": "number"},
+                            "items": {"type": "array"},
+                            "extensions": {"type": "array", "minItems": 1},
+                            "conditional": {
+                                "type": "object",
+                                "required": ["variable", "value"],
+                                "additionalProperties": False,
+                                "properties": {"variable": TEXT, "value": {}},
+                            },
+                        },
+                        "allOf": [
+                            {
+                                "if": {"properties": {"type": {"const": "select"}}},
+                                "then": {"required": ["values"]},
+                            },
+                            {
+                                "if": {"properties": {"source": {"const": "member"}}},
+                                "then": {"properties": {"type": {"const": "files"}}},
+                            },
+                        ],
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_document_follows_the_rules_of_the_upload(config: type[Config]) -> None:
+    document = compspec.compspec_document(config)
+    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
+
+
+def test_the_schema_of_this_test_refuses_what_the_server_refuses() -> None:
+    document = compspec.compspec_document(Config)
+    for broken in (
+        {**document, "extra": 1},
+        {"meta": document["meta"]},
+        {**document, "meta": {**document["meta"], "author": "x"}},
+        {**document, "meta": {**document["meta"], "version": ""}},
+        {**document, "computation": {**document["computation"], "containerOptions": {}}},
+    ):
+        with pytest.raises(jsonschema.ValidationError):
+            jsonschema.validate(broken, SCHEMA)
+
+
+def form_inputs(config: type[Config]) -> dict[str, Any]:
+    inputs: dict[str, Any] = compspec.compspec_document(config)["computation"]["input"]
+    return inputs
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_every_setting_that_matters_in_coinstac_is_an_input_and_comes_back_with_its_default(
+    config: type[Config],
+) -> None:
+    inputs = form_inputs(config)
+    owner = {name: spec for name, spec in inputs.items() if spec["source"] == "owner"}
+    settings = {spec.name for spec in dataclasses.fields(config)}
+    assert set(owner) == (settings - set(NOT_IN_COINSTAC)) | {"computation"}
+    assert settings >= set(NOT_IN_COINSTAC)
+    assert set(inputs) - set(owner) == {"data", "policy"}
+    assert [spec["order"] for spec in inputs.values()] == list(range(len(inputs)))
+    defaults = {name: spec["default"] for name, spec in owner.items() if "default" in spec}
+    assert set(owner) - set(defaults) == {"epsilon", "delta"}
+    del defaults["computation"]
+    form = json.loads(json.dumps({**defaults, "epsilon": 1.0, "delta": 1e-5}))
+    assert config.from_input(form) == config.from_input({"epsilon": 1.0, "delta": 1e-5})
+    with pytest.raises(ConfigError, match="epsilon"):
+        config.from_input(defaults)
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_widgets_fit_the_types_of_the_settings(config: type[Config]) -> None:
+    hints, inputs = typing.get_type_hints(config), form_inputs(config)
+    for name in set(hints) & set(inputs):
+        widget = inputs[name]
+        if values := choices(hints[name]):
+            assert (widget["type"], widget["values"]) == ("select", list(values))
+            assert widget["default"] in values
+        else:
+            kind = {bool: "boolean", int: "number", float: "number", str: "string"}[hints[name]]
+            assert widget["type"] == kind
+
+
+def test_what_everybody_must_decide_comes_first_and_in_no_closed_group() -> None:
+    inputs = form_inputs(CONFIGS[-1])
+    assert list(inputs)[:4] == ["epsilon", "delta", "n_components", "n_sites"]
+    grouped = [spec.get("group") for spec in inputs.values()]
+    assert grouped[:7] == [None] * 7
+    assert None not in grouped[7:]
+
+
+def test_groups_of_settings_stay_together() -> None:
+    order = [spec["group"] for spec in form_inputs(CONFIGS[-1]).values() if "group" in spec]
+    seen = list(dict.fromkeys(order))
+    assert order == sorted(order, key=seen.index)
+    assert seen[0] == "Privacy"
+
+
+@pytest.mark.parametrize("name", names())
+def test_an_input_is_shown_where_its_condition_can_be_met_and_hidden_by_default(name: str) -> None:
+    """The application compares one other input with one value, strictly."""
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    for one, spec in inputs.items():
+        if "conditional" in spec:
+            other = inputs[spec["conditional"]["variable"]]
+            assert spec["conditional"]["value"] in other["values"], one
+    if name == compspec.PRODUCT:
+        shown = {n for n, spec in inputs.items() if is_shown(spec, inputs)}
+        assert {"solver", "mask"} <= shown
+        assert shown.isdisjoint({"symmetry", "gradient_clip", "orientation", "atlas"})
+
+
+def is_shown(spec: dict[str, Any], inputs: dict[str, Any]) -> bool:
+    condition = spec.get("conditional")
+    return condition is None or inputs[condition["variable"]]["default"] == condition["value"]
+
+
+def test_a_setting_that_needs_another_one_names_a_setting_and_a_value_of_it() -> None:
+    for config in (load(name).config for name in names()):
+        hints = typing.get_type_hints(config)
+        for spec in dataclasses.fields(config):
+            if spec.metadata["when"] is not None:
+                assert spec.metadata["when"][0] in hints, spec.name
+
+
+@pytest.mark.parametrize("name", names())
+def test_the_sign_beside_a_label_says_more_than_the_line_below_it(name: str) -> None:
+    for one, spec in compspec.compspec_of(name)["computation"]["input"].items():
+        if spec["source"] == "owner":
+            assert len(spec["tooltip"]) > len(spec["description"]), one
+            assert f"In settings.toml: {one}" in spec["tooltip"]
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_computation_of_matrices_alone_asks_for_nothing_that_acts_on_images(name: str) -> None:
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    asked = {"space", "smoothing_fwhm", "resample", "mask", "atlas"} & set(inputs)
+    assert len(asked) == (0 if inputs["feature_space"]["values"] == ["matrix"] else 5)
+
+
+def test_both_sides_are_the_scripts_of_the_image() -> None:
+    computation = compspec.compspec_document(Config)["computation"]
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    for side, script in ((computation, "local.py"), (computation["remote"], "remote.py")):
+        assert side["command"] == ["python", f"/computation/{script}"]
+        assert (ROOT / script).is_file()
+        assert script in dockerfile
+    assert computation["dockerImage"].startswith("coinstac")
+    assert ":" not in computation["dockerImage"]
+    assert "WORKDIR /computation" in dockerfile
+
+
+def test_all_files_carry_one_version() -> None:
+    assert compspec.compspec_document(Config)["meta"]["version"] == VERSION
+    assert f'image.version="{VERSION}"' in (ROOT / "Dockerfile").read_text()
+    assert f"version: {VERSION}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {VERSION}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_computation_has_a_compspec_that_chooses_it(name: str) -> None:
+    document = compspec.compspec_of(name)
+    jsonschema.validate(json.loads(json.dumps(document)), SCHEMA)
+    inputs = document["computation"]["input"]
+    # What the application lists a computation by; it was once the name of the last input.
+    title = compspec.TITLE if name == compspec.PRODUCT else f"{name}: "
+    assert document["meta"]["name"].startswith(title)
+    assert inputs["computation"]["values"] == [name]
+    defaults = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
+    assert load(defaults.pop("computation")).name == name
+    assert load(name).config.from_input({**defaults, "epsilon": 1.0, "delta": 1e-5})
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_computation_has_a_page_that_runs_it_and_holds_its_settings(name: str) -> None:
+    page = (ROOT / "docs" / "computations" / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {name}: ")
+    runs = re.findall(r"^\$ cape simulate .*$", page, re.MULTILINE)
+    assert runs
+    assert any(f"computation={name}" in run for run in runs) or name in ("capedjica", "capecca")
+    for heading in ("Data", "esults"):
+        assert re.search(rf"^\*\*[^*]*{heading}", page, re.MULTILINE), heading
+    for spec in dataclasses.fields(load(name).config):
+        if spec not in dataclasses.fields(Config):
+            assert f"\n| `{spec.name}` |" in page
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    link = rf"\[{name}\]\(computations/{name}\.md\)"
+    row = re.search(rf"^\| {link} \|.*\| (.+) \|$", index, re.MULTILINE)
+    assert row
+    assert (row[1] == "none") == (load(name).guarantee == "none")
+
+
+@pytest.mark.parametrize("name", names())
+def test_inputs_of_a_demonstration_are_valid_settings_for_three_sites(name: str) -> None:
+    sites = inputspec_document(name)
+    assert len(sites) == 3
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    settings = []
+    for number, site in enumerate(sites):
+        assert set(site) <= set(inputs)
+        assert all(set(given) == {"value"} for given in site.values())
+        folder = demonstration(name) / "test" / "input" / f"local{number}" / "simulatorRun"
+        mapped = {*site["data"]["value"], *site["policy"]["value"]}
+        assert {path.name for path in folder.iterdir()} == mapped
+        own = {n: given["value"] for n, given in site.items() if inputs[n]["source"] == "owner"}
+        assert own.pop("computation") == name
+        settings.append(load(name).config.from_input(own))
+    assert settings[0] == settings[1] == settings[2]
+
+
+def demonstration(name: str) -> Path:
+    return ROOT if name == compspec.PRODUCT else ROOT / "compspecs" / name
+
+
+@pytest.mark.parametrize("name", names())
+def test_a_demonstration_runs_as_its_inputspec_says(name: str, tmp_path: Path, no_pages) -> None:
+    """Forms without ``computation`` once ran capedjica, at the price of the run that was meant."""
+    folder = demonstration(name)
+    listed = json.loads((folder / "test" / "inputspec.json").read_text())
+    given = {
+        f"local{k}": {n: entry["value"] for n, entry in site.items()}
+        for k, site in enumerate(listed)
+    }
+    output = played(folder / "test" / "input", given, tmp_path)
+    assert output["summary"]["computation"] == name
+    declared = json.loads((folder / "compspec.json").read_text())["computation"]["output"]
+    assert list(output["summary"]) == list(declared["summary"]["items"])
+    for row in output["components"].values():
+        if known := declared["components"]["items"]:
+            assert list(row) == list(known)
+        assert all(type(value) in (str, float) for value in row.values())
+
+
+def played(data: Path, given: dict[str, Any], work: Path) -> dict[str, Any]:
+    """Play COINSTAC's engine, which gives each site its own inputs; returns the final output."""
+    caches: dict[str, Any] = {}
+
+    def ask(role: str, party: str, message: Any, iteration: int) -> dict[str, Any]:
+        base = data / party / "simulatorRun" if role == "local" else work / "base"
+        state = {"baseDirectory": str(base), "clientId": party, "iteration": iteration}
+        for place in ("output", "cache", "transfer"):
+            (work / party / place).mkdir(parents=True, exist_ok=True)
+            state[f"{place}Directory"] = str(work / party / place)
+        request = {"input": message, "cache": caches.get(party, {}), "state": state}
+        answer = run(role, request)
+        caches[party] = {**caches.get(party, {}), **answer["cache"]}
+        return answer
+
+    message: Any = None
+    for iteration in range(1, 100):
+        inbox = {
+            site: ask("local", site, given[site] if message is None else message, iteration)
+            for site in given
+        }
+        answer = ask("remote", "remote", {s: a["output"] for s, a in inbox.items()}, iteration)
+        message = answer["output"]
+        if answer["success"]:
+            return message
+    raise AssertionError("the run has no end")
+
+
+@pytest.mark.parametrize("name", [n for n in names() if n != compspec.PRODUCT])
+def test_a_form_that_does_not_name_its_computation_never_runs_another_one(
+    name: str, tmp_path: Path
+) -> None:
+    """E013: the whole form of capecca without ``computation``, as the application may send it."""
+    inputs = compspec.compspec_of(name)["computation"]["input"]
+    form = {n: spec["default"] for n, spec in inputs.items() if "default" in spec}
+    del form["computation"]
+    listed = inputspec_document(name)[0]
+    form |= {"epsilon": 1.0, "delta": 1e-5, "n_sites": 3}
+    form |= {n: listed[n]["value"] for n in ("data", "policy")}
+    with pytest.raises(ConfigError, match=rf"CAPE-E013 .*computation.*{name}"):
+        played(demonstration(name) / "test" / "input", {"local0": form}, tmp_path)
+
+
+@pytest.mark.parametrize("name", names())
+def test_what_all_computations_have_chooses_none_of_them(name: str, tmp_path: Path) -> None:
+    """epsilon, delta and n_sites alone once ran capedjica, whatever form they came from."""
+    listed = inputspec_document(name)[0]
+    form = {n: listed[n]["value"] for n in ("data", "policy")}
+    form |= {"epsilon": 1.0, "delta": 1e-5, "n_sites": 3}
+    with pytest.raises(ConfigError, match=r"CAPE-E013 .*computation.* capecca or capedjica or "):
+        played(demonstration(name) / "test" / "input", {"local0": form}, tmp_path)
+
+
+def test_inputspec_is_the_same_in_both_places() -> None:
+    top = (ROOT / "inputspec.json").read_bytes()
+    assert top == (ROOT / "test" / "inputspec.json").read_bytes()
+    assert json.loads(top) == inputspec_document()
+
+
+def test_generated_files_are_up_to_date() -> None:
+    """If this fails: make compspec."""
+    assert compspec.stale(ROOT) == []
+
+
+def test_writing_repairs_what_is_stale_and_nothing_else(tmp_path: Path) -> None:
+    for name in ("README.md", "docs/protocol.md"):
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(f"before\n{compspec.BEGIN}\nold\n{compspec.END}\nafter\n")
+    written = compspec.write(tmp_path)
+    assert set(written) == {file.path for file in compspec.generated(tmp_path)}
+    assert compspec.write(tmp_path) == []
+    page = (tmp_path / "README.md").read_text()
+    assert page.startswith("before\n")
+    assert page.endswith("after\n")
+    assert "old" not in page
+    assert "`join`" in page
+    (tmp_path / "docs" / "errors.md").write_text("x")
+    assert compspec.stale(tmp_path) == ["docs/errors.md"]
+    assert compspec.write(tmp_path) == ["docs/errors.md"]
+
+
+def test_a_page_without_markers_is_an_error() -> None:
+    with pytest.raises(ValueError, match="markers"):
+        compspec.with_rounds("text", "rounds")
+
+
+def test_the_page_of_errors_has_every_code_once_with_an_anchor() -> None:
+    page = compspec.errors_page()
+    for code, text in CATALOGUE.items():
+        assert page.count(f'<a id="cape-{code.lower()}"></a>CAPE-{code} |') == 1
+        assert text.split("{")[0] in page
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_page_of_settings_has_every_setting_once(config: type[Config]) -> None:
+    page = compspec.config_page(config)
+    for spec in dataclasses.fields(config):
+        assert page.count(f"\n| `{spec.name}` |") == 1
+    assert "| `epsilon` | (required) | number, 0.0001 to 1000 |" in page
+
+
+def test_the_table_of_rounds_lists_every_phase_and_transition() -> None:
+    product = load("capedjica")
+    settings = {"epsilon": 1.0, "delta": 1e-5}
+    text = compspec.rounds_table(product, settings)
+    phases = product.bind(product.config.from_input(settings)).phases
+    for phase in phases.values():
+        assert f"| `{phase.name}` | {phase.reply.__name__} |" in text
+    arrows = len(re.findall(" --> ", text))
+    assert arrows == sum(max(1, len(phase.then)) for phase in phases.values())
+
+
+def test_no_generated_or_written_page_points_outside_the_project() -> None:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        text = path.read_text(encoding="utf-8")
+        links: list[Any] = re.findall(r"\]\(([^)#\s]+)", text)
+        for link in links:
+            if "://" not in link:
+                target = (path.parent / link).resolve()
+                assert target.is_relative_to(ROOT), f"{path.name}: {link}"
+                if not link.startswith("docs/images"):
+                    assert target.exists(), f"{path.name}: {link}"
+
+
+def test_compspecs_for_an_image_of_ones_own_name_it_at_both_places(tmp_path: Path) -> None:
+    """The application appends :latest: a tag in the compspec could never be pulled."""
+    name = "registry.example.org:5000/lab/coinstac-cape"
+    assert main(["compspec", "--image", f"{name}:latest", "--out", str(tmp_path / "specs")]) == 0
+    written = {path.stem: json.loads(path.read_text()) for path in tmp_path.rglob("*.json")}
+    assert set(written) == set(names())
+    for computation, document in written.items():
+        own = compspec.compspec_of(computation)
+        for half in (own["computation"], own["computation"]["remote"]):
+            assert half["dockerImage"] == "coinstac-cape"
+            half["dockerImage"] = name
+        assert document == own
+
+
+@pytest.mark.parametrize("image", ["lab/cape", "coinstac-cape:0.1", "Coinstac-cape", "a b", "/x"])
+def test_an_image_that_coinstac_does_not_list_or_cannot_pull_is_refused(tmp_path, image) -> None:
+    assert main(["compspec", "--image", image, "--out", str(tmp_path / "specs")]) == 2
+    assert not (tmp_path / "specs").exists()
+
+
+def test_an_image_without_a_folder_and_a_check_with_one_are_mistakes(tmp_path: Path) -> None:
+    assert main(["compspec", "--image", "coinstac-cape"]) == 2
+    assert main(["compspec", "--out", str(tmp_path)]) == 2
+    words = ["compspec", "--check", "--image", "coinstac-cape", "--out", str(tmp_path / "specs")]
+    assert main(words) == 2

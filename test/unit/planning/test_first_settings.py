@@ -1,0 +1,245 @@
+"""``cape init``: a folder of data becomes settings that its owner can read."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from dataclasses import replace
+from pathlib import Path
+
+import nibabel as nib
+import numpy as np
+import pytest
+
+from cape.cli import main
+from cape.data.discovery import discover
+from cape.data.issues import Findings
+from cape.errors import ConfigError
+from cape.planning.consortium_folder import read_settings
+from cape.planning.first_settings import propose
+from cape.simulation.simulate import simulate
+
+MM = 8.0
+COLUMNS = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z", "framewise_displacement")
+
+
+def image(path: Path, *, n_times: int = 12, mm: float = MM) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made = nib.Nifti1Image(np.zeros((3, 4, 3, n_times), dtype=np.int16), np.diag([mm, mm, mm, 1]))
+    made.header.set_xyzt_units("mm", "sec")
+    made.to_filename(path)
+
+
+def run(base: Path, label: str, space: str, *, task: str = "rest", tr: float = 2.0) -> None:
+    stem = base / label / "func" / f"{label}_task-{task}"
+    for name in space.split("+"):
+        image(Path(f"{stem}_space-{name}_desc-preproc_bold.nii.gz"))
+        side = {"RepetitionTime": tr}
+        Path(f"{stem}_space-{name}_desc-preproc_bold.json").write_text(json.dumps(side))
+    table = "\t".join(COLUMNS) + "\n" + "\n".join("\t".join("0" * 7) for _ in range(12)) + "\n"
+    Path(f"{stem}_desc-confounds_timeseries.tsv").write_text(table)
+
+
+def settings(folder: Path) -> tuple[dict[str, object], str, str]:
+    proposal = propose(folder)
+    return tomllib.loads(proposal.text), proposal.text, "\n".join(proposal.counts)
+
+
+def test_sites_side_by_side_agree_on_the_space_that_most_people_have(tmp_path):
+    for label in ("sub-1", "sub-2"):
+        run(tmp_path / "a", label, "T1w+MNI152NLin6Asym+MNI152NLin2009cAsym")
+        run(tmp_path / "b", label, "MNI152NLin6Asym", tr=2.5)
+    run(tmp_path / "b", "sub-3", "MNI152NLin6Asym", task="nback")
+    said, text, counts = settings(tmp_path)
+    assert said["bids_filter"] == "task-rest_space-MNI152NLin6Asym_desc-preproc"
+    assert said["space"] == "MNI152NLin6Asym"
+    assert said["separation"] == "spatial"
+    assert "temporal ICA removed" in text  # why
+    assert (said["n_sites"], said["site_names"], said["min_sites"]) == (2, "a,b", 2)
+    assert said["tr"] == 0.0  # they differ
+    assert "images by repetition time: 2 s 2, 2.5 s 2" in counts
+    assert "images by task: nback 1, rest 8" in counts
+    assert "a: 2 people\nb: 3 people" in counts
+    assert "epsilon" not in said
+    # What is counted in people's folders is no affair of the other sites.
+    assert not any(part in text for part in ("2.5", "nback 1", "rest 8", "sub-"))
+    config = read_settings(None, said).config
+    assert config.mask == "MNI152-8mm"  # not finer than the images
+
+
+def test_a_tree_without_a_common_space_is_refused_with_what_is_there(tmp_path):
+    run(tmp_path, "sub-1", "T1w")
+    with pytest.raises(ConfigError, match=r"no MNI152 space \(space- is T1w\)"):
+        propose(tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="CAPE-E018"):
+        propose(tmp_path / "empty")
+
+
+def test_matrices_and_tables_of_people(tmp_path):
+    for site, lengths in (("a", (40, 50)), ("b", (60, 40))):
+        (tmp_path / "m" / site).mkdir(parents=True)
+        for m, n in enumerate(lengths):
+            np.save(tmp_path / "m" / site / f"sub-{m}.npy", np.zeros((n, 7)))
+        (tmp_path / "r" / site).mkdir(parents=True)
+        (tmp_path / "r" / site / "records.csv").write_text("who,a,b\nx,1,2\ny,3,4\n")
+    said, _, counts = settings(tmp_path / "m")
+    assert (said["orientation"], said["n_features"]) == ("time_by_feature", 7)
+    assert "matrices: 4, rows 40 to 60, columns 7" in counts
+    assert settings(tmp_path / "r")[0]["computation"] == "capepca"
+    for kind in ("m", "r"):
+        read_settings(None, settings(tmp_path / kind)[0])
+    # All of one length: nobody can tell features from time.
+    for path in (tmp_path / "m").rglob("*.npy"):
+        np.save(path, np.zeros((40, 7)))
+    said, text, _ = settings(tmp_path / "m")
+    assert "CHECK THIS" in text
+    assert said["n_features"] == 40
+
+
+def test_the_layout_of_tables_is_written_asked_for_and_filled_in(tmp_path, capsys):
+    for site in "abc":
+        (tmp_path / "study" / site).mkdir(parents=True)
+        for m in range(4):
+            rows = np.random.default_rng([ord(site), m]).standard_normal((30 + m, 3))
+            # One odd header: the vote of a simulation, and nothing that can be proposed to others.
+            head = "a,b,x" if (site, m) == ("a", 0) else "a,b,c"
+            np.savetxt(tmp_path / "study" / site / f"sub-{m}.csv", rows, delimiter=",",
+                       header=head, comments="")  # fmt: skip
+    assert "columns" not in settings(tmp_path / "study")[0]
+    assert settings(tmp_path / "study" / "b")[0]["columns"] == "a,b,c"
+    asked = {"epsilon": 4.0, "delta": 1e-5, "computation": "capemean", "feature_space": "matrix",
+             "orientation": "time_by_feature", "min_timepoints": 5, "n_sites": 3}  # fmt: skip
+    file = tmp_path / "study" / "settings.toml"
+    file.write_text("".join(f"{name} = {json.dumps(value)}\n" for name, value in asked.items()))
+    unsaid = file.read_text()
+    for more, said in (("n_features = 3\n", 0), ("", 1)):
+        file.write_text(unsaid + more)
+        assert (main(["validate", str(tmp_path / "study" / "b")]) != 0) == bool(said)
+        text = " ".join(capsys.readouterr().out.split())
+        assert text.count("CAPE-E013 setting 'n_features' is required") == said
+        assert text.count("most people here have n_features = 3.") == said
+    simulate(tmp_path / "study", out=tmp_path / "out", seed=1)
+    used = json.loads((tmp_path / "out" / "consortium" / "settings.json").read_text())["settings"]
+    assert (used["n_features"], used["columns"]) == (3, "a,b,c")
+    simulate(tmp_path / "study", out=tmp_path / "out", seed=1, settings={"private": False})
+    used = json.loads((tmp_path / "out" / "consortium" / "settings.json").read_text())["settings"]
+    assert used.get("n_features", 0) == 0
+
+
+def test_a_missing_settings_file_is_reported_as_that_and_none_is_overwritten(tmp_path, capsys):
+    for site in "abc":
+        run(tmp_path / "study" / site, "sub-1", "MNI152NLin2009cAsym")
+    folder = str(tmp_path / "study")
+    assert main(["simulate", folder, "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert "CAPE-E019 there is no settings.toml" in err
+    assert "cape init" in err
+    main(["validate", folder, "--fast", "--quiet"])
+    assert f"write one with: cape init {folder}" in capsys.readouterr().err
+    assert main(["init", folder]) == 0
+    assert "chosen: task-rest_space-MNI152NLin2009cAsym_desc-preproc" in capsys.readouterr().out
+    main(["validate", folder, "--fast", "--quiet"])
+    assert "cape init" not in capsys.readouterr().err
+    assert main(["init", folder]) == 2
+    assert "exists already" in capsys.readouterr().err
+
+
+PREPROC = "space-MNI152NLin2009cAsym_desc-preproc"
+
+
+def runs_of(folder: Path) -> dict[str, list[str]]:
+    """Return the runs of every person that the proposed settings list, without any finding."""
+    said = settings(folder)[0]
+    findings = Findings("here")
+    config = read_settings(None, said).config
+    listed = {s.label: [r.name for r in s.runs] for s in discover(folder, {}, config, findings)}
+    assert findings.listing() == ()
+    return listed
+
+
+@pytest.mark.parametrize(
+    ("versions", "wanted", "without"),
+    [
+        # Native and 2 mm: no filter can say "no resolution", so the other one is chosen ...
+        (["SPACE_desc-preproc"] * 2 + ["SPACE_res-2_desc-preproc"] * 2, "res-2", ""),
+        # ... unless more people have none.
+        (["SPACE_desc-preproc"] * 3 + ["SPACE_res-2_desc-preproc"], "", "res-2"),
+        (["SPACE_res-1_desc-preproc"] * 2 + ["SPACE_res-2_desc-preproc"] * 2, "res-2", ""),
+        # Several echoes of one run, beside their combination and alone
+        (["SPACE_desc-preproc"] * 2 + ["echo-1_SPACE_desc-preproc"] * 2, "", "echo-1"),
+        (
+            ["echo-1_SPACE_desc-preproc"] * 2 + ["echo-2_SPACE_desc-preproc"] * 2,
+            "echo-2",
+            "",
+        ),
+        # T1w, native and smoothed ones are other versions.
+        (["SPACE_desc-preproc"] * 2 + ["space-T1w_desc-preproc", "desc-preproc"] * 2, "", ""),
+    ],
+)
+def test_of_several_versions_of_a_run_one_is_listed(tmp_path, versions, wanted, without):
+    seen: dict[str, int] = {}
+    for version in versions:
+        m = seen[version] = seen.get(version, 0) + 1
+        name = version.replace("SPACE", "space-MNI152NLin2009cAsym")
+        image(tmp_path / f"sub-{m}" / "func" / f"sub-{m}_task-rest_{name}_bold.nii.gz")
+    said = settings(tmp_path)[0]
+    assert (wanted in said["bids_filter"], said["bids_exclude"]) == (True, without)
+    listed = runs_of(tmp_path)
+    assert [len(runs) for runs in listed.values()] == [1] * len(listed)
+    assert len(listed) == max(seen.values())
+
+
+def test_hidden_files_are_nobody_and_a_task_of_rest_comes_first(tmp_path):
+    for label in ("sub-1", "sub-2"):
+        run(tmp_path, label, "MNI152NLin2009cAsym", task="nback")
+        run(tmp_path, label, "MNI152NLin2009cAsym", task="restEO")
+        stem = tmp_path / label / "func"
+        # What a Mac leaves beside the files that it copies
+        (stem / f"._{label}_task-restEO_{PREPROC}_bold.nii.gz").write_bytes(b"\0\5\x16\7")
+        # Somebody's own file names nobody else than the folder's person.
+        image(stem / "mean_bold.nii.gz")
+    said, _, counts = settings(tmp_path)
+    assert "task-restEO_" in said["bids_filter"]
+    assert f"{tmp_path.name}: 2 people" in counts
+    assert list(runs_of(tmp_path)) == ["sub-1", "sub-2"]
+    # Also where no filter tells them apart from runs
+    config = replace(read_settings(None, said).config, bids_filter="")
+    findings = Findings("here")
+    listed = {s.label: len(s.runs) for s in discover(tmp_path, {}, config, findings)}
+    assert (listed, findings.listing()) == ({"sub-1": 3, "sub-2": 3}, ())
+
+
+def test_links_into_the_annex_above_are_the_sites_own_files(tmp_path):
+    base, annex = tmp_path / "derivatives" / "fmriprep", tmp_path / ".git" / "annex" / "objects"
+    run(base, "sub-1", "MNI152NLin2009cAsym")
+    run(base, "sub-2", "MNI152NLin2009cAsym")
+    annex.mkdir(parents=True)
+    for path in [p for p in base.rglob("*") if p.is_file()]:
+        path.rename(annex / path.name)
+        path.symlink_to(annex / path.name)
+    assert list(runs_of(base)) == ["sub-1", "sub-2"]
+    # Tables and images whose content was not fetched are told as that, by `cape init` too.
+    (annex / "sub-1_task-rest_desc-confounds_timeseries.tsv").unlink()
+    (annex / f"sub-2_task-rest_{PREPROC}_bold.nii.gz").unlink()
+    said, _, counts = settings(base)
+    assert "not readable: 1 images" in counts
+    assert "not readable: 1 tables" in counts
+    findings = Findings("here")
+    discover(base, {}, read_settings(None, said).config, findings)
+    assert [f.code for f in findings.listing()] == ["CAPE-E108"]
+    # Another place than an annex above is none of the site's.
+    outside = tmp_path / "elsewhere"
+    (annex / f"sub-1_task-rest_{PREPROC}_bold.nii.gz").rename(outside)
+    link = base / "sub-1" / "func" / f"sub-1_task-rest_{PREPROC}_bold.nii.gz"
+    link.unlink()
+    link.symlink_to(outside)
+    discover(base, {}, read_settings(None, said).config, findings)
+    assert "CAPE-E102" in {f.code for f in findings.listing()}
+
+
+def test_the_folder_of_derivatives_below_is_named(tmp_path):
+    image(tmp_path / "sub-1" / "func" / "sub-1_task-rest_bold.nii.gz")
+    run(tmp_path / "derivatives" / "fmriprep", "sub-1", "MNI152NLin2009cAsym")
+    with pytest.raises(ConfigError, match=r"there are images in .*derivatives.fmriprep\."):
+        propose(tmp_path)

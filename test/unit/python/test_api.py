@@ -1,0 +1,313 @@
+"""The Python interface: lazily imported, frozen results, an estimator that can be cloned."""
+
+from __future__ import annotations
+
+import dataclasses
+import runpy
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape
+from cape.computations.capedjica.settings import CapeDjicaConfig
+from cape.data.cleaning import stop_band_cosines
+from cape.errors import CapeWarning, ConfigError, DataError
+from cape.site.site_data import ArraySource
+
+EXAMPLES = sorted((Path(__file__).parents[3] / "examples").glob("*.py"))
+FEW = pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
+
+SMALL = {"min_timepoints": 30, "n_components": 3, "n_rounds": 3, "n_looks": 1}
+
+
+def subjects(n: int, *, seed: int) -> list[np.ndarray]:
+    common = np.random.default_rng(5).standard_normal((12, 3))
+    rng = np.random.default_rng(seed)
+    return [
+        common @ rng.laplace(size=(3, 40)) + 0.2 * rng.standard_normal((12, 40)) for _ in range(n)
+    ]
+
+
+def sites() -> dict[str, list[np.ndarray]]:
+    return {name: subjects(n, seed=n) for name, n in (("a", 5), ("b", 4), ("c", 6))}
+
+
+def test_import_cape_loads_nothing_of_it() -> None:
+    """A round imports the package too: names come when they are asked for."""
+    code = (
+        "import sys, cape; loaded = [m for m in sys.modules if m.startswith('cape.')]; "
+        "assert loaded == [], loaded; assert 'numpy' not in sys.modules; "
+        "assert callable(cape.budget); assert 'cape.python.api' in sys.modules; "
+        "assert 'sklearn' not in sys.modules and 'nilearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_every_public_name_exists_and_no_other() -> None:
+    for name in cape.__all__:
+        assert getattr(cape, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+        _ = cape.simulat
+
+
+def test_a_consortium_in_memory_gives_a_frozen_result() -> None:
+    result = cape.Consortium(sites()).run(epsilon=100.0, settings=SMALL)
+    assert result.private
+    assert 99.0 < result.epsilon <= 100.0
+    assert result.maps.shape == (12, 3)
+    assert np.allclose(result.maps.std(axis=0), 1.0)
+    assert result.unmixing.shape == (3, 12)
+    assert result.spatial_maps.shape == (12, 3)
+    assert [record.phase for record in result.trace] == ["pca", "whitening", *["iterate"] * 3]
+    assert (result.q_ngi, result.map_correlation) == (None, None)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        result.epsilon = 1.0
+
+
+def test_a_seed_gives_the_same_maps_and_promises_nothing(tmp_path) -> None:
+    truth = np.random.default_rng(5).standard_normal((12, 3))
+    one, two = (
+        cape.Consortium(sites(), truth=truth).run(epsilon=100.0, settings=SMALL, seed=3)
+        for _ in range(2)
+    )
+    assert np.array_equal(one.maps, two.maps)
+    assert not one.private
+    assert one.epsilon is None
+    assert 0.0 <= one.q_ngi <= 1.0
+    assert one.map_correlation > 0.5
+    page = one.write(tmp_path / "out")
+    assert "NOT PRIVATE" in page.read_text()
+    assert (tmp_path / "out" / "results.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({}, "a site without subjects"),
+        ({"a": []}, "a site without subjects"),
+        ({"a": [np.zeros(12)]}, "not arrays"),
+        ({"a": [np.zeros((12, 40)), np.zeros((13, 40))]}, "not arrays"),
+        ({"a": [np.zeros((12, 40), dtype=complex)]}, "not arrays of real numbers"),
+        ({"a": [np.full((12, 40), "x")]}, "not arrays of real numbers"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(given, words) -> None:
+    with pytest.raises(ConfigError, match=words):
+        cape.Consortium(given)
+    with pytest.raises(ConfigError, match="12 features in a space of 10"):
+        cape.Consortium(sites(), space=cape.FeatureSpace.of_matrix(10))
+
+
+BAD = {
+    "NaN": (lambda X: np.nan * X, "NaN everywhere"),
+    "constant": (lambda X: X * 0 + 3.0, "constant or zero everywhere"),
+    "infinite": (lambda X: np.where(X > 1, np.inf, X), "too many NaN or infinite"),
+    "past float32": (lambda X: np.where(X > 1, 1e300, X), "too many NaN or infinite"),
+    "short": (lambda X: X[:, :20], "too few time points"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_arrays_go_through_the_checks_of_files(name) -> None:
+    """Three sites of NaN alone once "converged" and gave maps, epsilon 8."""
+    spoil, words = BAD[name]
+    spoiled = {site: [spoil(X) for X in of_site] for site, of_site in sites().items()}
+    with pytest.raises(DataError, match=r"^CAPE-E1\d\d .*ite a ") as found:
+        cape.Consortium(spoiled).run(epsilon=8.0, settings=SMALL)
+    assert "sub-001" not in found.value.public  # the text is for who called
+    assert words in str(found.value)
+    assert "sub-001" in str(found.value)
+    assert "site-error.txt" not in str(found.value)  # there is none
+
+
+def test_a_bad_array_among_good_ones_counts_as_zeros_and_is_told() -> None:
+    given = sites()
+    given["c"][1][2, 3] = np.nan
+    given["b"][2][:] = 1.0
+    with pytest.warns(CapeWarning) as told:
+        result = cape.Consortium(given).run(epsilon=100.0, settings=SMALL)
+    texts = sorted(str(each.message) for each in told)
+    assert texts[0].startswith(
+        "site b: CAPE-W127 A subject is constant or zero everywhere. sub-003"
+    )
+    assert texts[1].startswith("site b: CAPE-W148 A subject has a lower rank")
+    assert texts[2].startswith("site c: CAPE-W125 A subject has too many NaN")
+    assert len(texts) == 3
+    assert [entry.n_subjects for entry in result.outcome.roster.sites] == [
+        len(given[site]) for site in "abc"
+    ]
+    assert not any("sub-0" in text for text in result.warnings)  # these are published
+
+
+def test_one_person_given_twice_counts_once() -> None:
+    given = sites()
+    given["a"][3] = given["a"][0]
+    with pytest.warns(CapeWarning, match="The same data are listed twice, and count once"):
+        result = cape.Consortium(given).run(epsilon=8.0, settings=SMALL)
+    assert result.outcome.roster.n_subjects == sum(map(len, given.values()))
+
+
+def test_arrays_are_filtered_and_cut_as_files_are() -> None:
+    """Settings of the preprocessing beyond detrending once did nothing to arrays."""
+    config = CapeDjicaConfig.from_input(
+        {**SMALL, "private": False, "drop_first_volumes": 4, "max_timepoints": 31,
+         "tr": 2.0, "high_pass": 0.02, "feature_space": "matrix"}
+    )  # fmt: skip
+    with pytest.warns(CapeWarning, match="past max_timepoints are not used"):
+        source = ArraySource.of("a", sites()["a"], cape.FeatureSpace.of_matrix(12), config)
+    shapes = {Y.shape for _, Y in source.reduced(12)}
+    assert shapes == {(12, 31)}
+    slow = stop_band_cosines(36, 2.0, high_pass=0.02, low_pass=0.0)
+    whole = replace(config, max_timepoints=0)
+    (_, Y), *_ = ArraySource.of("a", sites()["a"], source.space, whole).reduced(12)
+    assert np.allclose(Y @ slow, 0.0, atol=1e-4)
+    with pytest.raises(DataError, match="onfound") as found:
+        ArraySource.of("a", sites()["a"], source.space, replace(whole, confounds="motion6"))
+    assert "no confound table" in found.value.detail
+
+
+def test_budget_answers_in_plain_words() -> None:
+    no = cape.budget(subjects=128, sites=4, epsilon=1.0)
+    assert no.advice.answer == "no"
+    assert any(change.startswith("subjects: at least") for change in no.advice.changes)
+    yes = cape.budget(subjects=1024, sites=4, epsilon=1.0)
+    assert (yes.advice.answer, yes.advice.changes) == ("yes", ())
+    words = [point.answer for point in yes.curve]
+    assert words == sorted(words)  # no, perhaps, yes
+
+
+# -- the estimator ---------------------------------------------------------------------------------
+
+
+def by_time() -> list[list[np.ndarray]]:
+    return [[X.T for X in one] for one in sites().values()]
+
+
+def test_the_estimator_fits_and_gives_time_courses() -> None:
+    model = cape.JointICA(3, epsilon=100.0, random_state=1, settings=SMALL)
+    with pytest.raises(ConfigError, match="call fit first"):
+        model.transform(by_time()[0])
+    assert model.fit(by_time()) is model
+    assert model.components_.shape == (3, 12)
+    courses = model.transform(by_time()[0])
+    assert [c.shape for c in courses] == [(40, 3)] * 5
+    assert np.allclose(courses[0].mean(axis=0), 0.0, atol=1e-10)
+    assert len(model.fit_transform(by_time())) == 15
+    by_name = dict(zip("abc", by_time(), strict=True))
+    assert not cape.JointICA(3, private=False, settings=SMALL).fit(by_name).result_.private
+    # It ran without noise once, because a budget was forgotten.
+    with pytest.raises(ConfigError, match="E013"):
+        cape.JointICA(3, settings=SMALL).fit(by_name)
+
+
+def test_what_is_no_list_of_fitting_subjects_is_refused() -> None:
+    """One (T, D) array, the call of scikit-learn, was taken row by row and gave garbage."""
+    model = cape.JointICA(3, epsilon=100.0, random_state=1, settings=SMALL).fit(by_time())
+    X = by_time()[0][0]
+    for given in (X, list(X), [X[0]], [X.astype(complex)], [[["a"] * 12]]):
+        with pytest.raises(ConfigError, match="transform a list of subjects"):
+            model.transform(given)
+    for given in (X, [X, X]):
+        with pytest.raises(
+            ConfigError, match="fit takes a list of subjects per site, or of all and groups"
+        ):
+            cape.JointICA(3, settings=SMALL).fit(given)
+    with pytest.raises(ConfigError, match="arrays of 11 features, the fit had 12"):
+        model.transform([X, X[:, :11]])
+    with pytest.raises(ConfigError, match="one image, not a list"):
+        model.transform("sub-01_bold.nii.gz")
+    for given in (X * np.nan, X[:0]):
+        with pytest.raises(ConfigError, match="no values or too many that are NaN"):
+            model.transform([given])
+    assert np.array_equal(model.transform(np.stack([X]))[0], model.transform([X])[0])
+
+
+def test_a_single_nan_counts_as_the_mean_of_its_feature_as_in_the_fit() -> None:
+    model = cape.JointICA(3, epsilon=100.0, random_state=1, settings=SMALL).fit(by_time())
+    X = np.tile(by_time()[0][0], (4, 1))
+    holed = X.copy()
+    holed[7, 2] = np.nan
+    filled = holed.copy()
+    filled[7, 2] = np.nanmean(holed[:, 2])
+    assert np.allclose(model.transform([holed])[0], model.transform([filled])[0], atol=1e-12)
+
+
+def test_scikit_learn_can_clone_it() -> None:
+    base = pytest.importorskip("sklearn.base")
+    model = cape.JointICA(7, epsilon=2.0, separation="spatial", settings={"n_basis": 40})
+    twin = base.clone(model)
+    assert twin is not model
+    assert twin.get_params() == model.get_params()
+    assert twin.set_params(n_components=9) is twin
+    assert (twin.n_components, model.n_components) == (9, 7)
+    with pytest.raises(ValueError, match="Invalid parameter 'components'"):
+        twin.set_params(components=3)
+
+
+class Masker(getattr(sys.modules.get("sklearn.base"), "BaseEstimator", object)):
+    """What the estimator asks of a nilearn masker."""
+
+    def __init__(self, level: float = 0.0) -> None:
+        self.level = level
+
+    def get_params(self) -> dict[str, float]:
+        return {"level": self.level}
+
+    def set_params(self, level: float) -> None:
+        self.level = level
+
+    def fit(self) -> None:
+        self.labels_img_ = "public"
+
+    def transform(self, image: np.ndarray) -> np.ndarray:
+        return image.T + self.level
+
+
+def test_a_masker_turns_images_into_arrays_and_its_parameters_are_reached() -> None:
+    masker = Masker()
+    model = cape.JointICA(3, private=False, masker=masker, settings=SMALL)
+    model.fit(list(sites().values()))
+    assert model.components_.shape == (3, 12)
+    assert model.get_params()["masker__level"] == 0.0
+    model.set_params(masker__level=2.0)
+    assert masker.level == 2.0
+
+
+def test_it_works_with_a_nilearn_masker_on_images() -> None:
+    maskers = pytest.importorskip("nilearn.maskers")
+    import nibabel as nib
+
+    affine = np.diag([8.0, 8.0, 8.0, 1.0])
+    inside = np.zeros((6, 6, 6), dtype=np.int8)
+    inside[1:5, 1:5, 1:5] = 1
+    rng = np.random.default_rng(3)
+    common = rng.standard_normal((64, 2))
+
+    def image() -> nib.Nifti1Image:
+        volume = np.zeros((*inside.shape, 40))
+        volume[inside > 0] = common @ rng.laplace(size=(2, 40))
+        return nib.Nifti1Image(volume.astype(np.float32), affine)
+
+    masker = maskers.NiftiMasker(
+        mask_img=nib.Nifti1Image(inside, affine), standardize=None, memory=None, verbose=0
+    )
+    model = cape.JointICA(
+        2, private=False, masker=masker, settings={**SMALL, "n_components": 2, "n_basis": 20}
+    ).fit([[image() for _ in range(3)] for _ in range(3)])
+    assert model.components_.shape == (2, 64)
+    assert model.components_image().shape == (6, 6, 6, 2)
+    assert model.transform([image()])[0].shape == (40, 2)
+
+
+@FEW
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_every_example_runs(path, capsys) -> None:
+    runpy.run_path(str(path), run_name="__main__")
+    printed = capsys.readouterr().out
+    assert len(printed.splitlines()) > 2
+    if path.stem == "three_hospitals":
+        assert "correlation with the true maps 0." in printed

@@ -1,0 +1,379 @@
+"""What people meet in Python: names, warnings, scikit-learn's rules, comparisons, generators."""
+
+from __future__ import annotations
+
+import pickle
+import re
+import subprocess
+import sys
+import types
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape
+from cape.cli import main
+from cape.errors import ConfigError
+
+SMALL = {"min_timepoints": 30, "n_rounds": 3, "n_looks": 1}
+
+
+def people(n: int, *, seed: int) -> list[np.ndarray]:
+    """Return n arrays (T, D) with three common maps."""
+    common = np.random.default_rng(5).standard_normal((3, 12))
+    rng = np.random.default_rng(seed)
+    return [
+        rng.laplace(size=(40, 3)) @ common + 0.2 * rng.standard_normal((40, 12)) for _ in range(n)
+    ]
+
+
+def fitted(**more: object) -> cape.JointICA:
+    model = cape.JointICA(3, private=False, settings=SMALL, **more)
+    return model.fit(people(9, seed=1), groups=[1, 2, 3] * 3)
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
+def test_dir_shows_the_interface_before_anything_of_it_is_imported() -> None:
+    code = "import sys, cape; print(*dir(cape)); assert 'numpy' not in sys.modules"
+    shown = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert shown.stdout.split() == sorted(cape.__all__)
+
+
+def test_every_public_object_tells_what_it_is() -> None:
+    for name in set(cape.__all__) - {"__version__"}:
+        assert len(getattr(cape, name).__doc__ or "") > 20, name
+
+
+def test_every_public_object_has_an_example() -> None:
+    from pathlib import Path
+
+    page = (Path(__file__).parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
+    examples = "\n".join(line for line in page.splitlines() if line.startswith((">>>", "...")))
+    missing = [name for name in cape.__all__ if f"cape.{name}" not in examples]
+    assert not missing
+
+
+# -- warnings --------------------------------------------------------------------------------------
+
+
+def test_a_run_that_will_show_noise_says_so_with_a_class_of_its_own() -> None:
+    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    with pytest.warns(cape.NoiseWarning, match="mostly show noise"):
+        consortium.run(epsilon=1.0, settings={**SMALL, "n_components": 3}, seed=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", cape.NoiseWarning)
+        consortium.run(private=False, settings={**SMALL, "n_components": 3})
+    for kind in (cape.NoiseWarning, cape.PrivacyWarning, cape.SubjectsWarning):
+        assert issubclass(kind, cape.CapeWarning)
+
+
+def _noise_said(record: list[warnings.WarningMessage]) -> list[str]:
+    return [str(w.message) for w in record if issubclass(w.category, cape.NoiseWarning)]
+
+
+def _folder_of_sites(root: Path) -> Path:
+    for name in "abc":
+        (root / name).mkdir(parents=True)
+        for k, X in enumerate(people(4, seed=ord(name))):
+            np.save(root / name / f"sub-{name}{k}.npy", X.T)
+    return root
+
+
+MATRICES = {**SMALL, "n_components": 3, "feature_space": "matrix"}
+MATRICES |= {"orientation": "feature_by_time", "delta": 1e-3}
+
+
+def test_noise_is_announced_before_a_run_and_again_beside_its_maps(
+    tmp_path, monkeypatch, capsys
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # pictures are other tests' business
+    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    with pytest.warns() as record:
+        consortium.run(epsilon=1.0, settings={**SMALL, "n_components": 3}, seed=1)
+    first, *_, last = _noise_said(list(record))
+    assert first.startswith("too few people for this budget: G is")
+    assert last.startswith("too few people for this budget: G is")
+    folder = _folder_of_sites(tmp_path / "study")
+    with pytest.warns() as record:
+        cape.simulate(folder, out=tmp_path / "out", epsilon=1.0, settings=MATRICES, seed=1)
+    first, *_, last = _noise_said(list(record))
+    assert first.startswith("too few people for this budget: G is")
+    assert last.startswith(
+        f"{tmp_path / 'out' / 'consortium'}: too few people for this budget: G is"
+    )
+    # `cape simulate` prints them on stderr, whatever Python's filters say.
+    options = [f"--set={name}={value}" for name, value in MATRICES.items()]
+    words = ["simulate", str(folder), "--out", str(tmp_path / "again"), "--quiet", *options]
+    assert main([*words, "--epsilon", "1", "--seed", "1"]) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "mostly show noise" in line]
+    assert len(said) == 2
+    assert all(line.startswith("warning: ") for line in said)
+
+
+def test_a_comparison_keeps_no_noise_to_itself() -> None:
+    sites = {s: [X.T for X in people(4, seed=ord(s))] for s in "abc"}
+    small = {**SMALL, "n_components": 3, "delta": 1e-3}
+    with pytest.warns() as record:
+        cape.compare(sites, {"one": {**small, "epsilon": 2.0}, "two": {**small, "epsilon": 1.0}})
+    # Two runs, each before and after.
+    assert len(_noise_said(list(record))) == 4
+
+
+def test_a_run_that_is_real_is_refused_as_noise() -> None:
+    consortium = cape.Consortium({s: [X.T for X in people(4, seed=2)] for s in "abc"})
+    settings = {**SMALL, "n_components": 3, "accept_low_quality": False}
+    with (
+        pytest.raises(ConfigError, match="CAPE-E150"),
+        pytest.warns(cape.NoiseWarning, match="too few people for this budget"),
+    ):
+        consortium.run(epsilon=1.0, settings=settings, seed=1)
+
+
+def test_no_epsilon_means_the_same_everywhere(tmp_path, monkeypatch) -> None:
+    """It is refused, with the same code, by all that runs; a run without noise has a name."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)  # pictures are other tests' business
+    sites = {s: people(4, seed=ord(s)) for s in "abc"}
+    consortium = cape.Consortium({s: [X.T for X in subjects] for s, subjects in sites.items()})
+    folder = _folder_of_sites(tmp_path / "study")
+    (folder / "settings.toml").write_text("n_components = 3\n", encoding="utf-8")
+    settings = {**SMALL, "n_components": 3}
+    ways = {
+        "Consortium": lambda **asked: consortium.run(settings=settings, **asked),
+        "JointICA": lambda **asked: cape.JointICA(3, settings=SMALL, **asked).fit(sites),
+        "simulate": lambda **asked: cape.simulate(
+            folder, out=tmp_path / "out", settings=MATRICES, **asked
+        ),
+    }
+    for way in ways.values():
+        with pytest.raises(ConfigError, match="CAPE-E013"):
+            way()
+        way(private=False)
+    (run,) = cape.compare(consortium._sites, {"": settings}).runs
+    assert "CAPE-E013" in run.reason
+
+
+# -- the estimator ---------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[3] / "docs" / "python.md").read_text(encoding="utf-8")
+NAME = re.compile(r"`(check_\w+)`")
+
+
+def people_as_rows() -> cape.JointICA:
+    """Return an estimator that tells scikit-learn to try everything, tables of rows too."""
+
+    class Rows(cape.JointICA):
+        def __sklearn_tags__(self) -> object:
+            tags = super().__sklearn_tags__()
+            tags.input_tags.two_d_array = True
+            return tags
+
+    return Rows(3, private=False)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scikit_learns_own_checks_pass_or_are_listed_with_a_reason() -> None:
+    """All that scikit-learn has, none left out: those that fail are exactly those of the page."""
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    if not hasattr(checks, "check_estimator_sparse_tag"):
+        pytest.skip("the page lists the checks of a later scikit-learn")
+    found = checks.check_estimator(people_as_rows(), on_fail=None, on_skip=None)
+    status = {one["check_name"]: one["status"] for one in found}
+    passed, listed = (
+        {
+            name
+            for row in re.findall(f"^\\| {kind}[^|]* \\|.*$", PAGE, re.M)
+            for name in NAME.findall(row)
+        }
+        for kind in ("passes", "left out")
+    )
+    assert {name for name, said in status.items() if said == "passed"} == passed
+    assert {name for name, said in status.items() if said != "passed"} == listed
+
+
+def test_scikit_learn_is_told_that_a_sample_is_a_person() -> None:
+    """Its checks with tables of rows are then left out, by itself and with a warning."""
+    checks = pytest.importorskip("sklearn.utils.estimator_checks")
+    with pytest.warns(UserWarning, match=r"requires input\s+of type"):
+        left = checks.check_estimator(cape.JointICA(3, private=False))
+    assert all(one["status"] == "passed" for one in left)
+
+
+def test_what_the_left_out_checks_are_about_holds_with_people() -> None:
+    """Fit returns self, changes no parameter and no data, can be repeated, pickled, cut, sorted."""
+    X, sites = people(9, seed=1), list("abc") * 3
+    for one in X:
+        one.setflags(write=False)
+    model = cape.JointICA(3, private=False, settings=SMALL, random_state=0)
+    before = dict(model.get_params())
+    assert not hasattr(model, "n_features_in_")
+    assert model.fit(X, groups=sites) is model
+    assert model.get_params() == before
+    assert model.n_features_in_ == 12
+    maps, courses, held = model.components_.copy(), model.transform(X), set(vars(model))
+    assert np.array_equal(model.fit(X, groups=sites).components_, maps)
+    again = pickle.loads(pickle.dumps(model))
+    assert np.array_equal(again.components_, maps)
+    for seen in (again.transform(X), [model.transform([one])[0] for one in X],
+                 model.transform(X[::-1])[::-1], model.transform(tuple(X)),
+                 model.transform([np.asfortranarray(one) for one in X])):  # fmt: skip
+        assert all(np.allclose(a, b, atol=1e-12) for a, b in zip(courses, seen, strict=True))
+    (single,) = model.transform([X[0].astype(np.float32)])
+    assert np.allclose(single, courses[0], atol=1e-4)
+    model.score(X)
+    assert set(vars(model)) == held
+    sparse = pytest.importorskip("scipy.sparse").csr_array(X[0])
+    for wrong in (X[0][0], X[0] + 1j, X[0].astype(object), sparse, X[0][:, :5], X[0][:0]):
+        with pytest.raises(ConfigError, match="E284"):
+            model.transform([wrong])
+
+
+@pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
+def test_the_estimator_works_in_a_pipeline() -> None:
+    pipeline = pytest.importorskip("sklearn.pipeline")
+    model = cape.JointICA(3, private=False, settings=SMALL, random_state=0)
+    sites = [people(3, seed=k) for k in (1, 2, 3)]
+    first = pytest.importorskip("sklearn.preprocessing").FunctionTransformer(validate=False)
+    piped = pipeline.make_pipeline(first, model).fit(sites)
+    alone = pytest.importorskip("sklearn.base").clone(model).fit(sites)
+    assert np.array_equal(piped[-1].components_, alone.components_)
+
+
+def test_groups_name_the_site_of_every_person() -> None:
+    X = people(9, seed=1)
+    by_group = cape.JointICA(3, private=False, settings=SMALL).fit(X, groups=list("abc") * 3)
+    by_name = {s: X[k::3] for k, s in enumerate("abc")}
+    other = cape.JointICA(3, private=False, settings=SMALL).fit(by_name)
+    assert np.array_equal(by_group.components_, other.components_)
+    with pytest.raises(ConfigError, match="2 groups for 9 people"):
+        cape.JointICA(3, private=False, settings=SMALL).fit(X, groups=["a", "b"])
+
+
+def test_time_courses_come_back_as_data_and_as_frames_with_names() -> None:
+    model, X = fitted(), people(9, seed=1)
+    (courses,) = model.transform(X[:1])
+    (again,) = model.transform(model.inverse_transform([courses]))
+    assert np.allclose(courses, again, atol=1e-8)
+    assert 0.5 < model.score(X) <= 1.0
+    assert list(model.get_feature_names_out()) == ["C01", "C02", "C03"]
+    pytest.importorskip("pandas")
+    (frame,) = model.set_output(transform="pandas").transform(X[:1])
+    assert list(frame.columns) == ["C01", "C02", "C03"]
+    with pytest.raises(ValueError, match="allowed 'default', 'pandas'"):
+        model.set_output(transform="arrow")
+
+
+def test_without_scikit_learn_it_has_the_same_parameters() -> None:
+    code = (
+        "import sys; sys.modules['sklearn'] = None; import cape; m = cape.JointICA(7, epsilon=2.0);"
+        "assert m.get_params()['n_components'] == 7; assert m.set_params(n_components=9) is m;"
+        "print(m.n_components)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout == "9\n"
+
+
+# -- comparisons and generators --------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
+def test_a_comparison_is_a_table_and_a_refused_run_is_a_row_of_it() -> None:
+    study = cape.datasets.make_study(
+        "paper", n_subjects=9, n_components=3, n_timepoints=60, seed=4
+    )
+    runs = {
+        "open": {"n_components": 3, "private": False, **SMALL},
+        "forgotten": {"n_components": 3, **SMALL},
+        "djica": {"computation": "djica", "n_components": 3, "min_timepoints": 30},
+        "pca": {"computation": "capepca", "epsilon": 1.0, "nonsense": 3},
+    }
+    ended: list[str] = []
+    table = cape.compare(
+        study.sites(3), runs, space=study.space, truth=study.maps, seed=1,
+        on_run=lambda run: ended.append(run.name),
+    )  # fmt: skip
+    assert ended == list(runs)
+    assert [run.status == "refused" for run in table.runs] == [False, True, False, True]
+    assert "E013" in table["forgotten"].reason
+    assert 0.0 < table["open"].result.map_correlation <= 1.0
+    assert "NOT PRIVATE" in repr(table["open"].result)
+    assert len(repr(table).splitlines()) == 5
+    pytest.importorskip("pandas")
+    assert list(table.to_dataframe().index) == list(runs)
+    assert table["open"].result.to_dataframe().shape == (900, 3)
+    pytest.importorskip("matplotlib")
+    assert len(table["open"].result.plot().axes) == 3
+
+
+def test_maps_on_a_grid_are_drawn_each_in_its_panel() -> None:
+    pytest.importorskip("matplotlib")
+    from cape.report.figure import maps_figure
+
+    inside = np.ones((5, 6, 7), dtype=np.int32)
+    space = cape.FeatureSpace.of_labels("mask", inside, np.eye(4))
+    z = np.random.default_rng(0).standard_normal((inside.size, 2))
+    # Two maps and the bar of their colours
+    assert len(maps_figure(z, space).axes) == 3
+
+
+def test_a_study_is_the_same_every_time_and_names_its_presets() -> None:
+    one, two = (
+        cape.datasets.make_study(n_subjects=3, n_components=2, seed=3) for _ in range(2)
+    )
+    for x, y in zip(one.subjects(), two.subjects(), strict=True):
+        assert np.array_equal(x, y)
+    assert sorted(map(len, one.sites(2).values())) == [1, 2]
+    assert "realistic: 3 subjects, 2 maps of 900 pixels" in repr(one)
+    with pytest.raises(ConfigError, match="preset=other: allowed paper, realistic"):
+        cape.datasets.make_study("other", n_subjects=3, seed=1)
+
+
+# -- progress --------------------------------------------------------------------------------------
+
+
+def run_with(bar: cape.ProgressBar) -> None:
+    consortium = cape.Consortium({s: [X.T for X in people(3, seed=ord(s))] for s in "abc"})
+    consortium.run(private=False, settings={**SMALL, "n_components": 3}, on_progress=bar)
+
+
+def test_a_bar_on_a_terminal_is_one_line_that_grows_and_ends(capsys) -> None:
+    run_with(cape.ProgressBar())
+    said = capsys.readouterr()
+    assert said.out == ""
+    shown = said.err.split("\r")[1:]
+    filled = [text.count("#") for text in shown]
+    assert filled == sorted(filled)
+    assert filled[0] > 0
+    assert filled[-1] == 30
+    assert [text.endswith("\n") for text in shown] == [False] * (len(shown) - 1) + [True]
+    assert "report 1/1, no noise" in shown[-1]
+
+
+def test_a_bar_in_a_notebook_is_drawn_once_in_each_cell_and_written_over(
+    monkeypatch, capsys
+) -> None:
+    drawn: list[list[str]] = []
+
+    def display(first: str, *, display_id: bool) -> object:
+        assert display_id
+        drawn.append([first])
+        return types.SimpleNamespace(update=drawn[-1].append)
+
+    notebook = types.ModuleType("IPython")
+    notebook.get_ipython = lambda: types.SimpleNamespace(kernel=object())  # type: ignore[attr-defined]
+    inner = types.ModuleType("IPython.display")
+    inner.HTML, inner.display = str, display  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "IPython", notebook)
+    monkeypatch.setitem(sys.modules, "IPython.display", inner)
+    bar = cape.ProgressBar()
+    run_with(bar)
+    run_with(bar)
+    assert len(drawn) == 2
+    assert drawn[0] == drawn[1]
+    done = [int(re.search(r'value="(\d+)"', text)[1]) for text in drawn[0]]  # type: ignore[index]
+    assert done == list(range(1, len(done) + 1))
+    assert f'max="{len(done)}"' in drawn[0][-1]
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,358 @@
+"""The private folder of a site: which files, what is in them, and the page made from them."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import cape.report
+from cape.algorithms import kernel, subjects
+from cape.algorithms.component_order import z_scores
+from cape.errors import ConfigError
+from cape.lab.synthetic import PRESETS, blob_maps
+from cape.privacy.ledger import read_entries
+from cape.protocol.messages import FeatureSpace
+from cape.report import files, plots
+from cape.site.policy import SitePolicy
+from support import report_example as example
+
+LABELS = ("sub-01", "sub-02", "sub-03")
+COLUMNS = {
+    "subjects.tsv": [
+        "subject", "label", "files", "timepoints", "tr", "coverage", "rank", "grid",
+        "tsnr", "mean_fd", "scrubbed", "minutes", "verdict",
+        "clip_pca", "clip_iterate",
+    ],
+    "checks.tsv": ["code", "severity", "text"],
+    "fnc.tsv": ["subject", "C01-C02", "C01-C03", "C02-C03"],
+    "spectra.tsv": ["subject", "unit", "frequency", "C01", "C02", "C03"],
+    "spectra_summary.tsv": ["subject", "measure", "C01", "C02", "C03"],
+    "map_agreement.tsv": ["subject", "C01", "C02", "C03"],
+    "map_agreement_noise.tsv": ["subject", "C01", "C02", "C03"],
+    "sub-01_timecourses.tsv": ["C01", "C02", "C03"],
+}  # fmt: skip
+SENT = {"seq", "phase", "round", "message", "fields", "bytes", "sha256"}
+
+
+def written(folder: Path, made=None, labels=LABELS) -> Path:
+    made = example.outcome() if made is None else made
+    cape.report.write_site(folder, example.site_outcome(made, labels), example.inside(made, labels))
+    return folder / "private"
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory) -> Path:
+    return written(tmp_path_factory.mktemp("site"))
+
+
+@pytest.fixture
+def _no_pictures(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+
+
+def test_exactly_the_promised_files_are_written(private):
+    found = {path.name for path in private.iterdir()}
+    single = {f"{label}_{kind}" for label in LABELS for kind in ("timecourses.tsv", "maps.nii.gz")}
+    fixed = {"index.html", "ledger.json", "methods.md", "sent.jsonl", "site.json"}
+    tables = {name for name in COLUMNS if not name.startswith("sub-")}
+    assert found == single | fixed | tables
+
+
+@pytest.mark.parametrize("name", COLUMNS)
+def test_tables_have_the_promised_columns_and_no_ragged_row(private, name):
+    lines = [line.split("\t") for line in (private / name).read_text().splitlines()]
+    assert lines[0] == COLUMNS[name]
+    assert len(lines) > 1
+    assert {len(line) for line in lines} == {len(COLUMNS[name])}
+
+
+def test_every_reply_is_listed_with_its_digest_and_the_ledger_is_a_chain(private):
+    lines = [json.loads(line) for line in (private / "sent.jsonl").read_text().splitlines()]
+    assert [line["seq"] for line in lines] == [1, 2]
+    assert all(set(line) == SENT for line in lines)
+    kept = files.read_json(private / "ledger.json")
+    assert read_entries(kept["entries"], head=kept["head"]) == example.outcome().ledger.events
+
+
+def test_subjects_tell_verdict_coverage_and_clipping(private):
+    rows = files.read_table(private / "subjects.tsv")
+    assert [row["verdict"] for row in rows] == ["accepted"] * 3 + ["counts as zeros"]
+    assert rows[3]["label"] == "sub-99"
+    assert [row["clip_iterate"] for row in rows] == ["0.5", "1", "0.5", "n/a"]
+    assert rows[0]["files"] == "sub-01_bold.nii.gz"
+    assert rows[1]["timepoints"] == "71"
+
+
+def test_connectivity_is_fisher_z_of_the_correlations(private):
+    rows = files.read_table(private / "fnc.tsv")
+    S = example.time_courses(3, 3)[1].astype(float)
+    r = np.corrcoef(S)
+    assert float(rows[1]["C01-C03"]) == pytest.approx(np.arctanh(r[0, 2]), rel=1e-4)
+
+
+def test_subject_maps_are_least_squares_and_agree_with_the_common_ones(private):
+    import nibabel
+
+    made = example.outcome()
+    X = next(iter(example.inside(made, LABELS).voxels()))[1].astype(float)
+    S = example.time_courses(3, 3)[0].astype(float)
+    S -= S.mean(axis=1, keepdims=True)
+    fitted = np.linalg.lstsq(S.T, X.T, rcond=None)[0].T
+    z = (fitted - fitted.mean(axis=0)) / fitted.std(axis=0)
+    image = nibabel.load(private / "sub-01_maps.nii.gz")
+    found = np.asarray(image.dataobj)[made.space.labels() > 0]
+    assert np.abs(found - z).max() < 1e-5
+    assert b"PRIVATE" in image.header["descrip"].tobytes()
+    row = files.read_table(private / "map_agreement.tsv")[0]
+    assert float(row["C01"]) == pytest.approx(np.corrcoef(z[:, 0], made.A[:, 0])[0, 1], abs=1e-3)
+    assert float(row["C01"]) > 0.8
+
+
+def test_a_subject_of_smooth_noise_agrees_with_any_smooth_maps() -> None:
+    # Two regressions on noise give the maps back that they began with: agreement is no quality.
+    rng = np.random.default_rng(5)
+    blobs = z_scores(blob_maps(rng, 30, 8, PRESETS["realistic"]))
+    smooth = subjects.noise_agreement(lambda w: kernel.smooth_image((30, 30), w), blobs, 120)
+    white = subjects.noise_agreement(lambda w: w, blobs, 120)
+    assert smooth.shape == (8,)
+    assert np.min(smooth) > 0.6
+    assert np.max(white) < 0.5
+    again = subjects.noise_agreement(lambda w: kernel.smooth_image((30, 30), w), blobs, 120)
+    np.testing.assert_array_equal(smooth, again)
+
+
+def test_the_page_shows_what_smooth_noise_gives_beside_the_subjects(private) -> None:
+    (row,) = files.read_table(private / "map_agreement_noise.tsv")
+    page = " ".join((private / "index.html").read_text().split())
+    assert "smooth noise</th>" in page
+    assert f"{float(row['C01']):.2f}</td>" in page
+    assert "This is no measure of quality" in page
+
+
+def test_spectra_find_the_frequency_of_a_sine():
+    t = 2.0 * np.arange(200)
+    S = np.stack([np.sin(2 * np.pi * 0.0625 * t), np.sin(2 * np.pi * 0.125 * t)])
+    found = subjects.spectrum(S.astype(np.float32), 2.0)
+    peaks = found.frequency[np.argmax(found.power, axis=1)]
+    assert peaks.tolist() == [0.0625, 0.125]
+    # Parseval: the density integrates to the variance of a sine of amplitude 1.
+    assert found.power[0].sum() * found.frequency[1] == pytest.approx(0.5, rel=0.05)
+
+
+def test_spectra_of_unknown_tr_are_per_time_point_and_short_courses_do_not_break_them():
+    found = subjects.spectrum(np.ones((2, 3), dtype=np.float32), 0.0)
+    assert found.frequency.max() <= 0.5
+    assert np.all(np.isfinite(found.power))
+
+
+def test_a_constant_time_course_correlates_with_nothing():
+    S = np.stack([np.ones(20), np.arange(20.0)]).astype(np.float32)
+    assert subjects.connectivity(S)[0, 1] == 0.0
+    assert np.isfinite(subjects.fisher(np.array([1.0, -1.0]))).all()
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_matrices_get_maps_as_columns(tmp_path):
+    private = written(tmp_path, example.outcome(FeatureSpace.of_matrix(40)))
+    lines = (private / "sub-02_maps.csv").read_text().splitlines()
+    assert lines[0] == "C01,C02,C03"
+    assert len(lines) == 41
+
+
+def test_the_page_shows_every_chapter_with_pictures(private):
+    page = (private / "index.html").read_text()
+    for title in ("Subjects", "Checks", "Clipping", "Time courses", "Spectra", "connectivity",
+                  "Maps of single subjects", "What left this site", "Ledger of this site",
+                  "Handling"):  # fmt: skip
+        assert f"{title}</h2>" in page, title
+    # Scans of all subjects, 3 time courses, spectra, 2 of connectivity, agreement, 3 sheets of maps
+    assert page.count("<img ") == 11
+    assert "sub-99" in page
+    assert len(page) < 3_000_000
+
+
+def test_a_limit_that_is_not_set_is_called_none_and_not_0_or_minus_1(tmp_path):
+    # A policy without limits was shown as "max_epsilon 0.0" and "simulation_seed -1".
+    made = example.outcome()
+    policy = {**dataclasses.asdict(SitePolicy.of_simulation(max_delta=1e-6)), "digest": "c0ffee"}
+    inside = dataclasses.replace(example.inside(made, ()), policy=policy)
+    cape.report.write_site(tmp_path, example.site_outcome(made, ()), inside)
+    page = (tmp_path / "private" / "index.html").read_text()
+    shown = dict(re.findall('<tr><th scope="row">([a-z_]+)</th><td[^>]*>([^<]*)</td></tr>', page))
+    assert set(shown) >= set(policy)
+    limits = ("max_epsilon", "max_sites", "max_total_epsilon", "max_features", "simulation_seed")
+    assert {shown[name] for name in (*limits, "ledger_file")} == {"none"}
+    assert (shown["max_delta"], shown["min_subjects"]) == ("1e-06", "1")
+    assert (shown["allow_units"], shown["allow_solvers"]) == ("subject", "any")
+    assert (shown["min_assumed_colluders"], shown["veto"]) == ("0", "false")
+
+
+def test_time_courses_drawn_into_one_figure_are_those_drawn_alone():
+    rng = np.random.default_rng(0)
+    several = [
+        plots.Courses(subject=f"sub-{i}", values=rng.standard_normal((3, T)), tr=tr)
+        for i, (T, tr) in enumerate(((40, 2.0), (25, 0.0), (40, 2.0)))
+    ]
+    together = list(plots.draw_time_courses(("C01", "C02", "C03"), several))
+    alone = [next(plots.draw_time_courses(("C01", "C02", "C03"), [one])) for one in several]
+    assert together == alone
+    assert len({picture.png for picture in together}) == 3
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_files_that_cannot_be_read_again_cost_maps_but_not_the_rest(tmp_path):
+    made = example.outcome()
+    known = example.inside(made, LABELS)
+
+    def broken():
+        yield from list(known.voxels())[:1]
+
+    site = example.site_outcome(made, LABELS)
+    cape.report.write_site(tmp_path, site, dataclasses.replace(known, voxels=broken))
+    private = tmp_path / "private"
+    assert len(list(private.glob("sub-*_maps.nii.gz"))) == 1
+    assert len(list(private.glob("sub-*_timecourses.tsv"))) == 3
+    assert "2 subjects have no maps" in (private / "index.html").read_text()
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_the_page_of_a_site_of_which_nobody_passes_says_so(tmp_path):
+    made = example.outcome()
+    known = example.inside(made, LABELS)
+    failed = tuple(subject.label for subject in known.subjects)
+    nobody = dataclasses.replace(known, subjects=(), failed=failed, voxels=lambda: iter(()))
+    site = dataclasses.replace(example.site_outcome(made, LABELS), time_courses=iter(()))
+    cape.report.write_site(tmp_path, site, nobody)
+    page = " ".join((tmp_path / "private" / "index.html").read_text().split())
+    assert f"NOBODY OF THIS SITE TOOK PART: all {len(failed)} people that it lists fail" in page
+    assert "NOBODY" not in (written(tmp_path / "other") / "index.html").read_text()
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_the_page_says_whom_the_site_met_first_and_what_hung_on_them(tmp_path):
+    made = example.outcome()
+
+    def page(name: str, **changed) -> str:
+        site = dataclasses.replace(example.site_outcome(made, LABELS), **changed)
+        cape.report.write_site(tmp_path / name, site, example.inside(made, LABELS))
+        return " ".join((tmp_path / name / "private" / "index.html").read_text().split())
+
+    two = page("two", met_first=("B <i>", "C"), epsilon_if_invented=2.34567)
+    assert "by keys that only the aggregator vouched for: B &lt;i&gt;, C." in two
+    delta = f"{made.ledger.budget.delta:g}"
+    assert f"the epsilon of this site's people is 2.34567 at delta {delta}. Ask" in two
+    assert "If it invented them, the noise was smaller" in two
+    one = page("one", met_first=("B",), epsilon_if_invented=None)
+    assert "vouched for: B. Ask there, not through the aggregator" in one
+    assert "Nobody was met for the first time in this run" in page("none", met_first=())
+    other = page("other")  # of a run with pinned or relayed keys
+    assert "first time" not in other
+    assert "invented" not in other
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_files_of_an_earlier_run_do_not_stay(tmp_path):
+    private = written(tmp_path, labels=("sub-01", "sub-77"))
+    assert (private / "sub-77_maps.nii.gz").exists()
+    written(tmp_path)
+    assert not list(private.glob("sub-77*"))
+
+
+def test_without_the_extra_the_page_has_all_tables(tmp_path, monkeypatch):
+    for library in ("matplotlib", "nilearn"):
+        monkeypatch.setitem(sys.modules, library, None)
+    page = (written(tmp_path) / "index.html").read_text()
+    assert "<img" not in page
+    for wanted in ("PRIVATE, DO NOT SHARE", "Clipping by phase", "What left this site", "Rules"):
+        assert wanted in page
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_all_pages_of_a_simulation_are_built_again_from_their_files(tmp_path):
+    made = example.outcome(FeatureSpace.of_matrix(40))
+    cape.report.write_results(tmp_path / "consortium", made)
+    private = written(tmp_path / "local0", made)
+    pages = [tmp_path / "consortium" / "index.html", private / "index.html"]
+    before = [page.read_bytes() for page in pages]
+    for page in pages:
+        page.unlink()
+    assert cape.report.rebuild(tmp_path) == pages
+    assert [page.read_bytes() for page in pages] == before
+    assert cape.report.rebuild(tmp_path / "local0") == [pages[1]]
+    assert cape.report.rebuild(private) == [pages[1]]
+
+
+def test_a_folder_without_results_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match="CAPE-E274"):
+        cape.report.rebuild(tmp_path)
+
+
+def test_the_closing_reply_is_added_only_where_a_list_is_kept(private, tmp_path):
+    cape.report.append_sent(tmp_path, {"seq": 47})
+    assert not list(tmp_path.iterdir())
+    before = (private / "sent.jsonl").read_text()
+    cape.report.append_sent(private, {"seq": 47})
+    assert (private / "sent.jsonl").read_text() == before + '{"seq": 47}\n'
+    (private / "sent.jsonl").write_text(before)
+
+
+# -- what the scans and spectra are worth ----------------------------------------------------------
+
+
+def test_spectra_are_summed_up_by_range_and_by_their_bands():
+    """Two seconds between volumes; power where it was put: at .05 Hz, and at .20 Hz."""
+    time = 2.0 * np.arange(256)
+    slow, fast = np.sin(2 * np.pi * 0.05 * time), np.sin(2 * np.pi * 0.20 * time)
+    courses = np.stack([slow + 0.1 * fast, fast + 0.1 * slow]).astype(np.float32)
+    found = subjects.spectrum(courses, 2.0)
+    low, high = subjects.low_to_high(found, 2.0)
+    assert low == pytest.approx(100.0, rel=0.2)
+    assert high == pytest.approx(0.01, rel=0.2)
+    # Above the slow one there are places without power, above the fast one too.
+    assert (subjects.dynamic_range(found) > 20.0).all()
+    flat = dataclasses.replace(found, power=np.ones_like(found.power))
+    assert np.array_equal(subjects.dynamic_range(flat), [0.0, 0.0])
+    assert subjects.low_to_high(found, 0.0) is None
+    assert subjects.low_to_high(subjects.spectrum(courses, 4.0), 4.0) is None
+
+
+def test_the_page_tells_scans_and_spectra_of_its_subjects(private):
+    page = (private / "index.html").read_text()
+    assert "coverage 0.98 in all" in page
+    assert "tSNR 40 to 42, median 41, worst sub-01" in page
+    assert "Spectra, medians over subjects" in page
+    rows = files.read_table(private / "spectra_summary.tsv")
+    assert {row["measure"] for row in rows} == {"dynamic_range_db", "low_to_high"}
+    assert len(rows) == 2 * len(LABELS)
+
+
+@pytest.mark.usefixtures("_no_pictures")
+def test_connectivity_is_ordered_by_network_and_only_maps_with_a_name_have_one(tmp_path):
+    import nibabel
+
+    from cape.report import labels
+
+    mask = nibabel.load(Path(cape.__file__).parent / "space" / "masks" / "MNI152-10mm.nii.gz")
+    inside, affine = np.asarray(mask.dataobj) > 0, np.asarray(mask.affine)
+    space = FeatureSpace.of_labels("mask", inside.astype(np.int32), affine, "MNI152")
+    values = labels.bundled(space).values
+    noise = np.random.default_rng(0).standard_normal((space.n_features, 1))
+    A = np.c_[values[:, 12], noise, values[:, 2]]  # visual, nothing, default mode
+    made = example.outcome(space, A=A)
+    private = written(tmp_path / "a", made)
+    about = files.read_json(private / "site.json")
+    assert about["networks"] == ["visual", "", "default mode"]
+    page = (private / "index.html").read_text()
+    assert "default mode C03; visual C01; no network C02." in page
+    # What nothing was found in gets no names here either.
+    private = written(tmp_path / "b", dataclasses.replace(made, status="nothing_found"))
+    assert files.read_json(private / "site.json")["networks"] == []
+    page = (private / "index.html").read_text()
+    assert "Ordered by the nearest" not in page
+    assert "default mode" not in page

@@ -1,0 +1,108 @@
+"""Where a simulation may write: never over data, never over what is not its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cape
+from cape.errors import ConfigError
+from cape.lab.synthetic import write_consortium
+from cape.simulation.simulate import check_places, simulate
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    folder = tmp_path / "data"
+    write_consortium(
+        folder, preset="paper", site_sizes=(4, 3, 3), n_timepoints=40, n_networks=3, seed=5
+    )
+    return folder
+
+
+QUICK = {"min_timepoints": 30, "n_rounds": 2, "n_components": 3, "n_basis": 16}
+
+
+def test_results_never_lie_over_the_data_they_come_from(data: Path) -> None:
+    # A run with --out equal to the folder of the data once deleted all of them when it had ended.
+    before = sorted(path for path in data.rglob("*") if path.is_file())
+    for out in (data, data / "local1"):
+        with pytest.raises(ConfigError, match="would lie over the data"):
+            simulate(data, out=out, settings={**QUICK, "epsilon": 8, "delta": 1e-5})
+    assert sorted(path for path in data.rglob("*") if path.is_file()) == before
+
+
+def test_a_folder_that_is_no_earlier_result_is_not_replaced(data: Path, tmp_path: Path) -> None:
+    precious = tmp_path / "out" / "local0" / "thesis.txt"
+    precious.parent.mkdir(parents=True)
+    precious.write_text("three years")
+    with pytest.raises(ConfigError, match="no earlier result"):
+        simulate(data, out=tmp_path / "out", settings={**QUICK, "epsilon": 8, "delta": 1e-5})
+    assert precious.read_text() == "three years"
+
+
+@pytest.mark.parametrize("name", ["consortium", "remote"])
+def test_a_site_is_not_called_like_a_folder_of_results(name: str, tmp_path: Path) -> None:
+    # A site called "consortium" once replaced the results after the budget was spent.
+    with pytest.raises(ConfigError, match=f"cannot be called '{name}'"):
+        check_places({name: tmp_path / "data" / name}, tmp_path / "out")
+
+
+def test_an_owner_of_a_simulation_need_not_name_the_product(data: Path, tmp_path: Path) -> None:
+    """Not even with settings that every computation has: sites are told its name."""
+
+    def stop(line: object) -> None:
+        raise KeyboardInterrupt
+
+    settings = {**QUICK, "epsilon": 8, "delta": 1e-5, "accept_low_quality": True}
+    with pytest.raises(KeyboardInterrupt):
+        simulate(data, out=tmp_path / "out", settings=settings, through="wire", on_progress=stop)
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_a_run_without_noise_needs_no_epsilon_on_any_way(data: Path, tmp_path: Path) -> None:
+    # Epsilon 0 of such a run was refused when its settings came back from a document.
+    settings = {**QUICK, "private": "no"}
+    for through in ("memory", "wire"):
+        folder = simulate(data, out=tmp_path / through, through=through, settings=settings)
+        assert '"private": false' in (folder / "results.json").read_text()
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_only_a_folder_with_planted_maps_is_called_synthetic(data: Path, tmp_path: Path) -> None:
+    # The README tells people to run their own files like this: those were called synthetic too.
+    settings = {**QUICK, "private": "no"}
+    for synthetic in (True, False):
+        folder = simulate(data, out=tmp_path / "out", settings=settings)
+        said = json.loads((folder / "results.json").read_text())
+        assert (said["simulation"], said["synthetic"]) == (True, synthetic)
+        (data / "truth.npz").unlink(missing_ok=True)
+
+
+def test_an_installed_package_needs_no_file_of_the_repository(tmp_path: Path) -> None:
+    """A process per round was started as local.py, which no wheel holds; nor is `.` imported."""
+    here = Path(cape.__file__).parent
+    shutil.copytree(here, tmp_path / "lib/cape", ignore=shutil.ignore_patterns("__pycache__"))
+    (tmp_path / "json.py").write_text("raise RuntimeError('not mine')\n")
+    ask = (
+        "from pathlib import Path\n"
+        "from cape.simulation.transports import NewProcess\n"
+        "NewProcess({}, Path('work'))('remote', 'remote', b'{}')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", ask],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(tmp_path / "lib")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "CAPE-E" in done.stderr.splitlines()[-1]
+    assert "can't open file" not in done.stderr
+    assert "not mine" not in done.stderr

@@ -1,0 +1,560 @@
+"""The ledger that outlives a run: added up per person, charged once, never past the limit."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from fractions import Fraction
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from cape.errors import PrivacyBudgetError, StateLostError, StoppedError
+from cape.privacy.accounting import gdp_epsilon, gdp_mu
+from cape.privacy.cost import INFINITE, Cost
+from cape.privacy.spending import Charge, RunSpending
+from cape.settings.config import Config
+from cape.site import ledger_file, store
+from cape.site.ledger_file import FIRST_LINK, AllRuns, LedgerFile, Person, read_ledger, read_lines
+from cape.site.site_data import FileSource
+from cape.site.store import appending
+
+DELTA = 1e-5
+
+
+def run(name: str, *people: str, dataset: str = "", delta: float = DELTA, promised: bool = True):
+    return RunSpending(
+        run=name, dataset=dataset or name, people=frozenset(people), computation="capedjica",
+        date="2026-01-01", epsilon=1.0, delta=delta, promised=promised,
+    )  # fmt: skip
+
+
+def entry(round: int, mu2: str = "1/100") -> dict[str, object]:
+    return {"phase": "iterate", "round": round, "field": "total", "mu2": mu2, "seq": round}
+
+
+def ledger(tmp_path: Path, limit: float = 0.0) -> LedgerFile:
+    return LedgerFile(path=tmp_path / "deep" / "ledger.jsonl", site="B", max_total_epsilon=limit)
+
+
+def spend(file: LedgerFile, what: RunSpending, rounds: int, mu2: str = "1/100") -> None:
+    file.open(what)
+    for j in range(1, rounds + 1):
+        assert file.charge(what.run, entry(j, mu2))
+
+
+def test_mu_of_several_runs_on_the_same_people_is_the_root_of_the_summed_squares(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a", "b"), 3)
+    spend(file, run("two", "a", "b"), 6)
+    total = file.total("two")
+    assert (total.runs, total.delta) == (2, DELTA)
+    assert total.mu == pytest.approx(0.3, rel=1e-15)
+    assert total.mu >= 0.3
+    assert total.epsilon == gdp_epsilon(mu=total.mu, delta=DELTA)
+
+
+def test_the_person_in_most_runs_decides_and_strangers_do_not_count(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a", "b"), 1)
+    spend(file, run("two", "b", "c"), 1)
+    spend(file, run("three", "x"), 1)
+    spend(file, run("four", "a", "c"), 1)
+    assert file.total("four").mu == pytest.approx(math.sqrt(0.02))  # a or c: two runs each
+    spend(file, run("five", "b"), 1)
+    assert file.total("five").mu == pytest.approx(math.sqrt(0.03))
+    assert file.total("three").runs == 1
+
+
+def test_a_subject_more_does_not_begin_a_new_account(tmp_path) -> None:
+    """The digest of all data changes when one file does; those of the others do not."""
+    file = ledger(tmp_path)
+    spend(file, run("one", "a", "b", dataset="digest 1"), 4)
+    spend(file, run("two", "a", "b", "c", dataset="digest 2"), 5)
+    assert file.total("two").mu == pytest.approx(0.3)
+
+
+def test_a_person_is_found_again_through_runs_on_other_files_of_hers(tmp_path) -> None:
+    """Runs on A, on B and on both: they were three people, and each began a new account."""
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 4)
+    spend(file, run("two", "b"), 5)
+    assert (file.total("one").runs, file.total("two").runs) == (1, 1)  # nothing joins them yet
+    spend(file, run("three", "a b", "c"), 7)
+    for name in ("one", "two", "three"):
+        assert (file.total(name).runs, file.total(name).mu) == (3, pytest.approx(0.4))
+    spend(file, run("four", "c"), 1)
+    assert file.total("four").mu == pytest.approx(math.sqrt(0.08))  # c was in two runs only
+    assert file.total("three").mu == pytest.approx(0.4)  # the person who spent most decides
+
+
+def test_a_run_of_another_data_set_counts_whoever_of_the_first_it_held(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "x", dataset="cohort"), 3)
+    spend(file, run("two", "a", dataset="cohort"), 4)  # x with other images?  it may be
+    spend(file, run("three", "a", dataset="pooled"), 9)
+    assert file.total("three").mu == pytest.approx(0.4)
+
+
+def all_runs(file: LedgerFile, people: list[Person], contents: str = "c", **more) -> AllRuns:
+    return AllRuns(file=file, dataset_id="", **more,
+                   data=SimpleNamespace(people=people, contents=contents))  # fmt: skip
+
+
+CONFIG = Config(epsilon=1.0, delta=DELTA)
+
+
+def test_other_files_of_the_same_name_are_the_same_person(tmp_path) -> None:
+    """Another bids_filter, or some runs only: the same people looked new to the ledger."""
+    file = ledger(tmp_path)
+    first = [Person(label=f"sub-{m}", files=(f"{m}-run-1", f"{m}-run-2")) for m in range(3)]
+    other = [Person(label=f"sub-{m}", files=(f"{m}-other-space",)) for m in range(3)]
+    renamed = [Person(label=f"patient{m}", files=(f"{m}-run-2",)) for m in range(3)]
+    for name, people in (("one", first), ("two", other), ("three", renamed)):
+        assert all_runs(file, people, name).begin(name, "capedjica", CONFIG, promised=True)
+        assert file.charge(name, entry(1))
+        assert len(file.find(name).people) == 3
+    assert [file.total(name).runs for name in ("one", "two", "three")] == [3, 3, 3]
+    strangers = [Person(label="sub-7", files=("7",))]
+    assert all_runs(file, strangers, "four").begin("four", "capedjica", CONFIG, promised=True)
+    assert file.total("four").runs == 1
+
+
+def test_a_choice_of_runs_makes_no_other_people_of_the_same_files(tmp_path) -> None:
+    rng = np.random.default_rng(3)
+    names = [f"sub-{m}_run-{r}.npy" for m in (1, 2) for r in (1, 2)]
+    for name in names:
+        np.save(tmp_path / name, rng.standard_normal((6, 400)))
+    config = Config(epsilon=1.0, delta=DELTA, feature_space="matrix", n_features=6)
+    first, second, both = (
+        FileSource(tmp_path, {"data": chosen}, config, "B").people
+        for chosen in (names[::2], names[1::2], names)
+    )
+    assert [person.label for person in first] == ["sub-1", "sub-2"]
+    assert [person.label for person in second] == ["sub-1", "sub-2"]
+    for one, other, all_files in zip(first, second, both, strict=True):
+        assert all_files.files == one.files + other.files
+
+
+def of_format_1(file: LedgerFile) -> None:
+    """Write a run as before there were names: each person is one digest, of all files as one."""
+    people = [hashlib.sha256(files.encode()).hexdigest()[:32] for files in ("f1 f2", "g")]
+    opened = {"kind": "run", "run": "old", "dataset": "old", "people": people, "delta": DELTA,
+              "computation": "capedjica", "date": "2026-01-01", "epsilon": 1.0,
+              "promised": True}  # fmt: skip
+    charged = {"kind": "charge", "run": "old", **entry(1)}
+    file.path.parent.mkdir()
+    previous = FIRST_LINK
+    for seq, content in enumerate((opened, charged), start=1):
+        line = json.dumps({**content, "v": 1, "seq": seq, "prev": previous}).encode()
+        previous = hashlib.sha256(line).hexdigest()
+        with file.path.open("ab") as stream:
+            stream.write(line + b"\n")
+
+
+def test_people_of_a_ledger_without_names_are_found_again(tmp_path) -> None:
+    """Whoever had several files looked new: those lines know them by all files together."""
+    file = ledger(tmp_path)
+    of_format_1(file)
+    for label, files in (("sub-1", ("f1", "f2")), ("sub-2", ("g",))):
+        people = [Person(label=label, files=files)]
+        assert all_runs(file, people, label).begin(label, "capedjica", CONFIG, promised=True)
+        assert file.charge(label, entry(1))
+        assert (file.total(label).runs, file.total("old").mu) == (2, pytest.approx(0.02**0.5))
+    other = [Person(label="sub-1", files=("f3",))]  # known by name from here on
+    assert all_runs(file, other, "more").begin("more", "capedjica", CONFIG, promised=True)
+    assert file.total("more").mu == pytest.approx(0.02**0.5)
+
+
+def test_lines_say_that_they_are_not_of_the_format_without_names(tmp_path) -> None:
+    """Software that knows format 1 only would go on, find none of these people, and count less."""
+    file = ledger(tmp_path)
+    of_format_1(file)
+    spend(file, run("new", "a b"), 1)
+    formats = [json.loads(line)["v"] for line in file.path.read_bytes().splitlines()]
+    assert formats == [1, 1, 2, 2]
+
+
+def test_a_ledger_with_refusals_of_an_earlier_version_goes_on(tmp_path) -> None:
+    """They were lines of format 2 once; what is charged around them counts as before."""
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), rounds=1)
+    refused = {"kind": "refusal", "owner": "0" * 32, "dataset": "", "date": "2026-11-22"}
+    with file._held() as (_, lines, append):
+        append(json.dumps({**ledger_file._place(lines), **refused}, sort_keys=True).encode())
+    spend(file, run("two", "a"), rounds=1)
+    total = file.total("two")
+    assert total is not None
+    assert total.runs == 2
+    assert read_ledger(file.path).runs[0].charges == read_ledger(file.path).runs[1].charges
+    kinds = [json.loads(line)["kind"] for line in file.path.read_text().splitlines()]
+    assert kinds == ["run", "charge", "refusal", "run", "charge"]
+
+
+def test_reading_a_long_run_looks_at_every_charge_a_few_times_only(tmp_path, monkeypatch) -> None:
+    """It was read before every release, and each line was compared with all lines of its run."""
+    file, asked = ledger(tmp_path), []
+    spend(file, run("one", "a"), 50)
+    key = Charge.key.fget
+    monkeypatch.setattr(Charge, "key", property(lambda one: asked.append(one) or key(one)))
+    read_ledger(file.path)
+    assert len(asked) <= 100
+
+
+def test_names_of_people_are_in_no_file_and_their_digests_need_the_key(tmp_path) -> None:
+    file = ledger(tmp_path)
+    people = [Person(label="sub-MRN12345", files=("f",))]
+    all_runs(file, people).begin("one", "capedjica", CONFIG, promised=True)
+    key = file.path.with_name("ledger.jsonl.key")
+    assert os.stat(key).st_mode & 0o777 == 0o600
+    assert "MRN12345" not in file.path.read_text() + key.read_text()
+    made = people[0].digests(bytes.fromhex(key.read_text()), "B", "")
+    assert read_ledger(file.path).runs[0].people == {made}
+    assert made not in (people[0].digests(bytes(32), "B", ""), people[0].digests(b"", "B", ""))
+    # Names of two sites, or of two data sets that the site tells apart, are not the same.
+    again = bytes.fromhex(key.read_text())
+    shown = {people[0].digests(again, *where) for where in (("B", ""), ("C", ""), ("B", "d"))}
+    assert len(shown) == 3
+
+
+@pytest.mark.parametrize("damage", ["gone", "another", "short", "text"])
+def test_without_the_key_of_its_names_a_ledger_does_not_go_on(tmp_path, damage) -> None:
+    """All people would look new."""
+    file = ledger(tmp_path)
+    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    assert runs.begin("one", "capedjica", CONFIG, promised=True)
+    key = file.path.with_name("ledger.jsonl.key")
+    if damage == "gone":
+        key.unlink()
+    else:
+        key.write_text({"another": "00" * 32, "short": "00", "text": "no key"}[damage])
+    before = file.path.read_bytes()
+    with pytest.raises(StateLostError, match="E262"):
+        runs.begin("two", "capedjica", CONFIG, promised=True)
+    assert file.path.read_bytes() == before
+    assert key.exists() == (damage != "gone")  # none is made that would hide the loss
+
+
+def test_without_its_ledger_a_key_does_not_begin_a_new_account(tmp_path) -> None:
+    """A run that the limit refused was let in once the file was away, and all charges with it."""
+    file = ledger(tmp_path, gdp_epsilon(mu=0.11, delta=DELTA))
+    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    small = Config(epsilon=gdp_epsilon(mu=0.1, delta=DELTA), delta=DELTA)
+    assert runs.begin("one", "capedjica", small, promised=True)
+    assert file.charge("one", entry(1))
+    assert not runs.begin("two", "capedjica", small, promised=True)
+    file.path.unlink()
+    for go_on in (
+        lambda: runs.begin("two", "capedjica", small, promised=True),
+        lambda: file.charge("one", entry(2)),
+        lambda: runs.go_on("one", small, promised=False),
+        lambda: runs.begin("two", "capedjica", small, promised=True),
+    ):
+        with pytest.raises(StateLostError, match="E262"):
+            go_on()
+        assert not file.path.exists()  # an empty one would hide the loss
+
+
+def test_a_first_run_that_was_refused_leaves_a_ledger_that_can_be_used(tmp_path) -> None:
+    """Its key is there, and no line yet."""
+    runs = all_runs(ledger(tmp_path, 0.5), [Person(label="sub-1", files=("f",))])
+    assert not runs.begin("one", "capedjica", CONFIG, promised=True)
+    assert runs.begin("two", "capedjica", Config(epsilon=0.4, delta=DELTA), promised=True)
+
+
+def test_a_run_that_another_site_seeds_costs_infinity(tmp_path) -> None:
+    """It was known in `join` as one with noise of the operating system, and stayed that."""
+    file = ledger(tmp_path)
+    runs = all_runs(file, [Person(label="sub-1", files=("f",))])
+    assert runs.begin("one", "capedjica", CONFIG, promised=True)
+    assert runs.go_on("one", CONFIG, promised=True)
+    assert runs.go_on("one", CONFIG, promised=False)
+    assert file.charge("one", entry(1))
+    before = file.path.read_bytes()
+    assert runs.go_on("one", CONFIG, promised=False)  # asked again: written down once
+    assert file.path.read_bytes() == before
+    assert file.total("one").cost == INFINITE
+    limited = all_runs(ledger(tmp_path, 50.0), [])
+    assert not limited.go_on("one", CONFIG, promised=False)
+    with pytest.raises(StateLostError, match="E262"):
+        runs.go_on("two", CONFIG, promised=True)
+
+
+def test_the_name_of_a_data_set_joins_runs_whose_files_were_made_anew(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a", dataset="cohort"), 4)
+    spend(file, run("two", "A", dataset="cohort"), 5)
+    assert file.total("two").mu == pytest.approx(0.3)
+
+
+def test_a_run_without_a_promise_costs_infinity_for_ever(tmp_path) -> None:
+    file = ledger(tmp_path, limit=50.0)
+    spend(file, run("one", "a"), 1)
+    for name, promised, mu2 in (("seeded", False, "1/100"), ("bare", False, "infinite")):
+        free = ledger(tmp_path / name)
+        spend(free, run(name, "a", promised=promised), 1, mu2)
+        assert free.total(name).mu is None
+        assert free.total(name).epsilon is None
+        assert not LedgerFile(path=free.path, site="B", max_total_epsilon=50.0).allows(
+            run("next", "a"), Cost(mu2=Fraction(1, 100))
+        )
+    assert not file.allows(run("bare", "a", promised=False), INFINITE)
+
+
+def test_a_repeated_charge_is_charged_once(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 3)
+    before = file.path.read_bytes()
+    spend(file, run("one", "a"), 3)
+    assert file.path.read_bytes() == before
+    with pytest.raises(StateLostError, match="E262 Site B cannot rely on its ledger"):
+        file.charge("one", entry(2, "1/99"))
+    assert file.path.read_bytes() == before
+
+
+def test_a_run_that_is_not_in_the_file_cannot_be_charged(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 1)
+    with pytest.raises(StateLostError, match="E262"):
+        file.charge("two", entry(1))
+    file.path.unlink()
+    with pytest.raises(StateLostError, match="E262"):
+        file.charge("one", entry(2))
+
+
+def test_the_limit_over_all_runs_is_never_passed(tmp_path) -> None:
+    """To the last charge that fits, exactly; a release that does not fit leaves no trace."""
+    limit = gdp_epsilon(mu=0.5, delta=DELTA)  # room for 25 charges of mu 0.1
+    file = ledger(tmp_path, limit)
+    spend(file, run("one", "a"), 20)
+    file.open(run("two", "a"))
+    answers = [file.charge("two", entry(j)) for j in range(1, 9)]
+    assert answers == [True] * 5 + [False] * 3
+    assert file.total("two").within(limit)
+    assert file.total("two").mu == pytest.approx(0.5)
+    assert file.charge("two", entry(5))  # the last one again: it is paid
+
+
+def test_a_run_that_cannot_fit_is_refused_before_it_begins(tmp_path) -> None:
+    mu = gdp_mu(epsilon=2.0, delta=DELTA)
+    file = ledger(tmp_path, 2.0)
+    half = Fraction(mu) ** 2 / 2
+    assert file.allows(run("one", "a"), Cost.of_mu(mu))
+    assert not file.path.exists()
+    spend(file, run("one", "a"), 1, f"{half.numerator}/{half.denominator}")
+    assert file.allows(run("two", "a"), Cost(mu2=half * Fraction(999_999, 1_000_000)))
+    assert not file.allows(run("two", "a"), Cost(mu2=half * Fraction(1_000_001, 1_000_000)))
+    assert file.allows(run("two", "z"), Cost.of_mu(mu))
+
+
+def test_the_smallest_delta_of_all_runs_is_the_one_that_counts(tmp_path) -> None:
+    """Else an owner with a large delta would get what the epsilon of the site does not allow."""
+    file = ledger(tmp_path, 2.0)
+    spend(file, run("one", "a", delta=1e-8), 1)
+    generous = Cost(mu2=Fraction(gdp_mu(epsilon=2.0, delta=1e-3)) ** 2 * Fraction(9, 10))
+    assert ledger(tmp_path / "x", 2.0).allows(run("two", "a", delta=1e-3), generous)
+    assert not file.allows(run("two", "a", delta=1e-3), generous)
+    assert file.total("one").delta == 1e-8
+
+
+@pytest.mark.parametrize("cut", [1, 7, 40])
+def test_a_line_that_a_crash_cut_short_does_not_count(tmp_path, cut) -> None:
+    """It was not on disk, so nothing was drawn for it."""
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    head = head_of(file).read_bytes()
+    assert file.charge("one", entry(3))
+    whole = file.path.read_bytes()
+    file.path.write_bytes(whole[:-cut])
+    head_of(file).write_bytes(head)  # it is written after the line
+    assert len(read_ledger(file.path).runs[0].charges) == 2
+    assert file.charge("one", entry(3))
+    assert file.path.read_bytes() == whole
+
+
+def head_of(file: LedgerFile) -> Path:
+    return file.path.with_name(f"{file.path.name}.head")
+
+
+@pytest.mark.parametrize("left", [0, 1, 3])
+def test_whole_lines_that_are_gone_are_noticed(tmp_path, left) -> None:
+    """A ledger was emptied beside its key, and the next run began as if nothing was spent."""
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 3)
+    lines = file.path.read_bytes().splitlines(keepends=True)
+    file.path.write_bytes(b"".join(lines[:left]))
+    for step in (
+        lambda: file.charge("one", entry(4)), lambda: file.open(run("two", "a")), file.key,
+        lambda: file.find("one"), lambda: file.total("one"), lambda: file.unpromised("one"),
+    ):  # fmt: skip
+        with pytest.raises(StateLostError, match="E262"):
+            step()
+    with pytest.raises(PrivacyBudgetError, match="do not delete it"):
+        read_ledger(file.path)
+    assert file.path.read_bytes() == b"".join(lines[:left])
+
+
+def test_a_crash_between_a_line_and_its_head_loses_nothing(tmp_path, monkeypatch) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    monkeypatch.setattr(ledger_file, "write_atomically", None)
+    with pytest.raises(TypeError):
+        file.charge("one", entry(3))
+    monkeypatch.undo()
+    assert file.charge("one", entry(3))
+    assert len(read_ledger(file.path).runs[0].charges) == 3
+    assert file.charge("one", entry(4))
+    assert head_of(file).read_text().startswith("5 ")
+
+
+@pytest.mark.parametrize("text", [b"", b"5\n", b"x y\n", b"-1 00\n", b"\xff"])
+def test_a_damaged_head_stops_the_site(tmp_path, text) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    head_of(file).write_bytes(text)
+    with pytest.raises(StateLostError, match="E262"):
+        file.charge("one", entry(3))
+
+
+def test_a_ledger_without_a_head_is_one_of_an_earlier_version(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    head_of(file).unlink()
+    assert file.charge("one", entry(3))
+    assert head_of(file).is_file()
+
+
+def test_a_file_without_one_whole_line_is_no_empty_ledger(tmp_path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_text("not a ledger")
+    with pytest.raises(PrivacyBudgetError, match="no whole line"):
+        read_ledger(path)
+
+
+def test_a_process_that_holds_a_ledger_for_ever_does_not_hang_the_site(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 1)
+    with file.path.open("rb") as held, pytest.MonkeyPatch.context() as patch:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        patch.setattr(store, "PATIENCE", 0.2)
+        with pytest.raises(StoppedError, match="E263 the ledger of site"):
+            file.charge("one", entry(2))
+
+
+def test_any_other_damage_stops_the_site(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 3)
+    lines = file.path.read_bytes().splitlines(keepends=True)
+    changed = lines[1].replace(b"1/100", b"1/900")
+    for damaged in (
+        [lines[0], *lines[2:]], lines[1:], [lines[0], lines[2], lines[1], lines[3]],
+        [*lines, lines[3]], [lines[0], changed, *lines[2:]], [*lines, b"{}\n"], [*lines, b"\n"],
+        [*lines, b"\xff\n"], [*lines, b"[]\n"], [*lines, b"[" * 9000 + b"\n"],
+        [lines[0].replace(b'"a"', b'""')], [lines[0], lines[1].replace(b"1/100", b"1e9999999")],
+        [lines[0], lines[1].replace(b'"round": 1', b'"round": 1e999')],
+    ):  # fmt: skip
+        file.path.write_bytes(b"".join(damaged))
+        with pytest.raises(StateLostError, match="E262") as caught:
+            file.charge("one", entry(4))
+        assert str(tmp_path) not in caught.value.public
+        assert str(tmp_path) in caught.value.detail
+        with pytest.raises(PrivacyBudgetError, match="do not delete it"):
+            read_ledger(file.path)
+
+
+def test_lines_are_chained_and_hold_digests_only(tmp_path) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    rows = [json.loads(line) for line in file.path.read_bytes().splitlines()]
+    assert [row["seq"] for row in rows] == [1, 2, 3]
+    assert rows[0]["prev"] == FIRST_LINK
+    assert len({row["prev"] for row in rows}) == 3
+    assert os.stat(file.path).st_mode & 0o777 == 0o600
+    assert read_lines([]).runs == ()
+
+
+def test_two_runs_at_the_same_time_share_one_limit(tmp_path) -> None:
+    limit = gdp_epsilon(mu=0.5, delta=DELTA)
+    file = ledger(tmp_path, limit)
+    names = ("one", "two", "three")
+    for name in names:
+        file.open(run(name, "a"))
+
+    def all_charges(name: str) -> int:
+        return sum(file.charge(name, entry(j)) for j in range(1, 13))
+
+    with ThreadPoolExecutor(3) as pool:
+        paid = sum(pool.map(all_charges, names))
+    assert paid == 25
+    assert sum(len(one.charges) for one in read_ledger(file.path).runs) == 25
+
+
+def test_a_second_writer_of_a_ledger_waits_for_the_first(tmp_path) -> None:
+    path, inside = tmp_path / "ledger.jsonl", threading.Event()
+
+    def second() -> None:
+        with appending(path, "x"):
+            inside.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with appending(path, "x"):
+            waiting = pool.submit(second)
+            assert not inside.wait(0.2)
+        waiting.result(timeout=30)
+    assert inside.is_set()
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from types import SimpleNamespace
+import cape.site.store as durable
+from cape.site.ledger_file import LedgerFile
+real = os.{function}
+def die(*args):
+    if "{when}" == "after":
+        real(*args)
+    os.kill(os.getpid(), signal.SIGKILL)
+file = LedgerFile(path=Path(sys.argv[1]), site="B")
+durable.os.{function} = die
+file.charge("one", {entry!r})
+"""
+
+
+@pytest.mark.parametrize("function", ["write", "fsync"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_kill_at_any_moment_of_a_charge_leaves_it_charged_once_or_not(
+    tmp_path, function, when
+) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    code = KILLED.format(function=function, when=when, entry=entry(3))
+    done = subprocess.run([sys.executable, "-c", code, str(file.path)], check=False)
+    assert done.returncode == -signal.SIGKILL
+    assert len(read_ledger(file.path).runs[0].charges) in (2, 3)
+    assert file.charge("one", entry(3))
+    assert [charge.round for charge in read_ledger(file.path).runs[0].charges] == [1, 2, 3]
+
+
+def test_a_line_that_the_disk_has_no_room_for_is_taken_back(tmp_path, monkeypatch) -> None:
+    file = ledger(tmp_path)
+    spend(file, run("one", "a"), 2)
+    before = file.path.read_bytes()
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda handle, data: real(handle, data[: len(data) // 2]))
+    with pytest.raises(OSError, match="No space left"):
+        file.charge("one", entry(3))
+    monkeypatch.undo()
+    assert file.path.read_bytes() == before
+    with appending(file.path, "x") as (lines, _):
+        assert len(lines) == 3

@@ -1,0 +1,347 @@
+"""The site's own file: it can only tighten what the owner of a run asks for."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cape.computations import load
+from cape.errors import ConfigError, DataError, PrivacyBudgetError
+from cape.settings.config import Config
+from cape.site.policy import NO_LEDGER, SitePolicy, site_home
+
+CONFIG = Config(epsilon=4.0, delta=1e-5, n_sites=4)
+
+
+def test_a_site_that_says_nothing_has_the_shipped_policy() -> None:
+    policy = SitePolicy.from_mapping({})
+    assert policy == SitePolicy()
+    assert (policy.min_subjects, policy.allow_not_private, policy.simulation_seed) == (3, False, -1)
+    assert policy.ledger_file != NO_LEDGER
+    policy.check_settings("B", "capedjica", replace(CONFIG, epsilon=8.0, n_sites=20))
+    policy.check_run("B", colluders=1, n_basis=5000, n_subjects=3, n_sites=20)
+    policy.check_run("B", colluders=0, n_basis=5000, n_subjects=3, n_sites=1)  # nobody colludes
+
+
+@pytest.mark.parametrize(
+    ("config", "line"),
+    [
+        ({"epsilon": 8.01}, "max_epsilon=8.0 there, got 8.01"),
+        ({"epsilon": 1000.0}, "max_epsilon=8.0 there, got 1000.0"),
+        ({"delta": 0.01}, "max_delta=0.001 there, got 0.01"),
+        ({"assumed_colluders": 0, "n_sites": 2, "min_sites": 2}, "min_assumed_colluders=1 there"),
+        ({"assumed_colluders": 0, "n_sites": 3}, "min_assumed_colluders=1 there, got 0"),
+        ({"noise": "local"}, "allow_local_noise=False there, got noise=local"),
+        (
+            {"key_trust": "aggregator"},
+            "allow_relayed_keys=False there, got key_trust=aggregator",
+        ),
+        ({"private": False}, "allow_not_private=False there, got a run without noise"),
+        ({"n_sites": 21}, "max_sites=20 there, got 21"),
+    ],
+)
+def test_a_plan_above_the_shipped_policy_is_refused_by_the_name_of_its_line(config, line) -> None:
+    """The limits of the software are public, and a line in the site's own file raises each."""
+    asked = replace(CONFIG, **{"n_sites": 4, **config})
+    with pytest.raises(PrivacyBudgetError) as caught:
+        SitePolicy().check_settings("B", "capedjica", asked)
+    assert caught.value.code == "CAPE-E260"
+    assert line in caught.value.public
+    assert "a line in its own site policy decides" in caught.value.public
+    name = line.partition("=")[0]
+    raised = name.startswith("allow_") or 0
+    SitePolicy.from_mapping({name: raised}).check_settings("B", "capedjica", asked)
+    SitePolicy.of_simulation().check_settings("B", "capedjica", asked)
+
+
+def test_the_total_of_all_runs_has_a_limit_without_a_file_that_says_so() -> None:
+    assert SitePolicy().max_total_epsilon == 10.0
+    assert SitePolicy().over_total("B").code == "CAPE-E260"
+    # Its own number is its own business.
+    assert SitePolicy(max_total_epsilon=3.0).over_total("B").code == "CAPE-E154"
+    without = SitePolicy.from_mapping({"ledger_file": "none"})
+    assert (without.ledger_file, without.max_total_epsilon) == (NO_LEDGER, 0.0)
+
+
+def test_the_page_states_every_key_with_its_shipped_value() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "ledger.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[a-z_`, ]+`) \| ([^|]+) \|", page, re.MULTILINE)
+    stated = {name: cell.strip().strip("`") for names, cell in rows
+              for name in re.findall(r"`([a-z_]+)`", names)}  # fmt: skip
+    shipped = dataclasses.asdict(SitePolicy())
+    assert stated == {name: json.dumps(value) for name, value in shipped.items()}
+
+
+def test_a_folder_of_a_site_outlives_a_run_beside_its_output(tmp_path, monkeypatch) -> None:
+    monkeypatch.delenv("CAPE_SITE_HOME", raising=False)
+    run_1, run_2 = (tmp_path / "output" / "local0" / name for name in ("run1", "run2"))
+    assert site_home(run_1) == site_home(run_2) == tmp_path / "output" / "local0" / ".cape-site"
+    monkeypatch.setenv("CAPE_SITE_HOME", str(tmp_path / "home"))
+    assert site_home(run_1) == tmp_path / "home"
+
+
+def test_every_setting_is_read_from_a_file() -> None:
+    given = {
+        "min_subjects": 5, "max_epsilon": 2, "max_delta": 1e-6, "min_assumed_colluders": 1,
+        "max_features": 100, "allow_computations": ["capedjica"], "allow_not_private": True,
+        "simulation_seed": 0, "private_results": True, "veto": True, "max_sites": 9,
+        "dataset_id": "cohort-1", "ledger_file": "ledger.jsonl", "max_total_epsilon": 4,
+        "allow_units": ["subject"], "allow_solvers": ["infomax"], "stop_for_data": True,
+        "max_refusals": 1,
+        "share_policy_numbers": True, "allowed_owners": ["ann"], "image_digests": ["sha256:0f"],
+        "allow_local_noise": True, "allow_relayed_keys": True, "allow_new_sites": False,
+    }  # fmt: skip
+    policy = SitePolicy.from_mapping(given)
+    assert set(given) == {field.name for field in dataclasses.fields(policy)}
+    for name, value in given.items():
+        found = getattr(policy, name)
+        assert found == (tuple(value) if isinstance(value, list) else value)
+        assert type(found) is type(getattr(SitePolicy(), name))
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ({"veeto": True}, "E010 unknown setting 'site policy: veeto'; did you mean 'veto'"),
+        ({"qqq": True}, r"E010 unknown setting 'site policy: qqq'"),
+        ({"veto": 1}, "veto=1: allowed true or false"),
+        ({"veto": "true"}, "allowed true or false"),
+        ({"min_subjects": "5"}, "allowed a whole number, 0 or more"),
+        ({"min_subjects": True}, "allowed a whole number"),
+        ({"min_subjects": 2.5}, "allowed a whole number"),
+        ({"min_subjects": -1}, "allowed a whole number, 0 or more"),
+        ({"max_epsilon": -1}, "allowed a number, 0 or more"),
+        ({"simulation_seed": -2}, "allowed a whole number, -1 or more"),
+        ({"max_epsilon": True}, "allowed a number"),
+        ({"max_epsilon": [1]}, "allowed a number"),
+        ({"allow_computations": "capedjica"}, "allowed a list of texts"),
+        ({"allow_computations": [1]}, "allowed a list of texts"),
+        ({"dataset_id": 1}, "allowed a text"),
+        ({"allowed_owners": "ann"}, "allowed a list of texts"),
+        (
+            {"max_total_epsilon": 2, "ledger_file": "none"},
+            "max_total_epsilon needs to know .*; name a ledger_file",
+        ),
+    ],
+)
+def test_a_mistake_in_the_file_stops_the_site(given, text) -> None:
+    with pytest.raises(ConfigError, match=text):
+        SitePolicy.from_mapping(given)
+
+
+@pytest.mark.parametrize("text", ["inf", "nan", "-inf"])
+@pytest.mark.parametrize("name", ["max_epsilon", "max_delta", "min_subjects"])
+def test_a_number_that_is_not_finite_is_a_mistake_too(name, text) -> None:
+    """A limit of nan would never refuse."""
+    with pytest.raises(ConfigError, match="E011"):
+        SitePolicy.from_mapping({name: float(text)})
+
+
+@pytest.mark.parametrize("name", ["max_epsilon", "max_delta", "min_subjects"])
+def test_a_whole_number_too_long_for_a_float_is_a_mistake_and_no_crash(name) -> None:
+    """TOML has whole numbers of any length; one of 400 digits left as an OverflowError."""
+    with pytest.raises(ConfigError, match="E011"):
+        SitePolicy.from_mapping({name: 10**400})
+
+
+def test_a_whole_number_may_be_written_as_a_float() -> None:
+    assert SitePolicy.from_mapping({"min_subjects": 5.0}).min_subjects == 5
+    assert type(SitePolicy.from_mapping({"max_epsilon": 2}).max_epsilon) is float
+
+
+@pytest.mark.parametrize(
+    ("policy", "config", "refused"),
+    [
+        ({"veto": True}, {}, True),
+        ({"allow_computations": ("capecca",)}, {}, True),
+        ({"allow_computations": ("capecca", "capedjica")}, {}, False),
+        ({}, {"private": False}, True),
+        ({"allow_not_private": True}, {"private": False}, False),
+        ({"allow_units": ("time-point",)}, {}, True),
+        ({"allow_units": ("time-point", "subject")}, {}, False),
+        ({"max_epsilon": 4.0}, {}, False),
+        ({"max_epsilon": 3.999}, {}, True),
+        ({"max_delta": 1e-5}, {}, False),
+        ({"max_delta": 0.99e-5}, {}, True),
+        ({"min_assumed_colluders": 2}, {}, False),  # S_C by default: known with the roster
+        ({"min_assumed_colluders": 2}, {"assumed_colluders": 1}, True),
+        ({"min_assumed_colluders": 2}, {"assumed_colluders": 2}, False),
+        ({"min_assumed_colluders": 1}, {"assumed_colluders": 0}, True),
+    ],
+)
+def test_settings_that_a_site_does_not_allow_are_refused_by_name(policy, config, refused) -> None:
+    own = SitePolicy(**policy)
+    if not refused:
+        own.check_settings("B", "capedjica", replace(CONFIG, **config))
+        return
+    shipped = not policy or policy == {"min_assumed_colluders": 1}
+    code = "E260" if shipped else "E154"
+    with pytest.raises(PrivacyBudgetError, match=f"CAPE-{code} Site policy of site B refuses"):
+        own.check_settings("B", "capedjica", replace(CONFIG, **config))
+
+
+@pytest.mark.parametrize(
+    ("policy", "run", "code"),
+    [
+        ({"min_assumed_colluders": 2}, {"colluders": 1}, "E154"),
+        ({"min_assumed_colluders": 2}, {"colluders": 2}, ""),
+        ({"max_features": 99}, {"n_basis": 100}, "E154"),
+        ({"max_features": 100}, {"n_basis": 100}, ""),
+        ({"max_features": 0}, {"n_basis": 10**6}, ""),
+        ({"min_subjects": 4}, {"n_subjects": 3}, "E153"),
+        ({"min_subjects": 3}, {"n_subjects": 3}, ""),
+        ({}, {"n_sites": 21}, "E260"),
+        ({}, {"colluders": 0, "n_sites": 2}, "E260"),
+        ({"max_sites": 4}, {"n_sites": 5}, "E154"),
+        ({"max_sites": 4}, {"n_sites": 4}, ""),
+        ({"max_sites": 0}, {"n_sites": 5000}, ""),
+    ],
+)
+def test_a_roster_that_a_site_does_not_allow_is_refused(policy, run, code) -> None:
+    facts = {"colluders": 1, "n_basis": 100, "n_subjects": 9, "n_sites": 4, **run}
+    if not code:
+        SitePolicy(**policy).check_run("B", **facts)
+        return
+    with pytest.raises((PrivacyBudgetError, DataError)) as caught:
+        SitePolicy(**policy).check_run("B", **facts)
+    assert caught.value.code == f"CAPE-{code}"
+    assert "ite B" in caught.value.public
+    assert str(facts["n_subjects"]) not in caught.value.public.replace("E153", "")
+
+
+def test_a_policy_that_is_read_again_may_only_forbid_more() -> None:
+    # Received files land beside mapped ones, so a later reading is not to be trusted.
+    accepted = SitePolicy(max_epsilon=2.0, allow_computations=("capemean", "capedjica"))
+    later = SitePolicy(
+        max_epsilon=50.0,
+        min_subjects=1,
+        allow_not_private=True,
+        private_results=True,
+        allow_computations=("capemean",),
+    )
+    now = accepted.tightened("A", later)
+    assert (now.max_epsilon, now.min_subjects) == (2.0, 3)
+    assert (now.allow_not_private, now.private_results) == (False, False)
+    assert now.allow_computations == ("capemean",)
+    assert accepted.tightened("A", SitePolicy(allow_computations=("other",))).veto
+    assert accepted.tightened("A", SitePolicy(veto=True)).veto
+    assert SitePolicy(veto=True).tightened("A", accepted).veto
+
+
+def test_a_seed_that_appears_during_a_run_ends_it() -> None:
+    # With a swapped policy file all noise was predictable and the results said private.
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        SitePolicy().tightened("A", SitePolicy(simulation_seed=7))
+
+
+@pytest.mark.parametrize("name", ["dataset_id", "ledger_file"])
+def test_a_ledger_cannot_be_swapped_during_a_run(name) -> None:
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        SitePolicy(**{name: "one"}).tightened("A", SitePolicy(**{name: "two"}))
+
+
+def test_every_limit_that_is_read_again_can_only_shrink() -> None:
+    one = SitePolicy(max_sites=9, max_total_epsilon=2.0, allowed_owners=("ann",), max_delta=1e-5)
+    two = SitePolicy(max_sites=4, max_total_epsilon=3.0, allowed_owners=("ann", "bob"))
+    now = one.tightened("A", two)
+    assert (now.max_sites, now.max_total_epsilon, now.max_delta) == (4, 2.0, 1e-5)
+    assert now.allowed_owners == ("ann",)
+    assert one.tightened("A", SitePolicy(allowed_owners=("bob",))).veto
+
+
+MAPPED_TWICE = [
+    # the site's own, the mapped one, what holds
+    ({"veto": True}, {"veto": False}, {"veto": True}),
+    ({"max_epsilon": 1.0}, {}, {"max_epsilon": 1.0}),
+    ({"max_epsilon": 1.0}, {"max_epsilon": 9.0}, {"max_epsilon": 1.0}),
+    ({"max_epsilon": 1.0}, {"max_epsilon": 0.5}, {"max_epsilon": 0.5}),
+    ({"min_subjects": 1}, {}, {"min_subjects": 1}),  # what it does not name, it does not change
+    ({"min_subjects": 9}, {"min_subjects": 2}, {"min_subjects": 9}),
+    ({"allow_not_private": True}, {}, {"allow_not_private": True}),
+    ({}, {"allow_not_private": True}, {"allow_not_private": False}),
+    ({"allow_units": ("time-point",)}, {}, {"allow_units": ("time-point",), "veto": False}),
+    ({"allow_solvers": ("infomax",)}, {"allow_solvers": ["quasi-newton"]}, {"veto": True}),
+    ({"simulation_seed": 7}, {"veto": False}, {"simulation_seed": 7}),
+    ({"ledger_file": "l"}, {"max_total_epsilon": 2.0, "ledger_file": ""},
+     {"max_total_epsilon": 2.0, "ledger_file": "l"}),
+    ({"dataset_id": "d"}, {"dataset_id": "d", "max_sites": 4}, {"dataset_id": "d"}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("own", "mapped", "held"), MAPPED_TWICE)
+def test_a_mapped_policy_only_tightens_the_one_of_the_environment(own, mapped, held) -> None:
+    now = SitePolicy(**own).with_mapped("B", mapped)
+    assert {name: getattr(now, name) for name in held} == held
+
+
+@pytest.mark.parametrize(
+    ("own", "mapped"),
+    [
+        ({}, {"simulation_seed": 7}),  # noise that who planted the file can predict
+        ({"simulation_seed": 7}, {"simulation_seed": 8}),
+        ({"ledger_file": "a"}, {"ledger_file": "b"}),
+        ({}, {"ledger_file": "/etc/somewhere"}),
+        ({"dataset_id": "a"}, {"dataset_id": "b"}),
+    ],
+)
+def test_a_mapped_policy_names_no_other_seed_data_set_or_ledger(own, mapped) -> None:
+    with pytest.raises(ConfigError, match="E266 Site B has two policies") as caught:
+        SitePolicy(**own).with_mapped("B", mapped)
+    assert "etc" not in caught.value.public + caught.value.detail
+
+
+def test_a_total_in_a_mapped_policy_needs_the_ledger_of_the_other() -> None:
+    with pytest.raises(ConfigError, match="name a ledger_file"):
+        SitePolicy.of_simulation().with_mapped("B", {"max_total_epsilon": 2.0})
+    assert SitePolicy().with_mapped("B", {"max_total_epsilon": 2.0}).max_total_epsilon == 2.0
+    with pytest.raises(ConfigError, match="E010"):
+        SitePolicy().with_mapped("B", {"veeto": True})
+
+
+@pytest.mark.parametrize(
+    ("policy", "owner", "digests", "refused"),
+    [
+        ({}, "", (), False),
+        ({"allowed_owners": ("ann",)}, "ann", (), False),
+        ({"allowed_owners": ("ann",)}, "bob", (), True),
+        ({"allowed_owners": ("ann",)}, "", (), True),
+        ({"image_digests": ("code:1", "sha256:2")}, "", ("code:0", "sha256:2"), False),
+        ({"image_digests": ("code:1",)}, "", ("code:0", "sha256:2"), True),
+        ({"image_digests": ("code:1",)}, "", (), True),
+    ],
+)
+def test_strangers_and_other_software_are_refused(policy, owner, digests, refused) -> None:
+    own = SitePolicy(**policy)
+    if not refused:
+        own.check_origin("B", owner=owner, digests=digests)
+        return
+    with pytest.raises(PrivacyBudgetError, match="E154 Site policy of site B refuses"):
+        own.check_origin("B", owner=owner, digests=digests)
+
+
+def test_solvers_are_allowed_by_name() -> None:
+    config = load("capedjica").config(epsilon=4.0, delta=1e-5, n_sites=4)
+    SitePolicy(allow_solvers=("quasi-newton",)).check_settings("B", "capedjica", config)
+    with pytest.raises(PrivacyBudgetError, match="E154"):
+        SitePolicy(allow_solvers=("infomax",)).check_settings("B", "capedjica", config)
+
+
+def test_a_refusal_says_nothing_more_unless_the_site_shares_its_numbers() -> None:
+    with pytest.raises(PrivacyBudgetError) as caught:
+        SitePolicy(max_epsilon=1.25).check_settings("B", "capedjica", CONFIG)
+    assert caught.value.public == "CAPE-E154 Site policy of site B refuses this run."
+    assert "max_epsilon = 1.25" in caught.value.detail
+    open_hearted = SitePolicy(max_epsilon=1.25, share_policy_numbers=True)
+    with pytest.raises(PrivacyBudgetError) as caught:
+        open_hearted.check_settings("B", "capedjica", CONFIG)
+    assert caught.value.public == (
+        "CAPE-E260 Site policy of site B refuses this run: max_epsilon=1.25 there, got 4.0; "
+        "a line in its own site policy decides."
+    )
+    with pytest.raises(PrivacyBudgetError, match="E154"):  # names are not numbers
+        replace(open_hearted, veto=True).check_settings("B", "capedjica", CONFIG)

@@ -1,0 +1,126 @@
+"""``basis = "templates"``: the owner's public maps are the basis in which everything happens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cape.algorithms.scores import match_maps
+from cape.cli import main
+from cape.computations import load
+from cape.computations.capedjica.plan import basis_size
+from cape.data.space import with_templates
+from cape.errors import CapeError, ConfigError
+from cape.lab.synthetic import write_consortium
+from cape.protocol.messages import FeatureSpace
+from cape.simulation.simulate import simulate
+from cape.space.public_basis import public_basis, widest_basis
+
+SETTINGS: dict[str, object] = {
+    "epsilon": 8.0, "delta": 1e-5, "feature_space": "matrix", "n_components": 3,
+    "min_timepoints": 30, "basis": "templates", "orientation": "feature_by_time",
+}  # fmt: skip
+D, K = 20, 6
+
+
+def config(**changes: object):
+    return load("capedjica").config.from_input({**SETTINGS, **changes})
+
+
+def space(maps: np.ndarray) -> FeatureSpace:
+    return FeatureSpace.of_matrix(len(maps)).with_templates(maps)
+
+
+def test_the_basis_spans_the_templates_is_orthonormal_and_nests():
+    maps = np.random.default_rng(0).standard_normal((D, K)) * 40
+    B = public_basis(config(), space(maps), K)
+    assert B is not None
+    np.testing.assert_allclose(B.T @ B, np.eye(K), atol=1e-12)
+    np.testing.assert_allclose(B @ (B.T @ maps), maps, atol=1e-4)
+    np.testing.assert_allclose(public_basis(config(), space(maps), 4), B[:, :4], atol=1e-12)
+    assert widest_basis(config(), space(maps)) == K
+
+
+def test_maps_that_depend_on_each_other_or_are_too_few_are_refused():
+    maps = np.random.default_rng(0).standard_normal((D, K))
+    with pytest.raises(ConfigError, match="E011"):
+        public_basis(config(), space(maps[:, [0, 0]]), 2)
+    with pytest.raises(ConfigError, match="basis=templates"):
+        config(separation="template")
+    with pytest.raises(ConfigError, match="allowed 2 to 2; the public basis has 2 directions"):
+        basis_size(config(), space(maps[:, :2]), 100.0)
+    assert basis_size(config(), space(maps), 100.0) == K
+
+
+@pytest.mark.parametrize("kind", ["npz", "npy", "csv"])
+def test_every_format_gives_the_same_digest(tmp_path, kind):
+    maps = np.random.default_rng(0).standard_normal((D, K)).astype(np.float32)
+    path = tmp_path / f"templates.{kind}"
+    if kind == "npz":
+        np.savez(path, B=maps)
+    elif kind == "npy":
+        np.save(path, maps)
+    else:
+        np.savetxt(path, maps, delimiter=",", fmt="%.9g")
+    found = with_templates(FeatureSpace.of_matrix(D), tmp_path, site="B")
+    assert found.digest == space(maps).digest
+
+
+@pytest.fixture
+def study(tmp_path) -> Path:
+    folder = tmp_path / "study"
+    write_consortium(folder, preset="paper", site_sizes=(6, 5, 4), n_timepoints=60, n_networks=3)
+    rng = np.random.default_rng(0)
+    with np.load(folder / "truth.npz") as truth:
+        maps = truth["A"] / np.linalg.norm(truth["A"], axis=0)
+    mixed = np.concatenate([maps, 0.02 * rng.standard_normal((len(maps), 2))], axis=1)
+    for site in ("local0", "local1", "local2"):
+        np.savez(folder / site / "templates.npz", B=mixed @ rng_rotation())
+    return folder
+
+
+def rng_rotation() -> np.ndarray:
+    return np.linalg.qr(np.random.default_rng(3).standard_normal((5, 5)))[0]
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_a_run_in_the_templates_finds_maps_inside_their_span(study, tmp_path):
+    settings = {"basis": "templates", "n_basis": 0, "image_shape": "", "private": False}
+    out = simulate(study, out=tmp_path / "out", settings=settings)
+    with np.load(study / "truth.npz") as truth, np.load(out / "unmixing.npz") as found:
+        assert match_maps(found["A"], truth["A"]).mean > 0.95
+        B = public_basis(
+            config(), with_templates(FeatureSpace.of_matrix(900), study / "local0", site="B"), 5
+        )
+        assert B is not None
+        np.testing.assert_allclose(B @ (B.T @ found["A"]), found["A"], atol=1e-6)
+
+
+def test_other_templates_at_one_site_are_found_by_validate_and_by_the_run(study, tmp_path, capsys):
+    with np.load(study / "local1" / "templates.npz") as stored:
+        other = stored["B"] * 1.01
+    np.savez(study / "local1" / "templates.npz", B=other)
+    given = ["--set", "basis=templates", "--set", "n_basis=0", "--set", "image_shape="]
+    assert main(["validate", str(study), *given]) == 1
+    text = capsys.readouterr().out
+    assert "NOT READY: 1 errors" in text
+    with pytest.raises(CapeError) as caught:
+        simulate(
+            study, out=tmp_path / "out", settings={
+                "epsilon": 8, "delta": 1e-5, "basis": "templates", "n_basis": 0, "image_shape": "",
+            },
+        )  # fmt: skip
+    assert str(caught.value) in text
+    (study / "local1" / "templates.npz").unlink()
+    assert main(["validate", str(study), *given]) == 1
+    text = capsys.readouterr().out
+    assert "CAPE-E280" in text
+    assert "Fix: Put the file that the owner sent into the site's folder." in text
+
+
+def test_validate_needs_no_template_where_none_is_asked(study):
+    assert main(["validate", str(study), "--quiet"]) == 0
+    assert replace(config(), basis="none").basis == "none"
