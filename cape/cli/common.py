@@ -78,7 +78,7 @@ def working(title: str, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
 def print_results(folder: Path, *, as_json: bool) -> None:
     # From the files of the run, not from its objects: what is printed is what was written.
     from cape.privacy.accounting import display_epsilon
-    from cape.settings.config import parse_json
+    from cape.settings.documents import parse_json
 
     outcome = parse_json((folder / "results.json").read_text(encoding="utf-8"))
     paths = {path.name: str(path) for path in sorted(folder.iterdir()) if path.is_file()}

@@ -17,7 +17,7 @@ from typing import Any
 
 from cape.errors import ConfigError
 from cape.protocol.phases import Computation
-from cape.settings.config import did_you_mean
+from cape.settings.option import did_you_mean
 
 __all__ = ["about", "load", "module_of", "names"]
 

@@ -30,7 +30,9 @@ from cape.data.tables import (
 from cape.delimited import Line, delimiter_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.settings.config import Config, did_you_mean, parse_entities, parse_exclusions
+from cape.settings.config import Config
+from cape.settings.option import did_you_mean
+from cape.settings.words import parse_entities, parse_exclusions
 
 # Bytes of one part of a path, on all common file systems.
 LONGEST_NAME: Final = 255

@@ -26,7 +26,7 @@ from cape.data.space import Grid, one_space, space_of
 from cape.data.turned_axes import turned_axes
 from cape.data.unpacking import DAMAGED, Unpacked
 from cape.frozen import dataclass
-from cape.settings.config import parse_json
+from cape.settings.documents import parse_json
 from cape.space.feature_space import MOST_LABELS
 
 if TYPE_CHECKING:

@@ -58,7 +58,8 @@ from cape.data.strategies import has_nilearn
 from cape.data.tables import read_records
 from cape.errors import CapeError, ConfigError, DataError
 from cape.frozen import dataclass
-from cape.settings.config import Config, parse_shape, parse_strategy
+from cape.settings.config import Config
+from cape.settings.words import parse_shape, parse_strategy
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, public_basis, widest_basis
 

@@ -19,7 +19,8 @@ from cape.data.runs import Kept, RunFile, Series
 from cape.data.space import Grid
 from cape.data.strategies import strategy_confounds
 from cape.data.tables import read_confounds, read_records
-from cape.settings.config import Config, confound_columns, parse_strategy
+from cape.settings.config import Config
+from cape.settings.words import confound_columns, parse_strategy
 from cape.space.feature_space import FeatureSpace
 
 DISPLACEMENT: Final = "framewise_displacement"

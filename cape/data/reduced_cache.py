@@ -30,7 +30,9 @@ from cape.data.file_type import suffix_of
 from cape.data.issues import Issue, IssueCode
 from cape.data.runs import RunFile, SubjectFiles
 from cape.frozen import dataclass
-from cape.settings.config import VERSION, Config, parse_json, parse_strategy
+from cape.settings.config import VERSION, Config
+from cape.settings.documents import parse_json
+from cape.settings.words import parse_strategy
 from cape.space.feature_space import FeatureSpace
 
 VARIABLE: Final = "CAPE_CACHE"

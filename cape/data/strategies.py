@@ -18,7 +18,8 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.data.issues import IssueCode, UnusableFile
 from cape.frozen import dataclass
-from cape.settings.config import Config, parse_strategy
+from cape.settings.config import Config
+from cape.settings.words import parse_strategy
 
 # Of nilearn's own words
 MOST_LETTERS: Final = 200

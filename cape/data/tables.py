@@ -23,7 +23,7 @@ from cape.delimited import (
     split_lines,
 )
 from cape.frozen import dataclass
-from cape.settings.config import did_you_mean
+from cape.settings.option import did_you_mean
 
 RECORDS: Final = ("records.csv", "records.tsv")
 MISSING_CELLS: Final = ("", "n/a", "na", "nan")

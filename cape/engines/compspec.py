@@ -17,10 +17,12 @@ from cape.engines.coinstac.demonstrations import N_SITES, inputspec_document, po
 from cape.engines.coinstac.display import COMPONENT, MAPS_SUMMARY, SUMMARY
 from cape.engines.coinstac.form import has_input
 from cape.engines.neuroflame import author_files
+from cape.engines.setting_texts import Text, texts_of
 from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.protocol.phases import AnyPhase, Computation
-from cape.settings.config import PRODUCT, VERSION, Config, choices
+from cape.settings.config import PRODUCT, VERSION, Config
+from cape.settings.option import choices
 
 # Without a tag; COINSTAC's application shows logs of containers whose image starts with coinstac.
 IMAGE_NAME: Final = "coinstac-cape"
@@ -262,16 +264,17 @@ def write(root: Path) -> list[str]:
 def _owner_inputs(config: type[Config]) -> dict[str, Any]:
     hints = typing.get_type_hints(config)
     inputs: dict[str, Any] = {}
+    texts = texts_of(config)
     for group in groups(config):
         for spec in dataclasses.fields(config):
             if spec.metadata["group"] == group and has_input(spec, hints):
-                inputs[spec.name] = _owner_input(spec, hints[spec.name])
+                inputs[spec.name] = _owner_input(spec, hints[spec.name], texts[spec.name])
     return inputs
 
 
-def _owner_input(spec: Field[Any], hint: object) -> dict[str, Any]:
+def _owner_input(spec: Field[Any], hint: object, text: Text) -> dict[str, Any]:
     meta = spec.metadata
-    widget: dict[str, Any] = {"label": meta["label"], "source": "owner", "group": meta["group"]}
+    widget: dict[str, Any] = {"label": text.label, "source": "owner", "group": meta["group"]}
     if values := choices(hint):
         widget |= {"type": "select", "values": list(values)}
     elif hint is bool:
@@ -282,13 +285,15 @@ def _owner_input(spec: Field[Any], hint: object) -> dict[str, Any]:
     else:
         widget["type"] = "string"
     # A form has no place for a unit but the label.
-    if meta["unit"]:
-        widget["label"] += f" ({meta['unit']})"
+    if text.unit:
+        widget["label"] += f" ({text.unit})"
     # Under the label one sentence; all there is to say behind the sign beside it.
-    widget["description"] = re.split(r"(?<=\.)  ", meta["help"] or meta["label"])[0]
+    widget["description"] = re.split(r"(?<=\.)  ", text.help or text.label)[0]
     default = f"Default: {_text(spec.default)}.  " if spec.default is not MISSING else ""
-    said = f"{meta['help']}  " if meta["help"] else ""
-    tooltip = f"{said}Allowed: {_values(spec, hint)}.  {default}In settings.toml: {spec.name}."
+    said = f"{text.help}  " if text.help else ""
+    tooltip = (
+        f"{said}Allowed: {_values(spec, hint, text.unit)}.  {default}In settings.toml: {spec.name}."
+    )
     widget["tooltip"] = tooltip.replace("`", "")
     if meta["when"] is not None:
         # Hidden, an input keeps its default.
@@ -406,11 +411,12 @@ def own_settings(config: type[Config]) -> str:
 
 
 def _settings(config: type[Config], specs: list[Field[Any]]) -> list[str]:
-    hints = typing.get_type_hints(config)
+    hints, texts = typing.get_type_hints(config), texts_of(config)
     lines = ["| name | default | values | meaning |", "|---|---|---|---|"]
     for spec in specs:
-        values = _values(spec, hints[spec.name]).replace("|", "\\|")
-        lines.append(f"| `{spec.name}` | {_text(spec.default)} | {values} | {_meaning(spec)} |")
+        text = texts[spec.name]
+        values = _values(spec, hints[spec.name], text.unit).replace("|", "\\|")
+        lines.append(f"| `{spec.name}` | {_text(spec.default)} | {values} | {text.meaning} |")
     return lines
 
 
@@ -450,7 +456,7 @@ def _between(page: str, begin: str, last: str, text: str) -> str:
     return head + text + tail
 
 
-def _values(spec: Field[Any], hint: object) -> str:
+def _values(spec: Field[Any], hint: object, unit: str) -> str:
     if values := choices(hint):
         return ", ".join(f"`{value}`" for value in values)
     if hint is bool:
@@ -459,17 +465,12 @@ def _values(spec: Field[Any], hint: object) -> str:
     if hint is str:
         return "text"
     kind = "whole number" if hint is int else "number"
-    unit = f" {spec.metadata['unit']}" if spec.metadata["unit"] else ""
+    unit = f" {unit}" if unit else ""
     if low is None and high is None:
         return kind + unit
     if high is None:
         return f"{kind}, {low:g}{unit} or more"
     return f"{kind}, {low:g} to {high:g}{unit}" if low is not None else f"{kind} up to {high:g}"
-
-
-def _meaning(spec: Field[Any]) -> str:
-    text = f"{spec.metadata['label']}. {spec.metadata['help']}".strip()
-    return text.replace("|", "\\|")
 
 
 def _text(default: object) -> str:

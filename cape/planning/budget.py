@@ -18,7 +18,8 @@ from cape.protocol.join import check_shares
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.plan import filtered
 from cape.protocol.sizes import Weight, breaks_first, check_weight, weight_of
-from cape.settings.config import PRODUCT, Config, parse_shape
+from cape.settings.config import PRODUCT, Config
+from cape.settings.words import parse_shape
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -14,7 +14,8 @@ from cape.computations import load
 from cape.errors import CapeWarning, ConfigError, DataError
 from cape.frozen import dataclass
 from cape.protocol.phases import Computation
-from cape.settings.config import PRODUCT, Config, coerce
+from cape.settings.config import PRODUCT, Config
+from cape.settings.option import coerce
 
 # Stand for a budget that is not chosen yet; nothing is planned with them
 UNSET = {"epsilon": 1.0, "delta": 1e-5}

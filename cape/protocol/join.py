@@ -23,7 +23,8 @@ from cape.protocol.model import Model
 from cape.protocol.phases import One, Phase
 from cape.protocol.ports import Aggregator, Described, Site
 from cape.protocol.subject_views import prepared
-from cape.settings.config import VERSION, Config, parse_json
+from cape.settings.config import VERSION, Config
+from cape.settings.documents import parse_json
 
 CARD_NONCE_BYTES = 16
 # Characters of what a site sent in a sentence about it.

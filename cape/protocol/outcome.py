@@ -18,7 +18,7 @@ from cape.privacy.ledger import Ledger
 from cape.privacy.spending import Total
 from cape.protocol.messages import FeatureSpace, Roster
 from cape.protocol.model import RoundRecord
-from cape.settings.config import Value
+from cape.settings.option import Value
 
 Cell = str | int | float | None
 

@@ -55,7 +55,7 @@ import simplejson
 
 from cape.errors import CapeError, MessageError
 from cape.markers import Marker
-from cape.settings.config import unique_keys
+from cape.settings.documents import unique_keys
 
 # Largest text of a message, bytes; a document with arrays has a limit of its driver's
 MAX_TEXT: Final = 8 * 2**20

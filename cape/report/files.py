@@ -16,7 +16,7 @@ import numpy as np
 
 from cape.delimited import rows_by_column
 from cape.protocol.wire import decode_document
-from cape.settings.config import parse_json
+from cape.settings.documents import parse_json
 
 # An empty cell of a table: what spreadsheets and BIDS readers expect
 EMPTY_CELL: Final = "n/a"

@@ -23,7 +23,7 @@ from cape.report import files, labels, maps, methods, software
 from cape.report.files import EMPTY_CELL
 from cape.report.page import text_of
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
-from cape.settings.config import parse_json
+from cape.settings.documents import parse_json
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import smoothed
 

@@ -19,7 +19,8 @@ from cape.frozen import dataclass
 from cape.privacy.noise import NoiseSource, SecureNoise
 from cape.protocol import wire
 from cape.secagg.keys import KEY_BYTES, RunSecret, seeded_secret
-from cape.settings.config import VERSION, Config, did_you_mean
+from cape.settings.config import VERSION, Config
+from cape.settings.option import did_you_mean
 
 POLICY_VARIABLE = "CAPE_SITE_POLICY"
 # Folder of a site for what outlives its runs; set by who starts the container.

@@ -40,7 +40,7 @@ from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.ports import Stacks
 from cape.secagg.keys import open_sealed, seal
-from cape.settings.config import parse_json
+from cape.settings.documents import parse_json
 from cape.site.policy import SitePolicy
 
 try:

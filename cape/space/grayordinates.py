@@ -17,7 +17,7 @@ import numpy.typing as npt
 from cape.algorithms.estimators import Array
 from cape.errors import MessageError
 from cape.frozen import dataclass
-from cape.settings.config import parse_json
+from cape.settings.documents import parse_json
 
 # Vertices and voxels of a structure; fsLR at 59,000 vertices a side with 1.6 mm voxels has 170,494.
 MOST_POINTS: Final = 400_000

@@ -12,7 +12,8 @@ import numpy.typing as npt
 from cape.algorithms import basis, kernel
 from cape.algorithms.estimators import Array, Data
 from cape.errors import ConfigError
-from cape.settings.config import LARGEST_BASIS, Config, parse_shape
+from cape.settings.config import LARGEST_BASIS, Config
+from cape.settings.words import parse_shape
 from cape.space.feature_space import FeatureSpace
 
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs

@@ -11,7 +11,7 @@ import pytest
 
 from cape.computations import load, names
 from cape.errors import ConfigError
-from cape.settings.config import coerce
+from cape.settings.option import coerce
 
 ROOT = Path(__file__).parents[2]
 PAGES = {

@@ -39,7 +39,8 @@ from cape.protocol.messages import Masked
 from cape.protocol.model import joined
 from cape.protocol.phases import One
 from cape.protocol.secure_sum import SecureSum, chunks, clipped_sum, releases_are_local
-from cape.settings.config import PRODUCT, choices
+from cape.settings.config import PRODUCT
+from cape.settings.option import choices
 from cape.simulation import simulate, transports
 from cape.site import policy as site_policy
 from cape.site.policy import SitePolicy

@@ -33,7 +33,8 @@ from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import ZeroSum
 from cape.secagg.keys import RunSecret
-from cape.settings.config import LARGEST_BASIS, Config, option
+from cape.settings.config import LARGEST_BASIS, Config
+from cape.settings.option import option
 from cape.simulation import memory as links
 from cape.site.context import SiteContext
 from cape.site.policy import SitePolicy
@@ -207,8 +208,8 @@ class Wiretap(links.MemoryTransport):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CanaryConfig(Config):
-    n_rounds: int = option(1, "Rounds")
-    mu: float = option(2.0, "mu of a round")
+    n_rounds: int = option(1)
+    mu: float = option(2.0)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

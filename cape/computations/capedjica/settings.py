@@ -12,7 +12,8 @@ from cape.errors import ConfigError
 from cape.forecast.rule import RunSize, Separation
 from cape.frozen import dataclass
 from cape.protocol.plan import noise_shares_of
-from cape.settings.config import BY_MODEL, SCALINGS, Config, check_basis, option
+from cape.settings.config import Config, check_basis
+from cape.settings.option import option
 from cape.space.feature_space import FeatureSpace
 
 # R where the owner leaves it open: of temporal and template runs, and the most of a spatial one
@@ -23,159 +24,34 @@ N_COMPONENTS = 20
 class CapeDjicaConfig(Config):
     """Settings of capedjica."""
 
-    n_components: int = option(
-        0,
-        "Components",
-        low=0,
-        high=50,
-        help="0: 20, and with separation=spatial by G, 12 to 18.  Rather too few: too many is the "
-        "most harmful mistake under noise.",
-    )
-    separation: Separation = option(
-        "temporal",
-        "What makes components independent",
-        help="temporal: joint temporal ICA.  spatial: independent maps, one release; advised for "
-        "real images, where rounds of temporal ICA removed what it had found.  template: "
-        "private dual regression on public maps (templates.nii.gz or templates.csv at every site).",
-    )
-    symmetry: Literal["auto", "none", "assume"] = option(
-        "auto",
-        "Mirror spatial maps of a brain left to right",
-        help="auto: where the left-right test on the released statistic is clear (z >= 4).  none: "
-        "never, for cohorts with one-sided lesions.  assume: in every subject, without a test.",
-        when=("separation", "spatial"),
-    )
-    midline_x: str = option(
-        "auto",
-        "x of the plane between the hemispheres",
-        help="mm, such as 0; auto: 0 on a bundled mask, else where the mask is its own mirror.",
-        when=("separation", "spatial"),
-    )
-    label_pairs: str = option(
-        "",
-        "Left and right labels of the atlas",
-        help="Such as 1-2,3-4: label 2 is the mirror image of label 1.  Empty: no comparison.  "
-        "cape pairs finds them.",
-        when=("feature_space", "atlas"),
-    )
-    pca: Literal["projector", "covariance"] = option(
-        "projector",
-        "PCA",
-        help="covariance: Imtiaz et al., Alg. 3.",
-        when=("separation", "temporal"),
-    )
-    covariance_clip: float = option(
-        0.3,
-        "Clip norm of a subject's covariance",
-        low=1e-3,
-        high=1.0,
-        help="pca=covariance only.",
-        when=("pca", "covariance"),
-    )
+    n_components: int = option(0, low=0, high=50)
+    separation: Separation = option("temporal")
+    symmetry: Literal["auto", "none", "assume"] = option("auto", when=("separation", "spatial"))
+    midline_x: str = option("auto", when=("separation", "spatial"))
+    label_pairs: str = option("", when=("feature_space", "atlas"))
+    pca: Literal["projector", "covariance"] = option("projector", when=("separation", "temporal"))
+    covariance_clip: float = option(0.3, low=1e-3, high=1.0, when=("pca", "covariance"))
     whitening: Literal["log-euclidean", "eigen"] = option(
-        "log-euclidean",
-        "Whitening",
-        help="eigen: from the PCA eigenvalues, no release.",
-        when=("separation", "temporal"),
+        "log-euclidean", when=("separation", "temporal")
     )
-    n_looks: int = option(
-        0,
-        "Whitening looks",
-        low=0,
-        high=10,
-        help="0: chosen from G.",
-        when=("separation", "temporal"),
-    )
-    prewhiten: Literal["ar1", "none"] = option(
-        "ar1",
-        "Temporal filter before ICA",
-        help="One number per subject; maps are unaffected.",
-        when=("separation", "temporal"),
-    )
+    n_looks: int = option(0, low=0, high=10, when=("separation", "temporal"))
+    prewhiten: Literal["ar1", "none"] = option("ar1", when=("separation", "temporal"))
     solver: Literal["quasi-newton", "infomax"] = option(
-        "quasi-newton",
-        "Solver",
-        help="infomax: Imtiaz et al., Alg. 4.",
-        when=("separation", "temporal"),
+        "quasi-newton", when=("separation", "temporal")
     )
-    score: Literal["volatility", "tanh"] = option(
-        "volatility",
-        "Score of quasi-newton",
-        when=("separation", "temporal"),
-    )
-    n_rounds: int = option(
-        40,
-        "Rounds of the solver",
-        low=1,
-        high=2000,
-        when=("separation", "temporal"),
-    )
-    shares: str = option(
-        "auto",
-        "Shares of mu^2",
-        help="pca,whitening,iterate such as 0.4,0.3,0.3; auto: from G.",
-        when=("separation", "temporal"),
-    )
-    clip_schedule: str = option(
-        "auto",
-        "Clip norms of quasi-newton",
-        help="first,last such as 0.2,0.4; auto: from G.",
-        when=("separation", "temporal"),
-    )
-    step_limit: float = option(
-        0.0,
-        "Largest step of quasi-newton",
-        low=0.0,
-        high=10.0,
-        help="0: chosen from G.",
-        when=("separation", "temporal"),
-    )
-    clip: Literal["subject", "time_point"] = option(
-        "subject",
-        "What infomax clips",
-        help="time_point: Alg. 4 to the letter.",
-        when=("solver", "infomax"),
-    )
-    subject_clip: float = option(
-        SUBJECT_BOUND,
-        "Clip norm of infomax per subject",
-        low=0.01,
-        high=1000.0,
-        when=("solver", "infomax"),
-    )
-    gradient_clip: float = option(
-        GRADIENT_BOUND,
-        "B_G of Alg. 4",
-        low=0.01,
-        high=1e6,
-        when=("clip", "time_point"),
-    )
-    bias_clip: float = option(
-        BIAS_BOUND,
-        "B_h of Alg. 4",
-        low=0.01,
-        high=1e6,
-        when=("clip", "time_point"),
-    )
-    learning_rate: float = option(
-        0.5,
-        "Learning rate of infomax",
-        low=1e-4,
-        high=2.0,
-        when=("solver", "infomax"),
-    )
-    round_mu: float = option(
-        0.0,
-        "Fixed mu of every solver round",
-        low=0.0,
-        high=100.0,
-        help="0: planned from epsilon.  A plan that does not fit is refused.",
-        when=("separation", "temporal"),
-    )
+    score: Literal["volatility", "tanh"] = option("volatility", when=("separation", "temporal"))
+    n_rounds: int = option(40, low=1, high=2000, when=("separation", "temporal"))
+    shares: str = option("auto", when=("separation", "temporal"))
+    clip_schedule: str = option("auto", when=("separation", "temporal"))
+    step_limit: float = option(0.0, low=0.0, high=10.0, when=("separation", "temporal"))
+    clip: Literal["subject", "time_point"] = option("subject", when=("solver", "infomax"))
+    subject_clip: float = option(SUBJECT_BOUND, low=0.01, high=1000.0, when=("solver", "infomax"))
+    gradient_clip: float = option(GRADIENT_BOUND, low=0.01, high=1e6, when=("clip", "time_point"))
+    bias_clip: float = option(BIAS_BOUND, low=0.01, high=1e6, when=("clip", "time_point"))
+    learning_rate: float = option(0.5, low=1e-4, high=2.0, when=("solver", "infomax"))
+    round_mu: float = option(0.0, low=0.0, high=100.0, when=("separation", "temporal"))
 
-    standardize: Literal["auto", "variance", "floored", "demean"] = option(
-        "auto", "Scaling of each voxel", group="Data", help=f"{SCALINGS}  {BY_MODEL}"
-    )
+    standardize: Literal["auto", "variance", "floored", "demean"] = option("auto", group="Data")
 
     def __post_init__(self) -> None:
         # G is known only once all sites have joined; the other models do not wait for it.

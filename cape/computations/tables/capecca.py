@@ -29,7 +29,8 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import Config, option
+from cape.settings.config import Config
+from cape.settings.option import option
 
 # -- settings ------------------------------------------------------------------------------------
 
@@ -38,50 +39,22 @@ from cape.settings.config import Config, option
 class CapeCcaConfig(Config):
     """Settings of capecca; data are taken as they are, records as rows of a table or as files."""
 
-    n_features_x: int = option(
-        0, "Columns of the first view", low=0, high=1446, help="The first ones; 0: half of them."
-    )
-    n_pairs: int = option(2, "Canonical pairs K", low=1, high=500)
-    x_low: float = option(
-        -3.0,
-        "Smallest value of the first view",
-        help="Public, never from data; others count as it.",
-    )
-    x_high: float = option(3.0, "Largest value of the first view")
-    y_low: float = option(-3.0, "Smallest value of the second view")
-    y_high: float = option(3.0, "Largest value of the second view")
-    bounds: str = option(
-        "",
-        "Ranges of single columns",
-        help="column:low:high separated by semicolons, such as 4:18:90;7:0:30; columns from 1.",
-    )
-    norm_bound: float = option(
-        0.6,
-        "Largest norm of a record",
-        low=0.01,
-        high=1.0,
-        help="1: every column at an end of its range.  A smaller bound needs less noise.",
-    )
-    centre: Literal["released", "range"] = option(
-        "released", "Means", help="range: the middles of the ranges are the means; no cost."
-    )
-    ridge: float = option(
-        0.0,
-        "Regularisation",
-        low=0.0,
-        high=10.0,
-        help="Added to the diagonal of each view, in units of its mean variance.",
-    )
+    n_features_x: int = option(0, low=0, high=1446)
+    n_pairs: int = option(2, low=1, high=500)
+    x_low: float = option(-3.0)
+    x_high: float = option(3.0)
+    y_low: float = option(-3.0)
+    y_high: float = option(3.0)
+    bounds: str = option("")
+    norm_bound: float = option(0.6, low=0.01, high=1.0)
+    centre: Literal["released", "range"] = option("released")
+    ridge: float = option(0.0, low=0.0, high=10.0)
     # The common settings again, with what suits a table: values as they are, in public ranges.
-    feature_space: Literal["matrix"] = option("matrix", "Feature space", group="Data")
-    basis: Literal["none"] = option("none", "Public basis", group="Data")
-    min_timepoints: int = option(
-        1, "Fewest columns of a subject", low=1, group="Data", help="More than one: their mean."
-    )
-    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
-    standardize: Literal["variance", "demean", "none"] = option(
-        "none", "Scaling of each feature", group="Data"
-    )
+    feature_space: Literal["matrix"] = option("matrix", group="Data")
+    basis: Literal["none"] = option("none", group="Data")
+    min_timepoints: int = option(1, low=1, group="Data")
+    detrend: Literal["linear", "none"] = option("none", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option("none", group="Data")
 
     def check(self) -> None:
         Config.check(self)

@@ -27,7 +27,8 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import Config, option
+from cape.settings.config import Config
+from cape.settings.option import option
 
 # Half width of the central 95 % of a normal law, in standard deviations
 NORMAL_95 = 1.959963984540054
@@ -43,30 +44,14 @@ NOISY = 0.1
 class CapeMeanConfig(Config):
     """Settings of capemean; data are taken as they are, in the columns as they are."""
 
-    low: float = option(
-        0.0,
-        "Smallest value",
-        help="A public constant, never from data: smaller values count as it.",
-    )
-    high: float = option(
-        1.0, "Largest value", help="A public constant, never from data: larger values count as it."
-    )
-    n_bins: int = option(
-        10,
-        "Bins between smallest and largest value",
-        low=1,
-        high=100,
-        help="Two open bins take what lies outside.",
-    )
-    mean_share: float = option(
-        0.5, "Share of mu^2 for the mean", low=0.01, high=0.99, help="The rest: the histogram."
-    )
+    low: float = option(0.0)
+    high: float = option(1.0)
+    n_bins: int = option(10, low=1, high=100)
+    mean_share: float = option(0.5, low=0.01, high=0.99)
     # The common settings again, with what suits a table: values as they are, in public ranges.
-    basis: Literal["none"] = option("none", "Public basis", group="Data")
-    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
-    standardize: Literal["variance", "demean", "none"] = option(
-        "none", "Scaling of each column", group="Data"
-    )
+    basis: Literal["none"] = option("none", group="Data")
+    detrend: Literal["linear", "none"] = option("none", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option("none", group="Data")
 
     def check(self) -> None:
         Config.check(self)

@@ -25,7 +25,8 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import Config, check_basis, option
+from cape.settings.config import Config, check_basis
+from cape.settings.option import option
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import widest_basis
 
@@ -34,22 +35,12 @@ from cape.space.public_basis import widest_basis
 class CapePcaConfig(Config):
     """Settings of capepca; data are taken as they are, one column or many each."""
 
-    n_directions: int = option(3, "Directions to keep", low=1, high=1000, help="K of the papers.")
-    norm_bound: float = option(
-        1.0,
-        "Largest norm of a record",
-        low=1e-12,
-        high=1e12,
-        help="A public constant, never from data: longer records are shrunk to it.",
-    )
-    feature_space: Literal["mask", "atlas", "matrix"] = option(
-        "matrix", "Feature space", group="Data", help="matrix: array files, or a table of records."
-    )
-    min_timepoints: int = option(1, "Fewest columns of a subject", low=1, group="Data")
-    detrend: Literal["linear", "none"] = option("none", "Detrending", group="Data")
-    standardize: Literal["variance", "demean", "none"] = option(
-        "none", "Scaling of each feature", group="Data"
-    )
+    n_directions: int = option(3, low=1, high=1000)
+    norm_bound: float = option(1.0, low=1e-12, high=1e12)
+    feature_space: Literal["mask", "atlas", "matrix"] = option("matrix", group="Data")
+    min_timepoints: int = option(1, low=1, group="Data")
+    detrend: Literal["linear", "none"] = option("none", group="Data")
+    standardize: Literal["variance", "demean", "none"] = option("none", group="Data")
 
     def check(self) -> None:
         Config.check(self)

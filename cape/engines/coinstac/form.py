@@ -19,7 +19,8 @@ from cape.engines.coinstac.site import SITE_INPUTS
 from cape.errors import ConfigError, MessageError
 from cape.protocol import wire
 from cape.protocol.phases import Computation
-from cape.settings.config import PRODUCT, VERSION, Config, Value, choices
+from cape.settings.config import PRODUCT, VERSION, Config
+from cape.settings.option import Value, choices
 
 # What no choice of can matter in COINSTAC, which gives every site's files flat and ends a run when
 # a site is gone.

@@ -17,7 +17,8 @@ from cape.engines.flare.rounds import RUN_NAME
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
-from cape.settings.config import PRODUCT, Config, parse_json
+from cape.settings.config import PRODUCT, Config
+from cape.settings.documents import parse_json
 
 META = "meta.json"
 SERVER = "app/config/config_fed_server.json"

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
 from cape.protocol import wire
-from cape.settings.config import parse_json
+from cape.settings.documents import parse_json
 
 R = TypeVar("R", "SiteFile", "AggregatorFile")
 

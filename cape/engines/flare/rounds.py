@@ -1,7 +1,7 @@
 """The rounds of a run over calls that carry bytes, without FLARE: `SiteRounds`, `AggregatorRounds`.
 
-Both call the border of COINSTAC (`cape.engines.coinstac.computation.run`) once per exchange
-and keep on disk what COINSTAC's engine would keep for them, so a run goes on after any of the processes died::
+Both call the border of COINSTAC (`cape.engines.coinstac.computation.run`) once per exchange and
+keep on disk what COINSTAC's engine would keep for them, so a run goes on after any process died::
 
     <runs>/<run>/cache-0.json      a site: its cache after an answer of even number
     <runs>/<run>/cache-1.json      after one of odd number: the last answer may have been lost

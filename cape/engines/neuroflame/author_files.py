@@ -22,8 +22,10 @@ from cape.engines.neuroflame.steps import (
     NOT_IN_NEUROFLAME,
     check_settings,
 )
+from cape.engines.setting_texts import texts_of
 from cape.errors import ConfigError
-from cape.settings.config import PRODUCT, VERSION, choices
+from cape.settings.config import PRODUCT, VERSION
+from cape.settings.option import choices
 
 AUTHORS: Final = "app/code/computation"
 REQUIREMENTS: Final = "requirements.txt"
@@ -114,7 +116,7 @@ def files(name: str = PRODUCT) -> dict[str, str]:
 def display_notes(name: str = PRODUCT) -> str:
     """Return the table of parameters for the leader, who edits a free JSON file."""
     config = load(name).config
-    hints = typing.get_type_hints(config)
+    hints, texts = typing.get_type_hints(config), texts_of(config)
     lines = [
         "# Parameters",
         "",
@@ -126,12 +128,10 @@ def display_notes(name: str = PRODUCT) -> str:
     for spec in dataclasses.fields(config):
         if spec.name in NOT_IN_NEUROFLAME:
             continue
-        meta = spec.metadata
         required = spec.default is dataclasses.MISSING
         default = "(required)" if required else json.dumps(spec.default)
         values = ", ".join(choices(hints[spec.name])) or hints[spec.name].__name__
-        text = f"{meta['label']}. {meta['help']}".strip().replace("|", "\\|")
-        lines.append(f"| `{spec.name}` | {default} | {values} | {text} |")
+        lines.append(f"| `{spec.name}` | {default} | {values} | {texts[spec.name].meaning} |")
     return "\n".join(lines) + "\n"
 
 

@@ -22,7 +22,8 @@ from cape.engines import compspec
 from cape.errors import CapeError, ReportedError
 from cape.frozen import dataclass
 from cape.lab.engines.containers import DEFAULT_IMAGE, connect
-from cape.settings.config import PRODUCT, parse_json
+from cape.settings.config import PRODUCT
+from cape.settings.documents import parse_json
 from cape.simulation.run_loop import BEFORE_JOIN, OnProgress, progress_line
 from cape.site.policy import SitePolicy, policy_text
 

@@ -23,7 +23,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.data import Grid
 from cape.frozen import dataclass
 from cape.lab.synthetic.brain import Scanner, Storage, voxel_positions
-from cape.settings.config import CONFOUND_SETS
+from cape.settings.words import CONFOUND_SETS
 
 Layout = Literal["files", "manifest", "bids", "fmriprep", "matrix", "atlas"]
 LAYOUTS: tuple[Layout, ...] = ("files", "manifest", "bids", "fmriprep", "matrix", "atlas")

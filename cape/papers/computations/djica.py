@@ -46,7 +46,8 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import SCALINGS, Config, check_basis, option
+from cape.settings.config import Config, check_basis
+from cape.settings.option import option
 from cape.space.public_basis import widest_basis
 
 _NAME = "djica"
@@ -60,40 +61,16 @@ FULL_BATCH_RATE = 0.5
 class DjicaConfig(Config):
     """Settings of djica."""
 
-    n_components: int = option(20, "Components", low=2, high=50)
-    n_local: int = option(
-        100, "Directions that each site keeps", low=2, high=1447, help="k of the local PCA."
-    )
-    batch: Literal["full", "block"] = option(
-        "full",
-        "Columns of a round",
-        help="block: block-stochastic, one block of each site a round.",
-    )
-    block: int = option(
-        0, "Columns of a block", low=0, high=10**6, help="0: floor(sqrt(columns of a site / 20))."
-    )
-    n_rounds: int = option(
-        400, "Most rounds of the solver", low=1, high=9000, help="Broadcasts; a block is a round."
-    )
-    learning_rate: float = option(
-        0.0,
-        "Learning rate",
-        low=0.0,
-        high=2.0,
-        help="0: .5 (full, its first round only), .015/ln R (block).",
-    )
-    anneal: bool = option(True, "Lower the rate of blocks when the step of an epoch turns")
-    tolerance: float = option(
-        1e-6,
-        "Squared change that ends the run",
-        low=0.0,
-        high=1.0,
-        help="full: of the mean gradient; block: change of an epoch.",
-    )
-    private: bool = option(False, "Add noise", group="Privacy", help="Only false: no noise here.")
-    standardize: Literal["auto", "variance", "floored", "demean"] = option(
-        "auto", "Scaling of each voxel", group="Data", help=SCALINGS
-    )
+    n_components: int = option(20, low=2, high=50)
+    n_local: int = option(100, low=2, high=1447)
+    batch: Literal["full", "block"] = option("full")
+    block: int = option(0, low=0, high=10**6)
+    n_rounds: int = option(400, low=1, high=9000)
+    learning_rate: float = option(0.0, low=0.0, high=2.0)
+    anneal: bool = option(True)
+    tolerance: float = option(1e-6, low=0.0, high=1.0)
+    private: bool = option(False, group="Privacy")
+    standardize: Literal["auto", "variance", "floored", "demean"] = option("auto", group="Data")
 
     def check(self) -> None:
         Config.check(self)

@@ -34,25 +34,17 @@ from cape.protocol.ports import Aggregator
 from cape.protocol.report_phase import nothing_for_sites, report
 from cape.protocol.secure_sum import LocalReduction
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import option
+from cape.settings.option import option
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DpDisPcaConfig(CapePcaConfig):
     """Settings of dpdispca."""
 
-    n_sent: int = option(
-        6,
-        "Directions that a site sends",
-        low=1,
-        high=1000,
-        help="R, at least n_directions; twice as many in the authors' scripts.",
-    )
-    noise: Literal["local"] = option("local", "Noise of one site", group="Privacy")
-    aggregation: Literal["all-sites"] = option(
-        "all-sites", "Secure aggregation", group="Privacy", help="Sites are seen one by one."
-    )
-    zero_sum: Literal["ring"] = option("ring", "Zero-sum noise", group="Privacy")
+    n_sent: int = option(6, low=1, high=1000)
+    noise: Literal["local"] = option("local", group="Privacy")
+    aggregation: Literal["all-sites"] = option("all-sites", group="Privacy")
+    zero_sum: Literal["ring"] = option("ring", group="Privacy")
 
     def check(self) -> None:
         CapePcaConfig.check(self)

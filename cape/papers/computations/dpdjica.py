@@ -41,7 +41,8 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import Config, check_basis, option
+from cape.settings.config import Config, check_basis
+from cape.settings.option import option
 from cape.space.public_basis import widest_basis
 
 _NAME = "dpdjica"
@@ -58,26 +59,14 @@ WARNING = (
 class DpDjicaConfig(Config):
     """Settings of dpdjica; `epsilon` and `delta` mean nothing here."""
 
-    n_components: int = option(20, "Components", low=2, high=50)
-    n_local: int = option(
-        20, "Directions in the parcel", low=2, high=200, help="k of Alg. 1 and 2."
-    )
-    pca_epsilon: float = option(
-        1.0, "paper_claim: epsilon of each PrivateLocalPCA", low=1e-3, high=1e6
-    )
-    round_epsilon: float = option(
-        1.0, "paper_claim: epsilon of each round, per time point", low=1e-3, high=1e6
-    )
-    norm_clip: float = option(
-        2.0,
-        "Longest column, in units of the mean",
-        low=0.1,
-        high=1e3,
-        help="A public constant; longer columns are shortened.",
-    )
-    n_rounds: int = option(60, "Rounds of the solver", low=1, high=2000)
-    learning_rate: float = option(0.5, "Learning rate", low=1e-4, high=2.0)
-    private: bool = option(False, "Add noise", group="Privacy", help="Only false: no guarantee.")
+    n_components: int = option(20, low=2, high=50)
+    n_local: int = option(20, low=2, high=200)
+    pca_epsilon: float = option(1.0, low=1e-3, high=1e6)
+    round_epsilon: float = option(1.0, low=1e-3, high=1e6)
+    norm_clip: float = option(2.0, low=0.1, high=1e3)
+    n_rounds: int = option(60, low=1, high=2000)
+    learning_rate: float = option(0.5, low=1e-4, high=2.0)
+    private: bool = option(False, group="Privacy")
 
     def check(self) -> None:
         Config.check(self)

@@ -17,7 +17,8 @@ from cape.data import inspect_site, subject_matrix
 from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
 from cape.data.cleaning import clean, nuisance, regressors, stop_band_cosines
 from cape.errors import ConfigError
-from cape.settings.config import CONFOUND_SETS, Cleaning, Config
+from cape.settings.config import Cleaning, Config
+from cape.settings.words import CONFOUND_SETS
 from support.sites import load_site, private_code
 
 CONFIG = replace(Config(epsilon=1.0, delta=1e-5), min_timepoints=5)

@@ -10,7 +10,8 @@ import pytest
 from cape.data.discovery import discover
 from cape.data.issues import Findings
 from cape.errors import ConfigError
-from cape.settings.config import Config, parse_entities
+from cape.settings.config import Config
+from cape.settings.words import parse_entities
 
 CONFIG = Config(epsilon=1.0, delta=1e-5, bids_filter="task-rest_space-MNI152NLin6Asym")
 

@@ -18,7 +18,8 @@ from cape.data.issues import IssueCode, UnusableFile
 from cape.data.pipeline import load_site, read_subject, start_scan
 from cape.data.strategies import strategy_confounds
 from cape.errors import ConfigError
-from cape.settings.config import STRATEGIES, Config, parse_strategy
+from cape.settings.config import Config
+from cape.settings.words import STRATEGIES, parse_strategy
 from support.prepared_tree import CONFIG, MOTION, T, site
 
 

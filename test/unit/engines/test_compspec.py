@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import re
+import tomllib
 import typing
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ from cape.engines.coinstac.computation import run
 from cape.engines.coinstac.demonstrations import inputspec_document
 from cape.engines.coinstac.form import NOT_IN_COINSTAC
 from cape.errors import CATALOGUE, ConfigError
-from cape.settings.config import VERSION, Config, choices
+from cape.settings.config import VERSION, Config
+from cape.settings.option import choices
 
 ROOT = Path(__file__).parents[3]
 CONFIGS = [Config, load("capedjica").config]
@@ -464,3 +467,16 @@ def test_an_image_without_a_folder_and_a_check_with_one_are_mistakes(tmp_path: P
     assert main(["compspec", "--out", str(tmp_path)]) == 2
     words = ["compspec", "--check", "--image", "coinstac-cape", "--out", str(tmp_path / "specs")]
     assert main(words) == 2
+
+
+def test_every_setting_has_its_texts_and_no_text_is_of_a_setting_that_is_gone() -> None:
+    """Texts stand in TOML files beside the modules, where a renamed setting would lose its own."""
+    for name in names():
+        config = load(name).config
+        texts = compspec.texts_of(config)
+        assert all(text.label != setting for setting, text in texts.items())
+        for cls in config.__mro__[:-1]:
+            table = Path(inspect.getfile(cls)).with_suffix(".toml")
+            if table.is_file():
+                stale = set(tomllib.loads(table.read_text())) - set(vars(cls)["__annotations__"])
+                assert not stale, table

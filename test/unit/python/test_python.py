@@ -281,9 +281,7 @@ def test_without_scikit_learn_it_has_the_same_parameters() -> None:
 
 @pytest.mark.filterwarnings("ignore::cape.errors.SubjectsWarning")
 def test_a_comparison_is_a_table_and_a_refused_run_is_a_row_of_it() -> None:
-    study = cape.datasets.make_study(
-        "paper", n_subjects=9, n_components=3, n_timepoints=60, seed=4
-    )
+    study = cape.datasets.make_study("paper", n_subjects=9, n_components=3, n_timepoints=60, seed=4)
     runs = {
         "open": {"n_components": 3, "private": False, **SMALL},
         "forgotten": {"n_components": 3, **SMALL},
@@ -320,9 +318,7 @@ def test_maps_on_a_grid_are_drawn_each_in_its_panel() -> None:
 
 
 def test_a_study_is_the_same_every_time_and_names_its_presets() -> None:
-    one, two = (
-        cape.datasets.make_study(n_subjects=3, n_components=2, seed=3) for _ in range(2)
-    )
+    one, two = (cape.datasets.make_study(n_subjects=3, n_components=2, seed=3) for _ in range(2))
     for x, y in zip(one.subjects(), two.subjects(), strict=True):
         assert np.array_equal(x, y)
     assert sorted(map(len, one.sites(2).values())) == [1, 2]

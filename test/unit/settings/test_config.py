@@ -12,7 +12,10 @@ import pytest
 import cape
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.settings.config import Config, choices, did_you_mean, option, parse_json, parse_shape
+from cape.settings.config import Config
+from cape.settings.documents import parse_json
+from cape.settings.option import choices, did_you_mean, option
+from cape.settings.words import parse_shape
 
 GIVEN = {"epsilon": 1.0, "delta": 1e-5}
 
@@ -21,9 +24,9 @@ GIVEN = {"epsilon": 1.0, "delta": 1e-5}
 class Example(Config):
     """A computation's settings, with one setting of each kind."""
 
-    n_components: int = option(20, "Components", low=2, high=50)
-    rate: float = option(0.5, "Rate", high=1.0)
-    name: str = option("x", "Name")
+    n_components: int = option(20, low=2, high=50)
+    rate: float = option(0.5, high=1.0)
+    name: str = option("x")
 
 
 def refuse(given: dict[str, object]) -> ConfigError:
@@ -151,9 +154,8 @@ def test_a_configuration_cannot_be_changed_afterwards() -> None:
         config.epsilon = 2.0  # type: ignore[misc]
 
 
-def test_every_setting_has_a_label_and_consistent_limits() -> None:
+def test_every_setting_has_consistent_limits() -> None:
     for spec in dataclasses.fields(Config):
-        assert spec.metadata["label"], spec.name
         low, high = spec.metadata["low"], spec.metadata["high"]
         if isinstance(spec.default, int | float) and not isinstance(spec.default, bool):
             assert low is None or spec.default >= low, spec.name
@@ -176,7 +178,7 @@ def test_one_reader_of_json_refuses_a_key_that_stands_twice_and_nothing_reads_pa
             if isinstance(node, ast.ImportFrom) and node.module in ("json", "simplejson"):
                 readers.add((path.name, f"from {node.module}"))
     # The second one is of messages, with limits of its own, and refuses it as well.
-    assert readers == {("config.py", "json.loads"), ("wire.py", "simplejson.loads")}
+    assert readers == {("documents.py", "json.loads"), ("wire.py", "simplejson.loads")}
 
 
 def test_helpers_for_names_and_choices() -> None:

@@ -1,0 +1,93 @@
+"""How a setting is declared, how a value becomes one, and how a wrong one is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+from dataclasses import MISSING, field
+from typing import Any, Literal
+
+from cape.errors import ConfigError
+
+Value = str | int | float | bool | None
+
+
+def option(
+    default: Any = MISSING,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    group: str = "Analysis",
+    when: tuple[str, Value] | None = None,
+) -> Any:
+    """Declare a setting; without a default the owner must choose.  Bounds are inclusive.
+
+    Its label, unit and help stand in the TOML file beside its module.  `when` names another
+    setting and the value of it without which this one does nothing.
+    """
+    # In the metadata of the field, so that forms and pages are generated from one declaration.
+    metadata = dict(low=low, high=high, group=group, when=when)
+    if default is MISSING:
+        return field(metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def did_you_mean(name: str, known: typing.Iterable[str]) -> str:
+    # Only a mistake needs it: a round that goes well does not wait for its import.
+    import difflib
+
+    near = difflib.get_close_matches(name, list(known), n=1, cutoff=0.5)
+    return f"; did you mean '{near[0]}'?" if near else ""
+
+
+def choices(hint: object) -> tuple[str, ...]:
+    return typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+
+
+def out_of_range(
+    name: str, got: object, allowed: str, do: str = "correct the setting."
+) -> ConfigError:
+    return ConfigError("E011", setting=name, got=got, allowed=allowed, do=do)
+
+
+def coerce(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
+    """Return `got` as the declared type of the setting, or raise ConfigError."""
+    if values := choices(hint):
+        # A truth value among words: `global_signal = true` beside "auto".
+        got = str(got).lower() if isinstance(got, bool) else got
+        if got not in values:
+            near = did_you_mean(str(got), values).lstrip("; ")
+            raise out_of_range(spec.name, got, ", ".join(values), near or "choose one of them.")
+        return str(got)
+    # Forms and ``--set`` give texts: "8" is a number and "true" a truth value.
+    if hint is bool:
+        text = str(got).lower()
+        if text not in ("true", "false", "1", "0", "yes", "no"):
+            raise out_of_range(spec.name, got, "true or false")
+        return text in ("true", "1", "yes")
+    if hint is str:
+        if not isinstance(got, str):
+            raise out_of_range(spec.name, got, "a text")
+        return got
+    return _number(spec, hint, got)
+
+
+def _number(spec: dataclasses.Field[Any], hint: object, got: object) -> Value:
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    kind = "a whole number" if hint is int else "a number"
+    allowed = (
+        f"{'-inf' if low is None else format(low, 'g')} to "
+        f"{'inf' if high is None else format(high, 'g')}"
+    )
+    number = math.nan
+    # To Python a truth value is a number; to a person who types `n_rounds = true` it is a mistake.
+    if isinstance(got, str | int | float) and not isinstance(got, bool):
+        try:
+            number = float(got)
+        except (ValueError, OverflowError):  # no number, or an int past the largest float
+            number = math.nan
+    outside = (low is not None and number < low) or (high is not None and number > high)
+    if not math.isfinite(number) or outside or (hint is int and number != int(number)):
+        raise out_of_range(spec.name, got, f"{kind}, {allowed}")
+    return int(number) if hint is int else number

@@ -1,0 +1,126 @@
+"""Words that settings hold: entities of BIDS, sets and strategies of confounds, shapes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from cape.settings.option import did_you_mean, out_of_range
+
+_MOTION = ("trans_x", "trans_y", "trans_z", "rot_x", "rot_y", "rot_z")
+
+# Names that fMRIPrep gives to motion (6 and 24 columns) and to means of tissues.
+CONFOUND_SETS = {
+    "motion6": _MOTION,
+    "motion24": tuple(
+        name + suffix
+        for suffix in ("", "_derivative1", "_power2", "_derivative1_power2")
+        for name in _MOTION
+    ),
+    "motion6+wm_csf": (*_MOTION, "white_matter", "csf"),
+}
+
+# What ``bids_filter=auto`` asks for, where it is no image of a volume
+ENTITIES = {"grayordinates": "space-fsLR_den-91k", "parcels": "space-fsLR"}
+
+_MODELS = ("basic", "power2", "derivatives", "full")
+
+# What nilearn's load_confounds can be asked for, and the values of each; () for those without one
+STRATEGIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "motion": _MODELS,
+    "wm_csf": _MODELS,
+    "global_signal": _MODELS,
+    "high_pass": (),
+    "compcor": (
+        "anat_combined", "anat_separated",
+        "temporal", "temporal_anat_combined", "temporal_anat_separated",
+    ),
+    "n_compcor": ("all", "a number"),
+    "ica_aroma": ("full", "basic"),
+    "tedana": ("aggressive", "non-aggressive"),
+    "scrub": ("a number",),
+    "non_steady_state": (),
+}  # fmt: skip
+
+
+def confound_columns(text: str) -> tuple[str, ...]:
+    if text in ("", "none"):
+        return ()
+    names = CONFOUND_SETS.get(text) or tuple(part.strip() for part in text.split(","))
+    if not all(re.fullmatch(r"[A-Za-z0-9_.+-]+", name) for name in names):
+        raise out_of_range(
+            "confounds",
+            text,
+            f"none, {', '.join(CONFOUND_SETS)} or names of columns",
+            "separate columns by commas.",
+        )
+    # "motion12" would otherwise be taken for the name of a column, and found missing at every site.
+    near = did_you_mean(names[0], CONFOUND_SETS) if len(names) == 1 else ""
+    if near and names[0].startswith("motion"):
+        raise out_of_range(
+            "confounds", text, f"none, {', '.join(CONFOUND_SETS)}", near.lstrip("; ")
+        )
+    return tuple(dict.fromkeys(names))
+
+
+def parse_strategy(text: str) -> dict[str, str]:
+    """Return the parts of ``"motion=full,high_pass"`` with their values, "" for nilearn's default.
+
+    ConfigError for parts, values or combinations that nilearn does not have.
+    """
+    if text in ("", "none"):
+        return {}
+    parts = [part.partition("=") for part in text.split(",")]
+    asked = {name.strip(): value.strip() for name, _, value in parts}
+    if len(asked) < len(parts):
+        raise out_of_range("confound_strategy", text, "every part once")
+    for name, value in asked.items():
+        if name not in STRATEGIES:
+            near = did_you_mean(name, STRATEGIES).lstrip("; ")
+            raise out_of_range("confound_strategy", name, ", ".join(STRATEGIES), near or "correct.")
+        allowed = STRATEGIES[name]
+        known = value in allowed or not value or (value.isdecimal() and "a number" in allowed)
+        if not known or value == "a number":
+            allowed_text = ", ".join(allowed) or "no value"
+            raise out_of_range("confound_strategy", f"{name}={value}", allowed_text)
+    if "compcor" in asked and "high_pass" not in asked:
+        # fMRIPrep takes its components from filtered data.
+        raise out_of_range("confound_strategy", text, "compcor with high_pass only")
+    if "n_compcor" in asked and "compcor" not in asked:
+        raise out_of_range("confound_strategy", text, "n_compcor with compcor only")
+    if "tedana" in asked and len(asked) > 1:
+        raise out_of_range("confound_strategy", text, "tedana alone: it has tables of its own")
+    return asked
+
+
+def parse_entities(text: str, setting: str = "bids_filter") -> tuple[tuple[str, str], ...]:
+    """Return the pairs of ``"task-rest_ses-1+2"``; ConfigError if it is not of that form.
+
+    ``+`` joins values of one entity that are all wanted.
+    """
+    pairs = tuple(part.partition("-")[::2] for part in text.split("_") if part)
+    alnum = re.compile(r"[^\W_]+(\+[^\W_]+)*")
+    if not all(re.fullmatch(r"[a-z]+", key) and alnum.fullmatch(value) for key, value in pairs):
+        raise out_of_range(setting, text, "entities such as task-rest_desc-preproc")
+    if any(key == "sub" for key, _ in pairs):
+        # An owner who may name a person may ask whether a site has him.
+        raise out_of_range(setting, text, "entities of runs, not sub: a site's own list says who")
+    return pairs
+
+
+def parse_exclusions(text: str) -> tuple[tuple[tuple[str, str], ...], ...]:
+    """Return the parts of ``"task-nback,ses-2_run-1"``, as `parse_entities` does; ConfigError."""
+    parts = tuple(part.strip() for part in text.split(",") if part.strip())
+    return tuple(parse_entities(part, "bids_exclude") for part in parts)
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """Return the axes of ``"30,30"``; two whole numbers above 1, else ConfigError."""
+    try:
+        shape = tuple(int(part) for part in text.split(","))
+    except ValueError:
+        shape = ()
+    if len(shape) != 2 or min(shape) < 2:
+        raise out_of_range("image_shape", text, "two whole numbers such as 30,30")
+    return shape
