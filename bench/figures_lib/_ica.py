@@ -22,7 +22,7 @@ from cape.algorithms.basis import dct_image
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, clipped_gradients
 from cape.algorithms.pca import CovariancePca, ProjectorPca
 from cape.algorithms.quasi_newton import QuasiNewton, tuned_constants
-from cape.algorithms.scores import isi, match_maps, mdi
+from cape.algorithms.scores import isi, match_maps
 from cape.algorithms.spatial_start import spatial_start
 from cape.algorithms.unmixing import MAX_NORM, unit_rows
 from cape.algorithms.whitening import (
@@ -34,6 +34,7 @@ from cape.algorithms.whitening import (
 from cape.lab.synthetic import djica_sim, djica_sim_maps, standardise
 from cape.papers.algorithms.djica import DjicaInfomax
 from cape.papers.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
+from cape.papers.scores import mdi
 from cape.privacy.accounting import gdp_epsilon, gdp_mu
 
 R, T, S = 20, 250, 4

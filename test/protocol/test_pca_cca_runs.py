@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import smat, svec
-from cape.algorithms.scores import captured_energy
 from cape.computations.tables.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
 from cape.lab.synthetic import two_views
 from cape.papers.algorithms.dpdispca import leading_factor
+from cape.papers.scores import captured_energy
 from cape.protocol.messages import FeatureSpace
 from support import consortium, tiny
 

@@ -10,8 +10,8 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import CovariancePca, ProjectorPca, leading_projector, rank_guard
-from cape.algorithms.scores import principal_cosines
 from cape.lab.synthetic import PRESETS, generate, standardise
+from cape.papers.scores import principal_cosines
 
 
 @pytest.fixture(scope="module")

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from cape.algorithms.linalg import smat
-from cape.algorithms.scores import principal_cosines
 from cape.algorithms.second_moment import SecondMomentPca
 from cape.papers.algorithms.dpdispca import leading_factor
+from cape.papers.scores import principal_cosines
 
 
 def answers(found: SecondMomentPca, stack: np.ndarray) -> np.ndarray:
