@@ -166,7 +166,7 @@ check: $(DEV)  ## formatter, linter, types, import borders, generated files
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/cape compspec --check
+	$(BIN)/python packaging/pages.py --check
 
 format: $(DEV)  ## format the code and sort imports
 	$(BIN)/ruff check --fix-only --quiet .
@@ -176,7 +176,7 @@ docs: $(SITE)  ## the documentation site, OUT/site/index.html; runs the gallery:
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --site-dir $(abspath $(OUT))/site
 
 compspec: $(RUN)  ## write compspec.json, inputspec.json and the generated pages of docs/
-	$(BIN)/cape compspec
+	$(BIN)/python packaging/pages.py
 
 bench: $(DEV)  ## speed, memory and quality on this machine, into results/
 	@mkdir -p results

@@ -90,43 +90,20 @@ def completion_command(
 
 
 def compspec_command(
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; fail on drift.")] = False,
-    folder: Annotated[
-        Path, typer.Option(exists=True, file_okay=False, help="The project folder.")
-    ] = Path(),
     image: Annotated[
         str, typer.Option(help="Name under which you published the image, without a tag.")
-    ] = "",
-    out: Annotated[
-        Path | None, typer.Option(file_okay=False, help="Folder for the compspecs of --image.")
-    ] = None,
+    ],
+    out: Annotated[Path, typer.Option(file_okay=False, help="Folder for the compspecs.")],
     as_json: AsJson = False,
 ) -> None:
-    """Write compspec.json, inputspec.json and the generated pages, or --check them.
+    """Write a compspec of every computation for an image of your own name."""
+    from cape.engines.coinstac.compspec import published
 
-    With --image and --out: a compspec of every computation for an image of your own name.
-    """
-    from cape.engines.compspec import published, stale, write
-
-    if bool(image) != (out is not None) or (check and image):
-        raise typer.BadParameter("--image NAME and --out FOLDER go together, without --check")
-    if out is not None:
-        paths = published(out, image)
-        if as_json:
-            json_line({"event": "result", "written": paths})
-        for path in () if as_json else paths:
-            say(f"written: {path}")
-        return
-    # CI runs the check: a form that lags behind the settings would start runs with other defaults.
-    changed = stale(folder) if check else write(folder)
+    paths = published(out, image)
     if as_json:
-        json_line({"event": "result", "stale" if check else "written": changed})
-    elif not changed:
-        say("generated files are up to date")
-    for name in changed if not as_json else ():
-        say(f"stale: {name} (run: make compspec)" if check else f"written: {name}")
-    if check and changed:
-        raise typer.Exit(1)
+        json_line({"event": "result", "written": paths})
+    for path in () if as_json else paths:
+        say(f"written: {path}")
 
 
 COMMANDS: dict[str, Callable[..., None]] = {

@@ -6,10 +6,13 @@ import dataclasses
 import inspect
 import tomllib
 from collections.abc import Mapping
+from dataclasses import MISSING, Field
 from pathlib import Path
+from typing import Any
 
 from cape.frozen import dataclass
 from cape.settings.config import Config
+from cape.settings.option import choices
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -39,3 +42,38 @@ def texts_of(config: type[Config]) -> Mapping[str, Text]:
         spec.name: found.get(spec.name, Text(label=spec.name))
         for spec in dataclasses.fields(config)
     }
+
+
+def groups(config: type[Config]) -> list[str]:
+    """Return the groups of settings in the order of forms and pages."""
+    found = dict.fromkeys(spec.metadata["group"] for spec in dataclasses.fields(config))
+    # The budget first: nobody should have to scroll to what decides about privacy.
+    first = [group for group in ("Privacy", "Analysis") if group in found]
+    return [*first, *(group for group in found if group not in first)]
+
+
+def values_text(spec: Field[Any], hint: object, unit: str) -> str:
+    """Return which values a setting takes, in words."""
+    if values := choices(hint):
+        return ", ".join(f"`{value}`" for value in values)
+    if hint is bool:
+        return "`true`, `false`"
+    low, high = spec.metadata["low"], spec.metadata["high"]
+    if hint is str:
+        return "text"
+    kind = "whole number" if hint is int else "number"
+    unit = f" {unit}" if unit else ""
+    if low is None and high is None:
+        return kind + unit
+    if high is None:
+        return f"{kind}, {low:g}{unit} or more"
+    return f"{kind}, {low:g} to {high:g}{unit}" if low is not None else f"{kind} up to {high:g}"
+
+
+def default_text(default: object) -> str:
+    """Return the default of a setting as it is written."""
+    if default is MISSING:
+        return "(required)"
+    if default == "":
+        return "(empty)"
+    return f"`{str(default).lower() if isinstance(default, bool) else default}`"

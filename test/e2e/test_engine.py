@@ -26,7 +26,7 @@ import pytest
 
 from cape.computations import names
 from cape.computations.capedjica.settings import CapeDjicaConfig
-from cape.engines import compspec
+from cape.engines.coinstac import compspec
 from cape.engines.coinstac.site import SITE_INPUTS
 from cape.lab.engines import containers as container
 from cape.lab.engines.coinstac import RUN, SITE_FILES, PartyEnd, adapted, run_engine

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 from pathlib import Path
@@ -10,30 +9,20 @@ from pathlib import Path
 import pytest
 
 from cape.markers import PUBLIC, RING
+from support.scripts import script
 
 ROOT = Path(__file__).parents[2]
-
-
-def what_leaves():
-    spec = importlib.util.spec_from_file_location(
-        "what_leaves", ROOT / "packaging" / "what_leaves.py"
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.mark.filterwarnings("ignore::cape.errors.NoiseWarning")
 def test_the_table_of_messages_is_that_of_a_run(tmp_path: Path, no_pages: None) -> None:
     """If this fails: python packaging/what_leaves.py."""
-    script = what_leaves()
-    entries = script.recorded(tmp_path)
+    made = script("what_leaves")
+    entries = made.recorded(tmp_path)
     page = (ROOT / "docs" / "what-leaves.md").read_text(encoding="utf-8")
-    assert script.table(entries) == page.partition(script.BEGIN)[2].partition(script.END)[0].strip()
+    assert made.table(entries) == page.partition(made.BEGIN)[2].partition(made.END)[0].strip()
     # The sum of a phase is masked, and all else of it is public by its marker.
-    markers = script.markers("capedjica")
+    markers = made.markers("capedjica")
     assert markers["Masked"]["total"] is RING
     assert set(markers["SiteCard"].values()) == {PUBLIC}
 

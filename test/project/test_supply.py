@@ -9,11 +9,12 @@ import re
 import subprocess
 import tomllib
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from packaging.requirements import Requirement
+
+from support.scripts import script
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "requirements").glob("*.txt"))
@@ -89,16 +90,6 @@ def test_the_image_stands_on_a_digest_and_on_nothing_else() -> None:
 
 
 # -- licences ------------------------------------------------------------------------------------
-
-
-def script(name: str) -> ModuleType:
-    """Return a script of packaging/ as a module."""
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"packaging/{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def rows() -> dict[str, tuple[str, str]]:

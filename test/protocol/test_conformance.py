@@ -26,9 +26,9 @@ from hypothesis import strategies as st
 
 from cape.computations import load, names
 from cape.engines.coinstac import computation as coinstac
+from cape.engines.coinstac.compspec import compspec_document
 from cape.engines.coinstac.documents import decode_run, encode_run
 from cape.engines.coinstac.form import NOT_IN_COINSTAC, OF_IMAGES
-from cape.engines.compspec import compspec_document
 from cape.errors import CATALOGUE, CapeError, MessageError, OutOfPhaseError, public_text
 from cape.markers import Marker
 from cape.privacy.cost import total_cost

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from cape.engines import compspec
+from cape.engines.coinstac import compspec
 from cape.errors import CapeError, ReportedError
 from cape.frozen import dataclass
 from cape.lab.engines.containers import DEFAULT_IMAGE, connect

@@ -43,7 +43,7 @@ def test_every_command_prints_what_the_page_promises(
         "pairs": "pairs labels.tsv",
         "keygen --site": "keygen --site a --out key",
         "keygen --collect": "keygen --collect a.key.json --out roster.json",
-        "compspec --image": "compspec --image a/coinstac-b --out forms",
+        "compspec": "compspec --image a/coinstac-b --out forms",
         "account": "account --mu 0.5",
     }
     for row, words in lines.items():

@@ -1,0 +1,119 @@
+"""Pages of docs/ and other generated files are never stale, and hold what they promise."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cape.computations import load, names
+from cape.engines.coinstac.demonstrations import inputspec_document
+from cape.errors import CATALOGUE
+from cape.settings.config import Config
+from support.scripts import script
+
+ROOT = Path(__file__).parents[2]
+CONFIGS = [Config, load("capedjica").config]
+pages = script("pages")
+
+
+@pytest.mark.parametrize("name", names())
+def test_every_computation_has_a_page_that_runs_it_and_holds_its_settings(name: str) -> None:
+    page = (ROOT / "docs" / "computations" / f"{name}.md").read_text(encoding="utf-8")
+    assert page.startswith(f"# {name}: ")
+    runs = re.findall(r"^\$ cape simulate .*$", page, re.MULTILINE)
+    assert runs
+    assert any(f"computation={name}" in run for run in runs) or name in ("capedjica", "capecca")
+    for heading in ("Data", "esults"):
+        assert re.search(rf"^\*\*[^*]*{heading}", page, re.MULTILINE), heading
+    for spec in dataclasses.fields(load(name).config):
+        if spec not in dataclasses.fields(Config):
+            assert f"\n| `{spec.name}` |" in page
+    index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
+    link = rf"\[{name}\]\(computations/{name}\.md\)"
+    row = re.search(rf"^\| {link} \|.*\| (.+) \|$", index, re.MULTILINE)
+    assert row
+    assert (row[1] == "none") == (load(name).guarantee == "none")
+
+
+def test_inputspec_is_the_same_in_both_places() -> None:
+    top = (ROOT / "inputspec.json").read_bytes()
+    assert top == (ROOT / "test" / "inputspec.json").read_bytes()
+    assert json.loads(top) == inputspec_document()
+
+
+def test_generated_files_are_up_to_date() -> None:
+    """If this fails: make pages."""
+    assert not pages.stale(ROOT)
+
+
+def test_writing_repairs_what_is_stale_and_nothing_else(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("README.md", "docs/protocol.md"):
+        target = tmp_path / name
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(f"before\n{pages.BEGIN}\nold\n{pages.END}\nafter\n")
+    assert pages.main([], tmp_path) == 0
+    assert set(capsys.readouterr().out.split()) == {"written:", *pages.generated(tmp_path)}
+    assert not pages.stale(tmp_path)
+    page = (tmp_path / "README.md").read_text()
+    assert page.startswith("before\n")
+    assert page.endswith("after\n")
+    assert "old" not in page
+    assert "`join`" in page
+    target = tmp_path / "docs" / "errors.md"
+    target.write_text("x")
+    assert pages.main(["--check"], tmp_path) == 1
+    assert capsys.readouterr().out == "stale: docs/errors.md (run: make compspec)\n"
+    assert target.read_text() == "x"
+    assert pages.main([], tmp_path) == 0
+    assert capsys.readouterr().out == "written: docs/errors.md\n"
+    assert pages.main(["--check"], tmp_path) == 0
+
+
+def test_a_page_without_markers_is_an_error() -> None:
+    with pytest.raises(ValueError, match="markers"):
+        pages.with_rounds("text", "rounds")
+
+
+def test_the_page_of_errors_has_every_code_once_with_an_anchor() -> None:
+    page = pages.errors_page()
+    for code, text in CATALOGUE.items():
+        assert page.count(f'<a id="cape-{code.lower()}"></a>CAPE-{code} |') == 1
+        assert text.split("{")[0] in page
+
+
+@pytest.mark.parametrize("config", CONFIGS)
+def test_the_page_of_settings_has_every_setting_once(config: type[Config]) -> None:
+    page = pages.config_page(config)
+    for spec in dataclasses.fields(config):
+        assert page.count(f"\n| `{spec.name}` |") == 1
+    assert "| `epsilon` | (required) | number, 0.0001 to 1000 |" in page
+
+
+def test_the_table_of_rounds_lists_every_phase_and_transition() -> None:
+    product = load("capedjica")
+    settings = {"epsilon": 1.0, "delta": 1e-5}
+    text = pages.rounds_table(product, settings)
+    phases = product.bind(product.config.from_input(settings)).phases
+    for phase in phases.values():
+        assert f"| `{phase.name}` | {phase.reply.__name__} |" in text
+    arrows = len(re.findall(" --> ", text))
+    assert arrows == sum(max(1, len(phase.then)) for phase in phases.values())
+
+
+def test_no_generated_or_written_page_points_outside_the_project() -> None:
+    for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]:
+        text = path.read_text(encoding="utf-8")
+        links: list[Any] = re.findall(r"\]\(([^)#\s]+)", text)
+        for link in links:
+            if "://" not in link:
+                target = (path.parent / link).resolve()
+                assert target.is_relative_to(ROOT), f"{path.name}: {link}"
+                if not link.startswith("docs/images"):
+                    assert target.exists(), f"{path.name}: {link}"
