@@ -172,6 +172,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     from cape.data import grid_of, mask_space
     from cape.forecast.one_release import spatial_basis
     from cape.lab.synthetic import two_sided
+    from cape.settings.resolved import resolve
     from cape.space.public_basis import public_basis
 
     pool = 60
@@ -180,7 +181,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     space = mask_space(config)
     grid, d = grid_of(space), spatial_basis(g, R)
     J = mirror_of(config, space, d).weighed
-    B, null = public_basis(config, space, d), null_of(config, space, d, R)
+    B, null = public_basis(resolve(config), space, d), null_of(config, space, d, R)
     study = two_sided(grid, N_NETWORKS, seed=841)
 
     def t_of(X: Any) -> float:

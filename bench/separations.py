@@ -48,6 +48,7 @@ from cape.lab.synthetic import (
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.simulation.memory import MemoryTransport
 from cape.simulation.run_loop import run_to_end
 from cape.site.policy import SitePolicy
@@ -74,7 +75,7 @@ class VoxelSource:
         return self.last - self.first
 
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
-        B = public_basis(self.config, self.space, n_basis)
+        B = public_basis(resolve(self.config), self.space, n_basis)
         for m in range(self.first, self.last):
             X = self.subject(m)
             yield f"{m:04d}", np.asarray(X if B is None else B.T @ X, dtype=np.float32)

@@ -209,7 +209,9 @@ def _print_settings(owner: OwnerSettings) -> None:
     config = owner.config
     space = config.mask if config.feature_space == "mask" else config.feature_space
     parts = [f"settings {config.digest()[:16]}", f"space {space}"]
-    if most := config.most_components:
+    from cape.settings.resolved import resolve
+
+    if most := resolve(config).max_components:
         parts.append(f"R {getattr(config, 'n_components', 0) or f'by G, {most} at most'}")
     parts.append(f"TR {config.tr:g} s" if config.tr else "TR any")
     if not owner.has_budget:

@@ -17,6 +17,7 @@ from cape.data.issues import Findings, IssueCode, Severity
 from cape.data.runs import RunFile
 from cape.frozen import dataclass
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 
 # Fraction of NaN or infinite entries above which a subject fails.
 MOST_BAD: Final = 0.001
@@ -116,7 +117,7 @@ def _motion(subject: Subject, config: Config, findings: Findings) -> list[Severi
 
 
 def _length(subject: Subject, config: Config, findings: Findings) -> list[Severity]:
-    n_times, n_components = subject.n_timepoints, config.most_components
+    n_times, n_components = subject.n_timepoints, resolve(config).max_components
     minutes = subject.seconds / 60
     too_short = n_times < config.min_timepoints or n_times <= n_components
     if subject.n_scrubbed and (too_short or minutes < config.min_minutes):
@@ -170,7 +171,7 @@ def judge_site(
     n_failed, allowed = n_listed - len(accepted), int(MOST_FAILED * n_listed)
     if findings.strict and n_listed and (n_failed > allowed or not accepted):
         findings.escalate(f"{n_failed} of {n_listed} subjects fail, at most {allowed} should")
-    n_components = config.most_components
+    n_components = resolve(config).max_components
     if 0 < len(accepted) < n_components:
         place = f"{len(accepted)} subjects"
         findings.add(IssueCode.SUBJECTS_FEW, place, n_components=n_components)

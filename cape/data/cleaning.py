@@ -15,6 +15,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.data.runs import Kept
 from cape.frozen import dataclass
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 
 # Numbers of a run that are doubles at a time: 4096 rows of 400 time points, 13 MB.
 BLOCK: Final = 4096 * 400
@@ -128,7 +129,7 @@ def design(others: Array | None, kept: Kept | int, config: Config) -> Array:
 
     `others` (T, K) are of all volumes.
     """
-    degree = DEGREES[config.cleaning.detrend]
+    degree = DEGREES[resolve(config).cleaning.detrend]
     if isinstance(kept, int):
         return regressors(kept, degree=degree, others=others)
     # By their true times: what is left of a line is no line over the volumes that are left.
@@ -168,7 +169,7 @@ def clean(
         return cleaned, dataclasses.replace(UNREAD, n_features=n_features)
     # One least squares for all: of two steps in a row the second brings back what the first
     # removed (Lindquist et al. 2019, Hum. Brain Mapp. 40).
-    how = config.cleaning
+    how = resolve(config).cleaning
     basis = design(others, n_times if kept is None else kept, config)
     n_bad = n_zero = n_constant = 0
     spreads, means = np.zeros(n_features), np.zeros(n_features)

@@ -32,6 +32,7 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.config import Config
 from cape.settings.option import did_you_mean
+from cape.settings.resolved import resolve
 from cape.settings.words import parse_entities, parse_exclusions
 
 # Bytes of one part of a path, on all common file systems.
@@ -568,7 +569,7 @@ def _participation(include: str, exclude: str) -> Participation:
 
 
 def bids_runs(base: Path, folder: str, config: Config, findings: Findings) -> tuple[ListedRun, ...]:
-    bids_filter, patterns = config.wanted_entities, patterns_of(config)
+    bids_filter, patterns = resolve(config).entities, patterns_of(config)
     wanted, unwanted = parse_entities(bids_filter), parse_exclusions(config.bids_exclude)
     top = base / folder
     images = sorted(set(bids_files(top, patterns)))

@@ -59,6 +59,7 @@ from cape.data.tables import read_records
 from cape.errors import CapeError, ConfigError, DataError
 from cape.frozen import dataclass
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.settings.words import parse_shape, parse_strategy
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, public_basis, widest_basis
@@ -333,7 +334,7 @@ class WidestBases:
         self._built: dict[int, Basis | None] = {}
         self._errors: dict[int, Exception] = {}
         space = scan.space
-        n_basis = 0 if space is None else widest_basis(scan.config, space)
+        n_basis = 0 if space is None else widest_basis(resolve(scan.config), space)
         self.cache = cache_of(scan.config, space, n_basis)
 
     def of(self, n_features: int) -> Basis | None:
@@ -575,10 +576,11 @@ def joined_in_time(parts: Sequence[Data], config: Config) -> Data:
 def _widest_basis_of(scan: SiteScan, base: Path, n_features: int) -> Basis | None:
     """Return the widest basis that a run may ask for; None is the identity."""
     # Of matrices only D is known while the first one is in memory: all that a basis needs.
+    how = resolve(scan.config)
     space = scan.space or FeatureSpace.of_matrix(n_features)
-    if scan.config.needs_templates:
+    if how.templates:
         space = with_templates(space, base, site=scan.findings.site)
-    return public_basis(scan.config, space, widest_basis(scan.config, space))
+    return public_basis(how, space, widest_basis(how, space))
 
 
 def project(values: Data, basis: Basis | None) -> Data:
@@ -645,8 +647,9 @@ def conclude(scan: SiteScan, working: Path | None = None) -> Inspection:
     needs = None
     in_memory = any(run.values is not None for files in scan.listed for run in files.runs)
     if space is not None and scan.accepted and not in_memory:
-        n_basis = widest_basis(config, space)
-        wide = config.spatial_brains and basis_kind(config, space) == "kernel"
+        how = resolve(config)
+        n_basis = widest_basis(how, space)
+        wide = how.brains and basis_kind(how, space) == "kernel"
         needs = estimate_resources(scan.accepted, space, n_basis, working, wide=wide)
         check_room(needs, findings)
     accepted, error = None, None

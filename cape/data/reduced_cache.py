@@ -32,6 +32,7 @@ from cape.data.runs import RunFile, SubjectFiles
 from cape.frozen import dataclass
 from cape.settings.config import VERSION, Config
 from cape.settings.documents import parse_json
+from cape.settings.resolved import resolve
 from cape.settings.words import parse_strategy
 from cape.space.feature_space import FeatureSpace
 
@@ -67,7 +68,9 @@ class ReducedCache:
         }
         # Which columns a strategy means is nilearn's to say.
         nilearn = version("nilearn") if parse_strategy(config.confound_strategy) else ""
-        what = [VERSION, settings, space.digest, space.template_space, n_basis, nilearn]
+        # The words alone would name other data alike: `auto` means what other settings say.
+        how = repr(resolve(config))
+        what = [VERSION, settings, how, space.digest, space.template_space, n_basis, nilearn]
         self._what = json.dumps(what, sort_keys=True)
 
     def load(self, files: SubjectFiles, site: str) -> ReadSubject | None:
@@ -146,7 +149,7 @@ def cache_of(config: Config, space: FeatureSpace | None, n_basis: int) -> Reduce
     """Return the cache that the site asks for; None: it asks for none, or matrices are read."""
     folder = os.environ.get(VARIABLE, "")
     # A matrix is read faster than it is found, and templates are a file of their own.
-    if not folder or space is None or space.kind == "matrix" or config.needs_templates:
+    if not folder or space is None or space.kind == "matrix" or resolve(config).templates:
         return None
     return ReducedCache(Path(folder).expanduser(), config, space, n_basis)
 

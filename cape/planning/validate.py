@@ -25,6 +25,7 @@ from cape.protocol.join import CARD_NONCE_BYTES, check_roster_is_said, compare, 
 from cape.protocol.messages import Roster, SiteCard
 from cape.protocol.phases import Computation, start
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.site.context import AggregatorContext
 from cape.site.policy import SitePolicy, tightened_beside
 
@@ -184,7 +185,7 @@ def _unsaid_layout(owner: OwnerSettings, inspection: Inspection) -> tuple[Findin
 
 def _with_templates(inspection: Inspection, base: Path, config: Config, site: str) -> Inspection:
     accepted = inspection.accepted
-    if accepted is None or not config.needs_templates:
+    if accepted is None or not resolve(config).templates:
         return inspection
     from cape.data.space import with_templates
 

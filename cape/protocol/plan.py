@@ -20,6 +20,7 @@ from cape.privacy.mechanisms import (
 from cape.protocol.messages import Roster
 from cape.protocol.ports import Site
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.public_basis import untruncated
 
 # Name of the field of a reply that holds the vector: part of its event and of its masks
@@ -123,7 +124,9 @@ def _without_noise(stages: Sequence[PlannedStage], n_subjects: int) -> tuple[Eve
 
 def verify_basis(site: Site, roster: Roster, n_basis: int) -> None:
     """Raise PrivacyBudgetError unless d is what this site finds itself, and the owner allows it."""
-    too_large = n_basis > site.config.max_features and not untruncated(site.config, roster.space)
+    too_large = n_basis > site.config.max_features and not untruncated(
+        resolve(site.config), roster.space
+    )
     if roster.n_basis != n_basis or too_large:
         problem = "the size of the public basis is not that of the settings"
         raise PrivacyBudgetError("E231", site=site.id, problem=problem)

@@ -15,6 +15,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import Model, joined
 from cape.protocol.ports import Site, Stacks, View
+from cape.settings.resolved import resolve
 from cape.space.public_basis import widest_basis
 
 # Norm of a volume, in medians of its subject, from which it is left out of temporal rounds:
@@ -24,7 +25,7 @@ SPIKE = 3.0
 
 def prepared(site: Site, space: FeatureSpace) -> Stacks:
     """``B' X_m`` of all subjects in the widest basis, not scaled; reads them if need be."""
-    n_basis = widest_basis(site.config, space)
+    n_basis = widest_basis(resolve(site.config), space)
 
     def build() -> Stacks:
         return stacked(site.source.reduced(n_basis))

@@ -9,7 +9,8 @@ import numpy as np
 from cape.computations import load
 from cape.errors import CapeError
 from cape.report.page import text_of
-from cape.settings.config import PRODUCT, Cleaning
+from cape.settings.config import PRODUCT
+from cape.settings.resolved import Cleaning, resolve
 
 Settings = Mapping[str, object]
 
@@ -43,7 +44,7 @@ def _cleaning(settings: Settings) -> Cleaning | None:
     """Return how runs were cleaned, every `auto` resolved; None for settings of another build."""
     try:
         name = str(settings.get("computation", PRODUCT))
-        return load(name).config.from_input(dict(settings)).cleaning
+        return resolve(load(name).config.from_input(dict(settings))).cleaning
     except CapeError:
         return None
 

@@ -17,7 +17,6 @@ from cape.errors import ConfigError
 from cape.frozen import dataclass
 from cape.settings.option import Value, coerce, did_you_mean, option, out_of_range
 from cape.settings.words import (
-    ENTITIES,
     confound_columns,
     parse_entities,
     parse_exclusions,
@@ -38,12 +37,14 @@ LARGEST_MEASURED_BASIS = 1000
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Cleaning:
-    """How a run is cleaned, every ``auto`` resolved."""
+class Recipe:
+    """What a computation wants of data and basis where the owner leaves it open."""
 
-    detrend: str  # {"none", "linear", "quadratic"}
-    standardize: str  # {"variance", "floored", "demean", "none"}
-    global_signal: bool  # whether the mean over the features is regressed out
+    smooth_basis: Literal["dct", "kernel"] = "dct"  # of voxels
+    brains: bool = False  # cleaning, kernel and mirror are those of spatial maps of real brains
+    templates: bool = False  # public template maps are part of the feature space
+    widest: int  # largest d that may be chosen
+    max_components: int  # largest R that may be chosen; 0 without components
 
 
 # -- the settings of every computation -----------------------------------------------------------
@@ -111,47 +112,17 @@ class Config:
         "auto", group="Data"
     )
 
-    # What a computation wants of the public basis (`cape.space.public_basis`).  Methods, not
-    # settings: they follow from settings that only some computations have.
-
-    @property
-    def smooth_basis(self) -> Literal["dct", "kernel"]:
-        """What ``basis=auto`` means for voxels."""
-        return "dct"
-
-    @property
-    def spatial_brains(self) -> bool:
-        """Whether the recipe for spatial maps of real brains applies."""
-        return False
-
-    @property
-    def cleaning(self) -> Cleaning:
-        brains = self.spatial_brains
-        detrend = ("quadratic" if brains else "linear") if self.detrend == "auto" else self.detrend
-        scaling = self.standardize
-        if scaling == "auto":
-            scaling = "floored" if brains else "variance"
-        auto = self.global_signal == "auto"
-        return Cleaning(
-            detrend=detrend,
-            standardize=scaling,
-            global_signal=brains if auto else self.global_signal == "true",
+    # A method, not a setting: it follows from settings that only some computations have.
+    def recipe(self) -> Recipe:
+        """Return what this computation wants; read by `cape.settings.resolved` alone."""
+        return Recipe(
+            widest=min(LARGEST_MEASURED_BASIS, self.max_features),
+            max_components=int(getattr(self, "n_components", 0)),
         )
 
     @property
     def of_cifti(self) -> bool:
         return self.feature_space in ("grayordinates", "parcels")
-
-    @property
-    def wanted_entities(self) -> str:
-        """What the names of a BIDS folder must have."""
-        if self.bids_filter != "auto":
-            return self.bids_filter
-        return ENTITIES.get(self.feature_space, "space-MNI152NLin2009cAsym_desc-preproc")
-
-    @property
-    def needs_templates(self) -> bool:
-        return self.basis == "templates"
 
     @property
     def said_columns(self) -> tuple[str, ...]:
@@ -162,14 +133,6 @@ class Config:
         """D of array files as the owner said it; 0 = not said."""
         pixels = math.prod(parse_shape(self.image_shape)) if self.image_shape else 0
         return self.n_features or pixels or len(self.said_columns)
-
-    @property
-    def most_components(self) -> int:
-        """Return the largest R that the settings may mean; 0 without components."""
-        return int(getattr(self, "n_components", 0))
-
-    def widest_smooth_basis(self) -> int:
-        return min(LARGEST_MEASURED_BASIS, self.max_features)
 
     def check(self) -> None:
         """Raise ConfigError for settings that contradict each other; subclasses extend it."""
@@ -205,7 +168,8 @@ class Config:
             raise out_of_range("variable", self.variable, "a name of letters, digits and _")
         confound_columns(self.confounds)
         parse_strategy(self.confound_strategy)
-        parse_entities(self.wanted_entities)
+        if self.bids_filter != "auto":
+            parse_entities(self.bids_filter)
         if self.of_cifti and self.smoothing_fwhm:
             problem = f"smoothing_fwhm with feature_space={self.feature_space}"
             do = "smooth on the surface before, such as with wb_command -cifti-smoothing."
@@ -328,32 +292,3 @@ class Config:
 def _type_hints(cls: Any) -> dict[str, Any]:
     # Annotations are texts that have to be evaluated, 80 of them; a process asks more than once.
     return typing.get_type_hints(cls)
-
-
-def check_basis(config: Config) -> None:
-    """Raise ConfigError for a basis that the feature space cannot have."""
-    smooth = ("dct", "none") if config.smooth_basis == "dct" else ("kernel", "dct", "none")
-    by_space = {
-        "mask": smooth,
-        "atlas": ("atlas", "none"),
-        "matrix": smooth,
-        "grayordinates": ("kernel",),
-        "parcels": ("none",),
-    }
-    # The rules of the other separations were measured in a kernel basis, never in templates.
-    templates = ("templates",) if config.smooth_basis == "dct" else ()
-    if config.feature_space == "grayordinates":
-        templates = ()
-    allowed = ("auto", *by_space[config.feature_space], *templates)
-    if config.basis not in allowed:
-        raise ConfigError(
-            "E011",
-            setting="basis",
-            got=config.basis,
-            allowed=f"{', '.join(allowed)} with feature_space={config.feature_space}",
-            do="parcels: feature_space=atlas; kernel: another separation than temporal.",
-        )
-    smooth_matrix = config.feature_space == "matrix" and config.basis in ("dct", "kernel")
-    if smooth_matrix and not config.image_shape:
-        do = f"a {config.basis} of a matrix needs 2-D images."
-        raise ConfigError("E013", setting="image_shape", do=do)

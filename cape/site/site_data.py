@@ -14,6 +14,7 @@ from cape.algorithms.estimators import Array, Data
 from cape.errors import DataError, SubjectsWarning
 from cape.frozen import dataclass
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.site.policy import SitePolicy
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis, widest_basis
@@ -138,7 +139,7 @@ class FileSource:
     def space(self) -> FeatureSpace:
         """With the templates that the settings ask for."""
         space = self._data().space
-        if not self.config.needs_templates:
+        if not resolve(self.config).templates:
             return space
         if self._templated is None:
             from cape.data.space import with_templates
@@ -154,14 +155,14 @@ class FileSource:
         """Yield (label, Y_m (d, T_m)) subject by subject: as reduced in `join`, else read again."""
         accepted = self._data()
         first_pass, self._reduced = self._reduced[::-1], []
-        if first_pass and n_basis == widest_basis(self.config, self.space):
+        if first_pass and n_basis == widest_basis(resolve(self.config), self.space):
             # Handed over one by one: the caller stacks them, and they are not held twice.
             while first_pass:
                 yield first_pass.pop()
             return
         from cape.data import reduce_again
 
-        B = public_basis(self.config, self.space, n_basis)
+        B = public_basis(resolve(self.config), self.space, n_basis)
         yield from reduce_again(accepted, B, self.config)
 
     def private_summary(
@@ -251,5 +252,5 @@ class ArraySource:
     def reduced(self, n_basis: int) -> Iterator[tuple[str, Data]]:
         from cape.data import reduce_again
 
-        B = public_basis(self.config, self.space, n_basis)
+        B = public_basis(resolve(self.config), self.space, n_basis)
         yield from reduce_again(self.site, B, self.config)

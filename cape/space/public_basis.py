@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,15 +12,14 @@ import numpy.typing as npt
 from cape.algorithms import basis, kernel
 from cape.algorithms.estimators import Array, Data
 from cape.errors import ConfigError
-from cape.settings.config import LARGEST_BASIS, Config
-from cape.settings.words import parse_shape
+from cape.settings.config import LARGEST_BASIS
+from cape.settings.resolved import BasisKind, Resolved
 from cape.space.feature_space import FeatureSpace
 
 if TYPE_CHECKING:  # a round on an ordinary mask imports no more than it needs
     from cape.algorithms.interpolated_basis import InterpolatedBasis
     from cape.algorithms.surface_kernel import BlockBasis, Places
 
-BasisKind = Literal["dct", "kernel", "templates", "none"]
 Basis: TypeAlias = "Array | InterpolatedBasis | BlockBasis"
 
 # Voxels up to which B is an array (D, d) in memory; above, it is interpolated between nodes.
@@ -36,53 +35,38 @@ _COLUMNS: Final = 8
 WIDE_MODES, MODES, MOST_WIDE = 60_000_000, 290_000_000, 300
 
 
-def basis_kind(config: Config, space: FeatureSpace | None = None) -> BasisKind:
-    """Return the recipe of the public basis; ``none``: the features themselves."""
-    if space is not None and untruncated(config, space):
-        return "none"
-    if config.feature_space == "grayordinates":
-        return "kernel"
-    if config.basis in ("dct", "kernel", "templates"):
-        return config.basis
-    if config.basis != "auto":
-        return "none"
-    if config.smooth_basis == "dct":
-        return "dct" if config.feature_space == "mask" else "none"
-    # Sparse maps need smooth directions, so a kernel is worth it for 2-D images too.
-    flat = config.feature_space == "matrix" and config.image_shape
-    return "kernel" if config.feature_space == "mask" or flat else "none"
+def basis_kind(how: Resolved, space: FeatureSpace) -> BasisKind:
+    """Return the recipe of the public basis of a space; ``none``: the features themselves."""
+    return "none" if untruncated(how, space) else how.basis
 
 
-def untruncated(config: Config, space: FeatureSpace) -> bool:
-    """Whether spatial maps of a brain are made of all voxels: without noise a basis only costs."""
-    chosen = config.basis == "auto" and not config.n_basis and space.kind == "mask"
-    free = config.spatial_brains and not config.private
-    return free and chosen and space.n_features <= LARGEST_BASIS
+def untruncated(how: Resolved, space: FeatureSpace) -> bool:
+    """Whether spatial maps of a brain are made of all voxels."""
+    return how.all_voxels and space.kind == "mask" and space.n_features <= LARGEST_BASIS
 
 
-def widest_basis(config: Config, space: FeatureSpace) -> int:
+def widest_basis(how: Resolved, space: FeatureSpace) -> int:
     """Return the d that a site prepares in `join`; columns nest, a smaller d is a slice."""
-    kind = basis_kind(config, space)
+    kind = basis_kind(how, space)
     if kind == "none":
         return space.n_features
     if kind == "templates" and space.n_templates:
         return space.n_templates
     # d is known only once all sites have joined, and no file is read twice: prepare for the most.
-    return min(config.n_basis or config.widest_smooth_basis(), space.n_features)
+    return min(how.widest, space.n_features)
 
 
-def public_basis(config: Config, space: FeatureSpace, n_basis: int) -> Basis | None:
+def public_basis(how: Resolved, space: FeatureSpace, n_basis: int) -> Basis | None:
     """Return B (D, d) with orthonormal columns, or None where the features are the basis.
 
     ConfigError (E011): templates beside a smooth basis on a mask too fine for an array.
     """
-    kind = basis_kind(config, space)
+    kind = basis_kind(how, space)
     if kind == "none":
         return None
     if kind == "templates":
         return basis.spanned_by(space.templates()[:, :n_basis])
-    shape = parse_shape(config.image_shape) if space.kind == "matrix" else ()
-    plain = _smooth_basis(kind, space, shape, n_basis, wide=config.spatial_brains)
+    plain = _smooth_basis(kind, space, how.image_shape, n_basis, wide=how.brains)
     if not space.n_templates:
         return plain
     if not isinstance(plain, np.ndarray):
@@ -212,7 +196,7 @@ def in_basis(B: Basis | None, values: Array | Data) -> Array:
     return np.asarray(B.T @ values) if isinstance(B, np.ndarray) else B.adjoint(values)
 
 
-def noise_covariance(config: Config, space: FeatureSpace, B: Basis) -> Array:
+def noise_covariance(space: FeatureSpace, B: Basis) -> Array:
     """Return ``B' K B``, shape (d, d): smooth noise of the features (K: `kernel.smooth`) in B."""
     if not isinstance(B, np.ndarray):
         d = B.shape[1]

@@ -16,6 +16,7 @@ from cape.algorithms.estimators import Array
 from cape.algorithms.left_right import Mirror, Null
 from cape.computations.capedjica.settings import CapeDjicaConfig
 from cape.frozen import dataclass
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import (
     basis_kind,
@@ -36,7 +37,8 @@ SIMULATED_MM = 8.0  # the null is simulated on voxels at least about so large: m
 @functools.lru_cache(maxsize=2)
 def mirror_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> Mirror | None:
     """Return the mirror in the public basis; None where left and right cannot be compared."""
-    if not config.spatial_brains:
+    how = resolve(config)
+    if not how.brains:
         return None
     if space.kind == "atlas":
         partner = _partners(config, space)
@@ -46,9 +48,9 @@ def mirror_of(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> Mir
     midline = midline_of(config, space)
     if midline is None:
         return None
-    if basis_kind(config, space) == "kernel":
+    if basis_kind(how, space) == "kernel":
         return _mirror_in(_places(config, space, n_basis), midline, kernel_width(space))
-    if not untruncated(config, space):
+    if not untruncated(how, space):
         return None  # a basis of cosines: the mirror was measured in the kernel's
     # Voxels need not have a partner each: the mirror acts on the smooth part.
     B = _smooth_part(space)
@@ -94,7 +96,7 @@ def simulated(
         None if places.rows is None else places.rows[rows[coarse]],
         mirror.weighed,
         n_components=R,
-        global_signal=config.cleaning.global_signal,
+        global_signal=resolve(config).cleaning.global_signal,
     )
 
 
@@ -157,7 +159,7 @@ def _null_of_parcels(config: CapeDjicaConfig, space: FeatureSpace, mirror: Mirro
         None,
         mirror.weighed,
         n_components=R,
-        global_signal=config.cleaning.global_signal,
+        global_signal=resolve(config).cleaning.global_signal,
     )
 
 
@@ -172,7 +174,7 @@ class _Places:
 
 
 def _places(config: CapeDjicaConfig, space: FeatureSpace, n_basis: int) -> _Places:
-    B = public_basis(config, space, n_basis)
+    B = public_basis(resolve(config), space, n_basis)
     if B is None or isinstance(B, np.ndarray):
         return _of_voxels(space, B)
     from cape.algorithms.interpolated_basis import InterpolatedBasis, node_steps
@@ -209,7 +211,7 @@ def _mirror_of_surfaces(
     """Return the mirror that swaps the hemispheres; None where their vertices are no pairs."""
     from cape.algorithms import surface_kernel
 
-    B = public_basis(config, space, n_basis)
+    B = public_basis(resolve(config), space, n_basis)
     # Parcels of two sides may have like names and be no pairs.
     if not isinstance(B, surface_kernel.BlockBasis):
         return None
@@ -227,7 +229,7 @@ def _null_of_surfaces(
 ) -> Null:
     from cape.algorithms import surface_kernel
 
-    B = public_basis(config, space, n_basis)
+    B = public_basis(resolve(config), space, n_basis)
     if not isinstance(B, surface_kernel.BlockBasis):
         raise ValueError("a space without left and right")
     thin, chosen = [], []
@@ -249,7 +251,7 @@ def _null_of_surfaces(
         B.rows(rows),
         mirror.weighed,
         n_components=R,
-        global_signal=config.cleaning.global_signal,
+        global_signal=resolve(config).cleaning.global_signal,
     )
 
 

@@ -28,6 +28,7 @@ from cape.forecast.one_release import spatial_basis, spatial_components
 from cape.protocol.model import joined, settings_of
 from cape.protocol.outcome import SpatialSet
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, basis_kind, in_basis, public_basis
 
@@ -36,7 +37,7 @@ def free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> FreeSet |
     """Return the components of a released mean, as svec; None where the recipe is not for it."""
     roster = joined(model)
     space, d = roster.space, roster.n_basis
-    smooth = basis_kind(config, space) in ("dct", "none")
+    smooth = basis_kind(resolve(config), space) in ("dct", "none")
     if (
         config.pca != "projector"
         or space.kind not in ("mask", "atlas")
@@ -49,8 +50,8 @@ def free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> FreeSet |
     n = min(spatial_components(g), R)
     k = d if space.kind == "atlas" else min(spatial_basis(g, n), d)
     brains = _as_spatial(config, k)
-    K, F = public_basis(brains, space, k), smat(mean)
-    C = _between(K, public_basis(config, space, d), d)
+    K, F = public_basis(resolve(brains), space, k), smat(mean)
+    C = _between(K, public_basis(resolve(config), space, d), d)
     mirror, test = mirror_of(brains, space, k), None
     if mirror is not None:
         # Of the mean as it was released: there its noise is known exactly.
@@ -80,7 +81,7 @@ def free_set(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> FreeSet |
 def maps_of_free_set(config: CapeDjicaConfig, space: FeatureSpace, found: FreeSet) -> Array:
     """Return the maps (D, n) of a free set."""
     k = len(found.directions)
-    K = public_basis(_as_spatial(config, k), space, k)
+    K = public_basis(resolve(_as_spatial(config, k)), space, k)
     return found.directions if K is None else np.asarray(K @ found.directions)
 
 
@@ -112,7 +113,7 @@ def spatial_set(config: Config, model: IcaModel, end: FinalState) -> SpatialSet:
             claims=free.claims,
             recipe=True,
         )
-    B = public_basis(config, roster.space, roster.n_basis)
+    B = public_basis(resolve(config), roster.space, roster.n_basis)
     maps = end.V if B is None else B @ end.V
     if state is None:
         rotation = spatial_ica(maps)
@@ -131,5 +132,5 @@ def spatial_set(config: Config, model: IcaModel, end: FinalState) -> SpatialSet:
         test=state.test,
         mirrored=state.mirrored,
         claims=tuple(state.claims[abs(k) - 1] for k in end.order) if state.claims else (),
-        recipe=config.spatial_brains,
+        recipe=resolve(config).brains,
     )

@@ -20,6 +20,7 @@ from cape.frozen import dataclass
 from cape.protocol.model import Model, joined
 from cape.protocol.plan import PlannedStage
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis
 
@@ -54,7 +55,7 @@ class FinalState:
 
     def maps(self, config: Config, model: IcaModel) -> Array:
         """Return A = B V unmixing^-1, shape (D, k), in the order of the solver."""
-        B = public_basis(config, joined(model).space, joined(model).n_basis)
+        B = public_basis(resolve(config), joined(model).space, joined(model).n_basis)
         directions = self.V if B is None else B @ self.V
         return np.asarray(np.linalg.solve(self.unmixing.T, directions.T).T)
 

@@ -20,6 +20,7 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.subject_views import prepared
 from cape.protocol.zero_sum import empty_ledger, own_fingerprint
 from cape.settings.config import VERSION
+from cape.settings.resolved import resolve
 from cape.space.public_basis import public_basis
 
 NO_GAP = "No clear gap in the spectrum: it does not tell how many components there are."
@@ -58,7 +59,7 @@ def consortium_outcome(
 ) -> IcaOutcome:
     """Return the result of the consortium; `label` ("dp" or "none") is what the run guarantees."""
     roster, spectrum = joined(model), end.spectrum
-    B = public_basis(party.config, roster.space, roster.n_basis)
+    B = public_basis(resolve(party.config), roster.space, roster.n_basis)
     basis_rows = end.V.T if B is None else (B @ end.V).T
     # On real brains the spectrum did not tell the number of components.
     images = spectrum is not None and spectrum.free is not None

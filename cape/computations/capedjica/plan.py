@@ -21,8 +21,9 @@ from cape.protocol.messages import Roster
 from cape.protocol.model import settings_of
 from cape.protocol.plan import PROTECTS_NOBODY, filtered, make_plan, verify_basis, verify_plan
 from cape.protocol.ports import Site
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import basis_kind, untruncated
+from cape.space.public_basis import untruncated
 
 MODELS: Mapping[Separation, SeparationModel] = {
     "temporal": TemporalModel(),
@@ -70,12 +71,12 @@ def verify(site: Site, roster: Roster) -> None:
 
 def basis_size(config: CapeDjicaConfig, space: FeatureSpace, g: float) -> int:
     """Return d: the owner's, or the best one for G; ConfigError if R does not fit it."""
-    D, R = space.n_features, config.n_components
-    if untruncated(config, space):
+    D, R, how = space.n_features, config.n_components, resolve(config)
+    if untruncated(how, space):
         return D
-    if basis_kind(config) == "none":
+    if how.basis == "none":
         d = _without_basis(config, D, g)
-    elif space.n_templates and basis_kind(config) == "templates":
+    elif space.n_templates and how.basis == "templates":
         d = space.n_templates
     elif config.n_basis:
         d = min(config.n_basis, D)

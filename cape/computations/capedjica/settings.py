@@ -12,8 +12,9 @@ from cape.errors import ConfigError
 from cape.forecast.rule import RunSize, Separation
 from cape.frozen import dataclass
 from cape.protocol.plan import noise_shares_of
-from cape.settings.config import Config, check_basis
+from cape.settings.config import Config, Recipe
 from cape.settings.option import option
+from cape.settings.resolved import check_basis
 from cape.space.feature_space import FeatureSpace
 
 # R where the owner leaves it open: of temporal and template runs, and the most of a spatial one
@@ -58,28 +59,20 @@ class CapeDjicaConfig(Config):
         if not self.n_components and self.separation != "spatial":
             object.__setattr__(self, "n_components", N_COMPONENTS)
 
-    @property
-    def most_components(self) -> int:
-        # Before G is known; what a subject is checked against.
-        return self.n_components or N_COMPONENTS
+    def recipe(self) -> Recipe:
+        temporal = self.separation == "temporal"
+        return Recipe(
+            # The other models want maps as smooth as the noise they are compared with.
+            smooth_basis="dct" if temporal else "kernel",
+            # Columns have no place in mm, and synthetic images are not left-right symmetric.
+            brains=self.separation == "spatial" and self.feature_space != "matrix",
+            templates=self.separation == "template",
+            widest=Config.recipe(self).widest if temporal else self._widest_basis(),
+            # Before G is known; what a subject is checked against.
+            max_components=self.n_components or N_COMPONENTS,
+        )
 
-    @property
-    def smooth_basis(self) -> Literal["dct", "kernel"]:
-        # The other models want maps as smooth as the noise they are compared with.
-        return "dct" if self.separation == "temporal" else "kernel"
-
-    @property
-    def spatial_brains(self) -> bool:
-        # Columns have no place in mm, and synthetic images are not left-right symmetric.
-        return self.separation == "spatial" and self.feature_space != "matrix"
-
-    @property
-    def needs_templates(self) -> bool:
-        return self.separation == "template" or self.basis == "templates"
-
-    def widest_smooth_basis(self) -> int:
-        if self.separation == "temporal":
-            return Config.widest_smooth_basis(self)
+    def _widest_basis(self) -> int:
         # The forecast is read before a run only, so a round should not pay for its import.
         from cape.forecast.one_release import spatial_basis, template_basis
 
@@ -131,7 +124,7 @@ class CapeDjicaConfig(Config):
         if self.separation == "template" and self.feature_space == "grayordinates":
             problem = "separation=template with feature_space=grayordinates"
             raise ConfigError("E012", problem=problem, do="use parcels, or another separation.")
-        if (got := self.min_timepoints) < (least := self.most_components + 2):
+        if (got := self.min_timepoints) < (least := self.recipe().max_components + 2):
             allowed, do = f"at least n_components + 2 = {least}", "raise it or lower n_components."
             raise ConfigError("E011", setting="min_timepoints", got=got, allowed=allowed, do=do)
         if self.whitening == "eigen" and self.pca != "covariance":

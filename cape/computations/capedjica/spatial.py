@@ -29,6 +29,7 @@ from cape.protocol import subject_views
 from cape.protocol.model import joined, n_basis
 from cape.protocol.plan import PlannedStage
 from cape.protocol.secure_sum import SecureSum
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import Basis, public_basis
 
@@ -68,7 +69,7 @@ def _arranged(config: CapeDjicaConfig, model: IcaModel) -> SpatialComponents:
     if state.status != "released":
         return state
     F, noise_std, k = smat(state.mean), state.subspace.noise_std, state.subspace.V.shape[1]
-    B = public_basis(config, roster.space, roster.n_basis)
+    B = public_basis(resolve(config), roster.space, roster.n_basis)
     mirror = mirror_of(config, roster.space, roster.n_basis)
     test = None if mirror is None else _tested(config, model, F, mirror)
     found = rotated(

@@ -25,6 +25,7 @@ from cape.protocol.plan import PlannedStage
 from cape.protocol.report_phase import as_released
 from cape.protocol.secure_sum import SecureSum
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import in_basis, noise_covariance, public_basis
 
@@ -33,11 +34,11 @@ from cape.space.public_basis import in_basis, noise_covariance, public_basis
 @functools.lru_cache(maxsize=4)
 def template_basis(config: Config, space: FeatureSpace, n_basis: int) -> TemplateBasis:
     """Return the templates in the public basis, and the figure that smooth noise would give."""
-    B, T = public_basis(config, space, n_basis), space.templates()
+    B, T = public_basis(resolve(config), space, n_basis), space.templates()
     if B is None:
         return TemplateBasis.of(T, np.eye(len(T)))
     # Smooth noise has covariance B'KB; rounding can make its smallest eigenvalues negative.
-    values, vectors = np.linalg.eigh(noise_covariance(config, space, B))
+    values, vectors = np.linalg.eigh(noise_covariance(space, B))
     return TemplateBasis.of(in_basis(B, T), vectors * np.sqrt(np.maximum(values, 0.0)))
 
 
@@ -111,7 +112,7 @@ class TemplateModel(SeparationModel):
 def template_reading(config: Config, model: IcaModel) -> TemplateReading:
     """Return how the maps differ from the templates and from the figure without data."""
     state, roster = _released(model), joined(model)
-    B = public_basis(config, roster.space, roster.n_basis)
+    B = public_basis(resolve(config), roster.space, roster.n_basis)
     evidence, centre = (m if B is None else B @ m for m in (state.evidence, state.centre))
     return TemplateReading(
         templates=roster.space.templates(),

@@ -31,8 +31,9 @@ from cape.protocol.ports import Site, Stacks
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.subject_views import each_subject
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
-from cape.space.public_basis import basis_kind, public_basis, widest_basis
+from cape.space.public_basis import public_basis, widest_basis
 
 # -- the algorithm of each stage -----------------------------------------------------------------
 
@@ -177,7 +178,7 @@ def _with_start(config: CapeDjicaConfig, model: IcaModel, mean: Array) -> Whiten
     if not is_dithered(config):
         return model.whitener
     roster = joined(model)
-    basis = public_basis(config, roster.space, roster.n_basis)
+    basis = public_basis(resolve(config), roster.space, roster.n_basis)
     start = spatial_start(basis, subspace(model).V, model.whitener.U)
     return replace(model.whitener, origin=start.W, gate=start.gate)
 
@@ -319,7 +320,7 @@ class TemporalModel(SeparationModel):
         return choose_n_basis(
             n_components=config.n_components,
             g=g,
-            limit=widest_basis(config, space),
+            limit=widest_basis(resolve(config), space),
             energies=BRAIN_ENERGY if space.kind in OF_BRAINS else IMAGE_ENERGY,
         )
 
@@ -329,7 +330,7 @@ class TemporalModel(SeparationModel):
         chosen = forecast.settings_of_rule(config.settings())
         rule = forecast.TemporalRule(n_components=config.n_components, **chosen)
         # Of templates all that they hold: what they lack nobody knows.
-        if basis_kind(config) in ("none", "templates"):
+        if resolve(config).basis in ("none", "templates"):
             return rule
         brains = config.feature_space in OF_BRAINS
         energies = forecast.BRAIN_ENERGY if brains else forecast.IMAGE_ENERGY

@@ -25,8 +25,9 @@ from cape.protocol.ports import Aggregator, Site
 from cape.protocol.report_phase import as_released, nothing_for_sites, outcome_in_tables, report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import Config, check_basis
+from cape.settings.config import Config
 from cape.settings.option import option
+from cape.settings.resolved import check_basis, resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import widest_basis
 
@@ -68,7 +69,7 @@ def stages(config: CapePcaConfig, n_features: int) -> tuple[PlannedStage, ...]:
 
 def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: FeatureSpace) -> RunPlan:
     """Return the plan of a run, made by the aggregator in `join`; ConfigError if there is none."""
-    d = widest_basis(config, space)
+    d = widest_basis(resolve(config), space)
     if d > config.max_features:
         do = "use a basis or an atlas."
         raise ConfigError("E145", setting="features", got=d, allowed=config.max_features, do=do)
@@ -83,7 +84,7 @@ def plan_run(config: CapePcaConfig, n_sites: int, n_subjects: int, space: Featur
 def verify(site: Site, roster: Roster) -> None:
     # Nothing of the roster is believed: the same plan is made again from what this site has.
     config = settings_of(CapePcaConfig, site.config)
-    d = widest_basis(config, roster.space)
+    d = widest_basis(resolve(config), roster.space)
     verify_basis(site, roster, d)
     verify_plan(site, roster, stages(config, d))
 

@@ -16,6 +16,7 @@ from cape.lab.synthetic.presets import AUTOCORRELATION
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.ports import Source
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.public_basis import noise_covariance, public_basis
 
 # Fixed: two runs of the same settings have to be compared with the same noise.
@@ -54,9 +55,9 @@ class SurrogateSource:
 
 def noise_root(config: Config, space: FeatureSpace, n_basis: int) -> Array | None:
     """Return the root of the covariance of smooth noise in the basis; None: features are white."""
-    B = public_basis(config, space, n_basis)
+    B = public_basis(resolve(config), space, n_basis)
     if B is None:
         return None
-    values, vectors = np.linalg.eigh(noise_covariance(config, space, B))
+    values, vectors = np.linalg.eigh(noise_covariance(space, B))
     # Rounding makes tiny eigenvalues negative.
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0)))

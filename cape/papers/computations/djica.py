@@ -46,8 +46,9 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import Config, check_basis
+from cape.settings.config import Config
 from cape.settings.option import option
+from cape.settings.resolved import check_basis, resolve
 from cape.space.public_basis import widest_basis
 
 _NAME = "djica"
@@ -140,7 +141,7 @@ def _stages(
 
 
 def _full_width(config: Config, space: FeatureSpace) -> int:
-    d = widest_basis(config, space)
+    d = widest_basis(resolve(config), space)
     if d > config.max_features:
         raise ConfigError(
             "E145", setting="features", got=d, allowed=config.max_features, do="set n_basis."

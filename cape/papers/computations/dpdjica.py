@@ -41,8 +41,9 @@ from cape.protocol.ports import Aggregator, Site, Stacks
 from cape.protocol.report_phase import report
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.protocol.zero_sum import ZeroSum
-from cape.settings.config import Config, check_basis
+from cape.settings.config import Config
 from cape.settings.option import option
+from cape.settings.resolved import check_basis, resolve
 from cape.space.public_basis import widest_basis
 
 _NAME = "dpdjica"
@@ -121,7 +122,7 @@ def _stages(
 
 
 def _full_width(config: Config, space: FeatureSpace) -> int:
-    d = widest_basis(config, space)
+    d = widest_basis(resolve(config), space)
     R = dpdjica_settings(config).n_components
     if not R <= d <= config.max_features:
         raise ConfigError(

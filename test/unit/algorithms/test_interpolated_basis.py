@@ -12,6 +12,7 @@ from cape.algorithms.interpolated_basis import InterpolatedBasis, interpolated
 from cape.data.pipeline import project
 from cape.errors import ConfigError
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import MOST_DENSE, in_basis, noise_covariance, public_basis
 
@@ -80,11 +81,11 @@ def test_a_mask_too_fine_for_an_array_gets_it_and_any_other_the_array(kind):
     settings = {"epsilon": 1.0, "delta": 1e-5, "basis": kind}
     fine, coarse = space_of((62, 66, 58), 2.0), space_of((31, 33, 29), 4.0)
     assert fine.n_features > MOST_DENSE > coarse.n_features
-    B, dense = (public_basis(Config(**settings), space, 20) for space in (fine, coarse))
+    B, dense = (public_basis(resolve(Config(**settings)), space, 20) for space in (fine, coarse))
     assert isinstance(B, InterpolatedBasis)
     assert isinstance(dense, np.ndarray)
     # Smooth noise of the same brain has the same covariance in both, but for the size of a voxel.
-    noise = [noise_covariance(Config(**settings), *pair) for pair in ((fine, B), (coarse, dense))]
+    noise = [noise_covariance(*pair) for pair in ((fine, B), (coarse, dense))]
     strengths = [np.linalg.eigvalsh(covariance)[::-1][:10] for covariance in noise]
     np.testing.assert_allclose(strengths[0] / 8, strengths[1], rtol=0.1)
 
@@ -95,4 +96,4 @@ def test_templates_beside_a_basis_are_refused_where_the_mask_is_too_fine():
     space = replace(space.with_templates(rng.standard_normal((space.n_features, 2))))
     config = Config(epsilon=1.0, delta=1e-5)
     with pytest.raises(ConfigError, match="use a coarser mask"):
-        public_basis(config, space, 20)
+        public_basis(resolve(config), space, 20)

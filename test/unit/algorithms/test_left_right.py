@@ -16,6 +16,7 @@ from cape.computations import load
 from cape.computations.capedjica.brains import midline_of, mirror_of, null_of, overlap
 from cape.data import mask_space
 from cape.errors import ConfigError
+from cape.settings.resolved import resolve
 from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import public_basis, widest_basis
 
@@ -56,21 +57,21 @@ def sphere(shift: float, edge: int = 13) -> FeatureSpace:
 def test_the_wide_basis_holds_the_leading_eigenvectors_of_the_dense_kernel(space) -> None:
     inside = space.labels() > 0
     assert kernel.spatial_sigma(inside, (10.0,) * 3) == 30.0
-    B = public_basis(config(), space, 130)
+    B = public_basis(resolve(config()), space, 130)
     place = np.argwhere(inside) * 10.0
     K = np.exp(-((place[:, None] - place[None]) ** 2).sum(-1) / (2 * 30.0**2))
     values = np.linalg.eigvalsh(K)[::-1][:130]
     assert np.abs(B.T @ B - np.eye(130)).max() < 1e-12
     residual = np.linalg.norm(K @ B - B * values, axis=0) / values
     assert residual.max() < 1e-5  # at 12 mm the block iteration has 1e-10; it fails at 30 mm
-    np.testing.assert_allclose(public_basis(config(), space, D), B[:, :D], atol=1e-7)
+    np.testing.assert_allclose(public_basis(resolve(config()), space, D), B[:, :D], atol=1e-7)
 
 
 def test_other_models_and_images_keep_their_kernels(space) -> None:
     template = config(separation="template")
-    assert widest_basis(config(), space) == 300
-    assert widest_basis(template, space) == 80
-    B = public_basis(template, space, 30)
+    assert widest_basis(resolve(config()), space) == 300
+    assert widest_basis(resolve(template), space) == 80
+    B = public_basis(resolve(template), space, 30)
     place = np.argwhere(space.labels() > 0) * 10.0
     K = np.exp(-((place[:, None] - place[None]) ** 2).sum(-1) / (2 * 12.0**2))
     values = np.einsum("ij,ij->j", B, K @ B)
@@ -90,12 +91,12 @@ def test_a_part_of_a_brain_gets_a_narrower_kernel_and_too_many_directions_an_err
 def test_the_mirror_is_orthogonal_symmetric_and_keeps_what_is_the_same_everywhere(
     space, mirror
 ) -> None:
-    J, one = mirror.J, public_basis(config(), space, D).T @ np.ones(space.n_features)
+    J, one = mirror.J, public_basis(resolve(config()), space, D).T @ np.ones(space.n_features)
     assert np.abs(J @ J - np.eye(D)).max() < 1e-13
     assert np.abs(J - J.T).max() < 1e-14
     assert one @ J @ one / (one @ one) > 0.999
     # x itself is odd.
-    B = public_basis(config(), space, D)
+    B = public_basis(resolve(config()), space, D)
     x = B.T @ (np.argwhere(space.labels() > 0)[:, 0] * 10.0 + space.affine[3])
     assert x @ J @ x / (x @ x) < -0.99
 
@@ -186,7 +187,10 @@ def test_only_networks_of_both_sides_are_a_brain(space, mirror, null, kind, low,
         near = ((place[:, None] - centres * (sign, 1, 1)) ** 2).sum(-1)
         return np.exp(-near / (2 * 15.0**2))
 
-    B, field = public_basis(config(), space, D), left_right.voxel_fields(inside, (10.0,) * 3, 11.0)
+    B, field = (
+        public_basis(resolve(config()), space, D),
+        left_right.voxel_fields(inside, (10.0,) * 3, 11.0),
+    )
     T = []
     for _ in range(12):
         first, second = rng.standard_normal((2, R, 120))
@@ -226,7 +230,7 @@ def test_a_fine_mask_has_the_mirror_of_its_nodes() -> None:
     assert ball.sum() > 70_000
     fine = FeatureSpace.of_labels("mask", ball.astype(np.int32), affine)
     given = config(mask="file", midline_x="0")
-    B, mirror = public_basis(given, fine, 40), mirror_of(given, fine, 40)
+    B, mirror = public_basis(resolve(given), fine, 40), mirror_of(given, fine, 40)
     assert not isinstance(B, np.ndarray)
     assert np.abs(mirror.J @ mirror.J - np.eye(40)).max() < 1e-12
     x = B.adjoint(places[0][ball][:, None])[:, 0]
@@ -252,7 +256,7 @@ def planted(space: FeatureSpace, n: int = 6) -> np.ndarray:
 
 
 def mean_projector(space: FeatureSpace, n_basis: int, T: int = 60) -> np.ndarray:
-    B, A = public_basis(config(mask="file"), space, n_basis), planted(space)
+    B, A = public_basis(resolve(config(mask="file")), space, n_basis), planted(space)
     one = SpatialIca(n_components=A.shape[1], private=True)
     rng = np.random.default_rng(1)
     Y = [B.T @ A @ rng.standard_normal((A.shape[1], T)) for _ in range(10)]
@@ -260,7 +264,10 @@ def mean_projector(space: FeatureSpace, n_basis: int, T: int = 60) -> np.ndarray
 
 
 def maps_of(space: FeatureSpace, n_basis: int = 40, *, mirrored: bool = True) -> np.ndarray:
-    F, B = mean_projector(space, n_basis), public_basis(config(mask="file"), space, n_basis)
+    F, B = (
+        mean_projector(space, n_basis),
+        public_basis(resolve(config(mask="file")), space, n_basis),
+    )
     if mirrored:
         F = left_right.mirrored(F, mirror_of(config(mask="file", midline_x="0"), space, n_basis).J)
     V = leading(F, 6)
@@ -339,7 +346,7 @@ def test_the_assignment_is_that_of_scipy() -> None:
 
 def test_maps_that_stay_under_noise_are_claimed_higher() -> None:
     space = sphere(0.0)
-    F, B = mean_projector(space, 40), public_basis(config(mask="file"), space, 40)
+    F, B = mean_projector(space, 40), public_basis(resolve(config(mask="file")), space, 40)
     V = leading(F, 6)
     maps = B @ V @ spatial_ica(B @ V, score="skewness").mixing
     quiet, loud = (claims(F, B, maps, noise_std=std, J=None) for std in (0.001, 0.2))

@@ -13,6 +13,7 @@ from cape.computations.capedjica import brains
 from cape.computations.capedjica.settings import CapeDjicaConfig
 from cape.data.pipeline import start_scan
 from cape.errors import ConfigError
+from cape.settings.resolved import resolve
 from cape.space.public_basis import noise_covariance, places_of, public_basis, smoothed
 from support.surfaces import axis, sphere, write_owner_files
 
@@ -74,7 +75,7 @@ def test_columns_are_the_leading_eigenvectors_of_the_kernel(space, sigma) -> Non
 
 
 def test_a_basis_of_blocks_acts_as_the_matrix_that_is_never_formed(space) -> None:
-    B = public_basis(CONFIG, space, 40)
+    B = public_basis(resolve(CONFIG), space, 40)
     assert isinstance(B, BlockBasis)
     plain = B.rows(slice(None))
     rng = np.random.default_rng(0)
@@ -92,16 +93,16 @@ def test_smooth_noise_has_the_kernels_covariance(space) -> None:
     columns = np.random.default_rng(1).standard_normal((space.n_features, 3))
     # 642 vertices tell no more than 625 harmonics apart.
     np.testing.assert_allclose(smoothed(space, columns), K @ columns, atol=5e-3)
-    B = public_basis(CONFIG, space, 20)
+    B = public_basis(resolve(CONFIG), space, 20)
     assert isinstance(B, BlockBasis)
     plain = B.rows(slice(None))
-    np.testing.assert_allclose(noise_covariance(CONFIG, space, B), plain.T @ K @ plain, atol=1e-3)
+    np.testing.assert_allclose(noise_covariance(space, B), plain.T @ K @ plain, atol=1e-3)
 
 
 def test_the_mirror_swaps_the_hemispheres_and_the_sides_of_the_voxels(space) -> None:
     places = places_of(space)
     assert surface_kernel.is_symmetric(places)
-    B = public_basis(CONFIG, space, 40)
+    B = public_basis(resolve(CONFIG), space, 40)
     assert isinstance(B, BlockBasis)
     plain = B.rows(slice(None))
     diagonal, across = surface_kernel.mirror_in_basis(places, B, sigma_mm=30.0, midline_mm=0.0)

@@ -12,12 +12,11 @@ import numpy as np
 import pytest
 from nibabel.processing import resample_from_to
 
-from cape.computations import load
 from cape.data import inspect_site, subject_matrix
 from cape.data.alignment import SD_PER_FWHM, resample_volume, smooth_volume
 from cape.data.cleaning import clean, nuisance, regressors, stop_band_cosines
 from cape.errors import ConfigError
-from cape.settings.config import Cleaning, Config
+from cape.settings.config import Config
 from cape.settings.words import CONFOUND_SETS
 from support.sites import load_site, private_code
 
@@ -110,22 +109,6 @@ def test_the_global_signal_is_that_of_scaled_features_and_brings_nothing_back(mo
     line = np.arange(T) - (T - 1) / 2
     for removed in (np.ones(T), line, line**2, *confounds.T):
         assert np.abs(removed @ found).max() < 1e-3 * np.linalg.norm(removed)
-
-
-def test_auto_is_the_recipe_of_spatial_maps_for_images_only():
-    def of(**given: object):
-        base = {"epsilon": 1.0, "delta": 1e-5, **given}
-        return load("capedjica").config.from_input(base).cleaning
-
-    brains = Cleaning(detrend="quadratic", standardize="floored", global_signal=True)
-    plain = Cleaning(detrend="linear", standardize="variance", global_signal=False)
-    assert of(separation="spatial") == brains
-    assert of(separation="spatial", feature_space="atlas", atlas="atlas-a.nii.gz") == brains
-    assert of(separation="spatial", feature_space="matrix") == of() == plain
-    assert CONFIG.cleaning == plain  # of every other computation too
-    chosen = of(separation="spatial", detrend="linear", standardize="demean", global_signal=False)
-    assert chosen == Cleaning(detrend="linear", standardize="demean", global_signal=False)
-    assert of(global_signal=True).global_signal
 
 
 def test_cosines_outside_the_pass_band_and_only_these():

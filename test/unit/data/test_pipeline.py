@@ -19,6 +19,7 @@ from cape.errors import DataError
 from cape.frozen import dataclass
 from cape.lab.synthetic import write_consortium
 from cape.settings.config import Config
+from cape.settings.resolved import resolve
 from cape.space.public_basis import MOST_DENSE, public_basis
 from support.sites import load_site, private_code
 
@@ -323,7 +324,7 @@ def test_a_mask_finer_than_3_mm_is_reduced_as_by_its_basis_without_that_basis_in
     config = Config(epsilon=1.0, delta=1e-5, mask="file", n_basis=15, min_timepoints=5)
     site, reduced = pipeline.load_site(tmp_path, {}, config, site="B")
     assert site.space.n_features == int(inside.sum()) > MOST_DENSE
-    B = public_basis(config, site.space, 15)
+    B = public_basis(resolve(config), site.space, 15)
     assert isinstance(B, InterpolatedBasis)
     dense = B @ np.eye(15)
     for subject, (label, Y) in zip(site.subjects, reduced, strict=True):

@@ -16,6 +16,7 @@ from cape.data.space import with_templates
 from cape.errors import CapeError, ConfigError
 from cape.lab.synthetic import write_consortium
 from cape.protocol.messages import FeatureSpace
+from cape.settings.resolved import resolve
 from cape.simulation.simulate import simulate
 from cape.space.public_basis import public_basis, widest_basis
 
@@ -36,18 +37,20 @@ def space(maps: np.ndarray) -> FeatureSpace:
 
 def test_the_basis_spans_the_templates_is_orthonormal_and_nests():
     maps = np.random.default_rng(0).standard_normal((D, K)) * 40
-    B = public_basis(config(), space(maps), K)
+    B = public_basis(resolve(config()), space(maps), K)
     assert B is not None
     np.testing.assert_allclose(B.T @ B, np.eye(K), atol=1e-12)
     np.testing.assert_allclose(B @ (B.T @ maps), maps, atol=1e-4)
-    np.testing.assert_allclose(public_basis(config(), space(maps), 4), B[:, :4], atol=1e-12)
-    assert widest_basis(config(), space(maps)) == K
+    np.testing.assert_allclose(
+        public_basis(resolve(config()), space(maps), 4), B[:, :4], atol=1e-12
+    )
+    assert widest_basis(resolve(config()), space(maps)) == K
 
 
 def test_maps_that_depend_on_each_other_or_are_too_few_are_refused():
     maps = np.random.default_rng(0).standard_normal((D, K))
     with pytest.raises(ConfigError, match="E011"):
-        public_basis(config(), space(maps[:, [0, 0]]), 2)
+        public_basis(resolve(config()), space(maps[:, [0, 0]]), 2)
     with pytest.raises(ConfigError, match="basis=templates"):
         config(separation="template")
     with pytest.raises(ConfigError, match="allowed 2 to 2; the public basis has 2 directions"):
@@ -93,7 +96,9 @@ def test_a_run_in_the_templates_finds_maps_inside_their_span(study, tmp_path):
     with np.load(study / "truth.npz") as truth, np.load(out / "unmixing.npz") as found:
         assert match_maps(found["A"], truth["A"]).mean > 0.95
         B = public_basis(
-            config(), with_templates(FeatureSpace.of_matrix(900), study / "local0", site="B"), 5
+            resolve(config()),
+            with_templates(FeatureSpace.of_matrix(900), study / "local0", site="B"),
+            5,
         )
         assert B is not None
         np.testing.assert_allclose(B @ (B.T @ found["A"]), found["A"], atol=1e-6)

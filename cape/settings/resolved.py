@@ -1,0 +1,118 @@
+"""What the settings of a run mean: every ``auto``, and what a computation wants, in one object.
+
+`resolve` is the one reader of those words.  All others read what it returns, so that no two of them
+take a word for different things.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Literal
+
+from cape.errors import ConfigError
+from cape.frozen import dataclass
+from cape.settings.config import Config
+from cape.settings.words import ENTITIES, parse_shape
+
+BasisKind = Literal["dct", "kernel", "templates", "none"]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cleaning:
+    """How a run is cleaned."""
+
+    detrend: str  # {"none", "linear", "quadratic"}
+    standardize: str  # {"variance", "floored", "demean", "none"}
+    global_signal: bool  # whether the mean over the features is regressed out
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Resolved:
+    """What is known before the sites of a run have joined."""
+
+    cleaning: Cleaning
+    entities: str  # what the names in a BIDS folder must have
+    basis: BasisKind  # "none": the features themselves
+    # Without noise a basis only costs: spatial maps of a small mask are made of all its voxels.
+    all_voxels: bool
+    brains: bool  # whether the recipe for spatial maps of real brains applies: a wide kernel
+    templates: bool  # whether public template maps are part of the feature space
+    widest: int  # largest d that may be asked for, where the space has as many features
+    image_shape: tuple[int, ...]  # of the pixels of a matrix
+    max_components: int  # largest R that may be chosen; 0 without components
+
+
+# Whoever has the settings asks, many times a round.
+@functools.lru_cache(maxsize=16)
+def resolve(config: Config) -> Resolved:
+    recipe = config.recipe()
+    brains = recipe.brains
+    trend, scaling = config.detrend, config.standardize
+    own_signal = config.global_signal == "auto"
+    auto_basis = config.basis == "auto" and not config.n_basis
+    flat = config.feature_space == "matrix" and config.image_shape
+    return Resolved(
+        cleaning=Cleaning(
+            detrend=("quadratic" if brains else "linear") if trend == "auto" else trend,
+            standardize=("floored" if brains else "variance") if scaling == "auto" else scaling,
+            global_signal=brains if own_signal else config.global_signal == "true",
+        ),
+        entities=_entities(config),
+        basis=_basis(config, recipe.smooth_basis),
+        all_voxels=brains and not config.private and auto_basis,
+        brains=brains,
+        templates=recipe.templates or config.basis == "templates",
+        widest=config.n_basis or recipe.widest,
+        image_shape=parse_shape(config.image_shape) if flat else (),
+        max_components=recipe.max_components,
+    )
+
+
+def _entities(config: Config) -> str:
+    if config.bids_filter != "auto":
+        return config.bids_filter
+    return ENTITIES.get(config.feature_space, "space-MNI152NLin2009cAsym_desc-preproc")
+
+
+def _basis(config: Config, smooth: Literal["dct", "kernel"]) -> BasisKind:
+    if config.feature_space == "grayordinates":
+        return "kernel"
+    if config.basis in ("dct", "kernel", "templates"):
+        return config.basis
+    if config.basis != "auto":
+        return "none"
+    if smooth == "dct":
+        return "dct" if config.feature_space == "mask" else "none"
+    # Sparse maps need smooth directions, so a kernel is worth it for 2-D images too.
+    flat = config.feature_space == "matrix" and config.image_shape
+    return "kernel" if config.feature_space == "mask" or flat else "none"
+
+
+def check_basis(config: Config) -> None:
+    """Raise ConfigError for a basis that the feature space cannot have."""
+    has_cosines = config.recipe().smooth_basis == "dct"
+    smooth = ("dct", "none") if has_cosines else ("kernel", "dct", "none")
+    by_space = {
+        "mask": smooth,
+        "atlas": ("atlas", "none"),
+        "matrix": smooth,
+        "grayordinates": ("kernel",),
+        "parcels": ("none",),
+    }
+    # The rules of the other models were measured in a kernel basis, never in templates.
+    templates = ("templates",) if has_cosines else ()
+    if config.feature_space == "grayordinates":
+        templates = ()
+    allowed = ("auto", *by_space[config.feature_space], *templates)
+    if config.basis not in allowed:
+        raise ConfigError(
+            "E011",
+            setting="basis",
+            got=config.basis,
+            allowed=f"{', '.join(allowed)} with feature_space={config.feature_space}",
+            do="parcels: feature_space=atlas; kernel: another separation than temporal.",
+        )
+    smooth_matrix = config.feature_space == "matrix" and config.basis in ("dct", "kernel")
+    if smooth_matrix and not config.image_shape:
+        do = f"a {config.basis} of a matrix needs 2-D images."
+        raise ConfigError("E013", setting="image_shape", do=do)
