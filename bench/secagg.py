@@ -18,6 +18,7 @@ import math
 import platform
 import time
 from collections.abc import Callable
+from typing import Any
 
 import cryptography
 import numpy as np
@@ -35,7 +36,7 @@ from cape.secagg.keys import (
     pair_keys,
     zero_sum_mask,
 )
-from cape.secagg.stages import Setup
+from cape.secagg.stages import Setup, check_advertisements
 
 MASK = 405_450  # svec of 900 x 900, the largest release
 N_SITES = 4
@@ -122,6 +123,10 @@ def fixed_point(repeats: int) -> dict[str, float]:
     return interleaved(jobs, min(repeats, 5))
 
 
+def messages(outcomes: dict[str, tuple[Any, Any]]) -> dict[str, Any]:
+    return {site: message for site, (_, message) in outcomes.items()}
+
+
 def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
     """Return ms of one whole run with one site lost: key sets, then one release of 190 entries."""
     source = RunSecret(secret=bytes(range(32)), label="os").stream("noise")
@@ -138,30 +143,32 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
         )
         for s in sizes
     }
-    listed = aggregator.collect_advertisements(setup, [state.own for state in first.values()])
-    shared = [
-        at_site.share(state, listed, pinned=None, token_bytes=source.token_bytes)
-        for state in first.values()
-    ]
-    table, book = aggregator.route_shares(setup, listed, [message for _, message in shared])
-    ready = [at_site.accept_shares(state, book) for state, _ in shared]
+    listed = {site: state.own for site, state in first.items()}
+    check_advertisements(setup, listed)
+    shared = {
+        site: at_site.share(state, listed, token_bytes=source.token_bytes)
+        for site, state in first.items()
+    }
+    table, book = aggregator.route_shares(setup, listed, messages(shared))
+    ready = {site: at_site.accept_shares(state, book) for site, (state, _) in shared.items()}
     exchanged = time.perf_counter()
     zeros = np.zeros(190, dtype=np.uint64)
-    sent = [
-        at_site.mask_input(state, zeros, label=label(190), participants=sorted(sizes))
-        for state in ready[1:]
-    ]
+    del ready["site0"]
+    sent = {
+        site: at_site.mask_input(state, zeros, label=label(190), participants=sorted(sizes))
+        for site, state in ready.items()
+    }
     pending, survivors = aggregator.collect_masked(
         table,
-        [message for _, message in sent],
+        messages(sent),
         key_set=0,
         label=label(190),
         participants=sorted(sizes),
     )
-    signed = [at_site.sign_survivors(state, survivors) for state, _ in sent]
-    pending, marks = aggregator.collect_signatures(pending, [message for _, message in signed])
-    opened = [at_site.unmask(state, marks) for state, _ in signed]
-    result = aggregator.unmask_sum(pending, [message for _, message in opened], bound=1)
+    signed = {s: at_site.sign_survivors(state, survivors) for s, (state, _) in sent.items()}
+    pending, marks = aggregator.collect_signatures(pending, messages(signed))
+    opened = {s: at_site.unmask(state, marks) for s, (state, _) in signed.items()}
+    result = aggregator.unmask_sum(pending, messages(opened), bound=1)
     assert not result.total.any()
     done = time.perf_counter()
     return {
@@ -169,7 +176,7 @@ def secagg(n_sites: int, n_sets: int) -> dict[str, float]:
         "key_sets": n_sets,
         "stages_1_2_all_parties_ms": 1e3 * (exchanged - started),
         "release_all_parties_ms": 1e3 * (done - exchanged),
-        "share_bytes_per_site": sum(len(c) for c in shared[0][1].sealed.values()),
+        "share_bytes_per_site": sum(len(c) for c in shared["site0"][1].sealed.values()),
     }
 
 

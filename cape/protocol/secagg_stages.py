@@ -33,8 +33,6 @@ from cape.secagg.aggregator_stages import PendingSum
 from cape.secagg.field import Integers
 from cape.secagg.messages import (
     Advertisement,
-    AdvertisementList,
-    MaskedInput,
     MaskShares,
     SealedShareBook,
     SealedShares,
@@ -50,7 +48,6 @@ EXTRA_SETS = 1
 
 M = TypeVar("M", bound=Model)
 State = TypeVar("State")
-Reply = TypeVar("Reply", Advertisement, SealedShares, SurvivorSignature, MaskShares)
 
 
 # -- facts that all parties derive from the model ------------------------------------------------
@@ -91,22 +88,15 @@ def drop_outs(model: Model) -> DropOuts:
     return model.drop_outs
 
 
-def advertised(setup: stages.Setup, listed: KeyAdvertisements) -> AdvertisementList:
-    """Return the advertisements of U1 in the form of the protocol."""
-    sites = {site: listed.sites[site] for site in keys.site_order(listed.sites)}
-    return AdvertisementList(entries=tuple(addressed(sites, stages.advertise_id(setup))))
-
-
 def table_of(party: Site | Aggregator, model: Model) -> aggregator_stages.KeyTable:
     """Return the public keys of this run in the form of the protocol."""
     roster, left = broadcast_roster(model), drop_outs(model)
-    setup = setup_of(party.digest(roster), roster)
-    listed = advertised(setup, left.advertised)
-    setup = stages.wired(setup, listed.entries)
+    listed = left.advertised.sites
+    setup = stages.wired(setup_of(party.digest(roster), roster), listed)
     return aggregator_stages.KeyTable(
         setup=setup,
         advertised=listed,
-        roster=stages.roster_of(setup, listed.entries),
+        roster=stages.roster_of(setup, listed),
         sharers=left.asked,
     )
 
@@ -128,22 +118,6 @@ def mask_label(party: Site | Aggregator, field: str, size: int) -> keys.MaskLabe
         size=size,
         transcript=party.transcript,
     )
-
-
-# -- sender and exchange: the envelope says both, so they stay out of the body -------------------
-
-
-def unaddressed(message: Reply) -> Reply:
-    return replace(message, site="", exchange=b"")
-
-
-def addressed(replies: Mapping[str, Reply], exchange: bytes) -> list[Reply]:
-    """Return messages as the stages check them.
-
-    Whatever a body says of its sender is overwritten: the engine carried it from that site, and its
-    envelope named this exchange.
-    """
-    return [replace(reply, site=site, exchange=exchange) for site, reply in replies.items()]
 
 
 # -- secrets between phases ----------------------------------------------------------------------
@@ -232,7 +206,7 @@ def _collect_advertisements(
     }
     roster, listed = broadcast_roster(model), KeyAdvertisements(sites=without, labels=labels)
     setup = setup_of(party.digest(roster), roster)
-    aggregator_stages.collect_advertisements(setup, advertised(setup, listed).entries)
+    stages.check_advertisements(setup, without)
     return listed, "zero-sum.shares"
 
 
@@ -244,28 +218,27 @@ def _absorb_advertisements(model: Model, listed: KeyAdvertisements) -> Model:
 
 def _share(site: Site, model: Model) -> SealedShares:
     state = kept(site, SECRET, site_stages.AdvertisedSite)
-    listed = advertised(state.setup, drop_outs(model).advertised)
+    listed = drop_outs(model).advertised.sites
     # Signatures first: a key that nobody signed with would be remembered under a false name.
-    stages.check_advertisements(state.setup, listed.entries, pinned=None)
-    shown = {entry.site: entry.identity_key for entry in listed.entries}
+    stages.check_advertisements(state.setup, listed)
+    if signs(site.config):
+        shown = {name: entry.identity_key for name, entry in listed.items()}
+        entries = stages.roster_entries(state.setup, listed)
+        keys.check_pinned(entries, pinned=site.known_keys(shown))
     after, message = site_stages.share(
         state,
         listed,
-        pinned=site.known_keys(shown) if signs(site.config) else None,
         # One polynomial per secret of the run, whatever list it is shared among: other shares under
         # the same key and nonce would show themselves.  (The salt settles the graph, too.)
         token_bytes=site.noise.stream("shares", state.setup.salt).token_bytes,
     )
     keep(site, SECRET, after)
-    return unaddressed(message)
+    return message
 
 
 def _route(party: Aggregator, replies: Mapping[str, SealedShares], model: Model) -> SealedShareBook:
     table = table_of(party, model)
-    exchange = stages.share_id(table.setup, table.roster)
-    inbox = addressed(replies, exchange)
-    _, book = aggregator_stages.route_shares(table.setup, table.advertised, inbox)
-    return replace(book, exchange=b"")
+    return aggregator_stages.route_shares(table.setup, table.advertised, replies)[1]
 
 
 def _absorb_shares(model: Model, book: SealedShareBook) -> Model:
@@ -279,7 +252,6 @@ def _ready(site: Site, model: Model) -> site_stages.ReadySite:
         return kept(site, SECRET, site_stages.ReadySite)
     state = kept(site, SECRET, site_stages.SharedSite)
     book = SealedShareBook(
-        exchange=stages.share_id(state.first.setup, state.roster),
         sharers=drop_outs(model).asked,
         addressed={site.id: site.parcel},
     )
@@ -293,14 +265,14 @@ def hide_droppable(
     site: Site, model: Model, noisy: npt.NDArray[np.int64], field: str
 ) -> RingVector:
     """Hide x + g under fresh masks of the next key set, uniform without the others' shares."""
-    after, message = site_stages.mask_input(
+    after, masked = site_stages.mask_input(
         _ready(site, model),
         noisy.view(np.uint64),
         label=mask_label(site, field, noisy.size),
         participants=drop_outs(model).asked,
     )
     keep(site, SECRET, after)
-    return message.masked
+    return masked
 
 
 class ModularSum(Protocol[M]):
@@ -397,44 +369,31 @@ class DroppableSum(Generic[M]):
             raise PrivacyBudgetError("E154", site=refusing[0])
         # Charged before the survivors are known: their replies are here, whoever drops out next.
         label = mask_label(party, self._release.field, self._release.charge(party, model))
-        exchange = stages.release_id(
-            table.setup,
-            table.roster,
-            key_set=left.releases,
-            label=label,
-            participants=left.asked,
-        )
         pending, listed = aggregator_stages.collect_masked(
             table,
-            [
-                MaskedInput(site=site, exchange=exchange, masked=reply.total)
-                for site, reply in replies.items()
-                if not reply.refused
-            ],
+            {site: reply.total for site, reply in replies.items() if not reply.refused},
             key_set=left.releases,
             label=label,
             participants=left.asked,
         )
         # Kept outside of the model, which is public: a masked sum is not.
         keep(party, PENDING, pending)
-        return replace(listed, exchange=b""), f"{self._release.name}.consistency"
+        return listed, f"{self._release.name}.consistency"
 
     def _collect_signatures(
         self, party: Aggregator, replies: Mapping[str, SurvivorSignature], model: M
     ) -> tuple[SurvivorSignatures, str | None]:
         pending = kept(party, PENDING, PendingSum)
-        inbox = addressed(replies, pending.exchange)
-        signed, book = aggregator_stages.collect_signatures(pending, inbox)
+        signed, book = aggregator_stages.collect_signatures(pending, replies)
         keep(party, PENDING, signed)
-        return replace(book, exchange=b""), f"{self._release.name}.unmask"
+        return book, f"{self._release.name}.unmask"
 
     def _unmask(
         self, party: Aggregator, replies: Mapping[str, MaskShares], model: M
     ) -> tuple[Any, str | None]:
         pending = kept(party, PENDING, PendingSum)
-        inbox = addressed(replies, pending.exchange)
         bound = self._release.bound(party, model)
-        total = aggregator_stages.unmask_sum(pending, inbox, bound=bound)
+        total = aggregator_stages.unmask_sum(pending, replies, bound=bound)
         # Used up: other shares must not open the same vectors again.
         party.keep(PENDING, b"")
         n_sites = len(total.survivors)
@@ -461,10 +420,10 @@ def _absorb_survivors(model: Model, listed: Survivors) -> Model:
 
 def _sign(site: Site, model: Model) -> SurvivorSignature:
     state = kept(site, SECRET, site_stages.ReadySite)
-    listed = Survivors(exchange=_exchange(state), sites=drop_outs(model).survivors)
+    listed = Survivors(sites=drop_outs(model).survivors)
     after, message = site_stages.sign_survivors(state, listed)
     keep(site, SECRET, after)
-    return unaddressed(message)
+    return message
 
 
 def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
@@ -475,13 +434,6 @@ def _absorb_signatures(model: Model, book: SurvivorSignatures) -> Model:
 def _open(site: Site, model: Model) -> MaskShares:
     state = kept(site, SECRET, site_stages.ReadySite)
     signed = drop_outs(model).signatures
-    signatures = signed.signatures if signed else {}
-    book = SurvivorSignatures(exchange=_exchange(state), signatures=signatures)
-    after, message = site_stages.unmask(state, book)
+    after, message = site_stages.unmask(state, signed or SurvivorSignatures(signatures={}))
     keep(site, SECRET, after)
-    return unaddressed(message)
-
-
-def _exchange(state: site_stages.ReadySite) -> bytes:
-    """Exchange of the release under way: signatures are bound to it."""
-    return state.release.exchange if state.release is not None else b""
+    return message

@@ -1,15 +1,16 @@
 """SecureAgg, the aggregator's side: one function per stage.
 
-`collect_advertisements`, `route_shares`, then per release `collect_masked`, `collect_signatures`,
-`unmask_sum`.  Each takes the messages that came in time, in any order; a later one is refused by
-the next stage, as it belongs to another exchange or type.  The aggregator learns the sum over the
-survivors and who they are.  Source: see `cape.secagg.stages`.
+`cape.secagg.stages.check_advertisements`, `route_shares`, then per release `collect_masked`,
+`collect_signatures`, `unmask_sum`.  Each takes the replies of one exchange by sender, and of sites
+that were asked alone (`cape.protocol.phases`).  The aggregator learns the sum over the survivors
+and who they are.  Source: see `cape.secagg.stages`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -29,8 +30,6 @@ from cape.secagg.keys import (
 )
 from cape.secagg.messages import (
     Advertisement,
-    AdvertisementList,
-    MaskedInput,
     MaskShares,
     SealedShareBook,
     SealedShares,
@@ -40,19 +39,18 @@ from cape.secagg.messages import (
 )
 from cape.secagg.stages import (
     Setup,
-    advertise_id,
-    check_advertisements,
+    check_enough,
     check_survivors,
     commit,
     commitment,
-    inbox_by_site,
     mask_public_key,
     release_id,
     roster_of,
-    share_id,
     survivor_statement,
     wired,
 )
+
+_Reply = TypeVar("_Reply")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,13 +58,9 @@ class KeyTable:
     """State after stage 2, public: facts, advertisements of U1, its digest, sites of U2."""
 
     setup: Setup
-    advertised: AdvertisementList
+    advertised: Mapping[str, Advertisement]
     roster: bytes
     sharers: tuple[str, ...]
-
-    @property
-    def entries(self) -> dict[str, Advertisement]:
-        return {entry.site: entry for entry in self.advertised.entries}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True, eq=False)
@@ -96,34 +90,16 @@ class SurvivorSum:
     n_subjects: int
 
 
-def collect_advertisements(setup: Setup, inbox: Iterable[object]) -> AdvertisementList:
-    """Stage 1: the list for U1; raises as `inbox_by_site` and `check_advertisements` do."""
-    messages = inbox_by_site(
-        inbox,
-        Advertisement,
-        allowed=setup.sizes,
-        exchange=advertise_id(setup),
-        threshold=setup.threshold,
-    )
-    entries = tuple(messages.values())
-    check_advertisements(setup, entries, pinned=None)
-    return AdvertisementList(entries=entries)
-
-
 def route_shares(
-    setup: Setup, advertised: AdvertisementList, inbox: Iterable[object]
+    setup: Setup, advertised: Mapping[str, Advertisement], inbox: Mapping[str, SealedShares]
 ) -> tuple[KeyTable, SealedShareBook]:
     """Stage 2: put the ciphertexts of U2 into one book.
 
-    Errors as of `inbox_by_site`; MessageError if a site did not share with every partner.
+    SecureAggregationError for fewer than t; MessageError if one did not share with every partner.
     """
-    setup = wired(setup, advertised.entries)
-    roster = roster_of(setup, advertised.entries)
-    sites = {entry.site for entry in advertised.entries}
-    exchange = share_id(setup, roster)
-    messages = inbox_by_site(
-        inbox, SealedShares, allowed=sites, exchange=exchange, threshold=setup.threshold
-    )
+    setup, sites = wired(setup, advertised), set(advertised)
+    roster = roster_of(setup, advertised)
+    messages = _enough(setup, inbox)
     for site, message in messages.items():
         if message.sealed.keys() != sites & setup.partners(site):
             raise MessageError("E202", problem=f"{site} did not share with every partner")
@@ -132,12 +108,12 @@ def route_shares(
         site: {sender: m.sealed[site] for sender, m in messages.items() if site in m.sealed}
         for site in messages
     }
-    return table, SealedShareBook(exchange=exchange, sharers=table.sharers, addressed=addressed)
+    return table, SealedShareBook(sharers=table.sharers, addressed=addressed)
 
 
 def collect_masked(
     table: KeyTable,
-    inbox: Iterable[object],
+    inbox: Mapping[str, Ring],
     *,
     key_set: int,
     label: MaskLabel,
@@ -146,68 +122,53 @@ def collect_masked(
     """Stage 3: sum the vectors that came and fix the survivors U3; `key_set` counts earlier ones.
 
     `participants` are U2, later the responders of the release before.  Errors as of
-    `inbox_by_site`; MessageError if a vector has another form.
+    `check_survivors`; MessageError if a vector has another form.
     """
     setup = table.setup
     expected = tuple(site_order(participants))
     exchange = release_id(setup, table.roster, key_set=key_set, label=label, participants=expected)
-    messages = inbox_by_site(
-        inbox, MaskedInput, allowed=expected, exchange=exchange, threshold=setup.threshold
-    )
-    check_survivors(setup, messages)
+    check_survivors(setup, inbox)
     total = np.zeros(label.size, dtype=np.uint64)
-    for site, message in messages.items():
-        if message.masked.dtype != np.uint64 or message.masked.shape != total.shape:
+    for site, vector in inbox.items():
+        if vector.dtype != np.uint64 or vector.shape != total.shape:
             raise MessageError("E202", problem=f"the vector of {site} has another form")
         # Each vector is uniform to the aggregator; only the whole sum can be opened.
-        total += message.masked
+        total += vector
     pending = PendingSum(
         table=table,
         key_set=key_set,
         label=label,
         participants=expected,
         exchange=exchange,
-        survivors=tuple(messages),
+        survivors=tuple(site_order(inbox)),
         total=total,
     )
-    return pending, Survivors(exchange=exchange, sites=pending.survivors)
+    return pending, Survivors(sites=pending.survivors)
 
 
 def collect_signatures(
-    pending: PendingSum, inbox: Iterable[object]
+    pending: PendingSum, inbox: Mapping[str, SurvivorSignature]
 ) -> tuple[PendingSum, SurvivorSignatures]:
-    """Stage 3b; errors as of `inbox_by_site`; SecureAggregationError if another list is signed."""
-    messages = inbox_by_site(
-        inbox,
-        SurvivorSignature,
-        allowed=pending.survivors,
-        exchange=pending.exchange,
-        threshold=pending.table.setup.threshold,
-    )
+    """Stage 3b; SecureAggregationError for fewer than t, or if another list is signed."""
+    messages = _enough(pending.table.setup, inbox)
     # Sites check them again.  Here the error names the site, and nothing was opened.
     statement = survivor_statement(pending.exchange, pending.survivors)
-    entries = pending.table.entries
+    entries = pending.table.advertised
     for site, message in messages.items():
         verify_signature(entries[site].identity_key, statement, message.signature, site=site)
     signatures = {site: message.signature for site, message in messages.items()}
     signed = replace(pending, signers=tuple(messages))
-    return signed, SurvivorSignatures(exchange=pending.exchange, signatures=signatures)
+    return signed, SurvivorSignatures(signatures=signatures)
 
 
-def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> SurvivorSum:
+def unmask_sum(pending: PendingSum, inbox: Mapping[str, MaskShares], *, bound: int) -> SurvivorSum:
     """Stage 4: take off self masks of survivors and what dropped sites left; `bound`: `decode_sum`.
 
-    Errors as of `inbox_by_site`; MessageError if a site did not open exactly what was asked;
-    SecureAggregationError for shares that miss the advertised keys, or a sum past its bound.
+    MessageError if a site did not open exactly what was asked; SecureAggregationError for fewer
+    than t, for shares that miss the advertised keys, or a sum past its bound.
     """
     table, label = pending.table, pending.label
-    messages = inbox_by_site(
-        inbox,
-        MaskShares,
-        allowed=pending.signers,
-        exchange=pending.exchange,
-        threshold=table.setup.threshold,
-    )
+    messages = _enough(table.setup, inbox)
     survivors = set(pending.survivors)
     dropped = set(pending.participants) - survivors
     for site, message in messages.items():
@@ -217,7 +178,7 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
             raise MessageError("E202", problem=f"{site} did not open what was asked")
     # The state stays as it was, so that a repeated request gives the same sum.
     total = pending.total.copy()
-    entries = table.entries
+    entries = table.advertised
     for u in pending.survivors:
         seed = _secret(
             table, {v: m.self_masks[u] for v, m in messages.items() if u in m.self_masks}
@@ -246,6 +207,12 @@ def unmask_sum(pending: PendingSum, inbox: Iterable[object], *, bound: int) -> S
         responders=tuple(messages),
         n_subjects=sum(sizes[site] for site in pending.survivors),
     )
+
+
+def _enough(setup: Setup, replies: Mapping[str, _Reply]) -> dict[str, _Reply]:
+    """Return the replies in `site_order`, at least t of them."""
+    check_enough(replies, threshold=setup.threshold)
+    return {site: replies[site] for site in site_order(replies)}
 
 
 def _secret(table: KeyTable, shares: Mapping[str, bytes]) -> bytes:

@@ -38,8 +38,6 @@ from cape.secagg.keys import (
 )
 from cape.secagg.messages import (
     Advertisement,
-    AdvertisementList,
-    MaskedInput,
     MaskShares,
     SealedShareBook,
     SealedShares,
@@ -51,8 +49,6 @@ from cape.secagg.shamir import SHARE_BYTES, TokenBytes
 from cape.secagg.stages import (
     PAIR_BYTES,
     Setup,
-    advertise_id,
-    check_advertisements,
     check_enough,
     check_survivors,
     commit,
@@ -60,7 +56,6 @@ from cape.secagg.stages import (
     release_id,
     roster_of,
     share_context,
-    share_id,
     share_info,
     survivor_statement,
     wired,
@@ -95,7 +90,7 @@ class ReadySite:
     setup: Setup
     site: str
     roster: bytes  # roster digest of U1, whose public keys are `advertised`
-    advertised: AdvertisementList
+    advertised: Mapping[str, Advertisement]
     # Sites that may still take part: U2, then the survivors of the last release
     alive: tuple[str, ...]
     used: int  # key sets used up; the next release takes the set of this index
@@ -111,6 +106,7 @@ class AdvertisedSite:
     """State after stage 1; `own` is the message."""
 
     setup: Setup
+    site: str
     own: Advertisement
     share_key: bytes = field(repr=False)
     identity_secret: bytes = field(repr=False)
@@ -122,7 +118,7 @@ class SharedSite:
     """State after stage 2 was sent."""
 
     first: AdvertisedSite
-    advertised: AdvertisementList
+    advertised: Mapping[str, Advertisement]
     roster: bytes
     own_shares: bytes = field(repr=False)
 
@@ -150,8 +146,6 @@ def advertise(
     for one in key_sets:
         keys += public_key(private_key_from_bytes(one.mask_key)) + commit(one.seed)
     own = Advertisement(
-        site=site,
-        exchange=advertise_id(setup),
         keys=keys,
         identity_key=identity_public_key(identity_secret),
         signature=sign(identity_secret, advertisement(site, keys, salt=setup.salt)),
@@ -159,6 +153,7 @@ def advertise(
     )
     return AdvertisedSite(
         setup=setup,
+        site=site,
         own=own,
         share_key=share_key,
         identity_secret=identity_secret,
@@ -168,61 +163,54 @@ def advertise(
 
 def share(
     state: AdvertisedSite,
-    advertised: AdvertisementList,
+    advertised: Mapping[str, Advertisement],
     *,
-    pinned: Mapping[str, bytes] | None,
     token_bytes: TokenBytes,
 ) -> tuple[SharedSite, SealedShares]:
-    """Stage 2: check U1 as the aggregator relays it and share the own secrets among its sites.
+    """Stage 2: share the own secrets among the sites of a list that passed `check_advertisements`.
 
     Once per state: a second call would encrypt other shares under the same key and nonce.  A
-    repeated request is answered with the stored message.  Errors as of `check_advertisements`;
-    SecureAggregationError if the own entry was changed.
+    repeated request is answered with the stored message.  SecureAggregationError if the own entry
+    was changed.
     """
-    own, entries = state.own, advertised.entries
-    check_advertisements(state.setup, entries, pinned=pinned)
+    site = state.site
     # Others would encrypt their shares to the changed key.
-    if own not in entries:
+    if advertised.get(site) != state.own:
         raise failure("the own advertisement was changed")
-    setup = wired(state.setup, entries)
-    roster, partners = roster_of(setup, entries), setup.partners(own.site)
-    shares = _split_sets(setup, {own.site, *partners}, state.key_sets, token_bytes)
+    setup = wired(state.setup, advertised)
+    roster, partners = roster_of(setup, advertised), setup.partners(site)
+    shares = _split_sets(setup, {site, *partners}, state.key_sets, token_bytes)
     # The aggregator relays all shares, so each is for the eyes of its receiver only; the own ones
     # stay here.
     sealed = {
-        entry.site: _cipher(state.share_key, entry, roster, setup, own.site, entry.site).encrypt(
-            _NONCE, shares[entry.site], share_context(setup, own.site, entry.site)
+        peer: _cipher(state, advertised, roster, site, peer).encrypt(
+            _NONCE, shares[peer], share_context(setup, site, peer)
         )
-        for entry in entries
-        if entry.site in partners
+        for peer in partners & advertised.keys()
     }
     shared = SharedSite(
         first=replace(state, setup=setup),
         advertised=advertised,
         roster=roster,
-        own_shares=shares[own.site],
+        own_shares=shares[site],
     )
-    message = SealedShares(site=own.site, exchange=share_id(setup, roster), sealed=sealed)
-    return shared, message
+    return shared, SealedShares(sealed=sealed)
 
 
 def accept_shares(state: SharedSite, book: SealedShareBook) -> ReadySite:
-    """Open the shares that U2 sent to this site; MessageError if the book is of another exchange.
+    """Open the shares that U2 sent to this site.
 
     SecureAggregationError: too few sites; own shares or a ciphertext missing, changed or malformed.
     """
-    first, setup, site = state.first, state.first.setup, state.first.own.site
-    if book.exchange != share_id(setup, state.roster):
-        raise MessageError("E202", problem="it belongs to another stage or exchange")
+    first, setup, site = state.first, state.first.setup, state.first.site
     sharers = set(book.sharers)
     check_enough(sharers, threshold=setup.threshold)
-    entries = {entry.site: entry for entry in state.advertised.entries}
     # Without its own shares among them this site was counted out: it must not go on as if in U2.
-    if site not in sharers or not sharers <= entries.keys():
+    if site not in sharers or not sharers <= state.advertised.keys():
         raise failure("the sites that shared are not those that advertised")
     received, ciphertexts = {site: state.own_shares}, book.addressed.get(site, {})
     for sender in site_order(sharers & setup.partners(site)):
-        cipher = _cipher(first.share_key, entries[sender], state.roster, setup, sender, site)
+        cipher = _cipher(first, state.advertised, state.roster, sender, site)
         context = share_context(setup, sender, site)
         received[sender] = _open(cipher, ciphertexts.get(sender, b""), context, sender=sender)
         # Malformed shares are found now, while nothing is masked yet, not at a drop-out.
@@ -265,14 +253,19 @@ def _split_sets(
 
 
 def _cipher(
-    share_key: bytes, peer: Advertisement, roster: bytes, setup: Setup, sender: str, receiver: str
+    own: AdvertisedSite,
+    advertised: Mapping[str, Advertisement],
+    roster: bytes,
+    sender: str,
+    receiver: str,
 ) -> ChaCha20Poly1305:
-    """AEAD for the one message from `sender` to `receiver`; `peer` is the other end."""
+    """AEAD for the one message from `sender` to `receiver`, one of whom is this site."""
     # Sender and receiver stand in the info: the two directions of a pair have different keys.
-    secret = private_key_from_bytes(share_key)
+    secret = private_key_from_bytes(own.share_key)
     info = share_info(roster, sender, receiver)
-    public = peer.keys[:KEY_BYTES]
-    return ChaCha20Poly1305(exchange(secret, public, peer=peer.site, salt=setup.salt, info=info))
+    peer = receiver if sender == own.site else sender
+    public = advertised[peer].keys[:KEY_BYTES]
+    return ChaCha20Poly1305(exchange(secret, public, peer=peer, salt=own.setup.salt, info=info))
 
 
 def _open(cipher: ChaCha20Poly1305, sealed: bytes, context: bytes, *, sender: str) -> bytes:
@@ -292,7 +285,7 @@ def _pair(shares: bytes, key_set: int) -> bytes:
 
 def mask_input(
     state: ReadySite, noisy: Ring, *, label: MaskLabel, participants: Sequence[str]
-) -> tuple[ReadySite, MaskedInput]:
+) -> tuple[ReadySite, Ring]:
     """Stage 3: mask `noisy` = x + g, modulo 2^64, with the next key set, which is used up by this.
 
     `participants` are in `state.alive`, with the own id.  SecureAggregationError if a release is
@@ -311,9 +304,9 @@ def mask_input(
     ring = KeyRing(site=state.site, secret_key=own.mask_key)
     among = state.setup.partners(state.site).intersection(participants)
     peers = {
-        entry.site: mask_public_key(entry, state.used)
-        for entry in state.advertised.entries
-        if entry.site in among
+        peer: mask_public_key(entry, state.used)
+        for peer, entry in state.advertised.items()
+        if peer in among
     }
     pairs = shared_keys(ring, peers, digest=state.roster, salt=state.setup.salt)
     masked = zero_sum_mask(pairs, label)
@@ -336,16 +329,16 @@ def mask_input(
         held=state.held[1:],
         release=release,
     )
-    return after, MaskedInput(site=state.site, exchange=release.exchange, masked=masked)
+    return after, masked
 
 
 def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, SurvivorSignature]:
     """Stage 3b: sign the list of survivors, one list per release.
 
-    MessageError if no release is open, a list was signed already, or it belongs to another release;
+    MessageError if no release is open, or a list was signed already;
     SecureAggregationError for too few survivors, one that was not asked, or without this site.
     """
-    release = _open_release(state, listed.exchange)
+    release = _open_release(state)
     # Two lists of one release could have one site's mask key opened and its self mask as well.
     if release.survivors:
         raise MessageError("E202", problem="the survivors of this release are signed already")
@@ -355,11 +348,7 @@ def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, Surv
     if not {state.site} <= set(survivors) <= set(release.participants):
         raise failure("the survivors are not sites of this release")
     statement = survivor_statement(release.exchange, survivors)
-    message = SurvivorSignature(
-        site=state.site,
-        exchange=release.exchange,
-        signature=sign(state.identity_secret, statement),
-    )
+    message = SurvivorSignature(signature=sign(state.identity_secret, statement))
     after = replace(state, alive=survivors, release=replace(release, survivors=survivors))
     return after, message
 
@@ -367,32 +356,30 @@ def sign_survivors(state: ReadySite, listed: Survivors) -> tuple[ReadySite, Surv
 def unmask(state: ReadySite, book: SurvivorSignatures) -> tuple[ReadySite, MaskShares]:
     """Stage 4: open the self masks of survivors and the mask keys of dropped sites, once.
 
-    MessageError if no or another release is open.  SecureAggregationError if survivors were not
+    MessageError if no release is open.  SecureAggregationError if survivors were not
     signed here, or not by t survivors on the same list.
     """
-    release = _open_release(state, book.exchange)
+    release = _open_release(state)
     # The list that this site signed, not one that the book could bring along.
     survivors = release.survivors
     if not survivors or not book.signatures.keys() <= set(survivors):
         raise failure("the signatures are not those of the survivors")
     check_enough(book.signatures, threshold=state.setup.threshold)
     statement = survivor_statement(release.exchange, survivors)
-    identities = {entry.site: entry.identity_key for entry in state.advertised.entries}
     for signer, signature in book.signatures.items():
-        verify_signature(identities[signer], statement, signature, site=signer)
+        key = state.advertised[signer].identity_key
+        verify_signature(key, statement, signature, site=signer)
     # Of every site one secret is opened, never both.
     dropped = set(release.participants) - set(survivors)
     message = MaskShares(
-        site=state.site,
-        exchange=release.exchange,
         self_masks={u: both[SHARE_BYTES:] for u, both in release.shares.items() if u in survivors},
         mask_keys={u: both[:SHARE_BYTES] for u, both in release.shares.items() if u in dropped},
     )
     return replace(state, release=None), message
 
 
-def _open_release(state: ReadySite, exchange: bytes) -> OpenRelease:
-    """Release under way; MessageError if there is none or another one is meant."""
-    if state.release is None or state.release.exchange != exchange:
+def _open_release(state: ReadySite) -> OpenRelease:
+    """Release under way; MessageError if there is none."""
+    if state.release is None:
         raise MessageError("E202", problem="it belongs to no open release")
     return state.release

@@ -9,9 +9,9 @@ would open the first.  Source: docs/threat-model.md, "SecureAgg".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import field, replace
-from typing import Final, TypeVar
+from typing import Final
 
 from cape.errors import ConfigError, MessageError
 from cape.frozen import dataclass
@@ -21,7 +21,6 @@ from cape.secagg.keys import (
     KeyRosterEntry,
     MaskLabel,
     advertisement,
-    check_pinned,
     failure,
     lp,
     roster_digest,
@@ -30,7 +29,7 @@ from cape.secagg.keys import (
     u64,
     verify_signature,
 )
-from cape.secagg.messages import Advertisement, Message
+from cape.secagg.messages import Advertisement
 from cape.secagg.shamir import SHARE_BYTES
 
 # Public part of a key set: X25519 key of the pairwise masks, commitment of the self mask
@@ -104,55 +103,24 @@ class Setup:
         return KEY_BYTES + SET_BYTES * self.n_sets
 
 
-_M = TypeVar("_M", bound=Message)
-
-
-def inbox_by_site(
-    inbox: Iterable[object],
-    kind: type[_M],
-    *,
-    allowed: Collection[str],
-    exchange: bytes,
-    threshold: int,
-) -> dict[str, _M]:
-    """Messages by sender in `site_order`; SecureAggregationError for fewer than `threshold`.
-
-    MessageError for a message of another stage, exchange or sender, or two of one sender.
-    """
-    messages: dict[str, _M] = {}
-    for message in inbox:
-        # The exchange id names run, batch, roster and label, so a replayed message is another's.
-        if not isinstance(message, kind) or message.exchange != exchange:
-            raise MessageError("E202", problem="it belongs to another stage or exchange")
-        if message.site not in allowed:
-            raise MessageError("E202", problem="its sender has no part in this exchange")
-        if message.site in messages:
-            raise MessageError("E202", problem=f"{message.site} answered twice")
-        messages[message.site] = message
-    check_enough(messages, threshold=threshold)
-    return {site: messages[site] for site in site_order(messages)}
-
-
 def check_enough(sites: Collection[str], *, threshold: int) -> None:
     """Raise SecureAggregationError unless at least `threshold` sites are left."""
     if len(sites) < threshold:
         raise failure(f"{len(sites)} sites are left, {threshold} are needed")
 
 
-def check_advertisements(
-    setup: Setup, entries: Sequence[Advertisement], *, pinned: Mapping[str, bytes] | None
-) -> None:
-    """Refuse a list for U1 that is not complete, distinct and signed; `pinned`: keys stored here.
+def check_advertisements(setup: Setup, listed: Mapping[str, Advertisement]) -> None:
+    """Refuse a list for U1 that is not complete, distinct and signed.
 
-    Errors as of `inbox_by_site`; SecureAggregationError for a wrong length, a repeated key, a bad
-    signature, or an identity key that is not the pinned one.
+    MessageError for a site that did not join; SecureAggregationError for too few, a wrong length,
+    a repeated key or a bad signature.
     """
-    exchange, threshold = advertise_id(setup), setup.threshold
-    advertised = inbox_by_site(
-        entries, Advertisement, allowed=setup.sizes, exchange=exchange, threshold=threshold
-    )
+    if not listed.keys() <= setup.sizes.keys():
+        raise MessageError("E202", problem="a site that did not join advertises keys")
+    check_enough(listed, threshold=setup.threshold)
     parts: list[bytes] = []
-    for site, entry in advertised.items():
+    for site in site_order(listed):
+        entry = listed[site]
         if len(entry.keys) != setup.key_bytes():
             raise failure(f"the keys of {site} have a wrong length")
         parts += [entry.keys[i : i + KEY_BYTES] for i in range(0, len(entry.keys), KEY_BYTES)]
@@ -162,24 +130,21 @@ def check_advertisements(
     # A site that advertises a part of another's keys could be told that site's secrets.
     if len(set(parts)) != len(parts):
         raise failure("an advertised key repeats")
-    if pinned is not None:
-        check_pinned(roster_entries(setup, entries), pinned=pinned)
     if setup.plan is not None:
         # Who could leave its part out after the others' are known would choose between graphs.
-        if advertised.keys() != setup.sizes.keys():
+        if listed.keys() != setup.sizes.keys():
             raise failure("the graph needs the part of every site, and one is missing")
-        for site, entry in advertised.items():
+        for site, entry in listed.items():
             if commit_part(entry.opening) != setup.commitments.get(site):
                 raise failure(f"the part of {site} in the graph is not the one it committed to")
 
 
-def wired(setup: Setup, entries: Iterable[Advertisement]) -> Setup:
+def wired(setup: Setup, listed: Mapping[str, Advertisement]) -> Setup:
     """Return the setup with the graph of a list that passed `check_advertisements`."""
     if setup.plan is None:
         return setup
-    parts = {entry.site: entry.opening for entry in entries}
     # The salt names the roster, and with it every commitment, which came before every part.
-    mixed = b"".join(lp(parts[site]) for site in site_order(parts))
+    mixed = b"".join(lp(listed[site].opening) for site in site_order(listed))
     seed = sha256(lp(b"cape/1/graph") + setup.salt + mixed)
     return replace(setup, commitments={}, graph_seed=seed)
 
@@ -201,22 +166,22 @@ def check_survivors(setup: Setup, survivors: Collection[str]) -> None:
             raise failure(f"{alone[0]} has too few neighbours among the survivors")
 
 
-def roster_entries(setup: Setup, entries: Iterable[Advertisement]) -> list[KeyRosterEntry]:
+def roster_entries(setup: Setup, listed: Mapping[str, Advertisement]) -> list[KeyRosterEntry]:
     """Roster of U1: the public key of an entry is its whole `Advertisement.keys`."""
     return [
         KeyRosterEntry(
-            site=e.site,
-            n_subjects=setup.sizes[e.site],
-            public_key=e.keys,
-            identity_key=e.identity_key,
+            site=site,
+            n_subjects=setup.sizes[site],
+            public_key=listed[site].keys,
+            identity_key=listed[site].identity_key,
         )
-        for e in entries
+        for site in site_order(listed)
     ]
 
 
-def roster_of(setup: Setup, entries: Iterable[Advertisement]) -> bytes:
-    """Roster digest of U1, bound into every key of this batch."""
-    return roster_digest(roster_entries(setup, entries))
+def roster_of(setup: Setup, listed: Mapping[str, Advertisement]) -> bytes:
+    """Roster digest of U1, bound into every key of this run."""
+    return roster_digest(roster_entries(setup, listed))
 
 
 def mask_public_key(entry: Advertisement, key_set: int) -> bytes:
@@ -239,14 +204,6 @@ def commit(seed: bytes) -> bytes:
 
 # Texts "cape/1/..." keep the uses of SHA-256 and HKDF apart; each other part has a fixed length or
 # carries its own, so that no two meanings have the same bytes.
-
-
-def advertise_id(setup: Setup) -> bytes:
-    return sha256(lp(b"cape/1/advertise") + setup.salt + u64(setup.batch) + u64(setup.n_sets))
-
-
-def share_id(setup: Setup, roster: bytes) -> bytes:
-    return sha256(lp(b"cape/1/shares") + setup.salt + u64(setup.batch) + roster)
 
 
 def release_id(

@@ -370,7 +370,7 @@ def forged(link: Any, own: str) -> dict[str, Any]:
             made = site_stages.advertise(
                 setup, site=name, identity_secret=secret, token_bytes=secrets.token_bytes
             )
-            sites[name] = replace(made.own, site="", exchange=b"")
+            sites[name] = made.own
         return {"sites": sites}
     salt = x25519.run_salt(roster[:16].hex(), roster)
     body = {
@@ -610,7 +610,7 @@ def test_sites_that_were_told_different_survivors_open_nothing() -> None:
     for site in link._parties:
         request = replace(
             link._request, phase="mean.unmask", seq=link._request.seq + 1,
-            body=SurvivorSignatures(exchange=link._request.body.exchange, signatures=signatures),
+            body=SurvivorSignatures(signatures=signatures),
         )  # fmt: skip
         with pytest.raises(CapeError, match="E2"):
             opened.append(links.advance_site(link._runs[site], request, link._parties[site]))

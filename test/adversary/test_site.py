@@ -147,7 +147,7 @@ class Unmasking:
         for site, lists in told.items():
             for sites in lists:
                 run, _ = self.sign(site, sites)
-                book = SurvivorSignatures(exchange=b"", signatures=books[sites])
+                book = SurvivorSignatures(signatures=books[sites])
                 cursor = {"seq": run.cursor.seq + 1, "phase": "mean.unmask"}
                 request = replace(self.link._request, body=book, **cursor)
                 try:

@@ -17,7 +17,7 @@ from cape.errors import SecureAggregationError
 from cape.secagg import aggregator_stages as aggregator
 from cape.secagg import site_stages as site_side
 from cape.secagg.keys import KeyRing, MaskLabel, shared_keys, zero_sum_mask
-from cape.secagg.stages import Setup, mask_public_key
+from cape.secagg.stages import Setup, check_advertisements, mask_public_key
 
 SIZE = 3
 BOUND = 2**40
@@ -88,18 +88,16 @@ class World:
         self.opened = remember(self._opened)
 
     def _advertised(self, u1):
-        inbox = [self.first[site].own for site in u1]
-        listed = aggregator.collect_advertisements(self.setup, inbox)
+        listed = {site: self.first[site].own for site in u1}
+        check_advertisements(self.setup, listed)
         return listed, {
-            site: site_side.share(
-                self.first[site], listed, pinned=None, token_bytes=entropy(site + "s")
-            )
+            site: site_side.share(self.first[site], listed, token_bytes=entropy(site + "s"))
             for site in u1
         }
 
     def _ready(self, u1, u2):
         listed, shared = self.advertised(u1)
-        inbox = [shared[site][1] for site in u2]
+        inbox = {site: shared[site][1] for site in u2}
         table, book = aggregator.route_shares(self.setup, listed, inbox)
         return table, {site: site_side.accept_shares(shared[site][0], book) for site in u2}
 
@@ -130,7 +128,7 @@ def only(outcomes, sites):
 
 
 def messages(outcomes):
-    return [message for _, message in outcomes.values()]
+    return {site: message for site, (_, message) in outcomes.items()}
 
 
 def mask_all(states, *, key_set, participants):
@@ -270,8 +268,9 @@ def test_a_site_that_sent_its_vector_but_was_counted_out_stays_hidden():
     result, _ = release(table, states, key_set=0, participants=asked, here=everybody - {"site1"})
     assert "site1" not in result.survivors
     opened = KeyRing(site="site1", secret_key=world.first["site1"].key_sets[0].mask_key)
-    peers = {e.site: mask_public_key(e, 0) for e in table.advertised.entries if e.site != "site1"}
+    listed = table.advertised.items()
+    peers = {site: mask_public_key(entry, 0) for site, entry in listed if site != "site1"}
     pairs = shared_keys(opened, peers, digest=table.roster, salt=world.setup.salt)
-    left = late.masked - zero_sum_mask(pairs, label(0)) - vector("site1", 0).view(np.uint64)
+    left = late - zero_sum_mask(pairs, label(0)) - vector("site1", 0).view(np.uint64)
     assert (left > 2**40).all()
     assert (left < 2**64 - 2**40).all()
