@@ -6,13 +6,6 @@ stderr  the public text of an error, exit 1
 """
 
 import gc
-import os
-
-if __name__ == "__main__" and os.environ.get("CAPE_RESIDENT"):  # off unless asked for
-    from cape.engines.coinstac.resident import ask
-
-    if (code := ask("remote")) is not None:
-        raise SystemExit(code)
 
 gc.disable()  # what is imported stays: to look for garbage in it costs a tenth of the start
 

@@ -88,10 +88,6 @@ def round_start(arguments: argparse.Namespace) -> Iterator[Row]:
         measure="start of a round", ours=found["round_ms"], beside=found["numpy_ms"],
         what="import numpy", ratio=found["ratio"], target=1.8,
     )  # fmt: skip
-    yield Row(
-        measure="the same through a resident process", ours=found["resident_ms"],
-        beside=found["numpy_ms"], what="import numpy", ratio=found["resident_ratio"], target=0.4,
-    )  # fmt: skip
 
 
 def reading(arguments: argparse.Namespace) -> Iterator[Row]:

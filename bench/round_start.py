@@ -4,8 +4,7 @@ COINSTAC's first version starts a new process for every party in every round, 47
 a default run.  Plays a run of three small sites until the first `iterate` round, then lets one site
 answer that round again and again from the same folders, in turn with ``python -c "import numpy"``.
 Bytecode is compiled beforehand and BLAS has one thread.  The figure is the ratio of the medians of
-user and system time of the processes.  "resident" is the same round where a resident process starts
-it (Linux): the time of the caller alone; the fork's own is that of the round's work.
+user and system time of the processes.
 
     python bench/round_start.py --repeats 15 --json
 """
@@ -43,7 +42,6 @@ COMMANDS = {
     "numpy": ["-c", "import numpy"],
     "imports": ["-c", "import cape.engines.coinstac.computation, cape.computations.capedjica"],
     "round": [str(ROOT / "local.py")],
-    "resident": [str(ROOT / "local.py")],
 }
 
 
@@ -128,23 +126,13 @@ def measure(work: Path, repeats: int) -> dict[str, float]:
     shutil.copytree(home, kept)
     env = environment(work, SITES[0])
     seconds: dict[str, list[float]] = {name: [] for name in COMMANDS}
-    own = str(work / "resident")
-    start = [sys.executable, "-m", "cape.engines.coinstac.resident", own]
-    resident = subprocess.Popen(start, env=env, stdout=subprocess.PIPE, cwd=ROOT)
-    try:
-        assert resident.stdout is not None
-        assert resident.stdout.readline()
-        for i in range(repeats + 1):
-            for name, command in COMMANDS.items():
-                shutil.rmtree(home)
-                shutil.copytree(kept, home)
-                asked = {"CAPE_RESIDENT": own} if name == "resident" else {}
-                spent = cpu_seconds(command, {**env, **asked}, text)
-                if i:  # the first of each compiles bytecode and fills the file cache
-                    seconds[name].append(spent)
-    finally:
-        resident.kill()
-        resident.wait()
+    for i in range(repeats + 1):
+        for name, command in COMMANDS.items():
+            shutil.rmtree(home)
+            shutil.copytree(kept, home)
+            spent = cpu_seconds(command, env, text)
+            if i:  # the first of each compiles bytecode and fills the file cache
+                seconds[name].append(spent)
     return {name: statistics.median(values) for name, values in seconds.items()}
 
 
@@ -161,8 +149,7 @@ def main() -> int:
     ratio = median["round"] / median["numpy"]
     if given.json:
         milliseconds = {f"{name}_ms": round(1000 * value, 1) for name, value in median.items()}
-        through = round(median["resident"] / median["numpy"], 3)
-        figures = {"ratio": round(ratio, 3), "resident_ratio": through, "allowed": ALLOWED}
+        figures = {"ratio": round(ratio, 3), "allowed": ALLOWED}
         print(json.dumps({**milliseconds, **figures}))
     else:
         for name, value in median.items():
