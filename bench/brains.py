@@ -12,7 +12,7 @@
           each of four smoothnesses; `noise_mean` is that of the worst.
 ``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
 
-Subjects: `cape.lab.synthetic.two_sided` on the 10 mm mask, 20 networks, 4 of them on one side only.
+Subjects: `two_sided` of cape.lab.synthetic on the 10 mm mask, 20 networks, 4 of them on one side only.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def run(voxels: Path, g: float, n_components: int, seed: int, separation: str) -
 def write_voxels(path: Path, seed: int, *, networks: bool) -> Any:
     """Write (M, D, T) voxels of all subjects with a baseline and slow drifts; return the truth."""
     from cape.data import grid_of, mask_space
-    from cape.lab.synthetic import two_sided
+    from cape.lab.synthetic.resting import two_sided
     from cape.settings.config import Config
 
     space = mask_space(replace(Config(epsilon=1.0, delta=1e-5), mask=MASK))
@@ -171,7 +171,7 @@ def test_at(g: float, R: int) -> dict[str, Any]:
     from cape.computations.capedjica.brains import mirror_of, null_of
     from cape.data import grid_of, mask_space
     from cape.forecast.one_release import spatial_basis
-    from cape.lab.synthetic import two_sided
+    from cape.lab.synthetic.resting import two_sided
     from cape.settings.resolved import resolve
     from cape.space.public_basis import public_basis
 

@@ -27,7 +27,8 @@ import numpy.typing as npt
 from cape.algorithms.infomax import BIAS_BOUND, GRADIENT_BOUND, SUBJECT_BOUND, Clip, Infomax
 from cape.algorithms.quasi_newton import QuasiNewton, Score
 from cape.algorithms.whitening import LogEuclidean, reduce_subject, whiten
-from cape.lab.synthetic import PRESETS, generate, standardise
+from cape.lab.synthetic.generators import generate, standardise
+from cape.lab.synthetic.presets import PRESETS
 
 R = 20
 PICARD = (5, 25)

@@ -132,7 +132,7 @@ def made(folder: Path, asked: argparse.Namespace) -> Path:
     import nibabel as nib
     import numpy as np
 
-    from cape.lab.synthetic import write_consortium
+    from cape.lab.synthetic.consortium import write_consortium
 
     write_consortium(
         folder / "made", preset="brain", site_sizes=(4 * asked.subjects, 2), grid_mm=asked.grid,

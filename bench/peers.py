@@ -123,7 +123,7 @@ def main() -> int:
     if given.task:
         sys.stdout.write("\n" + json.dumps(run_task(given.task, given.folder, given.networks)))
         return 0
-    from cape.lab.synthetic import write_consortium
+    from cape.lab.synthetic.consortium import write_consortium
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

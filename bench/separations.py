@@ -35,16 +35,10 @@ from cape.algorithms.scores import match_maps
 from cape.computations import load
 from cape.data import grid_of, mask_space
 from cape.forecast.rule import RunSize
-from cape.lab.synthetic import (
-    NETWORKS,
-    PRESETS,
-    Scanner,
-    correlated_maps,
-    garch_sources,
-    generate,
-    network_maps,
-    random_fields,
-)
+from cape.lab.synthetic.brain import NETWORKS, Scanner, network_maps
+from cape.lab.synthetic.differences import random_fields
+from cape.lab.synthetic.generators import correlated_maps, garch_sources, generate
+from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.outcome import IcaOutcome
 from cape.settings.config import Config

@@ -128,7 +128,8 @@ class Subjects:
 
 
 def subjects_of(name: str, n_subjects: int, n_components: int, seed: int) -> Subjects:
-    from cape.lab.synthetic import PRESETS, generate
+    from cape.lab.synthetic.generators import generate
+    from cape.lab.synthetic.presets import PRESETS
 
     if name in NULL:
         data = noise(n_subjects, seed, smooth=name == "smooth-noise")
@@ -142,7 +143,7 @@ def subjects_of(name: str, n_subjects: int, n_components: int, seed: int) -> Sub
 def noise(n_subjects: int, seed: int, *, smooth: bool, n_times: int = 250) -> np.ndarray:
     """Return subjects (M, d, T) of Gaussian noise, AR(1) .4 in time, smooth in space or white."""
     from cape.algorithms.basis import dct_image
-    from cape.lab.synthetic import random_fields
+    from cape.lab.synthetic.differences import random_fields
 
     rng = np.random.default_rng([seed, 8])
     data = rng.standard_normal((n_subjects, D, n_times), dtype=np.float32)
@@ -280,7 +281,7 @@ def by_draws(rows: list[dict[str, Any]]) -> str:
 
 
 def main() -> None:
-    from cape.lab.synthetic import PRESETS
+    from cape.lab.synthetic.presets import PRESETS
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--run", type=Path, help=argparse.SUPPRESS)

@@ -7,7 +7,8 @@ notebook; nothing here needs more than cape and numpy.
 # %% Data that only their hospital sees: here synthetic ones, so that the true maps are known.
 
 import cape
-from cape.lab.synthetic import PRESETS, generate
+from cape.lab.synthetic.generators import generate
+from cape.lab.synthetic.presets import PRESETS
 
 N_COMPONENTS = 5
 SIZES = {"north": 40, "south": 50, "west": 38}

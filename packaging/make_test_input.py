@@ -21,7 +21,7 @@ import numpy as np
 
 from cape.computations import names
 from cape.engines.coinstac.demonstrations import inputspec_document
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import PRODUCT
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -31,7 +31,7 @@ from cape.algorithms.whitening import (
     reduce_subject,
     whiten,
 )
-from cape.lab.synthetic import djica_sim, djica_sim_maps, standardise
+from cape.lab.synthetic.generators import djica_sim, djica_sim_maps, standardise
 from cape.papers.algorithms.djica import DjicaInfomax
 from cape.papers.algorithms.dpdjica import LaplaceInfomax, WishartPca, bounded_columns
 from cape.papers.scores import mdi

@@ -204,7 +204,7 @@ def synth_command(
     quiet: Quiet = False,
 ) -> None:
     """Write a synthetic consortium whose true maps are known."""
-    from cape.lab.synthetic import write_consortium
+    from cape.lab.synthetic.consortium import write_consortium
 
     with working(f"writing {out}", quiet=quiet or as_json) as progress:
         summary = write_consortium(

@@ -12,7 +12,9 @@ from dataclasses import field
 from cape.algorithms.estimators import Array, Data
 from cape.errors import ConfigError
 from cape.frozen import dataclass
-from cape.lab.synthetic import PRESETS, Study, djica_sim, generate, split_unequally, two_views
+from cape.lab.synthetic.consortium import split_unequally
+from cape.lab.synthetic.generators import Study, djica_sim, generate, two_views
+from cape.lab.synthetic.presets import PRESETS
 from cape.space.feature_space import FeatureSpace
 
 __all__ = ["SyntheticStudy", "djica_sim", "make_study", "presets", "two_views"]

@@ -29,7 +29,7 @@ from cape.errors import (
     PrivacyBudgetError,
 )
 from cape.forecast.rule import WORDS
-from cape.lab.synthetic import SMOOTH_NOISE_SEED, SurrogateSource
+from cape.lab.synthetic.surrogate import SMOOTH_NOISE_SEED, SurrogateSource
 from cape.planning.consortium_folder import merged, read_file, site_folders
 from cape.protocol.outcome import IcaOutcome
 from cape.report import add_score, files, render

@@ -17,7 +17,7 @@ import pytest
 
 from cape.errors import CapeError
 from cape.lab.engines import containers as container
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.simulation.simulate import simulate
 from support.engines import IMAGE, content
 

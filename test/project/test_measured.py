@@ -14,7 +14,7 @@ import reliability
 import utility
 import variants
 from cape.forecast.temporal import SYNTHETIC, sure_g
-from cape.lab.synthetic import PRESETS
+from cape.lab.synthetic.presets import PRESETS
 
 TOP = Path(__file__).resolve().parents[2]
 PAGE = (TOP / "docs" / "results.md").read_text(encoding="utf-8")

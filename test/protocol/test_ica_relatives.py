@@ -13,7 +13,8 @@ from cape.algorithms.infomax import GRADIENT_BOUND
 from cape.algorithms.scores import isi, match_maps
 from cape.computations import capedjica, load
 from cape.computations.capedjica import plan_run
-from cape.lab.synthetic import PRESETS, djica_sim, generate
+from cape.lab.synthetic.generators import djica_sim, generate
+from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.messages import FeatureSpace
 from cape.protocol.model import joined
 from cape.protocol.secure_sum import chunks, clipped_sum

@@ -10,7 +10,7 @@ import pytest
 from cape.algorithms.linalg import smat, svec
 from cape.computations.tables.capecca import single_bounds
 from cape.errors import CapeError, ConfigError, MessageError
-from cape.lab.synthetic import two_views
+from cape.lab.synthetic.generators import two_views
 from cape.papers.algorithms.dpdispca import leading_factor
 from cape.papers.scores import captured_energy
 from cape.protocol.messages import FeatureSpace

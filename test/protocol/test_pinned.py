@@ -15,7 +15,7 @@ import pytest
 
 from cape.cli import main
 from cape.errors import CapeError, ConfigError, SecureAggregationError
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.privacy.accounting import gdp_epsilon
 from cape.protocol.outcome import SiteOutcome
 from cape.protocol.phases import accept, advance_aggregator, advance_site

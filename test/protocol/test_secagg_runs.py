@@ -19,7 +19,7 @@ from cape.errors import (
     ProtocolError,
     SecureAggregationError,
 )
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.protocol import wire
 from cape.protocol.messages import Cursor, Masked
 from cape.protocol.phases import advance_aggregator, advance_site

@@ -8,7 +8,8 @@ import pytest
 from cape.algorithms import basis
 from cape.algorithms.scores import map_energy
 from cape.errors import ConfigError
-from cape.lab.synthetic import PRESETS, blob_maps
+from cape.lab.synthetic.generators import blob_maps
+from cape.lab.synthetic.presets import PRESETS
 
 
 def ball() -> np.ndarray:

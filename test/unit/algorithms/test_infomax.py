@@ -16,7 +16,8 @@ from cape.algorithms.infomax import (
 )
 from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import unit_rows
-from cape.lab.synthetic import PRESETS, Study, djica_sim, generate
+from cape.lab.synthetic.generators import Study, djica_sim, generate
+from cape.lab.synthetic.presets import PRESETS
 
 
 def solver(**changes: object) -> Infomax:

@@ -10,7 +10,8 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.linalg import smat, svec
 from cape.algorithms.pca import CovariancePca, ProjectorPca, leading_projector, rank_guard
-from cape.lab.synthetic import PRESETS, generate, standardise
+from cape.lab.synthetic.generators import generate, standardise
+from cape.lab.synthetic.presets import PRESETS
 from cape.papers.scores import principal_cosines
 
 

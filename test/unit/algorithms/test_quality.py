@@ -17,7 +17,8 @@ from cape.algorithms.scores import isi, map_energy, match_maps
 from cape.algorithms.spatial_start import spatial_start
 from cape.algorithms.unmixing import unit_rows
 from cape.algorithms.whitening import LogEuclidean, Prewhiten, reduce_subject, whiten
-from cape.lab.synthetic import PRESETS, Study, generate, standardise
+from cape.lab.synthetic.generators import Study, generate, standardise
+from cape.lab.synthetic.presets import PRESETS
 
 # The algorithm before its revision: the one whose table of reference results is being reproduced.
 BASE = TunedConstants(

@@ -26,7 +26,7 @@ from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import Unmixing
 from cape.algorithms.verdict import judge
 from cape.algorithms.whitening import reduce_subject
-from cape.lab.synthetic import garch_sources
+from cape.lab.synthetic.generators import garch_sources
 
 SIGNS = [-1, -1, 1, -1, 1, -1, -1, -1, 1, -1, 1, 1, -1, -1, 1, -1]
 

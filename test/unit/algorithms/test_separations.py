@@ -9,7 +9,8 @@ from cape.algorithms import basis, kernel, spatial, templates
 from cape.algorithms.scores import match_maps
 from cape.algorithms.spatial import kurtosis, sparseness, spatial_ica
 from cape.errors import ConfigError
-from cape.lab.synthetic import PRESETS, blob_maps
+from cape.lab.synthetic.generators import blob_maps
+from cape.lab.synthetic.presets import PRESETS
 
 
 def ball(edge: int = 9) -> np.ndarray:

@@ -9,7 +9,8 @@ from cape.algorithms.linalg import polar
 from cape.algorithms.spatial import spatial_ica
 from cape.algorithms.spatial_start import spatial_start
 from cape.algorithms.verdict import COMPONENT_ERROR, judge
-from cape.lab.synthetic import PRESETS, generate
+from cape.lab.synthetic.generators import generate
+from cape.lab.synthetic.presets import PRESETS
 
 
 def of(c: np.ndarray, information: float, **changes: object):

@@ -9,7 +9,7 @@ import pytest
 
 from cape.cli import progress as module
 from cape.cli.progress import EVERY, RunProgress, SiteProgress
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.simulation.run_loop import BEFORE_JOIN, ProgressLine, progress_line
 from cape.simulation.simulate import simulate
 

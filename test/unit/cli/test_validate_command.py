@@ -12,7 +12,7 @@ import pytest
 import cape
 from cape.cli import main
 from cape.errors import ConfigError
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from support.defects import DEFECTS
 
 PLANTED = {

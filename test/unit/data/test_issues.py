@@ -15,7 +15,7 @@ import pytest
 import cape.data
 from cape.data import Inspection, inspect_site
 from cape.errors import DataError
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import Config
 from support.defects import DEFECTS, make_defect
 from support.sites import load_site, private_code

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cape.engines.coinstac import computation as coinstac
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.site import policy as site_policy
 from support import consortium as helper
 

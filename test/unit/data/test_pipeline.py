@@ -17,7 +17,7 @@ from cape.data import inspect_site, pipeline, project, reduce_again, subject_mat
 from cape.data.cleaning import clean, rank_of, regressors
 from cape.errors import DataError
 from cape.frozen import dataclass
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.settings.config import Config
 from cape.settings.resolved import resolve
 from cape.space.public_basis import MOST_DENSE, public_basis

@@ -10,7 +10,7 @@ import pytest
 from cape.computations import load
 from cape.data import inspect_site, reduce_again
 from cape.errors import CapeError, DataError
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.simulation.simulate import simulate
 from cape.site.site_data import FileSource
 from support.sites import load_site, private_code

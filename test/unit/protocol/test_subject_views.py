@@ -7,7 +7,8 @@ import tracemalloc
 import numpy as np
 
 from cape.algorithms.pca import leading_projector
-from cape.lab.synthetic import PRESETS, generate
+from cape.lab.synthetic.generators import generate
+from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.ports import Stacks, View
 from cape.protocol.secure_sum import chunks, kept
 from cape.protocol.subject_views import SPIKE, each_subject, unit_trace, without_spikes

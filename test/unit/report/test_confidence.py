@@ -12,7 +12,8 @@ import pytest
 import utility
 from cape.algorithms.scores import match_maps
 from cape.computations import load
-from cape.lab.synthetic import PRESETS, generate
+from cape.lab.synthetic.generators import generate
+from cape.lab.synthetic.presets import PRESETS
 from cape.protocol.outcome import IcaOutcome
 from cape.report import confidence, page
 from cape.simulation.memory import MemoryTransport

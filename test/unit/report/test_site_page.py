@@ -15,7 +15,8 @@ import cape.report
 from cape.algorithms import kernel, subjects
 from cape.algorithms.component_order import z_scores
 from cape.errors import ConfigError
-from cape.lab.synthetic import PRESETS, blob_maps
+from cape.lab.synthetic.generators import blob_maps
+from cape.lab.synthetic.presets import PRESETS
 from cape.privacy.ledger import read_entries
 from cape.protocol.messages import FeatureSpace
 from cape.report import files, plots

@@ -8,7 +8,7 @@ import pytest
 import cape
 from cape.cli import main
 from cape.errors import DataError
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.simulation.simulate import simulate
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import cape
 from cape.errors import ConfigError
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.simulation.simulate import check_places, simulate
 
 

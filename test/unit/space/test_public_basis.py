@@ -14,7 +14,7 @@ from cape.computations import load
 from cape.computations.capedjica.plan import basis_size
 from cape.data.space import with_templates
 from cape.errors import CapeError, ConfigError
-from cape.lab.synthetic import write_consortium
+from cape.lab.synthetic.consortium import write_consortium
 from cape.protocol.messages import FeatureSpace
 from cape.settings.resolved import resolve
 from cape.simulation.simulate import simulate

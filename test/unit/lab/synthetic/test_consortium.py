@@ -13,8 +13,8 @@ import pytest
 from cape.cli.run_commands import SyntheticPreset
 from cape.data import reduce_again
 from cape.errors import ConfigError
-from cape.lab.synthetic import NETWORKS, split_unequally, write_consortium
-from cape.lab.synthetic.consortium import DEFAULTS
+from cape.lab.synthetic.brain import NETWORKS
+from cape.lab.synthetic.consortium import DEFAULTS, split_unequally, write_consortium
 from cape.settings.config import Config
 from support.defects import make_defect
 from support.sites import load_site

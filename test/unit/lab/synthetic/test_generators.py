@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 
 from cape.algorithms.scores import map_energy
-from cape.lab.synthetic import (
-    PRESETS,
+from cape.lab.synthetic.generators import (
     djica_sim,
     djica_sim_maps,
     garch_sources,
     generate,
     standardise,
 )
+from cape.lab.synthetic.presets import PRESETS
 
 
 def excess_kurtosis(S: np.ndarray) -> np.ndarray:

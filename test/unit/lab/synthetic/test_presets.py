@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from cape.algorithms.scores import match_maps
-from cape.lab.synthetic import PRESETS, Study, generate
+from cape.lab.synthetic.generators import Study, generate
+from cape.lab.synthetic.presets import PRESETS
 
 M, R, T = 60, 6, 200
 

@@ -11,7 +11,8 @@ import pytest
 from cape.algorithms.estimators import UNCLIPPED
 from cape.algorithms.scores import isi
 from cape.algorithms.unmixing import unit_rows
-from cape.lab.synthetic import PRESETS, Study, djica_sim, generate
+from cape.lab.synthetic.generators import Study, djica_sim, generate
+from cape.lab.synthetic.presets import PRESETS
 from cape.papers.algorithms.djica import (
     DjicaInfomax,
     GlobalSphere,
