@@ -12,7 +12,7 @@
           each of four smoothnesses; `noise_mean` is that of the worst.
 ``temporal``  temporal runs on the same subjects: their own maps beside the set that they give away.
 
-Subjects: `two_sided` of cape.lab.synthetic on the 10 mm mask, 20 networks, 4 of them on one side only.
+Subjects: `two_sided` (cape.lab.synthetic.resting), 10 mm, 20 networks, 4 of them on one side only.
 """
 
 from __future__ import annotations
