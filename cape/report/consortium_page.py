@@ -512,15 +512,10 @@ def methods_values(results: MapResults, privacy: PrivacyStatement, settings: Set
         present={s: n for s, n in results.sites.items() if s not in results.departed},
     )
     cited = references_of(settings, kind=kind, labels=results.labels.template)
+    place = (results.grid, results.affine, results.template_space)
     return {
         "paragraph": paragraph,
-        "data": methods.data_paragraph(
-            settings,
-            feature_space=results.feature_space,
-            grid=results.grid,
-            affine=results.affine,
-            template_space=results.template_space,
-        ),
+        "data": methods.data_paragraph(settings, results.feature_space, *place),
         "software": methods.software_sentence(results.date, results.software),
         "references": tuple(reference.text for reference in cited),
         "bibliography": bibliography(cited),

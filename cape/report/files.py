@@ -24,7 +24,6 @@ EMPTY_CELL: Final = "n/a"
 # Metadata of a field that is not written while it is empty
 UNLESS_EMPTY: Final = {"unless_empty": True}
 
-TextTable = tuple[tuple[str, ...], Sequence[tuple[str, ...]]]
 Record = TypeVar("Record")
 
 
@@ -43,7 +42,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 def read_record(path: Path, kind: type[Record]) -> Record:
     """Return the record that `write_json` wrote; MessageError names what does not fit."""
-    # A later version may have added fields; those that an earlier one lacks have a default.
+    # A later version may have added fields.
     return decode_document(read_json(path), kind, path.name, unknown="ignore")
 
 
@@ -81,8 +80,7 @@ def cell(value: object) -> str:
     return str(value)
 
 
-def write_table(path: Path, table: TextTable) -> None:
-    header, rows = table
+def write_table(path: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     write_text(path, "".join("\t".join(row) + "\n" for row in (header, *rows)))
 
 
@@ -93,16 +91,14 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 def write_rows(path: Path, kind: type[Any], rows: Iterable[Any]) -> None:
     # Header and record cannot drift apart: the names of the fields are the columns.
-    header = tuple(field.name for field in dataclasses.fields(kind))
-    cells = [tuple(cell(getattr(row, name)) for name in header) for row in rows]
-    write_table(path, (header, cells))
+    header = [field.name for field in dataclasses.fields(kind)]
+    write_table(path, header, ([cell(getattr(row, name)) for name in header] for row in rows))
 
 
 def read_rows(path: Path, kind: type[Record]) -> tuple[Record, ...]:
     hints = typing.get_type_hints(kind)
-    # A file of before may lack a column that has a default.
     return tuple(
-        kind(**{k: _value(row[k], hint) for k, hint in hints.items() if k in row})
+        kind(**{name: _value(row[name], hint) for name, hint in hints.items()})
         for row in read_table(path)
     )
 

@@ -17,7 +17,6 @@ Settings = Mapping[str, object]
 
 def data_paragraph(
     settings: Settings,
-    *,
     feature_space: str,
     grid: Sequence[int],
     affine: Sequence[float],
@@ -50,9 +49,8 @@ def _cleaning(settings: Settings) -> Cleaning | None:
 
 
 def software_sentence(date: str, software: Mapping[str, str]) -> str:
-    # Results of before said neither.
     used = ", ".join(f"{name} {version}" for name, version in software.items())
-    return f"Results were written on {date} (UTC) with {used}." if used else ""
+    return f"Results were written on {date} (UTC) with {used}."
 
 
 def spread(values: Sequence[float], unit: str = "", digits: str = "g") -> str:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import field
-from itertools import zip_longest
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from itertools import chain, combinations, count, repeat, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,6 @@ from cape.algorithms.estimators import Array, Data
 from cape.frozen import dataclass
 from cape.protocol.outcome import SiteOutcome
 from cape.report import files, labels, maps, methods, software
-from cape.report.files import EMPTY_CELL
 from cape.report.page import text_of
 from cape.report.private_summary import Check, PrivateSummary, SubjectFacts
 from cape.settings.documents import parse_json
@@ -28,9 +26,11 @@ from cape.space.feature_space import FeatureSpace
 from cape.space.public_basis import smoothed
 
 Rows = list[tuple[str, ...]]
+Person = tuple[str, str, int]  # label, stem of the names of files, time points
 
-# Columns of subjects.tsv about motion: mm, volumes, minutes
-MOTION = ("mean_fd", "scrubbed", "minutes")
+# Columns of subjects.tsv between label and verdict; tr in s, mean_fd in mm, scrubbed in volumes
+FACTS = tuple("files timepoints tr coverage rank grid tsnr mean_fd scrubbed minutes".split())
+AGREEMENT = "map_agreement.tsv"
 # Of every spectrum: dynamic range, and low over high frequencies
 BANDS = "spectra_summary.tsv"
 # Of runs whose maps have names on the page of the consortium
@@ -61,7 +61,7 @@ class SiteFacts:
     components: tuple[str, ...]
     feature_space: str | None
     grid: tuple[int, ...]
-    template_space: str = ""
+    template_space: str
     settings: Mapping[str, Any]
     # None where the run carried no noise.
     epsilon_spent: float | None
@@ -70,18 +70,18 @@ class SiteFacts:
     # None where the site keeps no ledger of all runs.
     all_runs: SpentByAllRuns | None
     # None unless the run had ``key_trust=first-use``; the epsilon None where none was promised
-    met_first: tuple[str, ...] | None = None
-    epsilon_if_invented: float | None = None
+    met_first: tuple[str, ...] | None
+    epsilon_if_invented: float | None
     releases: Mapping[str, int]
     policy: Mapping[str, Any]
     # Of this computer: the day in UTC, and the versions of what computes
-    date: str = ""
-    software: Mapping[str, str] = field(default_factory=dict)
+    date: str
+    software: Mapping[str, str]
     # For a paper: what was done to the data of every site, and the counts of this one
-    data: str = ""
-    counts: str = ""
+    data: str
+    counts: str
     # Nearest public network of each component, "" for none above chance
-    networks: tuple[str, ...] = ()
+    networks: tuple[str, ...]
 
 
 def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary) -> Path:
@@ -89,10 +89,10 @@ def write_private_files(folder: Path, site: SiteOutcome, summary: PrivateSummary
     private.mkdir(parents=True, exist_ok=True)
     for old in private.glob("sub-*"):  # of an earlier run with other subjects
         old.unlink()
-    written = _write_subjects(private, site, summary)
-    files.write_table(private / "subjects.tsv", _subject_table(site, summary, written))
-    checks = [(check.code, check.severity, files.line(check.text)) for check in summary.checks]
-    files.write_table(private / "checks.tsv", (("code", "severity", "text"), checks))
+    people = _write_subjects(private, site, summary)
+    _write_subject_table(private / "subjects.tsv", site, summary, people)
+    checks = [replace(check, text=files.line(check.text)) for check in summary.checks]
+    files.write_rows(private / "checks.tsv", Check, checks)
     sent = "".join(json.dumps(dict(reply)) + "\n" for reply in summary.sent)
     files.write_text(private / "sent.jsonl", sent)
     # The whole chain: the site can prove what it agreed to without asking anybody.
@@ -119,11 +119,6 @@ def append_sent(private: Path, reply: Mapping[str, object]) -> None:
 def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
     budget, total = site.ledger.budget, site.all_runs
     phases = [event.phase for event in site.ledger.events]
-    all_runs = None
-    if total is not None:
-        all_runs = SpentByAllRuns(
-            runs=total.runs, mu=total.mu, epsilon=total.epsilon, delta=total.delta
-        )
     return SiteFacts(
         site=site.site,
         status=site.outcome_status,
@@ -136,14 +131,16 @@ def _facts(site: SiteOutcome, summary: PrivateSummary) -> SiteFacts:
         epsilon_spent=site.ledger.epsilon_spent(),
         epsilon_allowed=None if budget is None else budget.epsilon,
         delta=None if budget is None else budget.delta,
-        all_runs=all_runs,
+        all_runs=None
+        if total is None
+        else SpentByAllRuns(runs=total.runs, mu=total.mu, epsilon=total.epsilon, delta=total.delta),
         met_first=site.met_first,
         epsilon_if_invented=site.epsilon_if_invented,
         releases={phase: phases.count(phase) for phase in dict.fromkeys(phases)},
         policy=dict(summary.policy),
         date=software.today(),
         software=software.versions(),
-        data="" if site.space is None or not site.names else _data(site.space, site.settings),
+        data=_data(site.space, site.settings) if site.space is not None and site.names else "",
         counts=_counts(summary),
         networks=_networks(site),
     )
@@ -161,13 +158,8 @@ def _networks(site: SiteOutcome) -> tuple[str, ...]:
 
 
 def _data(space: FeatureSpace, settings: Mapping[str, Any]) -> str:
-    return methods.data_paragraph(
-        settings,
-        feature_space=space.kind,
-        grid=space.shape,
-        affine=space.affine,
-        template_space=space.template_space,
-    )
+    place = (space.shape, space.affine, space.template_space)
+    return methods.data_paragraph(settings, space.kind, *place)
 
 
 def _counts(summary: PrivateSummary) -> str:
@@ -191,29 +183,27 @@ def _counts(summary: PrivateSummary) -> str:
     return " ".join(text.split())
 
 
-@dataclasses.dataclass(kw_only=True, slots=True)
-class _Written:
-    subjects: list[tuple[str, str, int]] = field(default_factory=list)  # label, stem, time points
-    connectivity: Rows = field(default_factory=list)
-    spectra: Rows = field(default_factory=list)
-    bands: Rows = field(default_factory=list)  # of each subject: dynamic range, low to high
-    agreement: Rows = field(default_factory=list)
-
-
-def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -> _Written:
+def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -> list[Person]:
     # One subject in memory at a time: voxels of all would not fit.
-    done, taken = _Written(), set[str]()
+    people: list[Person] = []
     z = None if site.A is None else z_scores(site.A)
     voxels = summary.voxels() if summary.voxels is not None and z is not None else iter(())
-    facts = iter(summary.subjects)
-    for label, courses in site.time_courses:
-        stem = _free_stem(label, taken)
-        table = [tuple(format(x, ".7g") for x in row) for row in courses.T.tolist()]
-        files.write_table(private / f"{stem}_timecourses.tsv", (site.names, table))
-        done.subjects.append((label, stem, courses.shape[1]))
-        subject = next(facts, None)
+    pairs = [f"{a}-{b}" for a, b in combinations(site.names, 2)]
+    headers = {
+        "fnc.tsv": ("subject", *pairs),
+        "spectra.tsv": ("subject", "unit", "frequency", *site.names),
+        BANDS: ("subject", "measure", *site.names),
+        AGREEMENT: ("subject", *site.names),
+    }
+    tables: dict[str, Rows] = {name: [] for name in headers}
+    each = zip(site.time_courses, chain(summary.subjects, repeat(None)), strict=False)
+    for (label, courses), one in each:
+        stem = _free_stem(label, {taken for _, taken, _ in people})
+        table = [_texts(row, ".7g") for row in courses.T]
+        files.write_table(private / f"{stem}_timecourses.tsv", site.names, table)
+        people.append((label, stem, courses.shape[1]))
         # Without a TR the spectrum is per time point.
-        _add_courses(done, stem, courses, 0.0 if subject is None else float(subject.tr))
+        _add_courses(tables, stem, courses, 0.0 if one is None else float(one.tr))
         data = next(voxels, None)
         if data is not None and z is not None:
             # Time courses and voxels are read in two passes; maps of mixed people would look right.
@@ -221,101 +211,73 @@ def _write_subjects(private: Path, site: SiteOutcome, summary: PrivateSummary) -
                 raise RuntimeError("the data of a site changed their order")
             own_maps = subjects.subject_maps(data[1], courses)
             # There are many of them and nobody else reads them: the fastest compression.
-            maps.write_maps(
-                private,
-                f"{stem}_maps",
-                own_maps,
-                site.space,
-                stamp="cape PRIVATE subject",
-                digits=".6g",
-                level=1,
-            )
-            r = subjects.agreement(own_maps, z)
-            done.agreement.append((stem, *(format(x, ".4g") for x in r.tolist())))
-    if site.names:
-        _write_tables(private, site.names, done)
-    if done.agreement and z is not None and site.space is not None:
-        length = int(np.median([length for *_, length in done.subjects]))
+            style: dict[str, Any] = {"stamp": "cape PRIVATE subject", "digits": ".6g", "level": 1}
+            maps.write_maps(private, f"{stem}_maps", own_maps, site.space, **style)
+            tables[AGREEMENT].append((stem, *_texts(subjects.agreement(own_maps, z))))
+    for name, rows in tables.items() if site.names else ():
+        if rows or name != AGREEMENT:
+            files.write_table(private / name, headers[name], rows)
+    if tables[AGREEMENT] and z is not None and site.space is not None:
+        length = int(np.median([length for *_, length in people]))
         smoother = functools.partial(smoothed, site.space)
         r = subjects.noise_agreement(smoother, z, min(length, NOISE_TIMES))
-        row = ("noise", *(format(x, ".4g") for x in r.tolist()))
-        files.write_table(private / "map_agreement_noise.tsv", (("subject", *site.names), [row]))
-    return done
+        row = ("noise", *_texts(r))
+        files.write_table(private / "map_agreement_noise.tsv", headers[AGREEMENT], [row])
+    return people
 
 
-def _free_stem(label: str, taken: set[str]) -> str:
+def _texts(values: Data | Array, digits: str = ".4g") -> tuple[str, ...]:
+    return tuple(format(x, digits) for x in values.tolist())
+
+
+def _free_stem(label: str, taken: Collection[str]) -> str:
     """Return `sub-<label>` without anything harmful in a file name, numbered if it is taken."""
     # A label comes from file names and tables of the site: "../x" must not leave the folder.
     clean = re.sub(r"[^A-Za-z0-9_-]+", "-", label).strip("-") or "unnamed"
     stem = clean if clean.startswith("sub-") else f"sub-{clean}"
-    number, name = 1, stem
-    while name in taken:
-        number += 1
-        name = f"{stem}-{number}"
-    taken.add(name)
-    return name
+    numbered = (f"{stem}-{number}" for number in count(2))
+    return next(name for name in chain((stem,), numbered) if name not in taken)
 
 
-def _add_courses(done: _Written, stem: str, courses: Data, tr: float) -> None:
+def _add_courses(tables: Mapping[str, Rows], stem: str, courses: Data, tr: float) -> None:
     # Fisher z, so that means over subjects are means.
     upper = np.triu_indices(len(courses), 1)
     z = subjects.fisher(subjects.connectivity(courses)[upper])
-    done.connectivity.append((stem, *(format(x, ".6g") for x in z.tolist())))
+    tables["fnc.tsv"].append((stem, *_texts(z, ".6g")))
     spectrum = subjects.spectrum(courses, tr)
-    measures = {"dynamic_range_db": subjects.dynamic_range(spectrum)}
-    if (ratio := subjects.low_to_high(spectrum, tr)) is not None:
-        measures["low_to_high"] = ratio
+    measures = {
+        "dynamic_range_db": subjects.dynamic_range(spectrum),
+        "low_to_high": subjects.low_to_high(spectrum, tr),
+    }
     for name, values in measures.items():
-        done.bands.append((stem, name, *(format(x, ".4g") for x in values.tolist())))
+        if values is not None:
+            tables[BANDS].append((stem, name, *_texts(values)))
     unit = "Hz" if tr > 0 else "per time point"
-    for point in np.vstack([spectrum.frequency, spectrum.power]).T.tolist():
-        done.spectra.append((stem, unit, *(format(x, ".6g") for x in point)))
+    for point in np.vstack([spectrum.frequency, spectrum.power]).T:
+        tables["spectra.tsv"].append((stem, unit, *_texts(point, ".6g")))
 
 
-def _write_tables(private: Path, names: tuple[str, ...], done: _Written) -> None:
-    pairs = [f"{a}-{b}" for i, a in enumerate(names) for b in names[i + 1 :]]
-    files.write_table(private / "fnc.tsv", (("subject", *pairs), done.connectivity))
-    header = ("subject", "unit", "frequency", *names)
-    files.write_table(private / "spectra.tsv", (header, done.spectra))
-    files.write_table(private / BANDS, (("subject", "measure", *names), done.bands))
-    if done.agreement:
-        table = (("subject", *names), done.agreement)
-        files.write_table(private / "map_agreement.tsv", table)
-
-
-def _motion(one: SubjectFacts) -> tuple[object, ...]:
-    return one.mean_fd, one.n_scrubbed or None, one.minutes or None
-
-
-def _subject_table(site: SiteOutcome, summary: PrivateSummary, done: _Written) -> files.TextTable:
-    clips = tuple(f"clip_{phase}" for phase, _ in site.clip_scales)
-    facts = ("files", "timepoints", "tr", "coverage", "rank", "grid", "tsnr", *MOTION)
-    header = ("subject", "label", *facts, "verdict", *clips)
+def _write_subject_table(
+    path: Path, site: SiteOutcome, summary: PrivateSummary, people: Sequence[Person]
+) -> None:
+    clips = [f"clip_{phase}" for phase, _ in site.clip_scales]
     factors = list(zip_longest(*(values for _, values in site.clip_scales)))
-    rows: Rows = []
-    for k, (label, stem, length) in enumerate(done.subjects):
-        cells: tuple[object, ...] = (None, length, *(None,) * (len(facts) - 2))
-        if k < len(summary.subjects):
-            one = summary.subjects[k]
-            names = "; ".join(one.files)
-            cells = (
-                names,
-                length,
-                one.tr or None,
-                one.coverage,
-                one.rank,
-                one.grid,
-                one.tsnr or None,
-                *_motion(one),
-            )
-        factor = factors[k] if k < len(factors) else (None,) * len(clips)
-        texts = (files.line(files.cell(x)) for x in (*cells, "accepted", *factor))
-        rows.append((stem, files.line(label), *texts))
-    blank, end = (EMPTY_CELL,) * len(facts), (EMPTY_CELL,) * len(clips)
+    rows: list[tuple[object, ...]] = []
+    each = zip(people, chain(summary.subjects, repeat(None)), strict=False)
+    for k, ((label, stem, length), one) in enumerate(each):
+        facts = (None, length, *[None] * (len(FACTS) - 2)) if one is None else _cells(one, length)
+        rows.append((stem, label, *facts, "accepted", *(factors[k] if factors else ())))
     # Why they failed stands in checks.tsv, in the words of the check.
     for label in summary.failed:
-        rows.append((EMPTY_CELL, files.line(label), *blank, "counts as zeros", *end))
-    return header, rows
+        rows.append((None, label, *[None] * len(FACTS), "counts as zeros", *[None] * len(clips)))
+    texts = [[files.line(files.cell(x)) for x in row] for row in rows]
+    files.write_table(path, ("subject", "label", *FACTS, "verdict", *clips), texts)
+
+
+def _cells(one: SubjectFacts, length: int) -> tuple[object, ...]:
+    known = (one.tsnr or None, one.mean_fd, one.n_scrubbed or None, one.minutes or None)
+    names, scan = "; ".join(one.files), (one.coverage, one.rank, one.grid)
+    return (names, length, one.tr or None, *scan, *known)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

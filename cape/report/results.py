@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field
 from pathlib import Path
 from typing import Any, Final
 
@@ -40,7 +39,7 @@ class Results:
     feature_space_digest: str
     grid: tuple[int, ...]  # empty without one, as the affine
     affine: tuple[float, ...]
-    template_space: str = ""  # such as MNI152NLin2009cAsym; empty if nobody said
+    template_space: str  # such as MNI152NLin2009cAsym; empty if nobody said
     epsilon: float | None
     epsilon_planned: float | None
     epsilon_spent: float | None
@@ -66,8 +65,8 @@ class Results:
     sites: Mapping[str, int]
     warnings: tuple[str, ...]
     # Of the computer that wrote the results: the day in UTC, and the versions of what computes
-    date: str = ""
-    software: Mapping[str, str] = field(default_factory=dict)
+    date: str
+    software: Mapping[str, str]
 
     @property
     def departed(self) -> tuple[str, ...]:
@@ -106,7 +105,7 @@ class SpatialFit:
     surrogate_std: float | None = None
     fits: bool | None = None
     recipe: bool = False  # whether it is that of brains
-    maps: int | None = None  # how many; None in results of before
+    maps: int  # how many
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -163,16 +162,14 @@ class MapResults(Results):
     q_ngi: float | None = None
     map_correlation: float | None = None
     stability: float | None  # None: not assessed
-    # None: not judged, or results of before
-    verdict: VerdictFigures | None = None
+    verdict: VerdictFigures | None  # None: not judged
     noise_edge: float | None
     gap_ratio: float | None
     rank_status: str
     # Effective size of the run, and that of a sure one; None without noise.
     g_eff: float | None
     g_needed: float | None
-    # What `cape budget` answers to this plan; None without noise, and in results of before
-    forecast: str | None = None
+    forecast: str | None  # what `cape budget` answers to this plan; None without noise
     suggested_n_components: int | None
     noise_band: NoiseBand
     labels: LabelSource

@@ -220,7 +220,6 @@ def _maps(folder: PrivateFolder, drawn: bool) -> Values | None:
         return None
     labels = [row["subject"] for row in rows]
     median, low, high = np.median(r, axis=0), r.min(axis=0), r.max(axis=0)
-    # Folders of before have no subject of noise.
     noise = [f"{x:.2f}" for x in folder.table("map_agreement_noise.tsv")[1].ravel()]
     return {
         "missing": len(folder.accepted) - len(rows),

@@ -31,7 +31,7 @@ def template_on(path: Path, spheres: Sequence[Sphere], names: Sequence[str] = ()
 
     ConfigError: CAPE-E270, E271, E273.
     """
-    if not spheres or not all(len(s.vertex) for s in spheres):
+    if not spheres:
         raise ConfigError("E270", got="CIFTI without spheres")
     try:
         nibabel: Any = importlib.import_module("nibabel")

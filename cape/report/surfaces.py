@@ -98,7 +98,7 @@ class Sphere:
     side: str  # {"left", "right"}
     xyz: Array  # (n, 3): unit vectors; x to the right, y to the front, z up
     feature: npt.NDArray[np.intp]  # (n,): of the maps
-    vertex: npt.NDArray[np.intp]  # (n,): numbers on the surface; none in files of before
+    vertex: npt.NDArray[np.intp]  # (n,): numbers on the surface
 
 
 def far_away(sphere: Sphere) -> float:
@@ -131,7 +131,7 @@ def read_spheres(folder: Path) -> tuple[Sphere, ...]:
                     side=side,
                     xyz=found[side].astype(float),
                     feature=found[f"{side}_feature"],
-                    vertex=found.get(f"{side}_vertex", np.zeros(0, dtype=np.intp)),
+                    vertex=found[f"{side}_vertex"],
                 )
                 for side in ("left", "right")
                 if side in found

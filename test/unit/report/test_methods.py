@@ -70,10 +70,8 @@ def test_the_paragraph_says_everything_that_was_done_to_the_data(tmp_path) -> No
 def test_defaults_and_other_settings_are_said_as_they_are(chosen, said) -> None:
     made = with_settings(**chosen)
     space = made.space
-    assert said in methods.data_paragraph(
-        made.settings, feature_space="mask", grid=space.shape, affine=space.affine,
-        template_space="MNI152Lin",
-    )  # fmt: skip
+    place = (space.shape, space.affine, "MNI152Lin")
+    assert said in methods.data_paragraph(made.settings, "mask", *place)
 
 
 def test_what_is_cited_stands_in_a_bibtex_file(tmp_path) -> None:
