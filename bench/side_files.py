@@ -20,7 +20,8 @@ import numpy as np
 
 from cape.algorithms.quasi_newton import skew_moments
 from cape.protocol.ports import Stacks
-from cape.site import store as border
+from cape.site.store import FileStore
+from cape.site.working_arrays import SETTLED, _read_arrays
 
 R, T = 20, 250
 
@@ -38,7 +39,7 @@ def measure(n_subjects: int, repeats: int, folder: Path) -> dict[str, float]:
     rng, W = np.random.default_rng(1), np.eye(R)
     stack = rng.standard_normal((n_subjects, R, T)).astype(np.float32)
     labels = (tuple(str(i) for i in range(n_subjects)),)
-    store = border.FileStore(folder, folder, "site")
+    store = FileStore(folder, folder, "site")
     store.put_arrays("white", "key", Stacks(arrays=(stack,), labels=labels))
     (path,) = folder.iterdir()
 
@@ -50,11 +51,11 @@ def measure(n_subjects: int, repeats: int, folder: Path) -> dict[str, float]:
     def copied() -> object:
         with path.open("rb") as file:
             file.seek(0)
-            found = border._read_arrays(file, "key", "", is_checked=False)
+            found = _read_arrays(file, "key", "", is_checked=False)
         assert found is not None
         return skew_moments(W, found.arrays[0].copy(), "volatility")
 
-    time.sleep(border.SETTLED + 0.1)
+    time.sleep(SETTLED + 0.1)
     of_file()
     assert path.with_suffix(".seen").exists()
     in_memory = least(lambda: skew_moments(W, stack, "volatility"), repeats)

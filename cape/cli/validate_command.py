@@ -322,7 +322,7 @@ def _document(finding: Finding) -> dict[str, object]:
 
 def _write_table(checked: FolderCheck, path: Path) -> None:
     from cape.data.issues import in_full
-    from cape.site.store import write_atomically
+    from cape.site.files import write_atomically
 
     # Beside the data: findings name files, so this table stays at the site, for one user.
     lines = ["\t".join(("site", *SUBJECT_COLUMNS))]

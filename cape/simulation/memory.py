@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -39,7 +40,7 @@ from cape.site.identity import IdentityFiles
 from cape.site.ledger_file import all_runs_of
 from cape.site.policy import SitePolicy, tightened_beside
 from cape.site.site_data import FileSource
-from cape.site.store import Card, MemoryStore, ReplyEntry, append_reply
+from cape.site.store import Card, MemoryStore, ReplyEntry
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -189,8 +190,10 @@ class MemoryTransport:
         self._state, self._request, ended = advance_aggregator(self._state, inbox, aggregator)
         self.outcome = aggregator.outcome
         if ended and self._out is not None:
+            from cape.report import append_sent
+
             for site, entry in entries.items():
-                append_reply(self._out / site / "output", entry)
+                append_sent(self._out / site / "output" / "private", dataclasses.asdict(entry))
         # All sites send the same number of bytes; one stands for them.
         size = next(iter(entries.values())).bytes
         return (None if ended else self._request.progress), size

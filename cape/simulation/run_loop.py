@@ -19,8 +19,8 @@ from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.config import VERSION
 from cape.simulation.transports import Transport
+from cape.site.files import write_atomically
 from cape.site.policy import SitePolicy
-from cape.site.store import write_atomically
 
 CHECKPOINT_FILE = "run.json"
 # Of the record.  A build of the same version may have written others: 1 had none of this number.

@@ -56,9 +56,9 @@ from cape.simulation.transports import (
     make_places,
 )
 from cape.simulation.truth import compare_with_truth
+from cape.site.files import folder_lock
 from cape.site.policy import NO_LEDGER, SitePolicy
 from cape.site.site_data import FileSource
-from cape.site.store import folder_lock
 from cape.space.feature_space import FeatureSpace
 
 # Called with (stage, subjects done, subjects of all sites): "read", then "report".

@@ -25,8 +25,8 @@ from cape.frozen import dataclass
 from cape.privacy.noise import SecureNoise
 from cape.protocol import wire
 from cape.secagg.keys import identity_public_key, site_order
+from cape.site.files import appending, write_atomically
 from cape.site.policy import POLICY_VARIABLE
-from cape.site.store import appending, write_atomically
 
 # Names a folder of a site's own for them, where its policy lies elsewhere or is none.
 IDENTITY_VARIABLE = "CAPE_SITE_IDENTITY"

@@ -32,8 +32,8 @@ from cape.privacy.ledger import Budget
 from cape.privacy.spending import Charge, RunSpending, Spending, Total
 from cape.protocol import wire
 from cape.settings.config import Config
+from cape.site.files import appending, folder_lock, write_atomically
 from cape.site.policy import NO_LEDGER, SitePolicy, unusable_policy
-from cape.site.store import appending, folder_lock, write_atomically
 
 # Of a line. In format 1, which is still read, a person is one digest, of all files as one; who
 # knows no other format must not go on with a ledger that this one wrote: it would find nobody.

@@ -24,8 +24,9 @@ from websockets.exceptions import InvalidStatus
 from cape.engines.coinstac import computation, service
 from cape.errors import CapeError, MessageError
 from cape.protocol.ports import Stacks
+from cape.site.files import write_atomically
 from cape.site.policy import SitePolicy
-from cape.site.store import FileStore, write_atomically
+from cape.site.store import FileStore
 from support import consortium as helper
 
 NOBODY = 65534

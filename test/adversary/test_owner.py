@@ -34,7 +34,7 @@ from cape.privacy.cost import Cost
 from cape.protocol import secure_sum, wire
 from cape.settings.config import Config
 from cape.simulation.simulate import simulate
-from cape.site import store
+from cape.site import files
 from cape.site.ledger_file import LedgerFile, read_ledger
 from cape.site.policy import POLICY_VARIABLE, SitePolicy
 from support import consortium as helper
@@ -746,8 +746,8 @@ def test_what_depends_on_nobodys_data_is_not_counted(worlds, tmp_path, monkeypat
         assert owner.ask().startswith(f"CAPE-{code} ")
         assert list((owner.work / "all-runs.jsonl.unanswered").iterdir()) == []
     owner.policy.write_text(text)
-    monkeypatch.setattr(store, "PATIENCE", 0.0)
-    with store.appending(owner.work / "all-runs.jsonl", "another process"):
+    monkeypatch.setattr(files, "PATIENCE", 0.0)
+    with files.appending(owner.work / "all-runs.jsonl", "another process"):
         assert owner.ask().startswith("CAPE-E263 ")
     assert owner.ask().startswith("[{")
 

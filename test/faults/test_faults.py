@@ -34,8 +34,8 @@ from cape.report import files as report_files
 from cape.simulation import transports
 from cape.simulation.run_loop import may_go_on, read_checkpoint
 from cape.simulation.simulate import resume, simulate
+from cape.site import files
 from cape.site import policy as site_policy
-from cape.site import store
 from cape.site.ledger_file import read_ledger
 from support import consortium as helper
 
@@ -217,7 +217,6 @@ def aggregator_killed(at) -> set[str]:
 DIES = """
 import os, signal, sys
 import cape.engines.coinstac.computation as program
-import cape.site.store as durable
 if "{where}" == "before sending":
     program._write = lambda *args: os.kill(os.getpid(), signal.SIGKILL)
 else:
@@ -654,8 +653,8 @@ def two_processes_one_document(at) -> str:
 
 def folder_held(at) -> str:
     w = at()
-    w.patch.setattr(store, "PATIENCE", 0.1)
-    with store.folder_lock(w.engine.work / "local0" / "output", "other"):
+    w.patch.setattr(files, "PATIENCE", 0.1)
+    with files.folder_lock(w.engine.work / "local0" / "output", "other"):
         found = code_of(w.site)
     w.again()
     return found

@@ -38,7 +38,7 @@ from cape.protocol.messages import Done, Masked, PublicKey, Roster
 from cape.protocol.phases import One, Phase, check_table
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.secagg import keys
-from cape.site import store
+from cape.site import files
 from cape.site.store import FileStore
 from support import consortium as helper
 
@@ -395,11 +395,11 @@ def disk(monkeypatch):
         return call
 
     monkeypatch.setattr(
-        store, "os",
+        files, "os",
         SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")}),
     )  # fmt: skip
-    monkeypatch.setattr(store.os, "replace", watched("replace", os.replace))
-    monkeypatch.setattr(store.os, "fsync", watched("fsync", os.fsync))
+    monkeypatch.setattr(files.os, "replace", watched("replace", os.replace))
+    monkeypatch.setattr(files.os, "fsync", watched("fsync", os.fsync))
     done.Died = Died
     return done
 

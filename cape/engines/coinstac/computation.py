@@ -25,7 +25,7 @@ from cape.engines.coinstac.documents import (
 )
 from cape.errors import CapeError, MessageError, StoppedError, public_text
 from cape.protocol import wire
-from cape.site.store import folder_lock, write_atomically
+from cape.site.files import folder_lock, write_atomically
 
 
 def run(

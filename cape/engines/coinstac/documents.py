@@ -347,7 +347,7 @@ FILE_NAME = re.compile(r"[0-9a-f]{8,64}-\d{1,6}-[a-z][a-z.-]{0,63}-\d{1,6}-[0-9a
 def n_senders(answer: Document) -> int:
     """How many such messages the engine puts into one document: all sites', once they are known."""
     roster = wire.decode_constant(answer["cache"]["cape"]["model"]["roster"], Roster | None)
-    return 1 if roster is None else roster.n_sites  # of `join`, which sends no array
+    return 1 if roster is None else len(roster.sites)  # of `join`, which sends no array
 
 
 def offload(output: Any, folder: Path, senders: int = 1) -> Any:

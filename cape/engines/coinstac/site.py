@@ -29,8 +29,9 @@ from cape.protocol import wire
 from cape.protocol.phases import AnyEnvelope, Computation, Run, accept, advance_site, respond, start
 from cape.settings.config import PRODUCT, Config
 from cape.site.context import RUN_SECRET, SiteContext
+from cape.site.files import write_atomically
 from cape.site.policy import NO_LEDGER, policies_below, policy_path, read_policy, site_home
-from cape.site.store import FileStore, JoinRecord, ReplyEntry, write_atomically
+from cape.site.store import FileStore, JoinRecord, ReplyEntry
 
 if TYPE_CHECKING:  # most rounds find their working arrays
     from cape.site.site_data import FileSource

@@ -42,9 +42,9 @@ from cape.frozen import dataclass
 from cape.protocol import wire
 from cape.protocol.messages import Progress
 from cape.settings.config import PRODUCT
+from cape.site.files import folder_lock, overwrite, write_atomically
 from cape.site.identity import IDENTITY_VARIABLE
 from cape.site.policy import HOME_VARIABLE, POLICY_VARIABLE
-from cape.site.store import folder_lock, overwrite, write_atomically
 
 RUN_NAME = re.compile(r"[0-9a-f]{32}")
 # A part of the name of a result file: no path, nothing hidden.

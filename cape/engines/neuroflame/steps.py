@@ -31,8 +31,8 @@ from cape.engines.coinstac.site import NOTICE_FILE
 from cape.engines.flare.own_file import SiteFile
 from cape.engines.flare.rounds import RUN_NAME, AggregatorRounds, RunState, SiteRounds, progress_of
 from cape.errors import ConfigError, MessageError, public_text
+from cape.site.files import own_folder, write_atomically
 from cape.site.policy import POLICY_FILE
-from cape.site.store import own_folder, write_atomically
 
 # Parameters that are the framework's, not the owner's settings
 FRAMEWORK_PARAMETERS: Final = ("site_id_name_map", "log_level")

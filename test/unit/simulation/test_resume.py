@@ -20,9 +20,9 @@ from cape.report.site_page import render_site as drawn
 from cape.simulation import run_loop, transports
 from cape.simulation import simulate as module
 from cape.simulation.simulate import resume, simulate
+from cape.site.files import folder_lock
 from cape.site.ledger_file import read_ledger
 from cape.site.policy import SitePolicy
-from cape.site.store import folder_lock
 from support import consortium as helper
 
 ROOT = Path(__file__).parents[3]

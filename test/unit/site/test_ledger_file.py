@@ -24,10 +24,10 @@ from cape.privacy.accounting import gdp_epsilon, gdp_mu
 from cape.privacy.cost import INFINITE, Cost
 from cape.privacy.spending import Charge, RunSpending
 from cape.settings.config import Config
-from cape.site import ledger_file, store
+from cape.site import files, ledger_file
+from cape.site.files import appending
 from cape.site.ledger_file import FIRST_LINK, AllRuns, LedgerFile, Person, read_ledger, read_lines
 from cape.site.site_data import FileSource
-from cape.site.store import appending
 
 DELTA = 1e-5
 
@@ -166,8 +166,8 @@ def test_people_of_a_ledger_without_names_are_found_again(tmp_path) -> None:
     """Whoever had several files looked new: those lines know them by all files together."""
     file = ledger(tmp_path)
     of_format_1(file)
-    for label, files in (("sub-1", ("f1", "f2")), ("sub-2", ("g",))):
-        people = [Person(label=label, files=files)]
+    for label, digests in (("sub-1", ("f1", "f2")), ("sub-2", ("g",))):
+        people = [Person(label=label, files=digests)]
         assert all_runs(file, people, label).begin(label, "capedjica", CONFIG, promised=True)
         assert file.charge(label, entry(1))
         assert (file.total(label).runs, file.total("old").mu) == (2, pytest.approx(0.02**0.5))
@@ -446,7 +446,7 @@ def test_a_process_that_holds_a_ledger_for_ever_does_not_hang_the_site(tmp_path)
     spend(file, run("one", "a"), 1)
     with file.path.open("rb") as held, pytest.MonkeyPatch.context() as patch:
         fcntl.flock(held, fcntl.LOCK_SH)
-        patch.setattr(store, "PATIENCE", 0.2)
+        patch.setattr(files, "PATIENCE", 0.2)
         with pytest.raises(StoppedError, match="E263 the ledger of site"):
             file.charge("one", entry(2))
 
@@ -518,7 +518,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from types import SimpleNamespace
-import cape.site.store as durable
+import cape.site.files as durable
 from cape.site.ledger_file import LedgerFile
 real = os.{function}
 def die(*args):

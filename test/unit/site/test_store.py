@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import stat
 from pathlib import Path
 
 import pytest
 
-from cape.errors import ReplayError, StateLostError, StoppedError
-from cape.site import store as module
+from cape.errors import ReplayError, StateLostError
 from cape.site.policy import SitePolicy
-from cape.site.store import (
-    Card,
-    FileStore,
-    JoinRecord,
-    Receipt,
-    folder_lock,
-    overwrite,
-    write_atomically,
-)
+from cape.site.store import Card, FileStore, JoinRecord, Receipt
 
 NONCE, KEY = "0f" * 16, b"k" * 32
 
@@ -225,61 +217,17 @@ def test_files_are_for_the_site_s_own_user_only(journal, tmp_path) -> None:
     assert {stat.S_IMODE(path.stat().st_mode) for path in files} == {0o600}
 
 
-def test_a_file_is_replaced_whole_and_synced_before_its_name(tmp_path, monkeypatch) -> None:
-    path = tmp_path / "x"
-    path.write_bytes(b"old")
-    done = []
-    real = module.os.replace
-
-    def replace(old, new):
-        assert Path(old).read_bytes() == b"new"
-        assert Path(new).read_bytes() == b"old"
-        done.append("replace")
-        real(old, new)
-
-    monkeypatch.setattr(module.os, "replace", replace)
-    monkeypatch.setattr(module.os, "fsync", lambda handle: done.append("fsync"))
-    write_atomically(path, b"new")
-    assert done == ["fsync", "replace", "fsync"]
-    assert path.read_bytes().rstrip() == b"new"
-    assert [p.name for p in tmp_path.iterdir()] == ["x"]
-
-
 def test_receipt_and_answer_are_there_or_neither_is(journal, monkeypatch) -> None:
     journal.store(2, "r2", {"output": 2})
 
     def dies(*paths):
         raise InterruptedError
 
-    monkeypatch.setattr(module.os, "replace", dies)
+    monkeypatch.setattr(os, "replace", dies)
     with pytest.raises(InterruptedError):
         journal.store(3, "r3", {"output": 3})
     assert journal.answered(3, "other") is None  # nothing of round 3 has left
     assert journal.answered(2, "r2") == {"output": 2}
-
-
-def test_a_file_is_overwritten_in_its_place_and_synced(tmp_path, monkeypatch) -> None:
-    done = []
-
-    def synced(handle: int) -> None:
-        place = Path(f"/proc/self/fd/{handle}").readlink()
-        done.append((place, place.is_file() and place.read_bytes().rstrip()))
-
-    for name in ("fsync", "fdatasync"):
-        monkeypatch.setattr(module.os, name, synced)
-    path = tmp_path / "x"
-    overwrite(path, b"1" * 5000)
-    assert done == [(path, b"1" * 5000), (tmp_path, False)]
-    for data in (b"new", b"newer", b"new"):
-        done.clear()
-        overwrite(path, data)
-        assert done == [(path, data)]
-        assert path.stat().st_size == module.BLOCK
-    assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    (tmp_path / "link").symlink_to(path)
-    with pytest.raises(OSError, match="symbolic link"):
-        overwrite(tmp_path / "link", b"through")
-    assert path.read_bytes().rstrip() == b"new"
 
 
 def test_an_answer_with_a_number_that_json_does_not_know_is_not_stored(journal) -> None:
@@ -287,15 +235,3 @@ def test_an_answer_with_a_number_that_json_does_not_know_is_not_stored(journal) 
         journal.store(1, "r", {"output": float("nan")})
     with pytest.raises(StateLostError):
         journal.receipt()
-
-
-def test_a_folder_is_held_by_one_process_at_a_time(tmp_path) -> None:
-    """Two processes of one site would draw two noises for one release."""
-    with folder_lock(tmp_path, "site B"):
-        with pytest.raises(StoppedError, match="E263 site B is in use by another process"):
-            with folder_lock(tmp_path, "site B", patience=0.0):
-                raise AssertionError("held twice")
-        with folder_lock(tmp_path.parent, "another folder", patience=0.0):
-            pass
-    with folder_lock(tmp_path, "site B", patience=0.0):
-        pass

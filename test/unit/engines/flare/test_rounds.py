@@ -176,7 +176,7 @@ def test_a_run_goes_on_when_a_stopped_process_lets_go_of_its_sites_folder(
     calls, expected, monkeypatch
 ):
     """E263: until then the new process of the site cannot answer, and nothing is lost by asking."""
-    monkeypatch.setattr("cape.site.store.PATIENCE", 0.0)
+    monkeypatch.setattr("cape.site.files.PATIENCE", 0.0)
     stopped, home = ExitStack(), calls.work / "local1" / RUN
 
     def stop(call: int, site: str) -> bool:

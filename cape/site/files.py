@@ -1,0 +1,178 @@
+"""Files that survive a crash: replaced whole, or grown by whole lines; folders held by one process.
+
+All are this user's alone, mode 0600, and no link of somebody else's is followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from cape.errors import StoppedError
+
+try:
+    import fcntl
+
+    POSIX = True
+except ImportError:  # Windows, where the first byte of a lock file stands for its folder
+    POSIX = False
+
+# Windows turns line ends without the first, and has no second.
+BINARY = getattr(os, "O_BINARY", 0)
+PLAIN = BINARY | getattr(os, "O_NOFOLLOW", 0)
+
+# Seconds to wait for another process that works for the same party.
+PATIENCE = 600.0
+PAUSE = 0.05
+# Bytes, of which an overwritten file has a multiple.
+BLOCK = 4096
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Replace `path` by `data`, mode 0600, on disk before this returns."""
+    # Beside it, on the same file system: only there a rename is atomic.
+    partial = path.with_name(path.name + ".partial")
+    with own_file(partial) as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(partial, path)
+    # The name is durable only when its folder is.
+    sync_folder(path.parent)
+
+
+def overwrite(path: Path, data: bytes) -> None:
+    """Write JSON into a file in a folder of its own party, mode 0600, on disk before this returns.
+
+    Cheaper than `write_atomically`, for what a crash in between does not lose.
+    """
+    is_new = not path.exists()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | PLAIN, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        size = os.fstat(handle).st_size
+        # Mostly its length stays: then only its content has to come to the disk.
+        padding = -len(data) % BLOCK
+        file.write(data + b" " * padding)
+        if size > len(data) + padding:
+            file.truncate()
+        file.flush()
+        getattr(os, "fdatasync", os.fsync)(handle)
+    if is_new:
+        sync_folder(path.parent)
+
+
+def own_file(path: Path) -> BinaryIO:
+    """Open a new file, mode 0600 whatever the umask: no link or file of somebody else's."""
+    path.unlink(missing_ok=True)
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | PLAIN, 0o600)
+    if hasattr(os, "fchmod"):
+        os.fchmod(handle, 0o600)
+    return os.fdopen(handle, "wb")
+
+
+def own_folder(path: Path) -> None:
+    """Make a folder, mode 0700 whatever the umask; a link in its place is taken away."""
+    if path.is_symlink():
+        path.unlink()
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    path.chmod(0o700)
+
+
+def sync_folder(folder: Path) -> None:
+    if not POSIX:  # Windows opens no folders, and keeps names in a journal of its own
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def appending(path: Path, party: str) -> Iterator[tuple[list[bytes], Callable[[bytes], None]]]:
+    """Yield a held file's lines and a durable append; StoppedError (E263) after `PATIENCE`."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | BINARY, 0o600)
+    with os.fdopen(handle, "r+b") as file:
+        _take(handle, party, PATIENCE)
+        text = file.read()
+        # Lines are written whole and synced: a rest without an end was cut by a crash.
+        whole = text[: text.rfind(b"\n") + 1]
+        if len(whole) < len(text):
+            file.truncate(len(whole))
+        if not whole:
+            sync_folder(path.parent)
+
+        def append(line: bytes) -> None:
+            size = os.fstat(handle).st_size
+            data = line + b"\n"
+            try:
+                if os.write(handle, data) < len(data):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                os.fsync(handle)
+            except OSError:
+                # Half a line would join the next one, and that is of another release.
+                os.ftruncate(handle, size)
+                raise
+
+        yield whole.split(b"\n")[:-1], append
+
+
+@contextlib.contextmanager
+def folder_lock(folder: Path, party: str, *, patience: float | None = None) -> Iterator[None]:
+    """Hold a folder for this process; StoppedError (E263) after `patience` s, else `PATIENCE`."""
+    handle = os.open(folder, os.O_RDONLY) if POSIX else _lock_file(folder)
+    try:
+        handle = _lockable(handle, folder)
+        _take(handle, party, PATIENCE if patience is None else patience)
+        yield
+    finally:
+        os.close(handle)  # which also lets go of the lock, as the end of the process does
+
+
+def _lockable(handle: int, folder: Path) -> int:
+    if not POSIX:
+        return handle
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_UN)
+    except BlockingIOError:
+        return handle
+    except OSError as err:
+        # NFS locks files only: there a lock file stands for its folder.
+        if err.errno not in (errno.EBADF, errno.EINVAL, errno.EISDIR):
+            raise
+        os.close(handle)
+        return _lock_file(folder)
+    return handle
+
+
+def _lock_file(folder: Path) -> int:
+    return os.open(folder / ".cape.lock", os.O_RDWR | os.O_CREAT | PLAIN, 0o600)
+
+
+def _take(handle: int, party: str, patience: float) -> None:
+    # Polling, since a blocking lock has no time limit and signals are not ours to use.
+    until = time.monotonic() + patience
+    while not _taken(handle):
+        if time.monotonic() >= until:
+            raise StoppedError("E263", party=party)
+        time.sleep(PAUSE)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        if POSIX:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        else:
+            import msvcrt
+
+            os.lseek(handle, 0, os.SEEK_SET)  # the byte that is held is that of the position
+            msvcrt.locking(handle, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
