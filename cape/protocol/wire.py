@@ -55,7 +55,6 @@ import simplejson
 
 from cape.errors import CapeError, MessageError
 from cape.markers import Marker
-from cape.settings.documents import unique_keys
 
 # Largest text of a message, bytes; a document with arrays has a limit of its driver's
 MAX_TEXT: Final = 8 * 2**20
@@ -133,7 +132,7 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
             text,
             parse_constant=_no_constant,
             parse_float=_finite,
-            object_pairs_hook=unique_keys,
+            object_pairs_hook=_once,
         )
     except (ValueError, RecursionError, UnicodeDecodeError) as err:
         raise _refuse("document", "not JSON") from err
@@ -141,6 +140,14 @@ def loads(text: bytes | str, limit: int = MAX_TEXT) -> Json:
         raise _refuse("document", f"nested deeper than {MAX_DEPTH}")
     if SURROGATE.search(raw):
         _check_characters(document)
+    return document
+
+
+def _once(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    # A key twice: two readers would take two values.
+    document = dict(pairs)
+    if len(document) < len(pairs):
+        raise ValueError
     return document
 
 

@@ -201,6 +201,13 @@ def test_what_is_not_json_is_refused(text) -> None:
         wire.loads(text)
 
 
+@pytest.mark.parametrize("text", ['{"a":1,"a":1}', '[{"b":{"a":1,"c":2,"a":3}}]'])
+def test_a_key_twice_is_refused(text) -> None:
+    """Two readers would take two values."""
+    with pytest.raises(MessageError, match="document: not JSON"):
+        wire.loads(text)
+
+
 def test_an_infinite_number_in_json_is_refused_by_its_type() -> None:
     for text in ("1e999", "-1e999"):
         for hint in (float, int):
