@@ -38,7 +38,7 @@ from cape.protocol.messages import Done, Masked, PublicKey, Roster
 from cape.protocol.phases import One, Phase, check_table
 from cape.protocol.secure_sum import SecureSum, chunks
 from cape.secagg import keys
-from cape.site import files
+from cape.site import files, working_arrays
 from cape.site.store import FileStore
 from support import consortium as helper
 
@@ -394,12 +394,10 @@ def disk(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(
-        files, "os",
-        SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")}),
-    )  # fmt: skip
-    monkeypatch.setattr(files.os, "replace", watched("replace", os.replace))
-    monkeypatch.setattr(files.os, "fsync", watched("fsync", os.fsync))
+    own = SimpleNamespace(**{n: getattr(os, n) for n in dir(os) if not n.startswith("__")})
+    own.replace, own.fsync = watched("replace", os.replace), watched("fsync", os.fsync)
+    for module in (files, working_arrays):
+        monkeypatch.setattr(module, "os", own)
     done.Died = Died
     return done
 
